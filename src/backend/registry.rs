@@ -172,7 +172,7 @@ impl Registry {
     fn has_gpu(&self, kind: DeviceKind) -> bool {
         let Ok(backend) = self.backend(kind) else { return false };
         if !backend.may_have_gpu() {
-            return false; // // avoids loading a driver
+            return false; // avoids loading a driver
         }
         let count = backend.device_count().unwrap_or(0);
         (0..count).any(|index| backend.properties(index).is_ok_and(|device| device.is_gpu))

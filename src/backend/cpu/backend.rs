@@ -1,5 +1,5 @@
-//! The cpu kind behind the contract: handles, marks as clock readings, memory by device.
-#![expect(unsafe_code, reason = "copies between addresses that the caller has checked")]
+//! The cpu kind behind the contract: devices, streams, marks and memory.
+#![expect(unsafe_code, reason = "copies between addresses that the caller guarantees")]
 
 use std::fmt;
 use std::ptr;
@@ -24,13 +24,13 @@ use crate::base::error::{DriverError, Error, Result};
 use crate::base::machine_memory;
 use crate::base::size::to_usize;
 
-/// Priorities as Intel's GPU runtime has them.
+/// The same priorities as Intel's GPU runtime.
 const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
-/// The machine's own cores as one or several devices, executing asynchronously.
+/// The machine's cores as one or several asynchronous devices.
 ///
-/// A stream's handle is its device and its level in the run queue. A mark is a reading of the
-/// clock: the engine marks a place when a worker passes it, so a mark is done when it exists.
+/// A stream's handle encodes its device and its level in the run queue. A mark is a clock reading.
+/// The engine takes it when a worker reaches it, so every mark is already complete.
 pub struct CpuBackend {
     properties: DeviceProperties,
     devices: Vec<CpuDevice>,
@@ -44,8 +44,8 @@ struct CpuDevice {
 }
 
 impl CpuBackend {
-    /// The cpu devices that the settings ask for. Starts no thread and takes no memory. Fails when
-    /// there are more devices than names.
+    /// The configured cpu devices. Starts no thread and allocates no device memory. Fails when the
+    /// settings ask for more devices than a kind can have.
     pub fn new(config: &Config) -> Result<Arc<Self>> {
         let properties = properties::read(config.cpu_memory_bytes);
         let core_count = properties.core_count;
@@ -82,8 +82,8 @@ fn place_of(stream: StreamHandle) -> (usize, usize) {
     (to_usize(stream.0 / levels), to_usize(stream.0 % levels))
 }
 
-// SAFETY: memory comes from the allocator or the kernel and is recorded until it is given back;
-// streams and marks are numbers, so that every one of them is live.
+// SAFETY: memory comes from the allocator or the kernel and is recorded until its release; streams
+// and marks are plain numbers, so all of them are live.
 unsafe impl Backend for CpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::CPU
@@ -145,7 +145,7 @@ unsafe impl Backend for CpuBackend {
         let (device_index, level) = place_of(stream);
         match self.device(device_index).workers.submit(level, work) {
             Ok(()) => {}
-            // No worker is left: the submitting thread retires the work that still arrives.
+            // No worker is left: the submitting thread retires late work.
             Err(Unsubmitted::Closed(work)) => work.run(&Turn::unshared()),
             Err(Unsubmitted::NoThread(work, refusal)) => {
                 let code = refusal.raw_os_error().unwrap_or_default().into();
@@ -162,8 +162,8 @@ unsafe impl Backend for CpuBackend {
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         let (device, level) = place_of(stream);
-        // After the shutdown the work is dropped: a completer never executes it. Before it, there
-        // is a worker, or the stream would have been refused.
+        // After the shutdown the work is dropped, since a completer never executes it. Before, a
+        // worker exists: without one, the stream's first submission would have been refused.
         let _ = self.device(device).workers.submit(level, work);
     }
 
@@ -208,7 +208,7 @@ unsafe impl Backend for CpuBackend {
         self.device(device_index).memory.allocate(bytes, align_bytes)
     }
 
-    /// The cores reach all memory: a device's memory is shared already.
+    /// The cores access all memory: every allocation is shared.
     fn allocate_shared(
         &self,
         device_index: usize,
@@ -260,8 +260,8 @@ unsafe impl Backend for CpuBackend {
     ) -> Result<()> {
         let (to, from) = (to_usize(to.0), to_usize(from.0));
         let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
-        // SAFETY: both ranges are valid for `bytes` and do not overlap: the caller
-        // promises it, until this task is done.
+        // SAFETY: the caller upholds that both ranges are valid for `bytes` and disjoint until this
+        // task is done.
         unsafe { copy_nonoverlapping_streaming(to, from, bytes) };
         Ok(())
     }
@@ -274,8 +274,7 @@ unsafe impl Backend for CpuBackend {
         bytes: usize,
     ) -> Result<()> {
         let to = ptr::with_exposed_provenance_mut(to_usize(to.0));
-        // SAFETY: the range is valid for `bytes`: the caller promises it, until this
-        // task is done.
+        // SAFETY: the caller upholds that the range is valid for `bytes` until this task is done.
         unsafe { fill_streaming(to, byte, bytes) };
         Ok(())
     }

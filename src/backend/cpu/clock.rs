@@ -1,9 +1,10 @@
-//! The clock of the cpu device: ticks that cost a nanosecond to take, turned into time when asked.
+//! The clock of the cpu device: ticks cost a nanosecond to read and are converted to time on
+//! demand.
 //!
-//! Ticks are the processor's time stamp counter where it runs at one rate in every power state
-//! (CPUID) and where the kernel itself trusts it enough to keep time by it; else they are the
-//! nanoseconds of the monotonic clock. The rate of the counter is measured against the monotonic
-//! clock, first when a conversion is asked for, again whenever the measured span has doubled.
+//! Ticks are the processor's time stamp counter if its rate is constant in every power state
+//! (CPUID) and the kernel uses it as its clock source; otherwise, the nanoseconds of the monotonic
+//! clock. The counter's rate is measured against the monotonic clock, at the first conversion and
+//! again whenever the measured span has doubled.
 #![expect(unsafe_code, reason = "reads the time stamp counter")]
 
 use std::sync::OnceLock;
@@ -11,7 +12,7 @@ use std::time::Instant;
 
 use crate::base::sync::{LockRank, Mutex, Ordering, spin_hint, unmodelled};
 
-/// Where ticks come from.
+/// The source of the ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClockSource {
     /// The time stamp counter.
@@ -21,7 +22,7 @@ pub(crate) enum ClockSource {
 }
 
 impl ClockSource {
-    /// The counter, when neither the processor nor the kernel has a doubt about it.
+    /// The counter, if both processor and kernel trust it.
     fn choose(has_invariant_counter: bool, kernel_source: Option<&str>) -> Self {
         match kernel_source.map(str::trim) {
             Some("tsc") if has_invariant_counter => Self::TimeStampCounter,
@@ -36,7 +37,7 @@ impl ClockSource {
     }
 }
 
-/// The same moment on both clocks.
+/// Both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     ticks: u64,
@@ -45,18 +46,18 @@ struct Pair {
 
 /// The process's clock.
 ///
-/// A rate is nanoseconds per tick times 2^32: on a 3 GHz counter its last digit is worth less than
-/// 1e-9 of the time measured. Its span is how many nanoseconds it was measured over:
+/// A rate is nanoseconds per tick times 2^32: at 3 GHz its resolution is better than 1e-9. Its span
+/// is the length of its measurement in nanoseconds:
 ///
-/// | `span_ns` | good for |
+/// | `span_ns` | sufficient for |
 /// |---|---|
-/// | 0 | nothing yet |
+/// | 0 | none yet |
 /// | from [`Clock::CONVERSION_SPAN_NS`] | [`Clock::ticks_between_ns`], to a few millionths |
 #[derive(Debug)]
 pub(crate) struct Clock {
     source: ClockSource,
     start: Instant,
-    /// Where the measurement of the rate began; its lock also keeps measurements one at a time.
+    /// The start of the rate measurement. Its lock serialises measurements.
     base: Mutex<Pair>,
     rate: unmodelled::AtomicU64,
     span_ns: unmodelled::AtomicU64,
@@ -72,7 +73,7 @@ impl Clock {
         CLOCK.get_or_init(|| Self::with_source(ClockSource::of_this_machine()))
     }
 
-    /// A clock with ticks from `source`.
+    /// A clock with this source.
     pub(crate) fn with_source(source: ClockSource) -> Self {
         let is_monotonic = source == ClockSource::Monotonic;
         let clock = Self {
@@ -86,7 +87,7 @@ impl Clock {
         clock
     }
 
-    /// Where this clock's ticks come from.
+    /// The source of this clock's ticks.
     #[cfg(test)]
     pub(crate) fn source(&self) -> ClockSource {
         self.source
@@ -101,7 +102,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds from one reading to another; negative when `end` was taken first.
+    /// Nanoseconds between two readings; negative when `end` was taken first.
     ///
     /// The first conversions of a process wait until its clock has run for 10 ms.
     pub(crate) fn ticks_between_ns(&self, start: u64, end: u64) -> i64 {
@@ -113,8 +114,8 @@ impl Clock {
 
     /// The rate, measured over at least `least_span_ns`.
     fn rate(&self, least_span_ns: u64) -> u64 {
-        // Relaxed, here and below: rate and span are two numbers that publish nothing else. A rate
-        // read beside the span of an older one is a better rate than was asked for.
+        // Relaxed, here and below: rate and span publish nothing else. A rate read with the span of
+        // an older one is more precise than requested.
         let span_ns = self.span_ns.load(Ordering::Relaxed);
         let has_doubled = self.monotonic_ns() / 2 > span_ns;
         if span_ns < least_span_ns || has_doubled {
@@ -123,7 +124,7 @@ impl Clock {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Measures the rate from the base until now, or until the span is long enough.
+    /// Measures the rate from the base until now, or until the span is sufficient.
     fn measure(&self, least_span_ns: u64) {
         let mut base = self.base.lock();
         while self.monotonic_ns() < base.ns.saturating_add(least_span_ns) {
@@ -139,14 +140,14 @@ impl Clock {
             self.rate.store(rate, Ordering::Relaxed);
             self.span_ns.store(span_ns, Ordering::Relaxed);
         } else {
-            // The machine slept: one of the two clocks went on or was set back. The known rate
-            // stays, as if just measured, and the next measurement begins behind the sleep.
+            // The machine slept: only one of the clocks advanced, or one was reset. The known rate
+            // remains, as if just measured; the next measurement begins after the sleep.
             *base = now;
             self.span_ns.store(now.ns, Ordering::Relaxed);
         }
     }
 
-    /// Both clocks at one moment: the tightest of several readings, the first of which warm up.
+    /// Both clocks at one moment: the tightest of several readings; the first ones warm up.
     fn pair(&self) -> Pair {
         let reading = |_| {
             let before = self.now_ticks();
@@ -172,30 +173,30 @@ mod counter {
     pub(super) fn is_invariant() -> bool {
         const LARGEST_LEAF: u32 = 0x8000_0000;
         const POWER_LEAF: u32 = 0x8000_0007;
-        // Through a pointer, because newer compilers call this function safe and older ones do not.
+        // Through a pointer: the function is safe in newer compilers, unsafe in older ones.
         let cpuid: unsafe fn(u32) -> CpuidResult = __cpuid;
-        // SAFETY: the instruction must exist, which it does on every 64-bit x86.
+        // SAFETY: requires the CPUID instruction, which every 64-bit x86 has.
         let largest = unsafe { cpuid(LARGEST_LEAF) }.eax;
-        // SAFETY: as above.
+        // SAFETY: requires the CPUID instruction, which every 64-bit x86 has.
         largest >= POWER_LEAF && unsafe { cpuid(POWER_LEAF) }.edx & (1 << 8) != 0
     }
 
     #[inline]
     pub(super) fn read() -> u64 {
-        // SAFETY: the instruction must exist and be allowed: every 64-bit x86 has it, and the
-        // source is chosen only where the kernel keeps time by it, also in user mode.
+        // SAFETY: requires the instruction, which every 64-bit x86 has, and permission in user
+        // mode: this source is chosen only where the kernel's clock reads it in user mode too.
         unsafe { _rdtsc() }
     }
 
     #[inline]
     pub(super) fn read_after_predecessors() -> u64 {
-        // SAFETY: the instruction must exist: it is part of SSE2, which every 64-bit x86 has.
+        // SAFETY: requires SSE2, which every 64-bit x86 has.
         unsafe { _mm_lfence() };
         read()
     }
 }
 
-/// No counter that this file knows: never chosen.
+/// No known counter: never chosen.
 #[cfg(not(target_arch = "x86_64"))]
 mod counter {
     pub(super) fn is_invariant() -> bool {
@@ -215,7 +216,7 @@ mod counter {
 mod tests {
     use super::*;
 
-    /// Both kinds of clock, or the one kind that this machine has.
+    /// A clock of each source that this machine has.
     fn clocks() -> Vec<Clock> {
         let sources = match ClockSource::of_this_machine() {
             ClockSource::Monotonic => vec![ClockSource::Monotonic],
@@ -224,7 +225,7 @@ mod tests {
         sources.into_iter().map(Clock::with_source).collect()
     }
 
-    /// Takes long enough for rates to show, on any machine, without a look at a clock.
+    /// Takes long enough to measure on any machine, without reading a clock.
     fn work() {
         let mut value = 1_u64;
         for _ in 0..20_000_000_u64 {
@@ -243,7 +244,7 @@ mod tests {
             let end = clock.now_ticks();
             let outer = i128::try_from(outer_start.elapsed().as_nanos()).unwrap();
             let ns = i128::from(clock.ticks_between_ns(start, end));
-            // 50 ppm, and the few nanoseconds that a reading itself may be off.
+            // 50 ppm, and some nanoseconds for the reading itself.
             let (least, most) = (inner - inner / 20_000 - 200, outer + outer / 20_000 + 200);
             assert!((least..=most).contains(&ns), "{:?}: {least} {ns} {most}", clock.source());
         }
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_of_two_threads_follow_the_order_between_them() {
+    fn readings_follow_the_order_of_synchronised_threads() {
         let clock = Clock::get();
         for _ in 0..200 {
             let before = clock.now_ticks();
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_taken_backwards_is_negative_and_the_same_length() {
+    fn a_reversed_interval_has_the_same_length_and_is_negative() {
         for clock in clocks() {
             let forwards = clock.ticks_between_ns(5, 3_000_000_005);
             let backwards = clock.ticks_between_ns(3_000_000_005, 5);
@@ -284,10 +285,10 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_across_a_sleep_of_the_machine_is_thrown_away() {
+    fn a_rate_measured_across_a_machine_sleep_is_discarded() {
         for clock in clocks() {
             let known = clock.ticks_between_ns(0, 1 << 40);
-            // As if the counter had gone on for as long again while the monotonic clock stood.
+            // As if the counter had advanced by as much again while the monotonic clock stopped.
             let ticks = clock.now_ticks();
             clock.base.lock().ticks = ticks.wrapping_sub(1 << 62);
             clock.measure(0);

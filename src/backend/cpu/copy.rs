@@ -1,11 +1,10 @@
-//! Copies and fills: libc's while the caches hold the data, stores past the caches beyond that.
+//! Copies and fills: libc's for sizes that fit the caches, streaming stores above.
 //!
-//! A store to memory that is not cached first reads its line. Streaming (non-temporal) stores of
-//! whole lines do not. That saves a third of a large copy's traffic and leaves the caches to other
-//! data. But the memory's speed is their ceiling, so sizes that fit into the last cache stay with
-//! libc. Streaming stores are not ordered by a later release store, only by `sfence`: these
-//! functions end with one, so a thread that publishes completion afterwards publishes the bytes
-//! too.
+//! A store to an uncached line first reads the line; a streaming (non-temporal) store of a whole
+//! line does not. This saves a third of a large copy's traffic and leaves the caches to other data.
+//! It is bounded by memory bandwidth, so sizes that fit the last cache use libc. Only `sfence`
+//! orders streaming stores before a later release store: these functions end with one, so a thread
+//! that then publishes completion also publishes the bytes.
 #![expect(unsafe_code, reason = "moves bytes between raw addresses, with vector instructions")]
 
 use std::sync::OnceLock;
@@ -13,29 +12,29 @@ use std::sync::OnceLock;
 use super::properties;
 use crate::base::size::MIB;
 
-/// Copies `bytes` from `from` to `to`, as fast as this machine can.
+/// Copies `bytes` from `from` to `to` at this machine's full speed.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `bytes`, no other thread writes to either or reads from
-/// `to` meanwhile, and the ranges do not overlap.
+/// `from` is readable and `to` writable for `bytes`, the ranges do not overlap, and until the
+/// return no other thread writes to either or reads from `to`.
 pub(crate) unsafe fn copy_nonoverlapping_streaming(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the caller keeps what `copy` asks for, which is the same.
+    // SAFETY: the caller upholds the conditions of `copy`, which are the same.
     unsafe { Engine::get().copy(to, from, bytes) }
 }
 
-/// Fills `bytes` at `to` with `byte`, as fast as this machine can.
+/// Fills `bytes` at `to` with `byte` at this machine's full speed.
 ///
 /// # Safety
-/// `to` is writable for `bytes`, and no other thread reads or writes there meanwhile.
+/// `to` is writable for `bytes`, and until the return no other thread reads or writes there.
 pub(crate) unsafe fn fill_streaming(to: *mut u8, byte: u8, bytes: usize) {
-    // SAFETY: the caller keeps what `fill` asks for, which is the same.
+    // SAFETY: the caller upholds the conditions of `fill`, which are the same.
     unsafe { Engine::get().fill(to, byte, bytes) }
 }
 
 /// The widest streaming stores of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {
-    /// None that this file knows: libc does everything.
+    /// None known: libc does everything.
     Plain,
     #[cfg(target_arch = "x86_64")]
     Sse2,
@@ -46,7 +45,7 @@ enum Width {
 }
 
 impl Width {
-    /// Every width that this processor has, the widest last; a wider one implies the others.
+    /// The available widths, the widest last; a wider one implies the others.
     fn available() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
         let has_avx2 = is_x86_feature_detected!("avx2");
@@ -64,8 +63,8 @@ impl Width {
     }
 }
 
-/// How this machine copies. `width` always comes from [`Width::available`]: the calls of vector
-/// instructions rely on that.
+/// This machine's method of copying. `width` is always one of [`Width::available`]: the calls of
+/// vector instructions rely on that.
 #[derive(Clone, Copy, Debug)]
 struct Engine {
     width: Width,
@@ -77,7 +76,7 @@ struct Engine {
 
 impl Engine {
     const LINE_BYTES: usize = 64;
-    /// Bytes per iteration of the widest loop; libc copies the rest.
+    /// Bytes per iteration of the widest loop; libc copies the remainder.
     const STEP_BYTES: usize = 256;
 
     fn get() -> &'static Self {
@@ -88,8 +87,8 @@ impl Engine {
         })
     }
 
-    /// Source and target together, or a fill's target alone, should not fit into the last cache.
-    /// The bounds are for machines that misreport it or share it between very many cores.
+    /// Bypasses the caches when source and target (or a fill's target) exceed the last cache. The
+    /// bounds cover machines that misreport it or share it between very many cores.
     fn for_cache(width: Width, last_cache_bytes: Option<usize>) -> Self {
         let cache_bytes = last_cache_bytes.unwrap_or(32 * MIB).clamp(8 * MIB, 64 * MIB);
         Self { width, copy_from_bytes: cache_bytes / 2, fill_from_bytes: cache_bytes }
@@ -99,17 +98,17 @@ impl Engine {
     /// As [`copy_nonoverlapping_streaming`].
     unsafe fn copy(self, to: *mut u8, from: *const u8, bytes: usize) {
         if bytes < self.copy_from_bytes || self.width == Width::Plain {
-            // SAFETY: valid and disjoint ranges, by the caller.
+            // SAFETY: the caller upholds that the ranges are valid and disjoint.
             unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
             return;
         }
         let (head, body, tail) = Self::split(to, bytes);
-        // SAFETY: as above, of a part.
+        // SAFETY: a part of the caller's valid, disjoint ranges.
         unsafe { std::ptr::copy_nonoverlapping(from, to, head) };
-        // SAFETY: as above, of a part: whole steps from an aligned line on, by `split`.
+        // SAFETY: a part of those ranges; `split` starts it at a line and makes it whole steps.
         unsafe { self.copy_steps(to.wrapping_add(head), from.wrapping_add(head), body) };
         let done = head + body;
-        // SAFETY: as above, of the last part.
+        // SAFETY: the last part of the caller's ranges.
         unsafe {
             std::ptr::copy_nonoverlapping(from.wrapping_add(done), to.wrapping_add(done), tail);
         };
@@ -119,20 +118,20 @@ impl Engine {
     /// As [`fill_streaming`].
     unsafe fn fill(self, to: *mut u8, byte: u8, bytes: usize) {
         if bytes < self.fill_from_bytes || self.width == Width::Plain {
-            // SAFETY: a valid range, by the caller.
+            // SAFETY: the caller upholds that the range is valid.
             unsafe { std::ptr::write_bytes(to, byte, bytes) };
             return;
         }
         let (head, body, tail) = Self::split(to, bytes);
-        // SAFETY: as above, of a part.
+        // SAFETY: a part of the caller's valid range.
         unsafe { std::ptr::write_bytes(to, byte, head) };
-        // SAFETY: as above, of a part: whole steps from an aligned line on, by `split`.
+        // SAFETY: a part of that range; `split` starts it at a line and makes it whole steps.
         unsafe { self.fill_steps(to.wrapping_add(head), byte, body) };
-        // SAFETY: as above, of the last part.
+        // SAFETY: the last part of the caller's range.
         unsafe { std::ptr::write_bytes(to.wrapping_add(head + body), byte, tail) };
     }
 
-    /// Cuts a range into a head up to the first whole line, a body of whole steps, and the rest.
+    /// Splits a range into a head up to the first whole line, a body of whole steps, and the tail.
     fn split(to: *mut u8, bytes: usize) -> (usize, usize, usize) {
         let head = (to.addr().wrapping_neg() % Self::LINE_BYTES).min(bytes);
         let body = (bytes - head) / Self::STEP_BYTES * Self::STEP_BYTES;
@@ -140,39 +139,39 @@ impl Engine {
     }
 
     /// # Safety
-    /// As [`copy_nonoverlapping_streaming`]; `to` is at a line and `bytes` are whole steps.
+    /// As [`copy_nonoverlapping_streaming`]; line-aligned `to`, and `bytes` in whole steps.
     unsafe fn copy_steps(self, to: *mut u8, from: *const u8, bytes: usize) {
         match self.width {
             Width::Plain => unreachable!("plain copies have no steps"),
-            // SAFETY: the width is available (see the struct); the rest is the caller's, as here.
+            // SAFETY: the width is available (see the struct); the caller upholds the rest.
             #[cfg(target_arch = "x86_64")]
             Width::Sse2 => unsafe { streaming::copy_sse2(to, from, bytes) },
-            // SAFETY: as above.
+            // SAFETY: the width is available (see the struct); the caller upholds the rest.
             #[cfg(target_arch = "x86_64")]
             Width::Avx2 => unsafe { streaming::copy_avx2(to, from, bytes) },
-            // SAFETY: as above.
+            // SAFETY: the width is available (see the struct); the caller upholds the rest.
             #[cfg(target_arch = "x86_64")]
             Width::Avx512 => unsafe { streaming::copy_avx512(to, from, bytes) },
         }
     }
 
     /// # Safety
-    /// As [`fill_streaming`]; `to` is at a line and `bytes` are whole steps.
+    /// As [`fill_streaming`]; line-aligned `to`, and `bytes` in whole steps.
     unsafe fn fill_steps(self, to: *mut u8, byte: u8, bytes: usize) {
         let byte = byte.cast_signed();
         match self.width {
             Width::Plain => unreachable!("plain fills have no steps"),
-            // SAFETY: the width is available (see the struct); the rest is the caller's, as here.
+            // SAFETY: the width is available (see the struct); the caller upholds the rest.
             #[cfg(target_arch = "x86_64")]
             Width::Sse2 => unsafe { streaming::fill_sse2(to, byte, bytes) },
-            // SAFETY: as above.
+            // SAFETY: the width is available (see the struct); the caller upholds the rest.
             #[cfg(target_arch = "x86_64")]
             Width::Avx2 | Width::Avx512 => unsafe { streaming::fill_avx2(to, byte, bytes) },
         }
     }
 }
 
-/// The loops, once per width; each ends with its fence.
+/// The loops, one per width; each ends with a fence.
 #[cfg(target_arch = "x86_64")]
 mod streaming {
     use std::arch::x86_64::{
@@ -181,27 +180,28 @@ mod streaming {
         _mm512_loadu_si512, _mm512_stream_si512,
     };
 
-    /// How far the copies read ahead. Measured: 2 KiB is as good as any from 1 KiB to 4 KiB, and a
-    /// quarter faster than leaving it to the processor.
+    /// Prefetch distance of the copies. Measured: 2 KiB is as good as any from 1 KiB to 4 KiB, and
+    /// a quarter faster than the hardware prefetcher.
     const AHEAD_BYTES: usize = 2048;
     const VECTORS: usize = 4;
 
     #[inline]
     fn prefetch(line: *const u8) {
-        // SAFETY: SSE is part of every 64-bit x86; a prefetch of any address is harmless.
+        // SAFETY: every 64-bit x86 has SSE; a prefetch of any address is harmless.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
 
     #[inline]
     fn fence() {
-        // SAFETY: SSE is part of every 64-bit x86.
+        // SAFETY: every 64-bit x86 has SSE.
         unsafe { _mm_sfence() };
     }
 
     macro_rules! copy_loop {
         ($name:ident, $feature:literal, $vector:ty, $load:ident, $stream:ident) => {
             /// # Safety
-            /// The processor has the feature; valid disjoint ranges; `to` at a line, whole steps.
+            /// The processor has the feature; valid disjoint ranges; line-aligned `to`, whole
+            /// steps.
             #[target_feature(enable = $feature)]
             pub(super) unsafe fn $name(to: *mut u8, from: *const u8, bytes: usize) {
                 const BYTES: usize = size_of::<$vector>();
@@ -211,11 +211,11 @@ mod streaming {
                     }
                     let (to, from) = (to.wrapping_add(at), from.wrapping_add(at));
                     let vectors = [0, 1, 2, 3].map(|index| {
-                        // SAFETY: readable up to `bytes`, whole steps, by the caller.
+                        // SAFETY: the caller upholds that `from` is readable.
                         unsafe { $load(from.wrapping_add(index * BYTES).cast()) }
                     });
                     for (index, vector) in vectors.into_iter().enumerate() {
-                        // SAFETY: writable up to `bytes`, aligned as a line, by the caller.
+                        // SAFETY: the caller upholds that `to` is writable and line-aligned.
                         unsafe { $stream(to.wrapping_add(index * BYTES).cast(), vector) };
                     }
                 }
@@ -231,7 +231,7 @@ mod streaming {
     macro_rules! fill_loop {
         ($name:ident, $feature:literal, $vector:ty, $set:ident, $stream:ident) => {
             /// # Safety
-            /// The processor has the feature; a valid range; `to` at a line, whole steps.
+            /// The processor has the feature; a valid range; line-aligned `to`, whole steps.
             #[target_feature(enable = $feature)]
             pub(super) unsafe fn $name(to: *mut u8, byte: i8, bytes: usize) {
                 const BYTES: usize = size_of::<$vector>();
@@ -239,7 +239,7 @@ mod streaming {
                 for at in (0..bytes).step_by(VECTORS * BYTES) {
                     for index in 0..VECTORS {
                         let to = to.wrapping_add(at + index * BYTES);
-                        // SAFETY: writable up to `bytes`, aligned as a line, by the caller.
+                        // SAFETY: the caller upholds that `to` is writable and line-aligned.
                         unsafe { $stream(to.cast(), vector) };
                     }
                 }
@@ -248,7 +248,7 @@ mod streaming {
         };
     }
 
-    // None for AVX-512: measured, wider stores fill no faster.
+    // No AVX-512 variant: measured, wider stores fill no faster.
     fill_loop!(fill_sse2, "sse2", __m128i, _mm_set1_epi8, _mm_stream_si128);
     fill_loop!(fill_avx2, "avx2", __m256i, _mm256_set1_epi8, _mm256_stream_si256);
 }
@@ -263,7 +263,7 @@ mod tests {
 
     const GUARD_BYTES: usize = 128;
 
-    /// Engines that stream from 1 KiB on, one for each width of this machine.
+    /// Engines that stream from 1 KiB, one for each width of this machine.
     fn engines() -> Vec<Engine> {
         let engine = |width| Engine { width, copy_from_bytes: 1024, fill_from_bytes: 1024 };
         Width::available().into_iter().map(engine).collect()
@@ -275,7 +275,7 @@ mod tests {
         (0..4).chain(near(1024)).chain(near(1280)).chain(near(1344)).chain([4096, 9999])
     }
 
-    /// Bytes that repeat after a prime number of them: no power of two maps them onto themselves.
+    /// Bytes with a prime period, so that a wrong offset by a power of two shows.
     fn pattern(bytes: usize) -> Vec<u8> {
         let block: Vec<u8> = (0..4093_u32).map(|index| (index * 40_503).to_be_bytes()[2]).collect();
         let mut pattern = block.repeat(bytes / block.len() + 1);
@@ -283,7 +283,7 @@ mod tests {
         pattern
     }
 
-    /// Calls `write` with a target in the middle of guard bytes and compares all of it.
+    /// Calls `write` on a target between guard bytes and compares all of it.
     fn check(offset: usize, expected: &[u8], write: impl Fn(*mut u8)) {
         let mut memory = vec![0xA5; offset + expected.len() + 2 * GUARD_BYTES];
         let start = offset + GUARD_BYTES;
@@ -303,7 +303,7 @@ mod tests {
                     let from_offset = to_offset * 7 % 64;
                     let from = &source[from_offset..from_offset + bytes];
                     check(to_offset, from, |to| {
-                        // SAFETY: both have at least `bytes`, and are two allocations.
+                        // SAFETY: two allocations of at least `bytes`.
                         unsafe { engine.copy(to, from.as_ptr(), bytes) }
                     });
                 }
@@ -332,7 +332,7 @@ mod tests {
             for bytes in [threshold - 1, threshold, threshold + 321] {
                 let source = pattern(bytes);
                 check(13, &source, |to| {
-                    // SAFETY: both have at least `bytes`, and are two allocations.
+                    // SAFETY: two allocations of at least `bytes`.
                     unsafe { copy_nonoverlapping_streaming(to, source.as_ptr(), bytes) }
                 });
                 check(13, &vec![7; bytes], |to| {

@@ -1,10 +1,9 @@
-//! Tests only: streaming copies and fills end with a fence, seen instruction by instruction.
+//! Tests only: streaming copies and fills end with a fence, checked instruction by instruction.
 //!
-//! Goal: a thread that publishes completion afterwards publishes the bytes too. A missing fence
-//! shows on few machines and seldom. So the test has the processor trap after every instruction of
-//! a copy (the trap flag), and the handler looks at the bytes of the next one. This proves that a
-//! fence is executed after the last streaming store, in the code that this compiler made. It does
-//! not prove that the processor does what its manual says of fences.
+//! Goal: a thread that publishes completion also publishes the bytes. A missing fence rarely shows.
+//! Method: the trap flag makes the processor trap after every instruction, and the handler decodes
+//! the next one. This proves that the compiled code executes a fence after the last streaming
+//! store, not that the processor implements fences as specified.
 #![expect(unsafe_code, reason = "a trap handler, and the processor's trap flag")]
 
 use std::arch::asm;
@@ -14,17 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// One thread at a time is stepped through.
+/// Serialises the tests.
 static STEPPING: Mutex<()> = Mutex::new(());
-/// Streaming stores seen since the last fence, and in all. Relaxed, here and below: the handler
-/// runs on the thread that reads them.
+/// Streaming stores since the last fence, and in total. Relaxed, here and below: the handler runs
+/// on the thread that reads them.
 static UNFENCED: AtomicUsize = AtomicUsize::new(0);
 static STORES: AtomicUsize = AtomicUsize::new(0);
 
-/// The longest instruction that is looked for, up to its opcode and operand byte.
+/// Decoded bytes: the longest prefix of interest, through opcode and operand byte.
 const LOOKED_AT: usize = 7;
 
-/// The kind of an instruction, as far as this test distinguishes.
+/// The instruction kinds that this test distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     StreamingStore,
@@ -36,7 +35,7 @@ enum Kind {
 fn kind(code: [u8; LOOKED_AT]) -> Kind {
     let opcode = match code {
         [0x0F, 0xAE, 0xF8 | 0xF0, ..] => return Kind::Fence,
-        // By encoding: AVX-512, AVX with three bytes and with two, then after legacy prefixes.
+        // By encoding: AVX-512; AVX with three-byte and two-byte prefix; then legacy prefixes.
         [0x62, _, _, _, opcode, ..]
         | [0xC4, _, _, opcode, ..]
         | [0xC5, _, opcode, ..]
@@ -51,16 +50,16 @@ fn kind(code: [u8; LOOKED_AT]) -> Kind {
     }
 }
 
-/// Called by the system after each instruction of a thread that has the trap flag.
+/// The signal handler: runs after each instruction while the trap flag is set.
 extern "C" fn look(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let context = context.cast::<libc::ucontext_t>();
     let place = usize::try_from(libc::REG_RIP).unwrap_or_default();
-    // SAFETY: the system hands a valid context to a handler of this kind.
+    // SAFETY: the system passes a valid context to a handler installed with `SA_SIGINFO`.
     let next = unsafe { (*context).uc_mcontext.gregs[place] };
     let next = usize::try_from(next.cast_unsigned()).unwrap_or_default();
     let next: *const u8 = std::ptr::with_exposed_provenance(next);
-    // SAFETY: the instruction that is executed next, in code of this program or of libc; neither
-    // ends within a few bytes of its last page.
+    // SAFETY: the next instruction lies in the code of this program or of libc, and neither ends
+    // within a few bytes of its last page.
     let kind = kind(unsafe { next.cast::<[u8; LOOKED_AT]>().read_unaligned() });
     match kind {
         Kind::StreamingStore => {
@@ -76,8 +75,8 @@ extern "C" fn look(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut li
 fn trap(on: bool) {
     const TRAP_FLAG: u64 = 1 << 8;
     let (set, keep) = if on { (TRAP_FLAG, u64::MAX) } else { (0, !TRAP_FLAG) };
-    // SAFETY: the flags are pushed and popped again, with nothing but the trap flag changed; the
-    // handler for what follows is installed.
+    // SAFETY: pushes and pops the flags and changes only the trap flag; the trap's handler is
+    // installed.
     unsafe {
         asm!(
             "pushfq",
@@ -90,8 +89,7 @@ fn trap(on: bool) {
     }
 }
 
-/// Executes `steps` one instruction at a time: the streaming stores in all, and those of them that
-/// no fence followed.
+/// Single-steps `steps`. Returns its streaming stores, and those of them without a later fence.
 fn step_through(steps: impl FnOnce()) -> (usize, usize) {
     let _alone = STEPPING.lock().unwrap();
     STORES.store(0, Ordering::Relaxed);
@@ -101,12 +99,12 @@ fn step_through(steps: impl FnOnce()) -> (usize, usize) {
     action.sa_sigaction = look as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
     let mut before = action;
-    // SAFETY: both are valid actions; nothing else in this program uses the signal.
+    // SAFETY: both pointers are to valid actions; no other code of this program uses the signal.
     assert_eq!(unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, &raw mut before) }, 0);
     trap(true);
     steps();
     trap(false);
-    // SAFETY: as above.
+    // SAFETY: `before` is the valid action that the first call returned.
     unsafe { libc::sigaction(libc::SIGTRAP, &raw const before, std::ptr::null_mut()) };
     (STORES.load(Ordering::Relaxed), UNFENCED.load(Ordering::Relaxed))
 }
@@ -119,13 +117,13 @@ fn every_streaming_store_is_followed_by_a_fence() {
         let engine = Engine { width, copy_from_bytes: 0, fill_from_bytes: 0 };
         let mut target = vec![0_u8; BYTES];
         let to = target.as_mut_ptr();
-        // SAFETY: two allocations of as many bytes.
+        // SAFETY: two allocations of `BYTES`.
         let copied = step_through(|| unsafe { engine.copy(to, source.as_ptr(), BYTES) });
         assert!(target == source);
-        // SAFETY: the target has as many bytes.
+        // SAFETY: the target has `BYTES`.
         let filled = step_through(|| unsafe { engine.fill(to, 9, BYTES) });
         assert!(target == vec![9; BYTES]);
-        // A vector has 64 bytes at most, and a head may be left to libc.
+        // A vector has at most 64 bytes; libc may do the head.
         for (what, (stores, unfenced)) in [("copy", copied), ("fill", filled)] {
             assert!(stores >= Engine::STEP_BYTES / 64, "{width:?} {what}: {stores} stores");
             assert_eq!(unfenced, 0, "{width:?} {what}: of {stores} stores");
@@ -134,15 +132,15 @@ fn every_streaming_store_is_followed_by_a_fence() {
 }
 
 #[test]
-fn a_store_without_a_fence_is_seen() {
+fn a_store_without_a_fence_is_detected() {
     let mut target = [0_u64; 2];
     let to = target.as_mut_ptr();
     let store = || {
-        // SAFETY: a store of eight bytes into the target.
+        // SAFETY: stores eight bytes into the target.
         unsafe { asm!("movnti [{to}], {value}", to = in(reg) to, value = in(reg) 5_u64) };
     };
     let fence = || {
-        // SAFETY: SSE is part of every 64-bit x86.
+        // SAFETY: every 64-bit x86 has SSE.
         unsafe { std::arch::x86_64::_mm_sfence() };
     };
     assert_eq!(step_through(store), (1, 1));

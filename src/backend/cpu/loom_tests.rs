@@ -1,4 +1,4 @@
-//! Loom models of the run queue: no wake is lost at the idle edge, and a close loses no work.
+//! Loom models of the run queue: no lost wake at the idle edge, no lost work at the close.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ impl Device {
         self.ran.fetch_add(work, Ordering::SeqCst);
     }
 
-    /// Submits as the backend does; a started worker is returned to be joined.
+    /// Submits as the backend does; returns a started worker for the join.
     fn submit(this: &Arc<Self>, work: usize) -> Option<JoinHandle<()>> {
         match this.queue.push(1, work) {
             Ok(help) => Self::give(this, help),
@@ -49,7 +49,7 @@ impl Device {
         }
     }
 
-    /// A worker's life, without the spinning. Never asked to start another one: the limit is 1.
+    /// A worker's loop, without spinning. It starts no other worker: the limit is 1.
     fn work(this: &Arc<Self>) {
         let sleeper = Sleeper::new();
         loop {
@@ -58,7 +58,7 @@ impl Device {
                 NextWork::Work(work, _, help) => {
                     assert!(Self::give(this, help).is_none());
                     this.run(work);
-                    this.queue.look();
+                    this.queue.begin_search();
                 }
                 NextWork::Nothing => {
                     if this.queue.begin_sleep(&sleeper) {
@@ -76,8 +76,8 @@ impl Device {
     }
 }
 
-/// Goal: work that arrives while the worker goes to sleep is run. loom reports a worker that sleeps
-/// over work as a deadlock, because the close comes only after the work was seen to run.
+/// Goal: work that arrives while the worker goes to sleep is run. The close comes only after the
+/// work has run, so loom reports a lost wake as a deadlock.
 #[test]
 fn loom_no_wake_is_lost_at_the_idle_edge() {
     model_without_fences(Some(3), || {
@@ -92,7 +92,7 @@ fn loom_no_wake_is_lost_at_the_idle_edge() {
     });
 }
 
-/// Goal: work submitted while the device shuts down runs exactly once, on whichever side.
+/// Goal: work submitted during the shutdown runs exactly once, on either side.
 #[test]
 fn loom_a_shutdown_loses_no_work() {
     model_without_fences(Some(3), || {
@@ -111,10 +111,10 @@ fn loom_a_shutdown_loses_no_work() {
     });
 }
 
-/// Goal: work that arrives while the only worker lingers wakes no worker; it runs all the same when
-/// that worker goes on with the work it lingered at.
+/// Goal: work that arrives while the only worker lingers wakes no other; that worker runs it even
+/// if it continues with its current work.
 #[test]
-fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
+fn loom_work_that_arrives_during_a_linger_is_run() {
     model_without_fences(Some(3), || {
         let device = Device::new(2);
         assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this thread is the worker");
@@ -123,8 +123,8 @@ fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
             let device = Arc::clone(&device);
             thread::spawn(move || Device::submit(&device, 10))
         };
-        device.queue.look();
-        let started = Device::give(&device, device.queue.stop_looking());
+        device.queue.begin_search();
+        let started = Device::give(&device, device.queue.stop_searching());
         while device.ran.load(Ordering::SeqCst) != 10 {
             thread::yield_now();
         }
@@ -135,10 +135,10 @@ fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
     });
 }
 
-/// Goal: a worker whose timed sleep ends while it is being woken sleeps over no work, and the wake
-/// is not taken for that of its next sleep. The end comes at once: models have no clock.
+/// Goal: a wake that races with the end of a timed sleep loses no work and does not end the next
+/// sleep. The timed sleep ends at once: models have no clock.
 #[test]
-fn loom_a_sleep_that_ends_by_itself_meets_a_wake() {
+fn loom_the_end_of_a_timed_sleep_races_with_a_wake() {
     model_without_fences(Some(3), || {
         let device = Device::new(1);
         let worker = {
@@ -147,7 +147,7 @@ fn loom_a_sleep_that_ends_by_itself_meets_a_wake() {
             thread::spawn(move || {
                 assert!(matches!(device.queue.take(), NextWork::Work(1, ..)));
                 device.run(1);
-                device.queue.look();
+                device.queue.begin_search();
                 let sleeper = Sleeper::new();
                 if device.queue.begin_sleep(&sleeper) && !device.queue.end_sleep(&sleeper) {
                     sleeper.sleep();

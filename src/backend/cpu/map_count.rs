@@ -1,4 +1,4 @@
-//! How many mappings the kernel lets a process have, and how many of them virtual memory takes.
+//! Accounting of kernel mappings: the process's limit, and the use by virtual memory.
 
 use std::sync::OnceLock;
 
@@ -6,11 +6,11 @@ use crate::base::device::DeviceKind;
 use crate::base::error::{DriverError, Error, Result};
 use crate::base::sync::{Ordering, unmodelled};
 
-/// The mappings that virtual memory may have, over all devices of the process.
+/// The mapping budget of virtual memory, over all devices of the process.
 ///
-/// At the kernel's limit any `mmap` and even `munmap` in the process fails, so an eighth is left to
-/// other code. `used` is no less than the number of mappings, but for places that the kernel
-/// refused to close: neighbours that the kernel merges are counted separately.
+/// At the kernel's limit, any `mmap` and even `munmap` in the process fails, so an eighth is left
+/// to other code. `used` is an upper bound, since the kernel may merge neighbours; ranges that the
+/// kernel refused to close are not counted.
 #[derive(Debug)]
 pub(super) struct MapCount {
     kernel_limit: usize,
@@ -33,10 +33,10 @@ impl MapCount {
         Self { kernel_limit, limit, used: unmodelled::AtomicUsize::new(0) }
     }
 
-    /// Takes `mappings` more. Fails with the numbers when that is too many, and takes nothing.
+    /// Counts `mappings` more. Above the limit, fails with the numbers and counts nothing.
     pub(super) fn take(&self, mappings: usize) -> Result<()> {
         let sum = |used: usize| used.checked_add(mappings).filter(|sum| *sum <= self.limit);
-        // Relaxed: a count alone, which publishes nothing.
+        // Relaxed: a count only; it publishes nothing.
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
         taken.map(drop).map_err(|used| {
             Error::Driver(DriverError::Refused {
@@ -52,14 +52,14 @@ impl MapCount {
         })
     }
 
-    /// Gives mappings back.
-    pub(super) fn give_back(&self, mappings: usize) {
-        // Relaxed: as in `take`.
+    /// Counts mappings as free again.
+    pub(super) fn release(&self, mappings: usize) {
+        // Relaxed: a count only; it publishes nothing.
         let used = self.used.fetch_sub(mappings, Ordering::Relaxed);
         assert!(used >= mappings, "{mappings} mappings come back while {used} are out");
     }
 
-    /// A separate counter for a test, as long-lived as a static and known to leak checkers.
+    /// A separate counter for a test: static lifetime, reachable for leak checkers.
     #[cfg(all(test, not(loom)))]
     pub(super) fn for_test(kernel_limit: usize) -> &'static MapCount {
         use crate::base::sync::{LockRank, Mutex};
@@ -69,15 +69,15 @@ impl MapCount {
         counter
     }
 
-    /// How many are in use.
+    /// The mappings in use.
     #[cfg(all(test, not(loom)))]
     pub(super) fn used(&self) -> usize {
-        // Relaxed: tests ask on the thread that counted.
+        // Relaxed: a test reads on the counting thread.
         self.used.load(Ordering::Relaxed)
     }
 }
 
-/// The kernel's limit; its default where it cannot be read.
+/// The kernel's limit, or its default when unreadable.
 fn kernel_limit(text: Option<&str>) -> usize {
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
 }
@@ -95,7 +95,7 @@ mod tests {
             assert!(message.contains(part), "{message}");
         }
         count.take(1).unwrap();
-        count.give_back(70);
+        count.release(70);
         assert_eq!(count.used(), 0);
     }
 

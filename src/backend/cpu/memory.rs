@@ -1,11 +1,9 @@
-//! Memory of one device, or of the host: allocations with their owners looked up by address.
+//! Memory of one device or of the host: allocations, and the lookup of an address's allocation.
 //!
-//! From 2 MiB on, memory has its own pages, aligned to 2 MiB and huge where the kernel has huge
-//! pages: a first touch then costs one fault instead of 512. Smaller sizes come from the allocator.
-#![expect(
-    unsafe_code,
-    reason = "takes memory from the allocator and the kernel, and gives it back"
-)]
+//! Allocations of 2 MiB and more have pages of their own, aligned to 2 MiB and huge where the
+//! kernel supports it: the first access then costs one page fault instead of 512. Smaller ones come
+//! from the Rust allocator.
+#![expect(unsafe_code, reason = "allocates from and frees to the allocator and the kernel")]
 
 use std::alloc::Layout;
 use std::collections::BTreeMap;
@@ -18,14 +16,14 @@ use crate::backend::contract::{Address, MemoryInfo};
 use crate::base::error::Result;
 use crate::base::sync::{LockRank, Mutex};
 
-/// Every allocation's least alignment: a cache line.
+/// Minimum alignment: a cache line.
 const LEAST_ALIGN_BYTES: usize = 64;
 
-/// The memory handed out under one [`Capacity`]: of a device together with its virtual memory, or
-/// of the host under a capacity of its own.
+/// The allocations counted against one [`Capacity`]: of a device, shared with its virtual memory,
+/// or of the host.
 ///
-/// `allocations` are the live ones by their first address. They do not overlap, and the sum of
-/// their `counted_bytes` is what this memory has taken from the capacity.
+/// `allocations` maps the first address of each live allocation. They do not overlap; the sum of
+/// their `counted_bytes` is this memory's use of the capacity.
 #[derive(Debug)]
 pub(crate) struct CpuMemory {
     capacity: Arc<Capacity>,
@@ -36,12 +34,12 @@ pub(crate) struct CpuMemory {
 struct Allocation {
     /// The requested size.
     bytes: usize,
-    /// Its cost: `bytes` in whole pages, when the source is pages.
+    /// The accounted size: `bytes`, in whole pages if the source is pages.
     counted_bytes: usize,
     source: Source,
 }
 
-/// Where an allocation came from and must go back to.
+/// The origin of an allocation.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Allocator(Layout),
@@ -53,8 +51,8 @@ impl CpuMemory {
         Self { capacity, allocations: Mutex::new(LockRank::Backend, BTreeMap::new()) }
     }
 
-    /// Memory aligned to `align_bytes`, a power of two, and at least to 64 bytes. `bytes` is not
-    /// zero. Fails with `OutOfMemory` when the capacity or the kernel has not enough.
+    /// Allocates memory aligned to `align_bytes`, a power of two, and at least to 64 bytes. `bytes`
+    /// is not zero. Fails with `OutOfMemory` when the capacity or the kernel's memory is exhausted.
     pub(crate) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         assert!(bytes > 0, "an allocation has bytes");
         assert!(align_bytes.is_power_of_two(), "alignment {align_bytes} is a power of two");
@@ -81,17 +79,17 @@ impl CpuMemory {
         Ok(address)
     }
 
-    /// Gives back what `allocate` returned. No task or thread uses it any more.
+    /// Frees memory of `allocate`. No task or thread uses it any more.
     pub(crate) fn release(&self, address: Address) {
         let allocation = self.allocations.lock().remove(&address.0);
         let allocation = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
-        // Removed first: from here on another allocation may get the address.
-        give_back(address, allocation);
+        // Removed from the map first: once freed, another allocation may get the address.
+        free_allocation(address, allocation);
         self.capacity.release(allocation.counted_bytes);
     }
 
-    /// First address and size of the allocation that `address` is in.
+    /// Base address and size of the allocation that contains `address`.
     pub(crate) fn owner(&self, address: Address) -> Option<(Address, usize)> {
         let allocations = self.allocations.lock();
         let (base, allocation) = allocations.range(..=address.0).next_back()?;
@@ -99,7 +97,7 @@ impl CpuMemory {
         (offset_bytes < allocation.bytes as u64).then_some((Address(*base), allocation.bytes))
     }
 
-    /// The free part of the capacity, and the total.
+    /// The free and total bytes of the capacity.
     pub(crate) fn info(&self) -> MemoryInfo {
         self.capacity.info()
     }
@@ -109,7 +107,7 @@ impl Drop for CpuMemory {
     fn drop(&mut self) {
         let allocations = std::mem::take(&mut *self.allocations.lock());
         for (address, allocation) in allocations {
-            give_back(Address(address), allocation);
+            free_allocation(Address(address), allocation);
             self.capacity.release(allocation.counted_bytes);
         }
     }
@@ -117,30 +115,30 @@ impl Drop for CpuMemory {
 
 fn from_allocator(bytes: usize, align_bytes: usize) -> Option<(Address, Source)> {
     let layout = Layout::from_size_align(bytes, align_bytes).ok()?;
-    // SAFETY: the size must not be zero, which `allocate` has asserted.
+    // SAFETY: requires a non-zero size, which `allocate` has asserted.
     let pointer = unsafe { std::alloc::alloc(layout) };
-    // Exposed, because users of the memory come back to it from a number.
+    // Exposed: users recreate pointers from the number.
     let address = Address(pointer.expose_provenance() as u64);
     (!pointer.is_null()).then_some((address, Source::Allocator(layout)))
 }
 
-/// Gives an allocation back that was just removed from the map: no other thread can free it.
-fn give_back(address: Address, allocation: Allocation) {
+/// Frees an allocation that was just removed from the map: no other thread can free it.
+fn free_allocation(address: Address, allocation: Allocation) {
     let span = Span::new(address, allocation.counted_bytes);
     match allocation.source {
         Source::Allocator(layout) => {
             let pointer = std::ptr::with_exposed_provenance_mut(span.base);
-            // SAFETY: it came from the allocator with this layout, which the map recorded, and the
-            // caller of `release` says that it is not used any more.
+            // SAFETY: allocated with this layout, which the map recorded; the caller of `release`
+            // upholds that nothing uses it any more.
             unsafe { std::alloc::dealloc(pointer, layout) };
         }
         Source::Pages => {
-            // SAFETY: these pages were mapped for this allocation, and are not used any more.
+            // SAFETY: mapped for this allocation, which nothing uses any more.
             let unmapped = unsafe { pages::unmap(span) };
             if unmapped.is_err() {
-                // Cutting a mapping in two can exceed the kernel's limit of mappings. Then the
-                // addresses stay taken, but their memory is freed.
-                // SAFETY: the pages are still there, and ours.
+                // Splitting a mapping can exceed the kernel's limit of mappings. The addresses then
+                // remain reserved, but their memory is freed.
+                // SAFETY: the failed call left the pages mapped, and this allocation owns them.
                 unsafe { pages::discard(span) };
             }
         }
@@ -161,12 +159,12 @@ mod tests {
 
     fn write_all(address: Address, bytes: usize) {
         let pointer: *mut u8 = std::ptr::with_exposed_provenance_mut(address.0.try_into().unwrap());
-        // SAFETY: an allocation of the test that calls, of this size.
+        // SAFETY: the calling test passes an allocation of this size.
         unsafe { std::ptr::write_bytes(pointer, 0x5A, bytes) };
     }
 
     #[test]
-    fn every_size_is_aligned_as_asked_and_at_least_to_a_line() {
+    fn every_size_is_aligned_as_requested_and_at_least_to_a_line() {
         let memory = memory(GIB);
         for bytes in [1, 63, 64, 4096, 2 * MIB - 1, 2 * MIB, 3 * MIB + 5] {
             for align in [1, 64, 4 * KIB, MIB, 2 * MIB, 16 * MIB] {
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_an_inner_address_is_found_and_of_a_neighbouring_one_is_not() {
+    fn inner_addresses_have_an_owner_and_neighbouring_ones_have_none() {
         let memory = memory(GIB);
         for bytes in [100, 2 * MIB, 5 * MIB + 1] {
             let base = memory.allocate(bytes, 64).unwrap();
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_capacity_the_error_has_true_numbers_and_nothing_is_taken() {
+    fn an_allocation_above_the_capacity_reports_the_numbers_and_counts_nothing() {
         let memory = memory(8 * MIB);
         let held = memory.allocate(3 * MIB + 1, 64).unwrap();
         let free = 5 * MIB - pages::page_bytes();
@@ -223,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_out_of_memory_and_counts_nothing() {
+    fn a_kernel_refusal_is_out_of_memory_and_counts_nothing() {
         let memory = memory(usize::MAX);
         for (bytes, align) in [(1 << 60, 64), (usize::MAX - 1, 64), (64, 1 << 62), (1, 1 << 63)] {
             let refused = memory.allocate(bytes, align);
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_cannot_be_unmapped_hold_no_memory() {
+    fn pages_that_cannot_be_unmapped_are_discarded() {
         let memory = memory(8 * MIB);
         let address = memory.allocate(4 * MIB, 64).unwrap();
         write_all(address, 4 * MIB);
@@ -251,7 +249,7 @@ mod tests {
         assert!(!faults::clear());
         assert_eq!(memory.info().free_bytes, 8 * MIB);
         let pointer: *const u8 = std::ptr::with_exposed_provenance(address.0.try_into().unwrap());
-        // SAFETY: still mapped, because unmapping was refused; this test alone knows the pages.
+        // SAFETY: still mapped, because `munmap` failed; only this test has the address.
         assert_eq!(unsafe { pointer.read_volatile() }, 0);
     }
 
@@ -264,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_gives_back_what_is_left() {
+    fn dropping_frees_the_remaining_allocations() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 64 * MIB));
         let memory = CpuMemory::new(Arc::clone(&capacity));
         for bytes in [1, 100_000, 4 * MIB, 9 * MIB] {

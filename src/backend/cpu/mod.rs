@@ -1,10 +1,10 @@
-//! The embedded cpu device: the machine's own cores, caches, memory and pages.
+//! The embedded cpu device, on the machine's cores and memory.
 //!
 //! * `backend`: the contract's methods
-//! * `run_queue`, `workers`, `left_work`: which thread runs which work, and when
-//! * `clock`, `copy`, `properties`: what the machine can do, and how fast
+//! * `run_queue`, `workers`, `left_work`: scheduling of work on worker threads
+//! * `clock`, `copy`, `properties`: the machine's capabilities
 //! * `memory`: allocations; `virtual_memory` on `pages`, `span`, `physical`, `reservation`,
-//!   `map_count`: pages that move
+//! `map_count`: pages that can be moved
 
 mod backend;
 mod clock;

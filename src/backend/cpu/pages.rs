@@ -1,11 +1,11 @@
-//! Pages of this process: mapped, aligned, opened, closed, moved and given back by the kernel.
+//! Pages of this process: mapped, aligned, opened, closed, moved and unmapped by system calls.
 //!
-//! *Open* pages can be read and written and are huge where the kernel has huge pages. *Closed*
-//! pages are addresses alone: no access, nothing resident, and a mark that excludes them from core
-//! dumps. Another thread's new mapping has no such mark: the kernel's table thus tells it from our
-//! closed pages.
+//! *Open* pages are readable and writable, and huge where the kernel supports it. *Closed* pages
+//! are reserved addresses: inaccessible, not resident, and flagged as excluded from core dumps. A
+//! new mapping of another thread lacks the flag, so the kernel's table distinguishes the two.
 //!
-//! The owner of a range may replace it with `MAP_FIXED`; this file relies on the callers of its
+//! The owner of a range may replace it with `MAP_FIXED`; the unsafe functions of this file require
+//! ownership from their callers, and nothing else.
 //! unsafe functions for ownership, and on no other promise.
 #![expect(unsafe_code, reason = "maps, moves and unmaps pages by system calls")]
 
@@ -17,29 +17,29 @@ use libc::{c_int, c_void};
 use super::span::{Refusal, Span};
 use crate::base::size::MIB;
 
-/// Alignment and size from which on pages can be huge.
+/// Alignment and minimum size of huge pages.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 * MIB;
 
-/// The kernel takes addresses as numbers: no access is made through this.
+/// An address for the kernel: never dereferenced.
 fn pointer(span: Span) -> *mut c_void {
     std::ptr::without_provenance_mut(span.base)
 }
 
-/// Size of a page of this machine.
+/// Page size of this machine.
 pub(super) fn page_bytes() -> usize {
-    // SAFETY: no pre-condition: it reads a number.
+    // SAFETY: no pre-condition; it reads a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }
 
-/// Maps open pages at a multiple of `align_bytes`, which is a power of two.
+/// Maps open pages at a multiple of `align_bytes`, a power of two.
 pub(super) fn map_open(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
     let span = map_aligned(bytes, align_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
     advise(span, libc::MADV_HUGEPAGE);
     Ok(span)
 }
 
-/// Maps closed pages at a multiple of `align_bytes`, which is a power of two.
+/// Maps closed pages at a multiple of `align_bytes`, a power of two.
 pub(super) fn map_closed(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
     let span = map_aligned(bytes, align_bytes, libc::PROT_NONE, libc::MAP_NORESERVE)?;
     advise(span, libc::MADV_DONTDUMP);
@@ -50,21 +50,21 @@ fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Resul
     let too_large = Refusal { call: "mmap", code: libc::ENOMEM };
     let page_bytes = page_bytes();
     let bytes = bytes.checked_next_multiple_of(page_bytes).ok_or(too_large)?;
-    // Newer kernels align large mappings to huge pages by themselves.
+    // Newer kernels align large mappings to huge pages by default.
     let exact = map_anywhere(bytes, access, flags)?;
     if exact.base.is_multiple_of(align) {
         return Ok(exact);
     }
-    // SAFETY: just mapped, and not published.
+    // SAFETY: newly mapped and not published: only this call uses the pages.
     unsafe { unmap(exact) }?;
     let wide = map_anywhere(bytes.checked_add(align).ok_or(too_large)?, access, flags)?;
     let span = Span { base: wide.base.next_multiple_of(align), bytes };
     let before = Span { base: wide.base, bytes: span.base - wide.base };
     let behind = Span { base: span.end(), bytes: wide.end() - span.end() };
     for rest in [before, behind] {
-        // SAFETY: just mapped, and not published.
+        // SAFETY: newly mapped and not published: only this call uses the pages.
         if let Err(refusal) = unsafe { unmap(rest) } {
-            // SAFETY: as above; pages unmapped before may be another's by now, and are left out.
+            // SAFETY: newly mapped, not published; excludes unmapped pages, now maybe reused.
             let _ = unsafe { unmap(Span { base: span.base, bytes: wide.end() - span.base }) };
             return Err(refusal);
         }
@@ -76,62 +76,62 @@ fn map_anywhere(bytes: usize, access: c_int, flags: c_int) -> Result<Span, Refus
     let mut base = libc::MAP_FAILED;
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     attempt("mmap", || {
-        // SAFETY: the kernel chooses an address where nothing is.
+        // SAFETY: the kernel chooses vacant addresses.
         base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
         base != libc::MAP_FAILED
     })?;
-    // Exposed, because users of the pages come back to them from a number.
+    // Exposed: users recreate pointers from the number.
     Ok(Span { base: base.expose_provenance(), bytes })
 }
 
-/// Gives pages back, mapped or not.
+/// Unmaps pages.
 ///
 /// # Safety
-/// The caller owns what is mapped in `span`, and nothing uses it any more.
+/// The caller owns any mapping in `span`, and nothing uses it any more.
 pub(super) unsafe fn unmap(span: Span) -> Result<(), Refusal> {
     if span.bytes == 0 {
         return Ok(());
     }
-    // SAFETY: the caller owns the pages and keeps every other use away.
+    // SAFETY: the caller upholds that it owns the pages and that nothing uses them.
     attempt("munmap", || unsafe { libc::munmap(pointer(span), span.bytes) } == 0)
 }
 
 /// Frees the resident memory of open pages, which read as zero from now on.
 ///
 /// # Safety
-/// `span` is open pages that the caller owns, and their contents are not needed any more.
+/// `span` is open pages that the caller owns, and their contents are no longer needed.
 pub(super) unsafe fn discard(span: Span) {
-    // SAFETY: the caller gives the contents up. It cannot fail for such a range.
+    // SAFETY: the caller upholds that the contents are disposable. Never fails for such a range.
     unsafe { libc::madvise(pointer(span), span.bytes, libc::MADV_DONTNEED) };
 }
 
-/// Opens closed pages. When it is refused some of them may be open.
+/// Opens closed pages. On failure some of them may be open.
 ///
 /// # Safety
-/// `span` is pages of the caller's.
+/// The caller owns the pages of `span`.
 pub(super) unsafe fn open(span: Span) -> Result<(), Refusal> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the pages are the caller's.
+    // SAFETY: the caller owns the pages.
     attempt("mprotect", || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0)?;
     advise(span, libc::MADV_DODUMP);
     advise(span, libc::MADV_HUGEPAGE);
     Ok(())
 }
 
-/// Closes pages and drops their contents. When it is refused the pages are still the caller's.
+/// Closes pages and drops their contents. On failure the caller still owns the pages.
 ///
-/// The pages are mapped anew instead of being protected: that drops the history of the addresses,
-/// so that the kernel can merge them with closed neighbours. The kernel refuses before it has
-/// replaced anything, except in a process that is being killed; then protection must do.
+/// Maps the pages anew instead of protecting them: that resets their attributes, so the kernel can
+/// merge them with closed neighbours. The kernel fails before it replaces anything, except in a
+/// process that is being killed; protecting is the fallback.
 ///
 /// # Safety
-/// `span` is pages that the caller owns, and nothing uses them any more.
+/// The caller owns the pages of `span`, and nothing uses them any more.
 pub(super) unsafe fn close(span: Span) -> Result<(), Refusal> {
     let (access, flags) = (libc::PROT_NONE, libc::MAP_NORESERVE | libc::MAP_FIXED);
-    // SAFETY: `MAP_FIXED` replaces what is there: pages that the caller owns.
+    // SAFETY: `MAP_FIXED` replaces only pages that the caller owns.
     let closed = unsafe { map_at(span, access, flags) };
     if let Err(refusal) = closed {
-        // SAFETY: the pages are the caller's.
+        // SAFETY: the caller owns the pages.
         let protect = || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0;
         attempt("mprotect", protect).map_err(|_| refusal)?;
     }
@@ -140,12 +140,12 @@ pub(super) unsafe fn close(span: Span) -> Result<(), Refusal> {
 }
 
 /// # Safety
-/// With `MAP_FIXED` among the flags, `span` is the caller's.
+/// With `MAP_FIXED` among the flags, the caller owns `span`.
 unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let mut base = libc::MAP_FAILED;
     attempt("mmap", || {
-        // SAFETY: replaces nothing but what the caller owns.
+        // SAFETY: replaces only pages that the caller owns.
         base = unsafe { libc::mmap(pointer(span), span.bytes, access, flags, -1, 0) };
         base != libc::MAP_FAILED
     })?;
@@ -153,26 +153,26 @@ unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Moves open pages with their contents; their old place stays mapped, open and empty. When it is
-/// refused the pages are where they were, but `to` may be lost: see [`reclaim`].
+/// Moves open pages with their contents; the old addresses stay mapped, open and empty. On failure
+/// the pages have not moved, but `to` may be lost: see [`reclaim`].
 ///
-/// Where a user's own `madvise` has cut the pages into several mappings, older kernels refuse, and
-/// newer ones move them one by one: refused in the middle, those leave the first ones at `to`.
+/// Where a user's `madvise` has split the pages into several mappings, older kernels fail, and
+/// newer ones move them one by one: a failure in between leaves the first ones at `to`.
 ///
 /// # Safety
 /// The caller owns `from` and the equally large range at `to`; they do not overlap, and nothing
 /// uses either.
 pub(super) unsafe fn move_keeping(from: Span, to: usize) -> Result<(), Refusal> {
-    // SAFETY: as here, by the caller.
+    // SAFETY: the caller upholds the conditions of this function, which are the same.
     unsafe { move_pages(from, to, libc::MREMAP_DONTUNMAP) }
 }
 
-/// As [`move_keeping`], but the old place is given back.
+/// As [`move_keeping`], but unmaps the old addresses.
 ///
 /// # Safety
 /// As [`move_keeping`].
 pub(super) unsafe fn move_away(from: Span, to: usize) -> Result<(), Refusal> {
-    // SAFETY: as here, by the caller.
+    // SAFETY: the caller upholds the conditions of `move_keeping`.
     unsafe { move_pages(from, to, 0) }
 }
 
@@ -182,19 +182,20 @@ unsafe fn move_pages(from: Span, to: usize, flags: c_int) -> Result<(), Refusal>
     let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let to: *mut c_void = std::ptr::without_provenance_mut(to);
     attempt("mremap", || {
-        // SAFETY: it replaces the pages at `to` and moves those of `from`: the caller owns both.
+        // SAFETY: replaces the pages at `to` and moves those of `from`; the caller owns both.
         let base = unsafe { libc::mremap(pointer(from), from.bytes, from.bytes, flags, to) };
         base != libc::MAP_FAILED
     })
 }
 
-/// True when `span`, our closed pages that a refused move targeted, is ours again or still.
+/// Tries to regain `span`, closed pages of ours that were the target of a failed move; true if
+/// owned.
 ///
-/// The kernel unmaps the target of a move before it finds that it cannot move. Another thread may
-/// have mapped something there since, which must not be touched.
+/// The kernel unmaps the target before it detects that it cannot move. Another thread may have
+/// mapped pages there since, which must not be touched.
 pub(super) fn reclaim(span: Span) -> bool {
     let (access, flags) = (libc::PROT_NONE, libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE);
-    // SAFETY: it maps only where nothing is, and does not contain `MAP_FIXED`.
+    // SAFETY: without `MAP_FIXED`, it maps only vacant addresses.
     if unsafe { map_at(span, access, flags) }.is_ok() {
         advise(span, libc::MADV_DONTDUMP);
         return true;
@@ -202,14 +203,14 @@ pub(super) fn reclaim(span: Span) -> bool {
     is_closed(span)
 }
 
-/// True when all of `span` is closed pages, which only this file makes.
+/// True when all of `span` is closed pages, which only this file creates.
 pub(super) fn is_closed(span: Span) -> bool {
     let table = std::fs::File::open("/proc/self/smaps");
     table.is_ok_and(|table| is_closed_in(std::io::BufReader::new(table), span))
 }
 
-/// True when the kernel's table has marked, closed pages in all of `span`. Its entries are a line
-/// `1000-2000 ---p …` followed by others, of which one is `VmFlags: … dd …`.
+/// True when the kernel's table lists flagged, closed pages for all of `span`. An entry is a line
+/// `1000-2000 ---p …` followed by others, one of them `VmFlags: … dd …`.
 fn is_closed_in(table: impl BufRead, span: Span) -> bool {
     let mut next = span.base;
     let mut entry: Option<(usize, usize, bool)> = None;
@@ -239,32 +240,31 @@ fn is_closed_in(table: impl BufRead, span: Span) -> bool {
     false
 }
 
-/// True when this kernel moves pages and leaves their addresses with us (Linux 5.7).
+/// True when this kernel can move pages and keep the old addresses mapped (Linux 5.7).
 pub(super) fn can_move_keeping() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         let page_bytes = page_bytes();
         let Ok(both) = map_anywhere(2 * page_bytes, libc::PROT_READ, 0) else { return false };
         let from = Span { base: both.base, bytes: page_bytes };
-        // SAFETY: just mapped, and not published.
+        // SAFETY: newly mapped and not published: only this call uses the pages.
         let can = unsafe { move_keeping(from, both.base + page_bytes) }.is_ok();
-        // A kernel that knows the flag still has both pages mapped; one that does not refused when
-        // it checked the flags.
-        // SAFETY: as above.
+        // A kernel with the flag leaves both pages mapped; one without it fails at the flags check.
+        // SAFETY: newly mapped and not published: only this call uses the pages.
         let unmapped = unsafe { unmap(both) };
         can && unmapped.is_ok()
     })
 }
 
-/// Advises the kernel about pages of ours. Rejected advice changes no contents.
+/// Advises the kernel about owned pages. Rejected advice changes no contents.
 fn advise(span: Span, advice: c_int) {
     let is_harmless = [libc::MADV_HUGEPAGE, libc::MADV_DONTDUMP, libc::MADV_DODUMP];
     assert!(is_harmless.contains(&advice), "advice {advice} may change contents");
-    // SAFETY: by the line above, nothing but hints about the pages changes.
+    // SAFETY: these hints change no contents, as asserted above.
     unsafe { libc::madvise(pointer(span), span.bytes, advice) };
 }
 
-/// Makes a system call, unless a test wants it refused.
+/// Makes a system call, unless a test plans its failure.
 fn attempt(call: &'static str, make: impl FnOnce() -> bool) -> Result<(), Refusal> {
     #[cfg(all(test, not(loom)))]
     if super::faults::is_due() {
@@ -283,17 +283,17 @@ mod tests {
 
     fn bytes_of(span: Span) -> &'static mut [u8] {
         let pointer: *mut u8 = std::ptr::with_exposed_provenance_mut(span.base);
-        // SAFETY: open pages of the test that calls, which holds one such slice at a time.
+        // SAFETY: open pages of the calling test, which holds one such slice at a time.
         unsafe { std::slice::from_raw_parts_mut(pointer, span.bytes) }
     }
 
     #[test]
-    fn pages_come_at_any_alignment_and_nothing_around_them_stays_mapped() {
+    fn pages_have_any_alignment_and_the_surplus_is_unmapped() {
         for align in [page_bytes(), HUGE_PAGE_BYTES, 64 * MIB] {
             let span = map_open(3 * page_bytes() - 1, align).unwrap();
             assert_eq!((span.base % align, span.bytes), (0, 3 * page_bytes()));
             bytes_of(span).fill(1);
-            // SAFETY: mapped above.
+            // SAFETY: mapped above; the slice is no longer used.
             unsafe { unmap(span) }.unwrap();
         }
         for (bytes, align) in [(usize::MAX, 4096), (1 << 60, 4096), (4096, 1 << 63)] {
@@ -302,38 +302,38 @@ mod tests {
     }
 
     #[test]
-    fn moved_pages_keep_their_contents_and_closed_ones_are_told_from_others() {
+    fn moved_pages_retain_their_contents_and_closed_pages_are_recognised() {
         let range = map_closed(2 * HUGE_PAGE_BYTES, HUGE_PAGE_BYTES).unwrap();
         let [low, high] = [0, 1]
             .map(|at| Span { base: range.base + at * HUGE_PAGE_BYTES, bytes: range.bytes / 2 });
         assert!(is_closed(range));
-        // SAFETY: mapped above.
+        // SAFETY: mapped above, and not used yet.
         unsafe { open(low) }.unwrap();
         assert!(!is_closed(range) && !is_closed(low) && is_closed(high));
         bytes_of(low).fill(7);
         assert!(can_move_keeping());
-        // SAFETY: both are of the range above.
+        // SAFETY: two halves of the range above, and no slice of them is in use.
         unsafe { move_keeping(low, high.base) }.unwrap();
         assert!(bytes_of(high).iter().all(|byte| *byte == 7));
         assert!(bytes_of(low).iter().all(|byte| *byte == 0));
-        // SAFETY: as above.
+        // SAFETY: part of the range above, and no slice of it is in use.
         unsafe { close(low) }.unwrap();
         assert!(is_closed(low) && reclaim(low) && !is_closed(high));
-        // SAFETY: as above.
+        // SAFETY: two halves of the range above, and no slice of them is in use.
         unsafe { move_away(high, low.base) }.unwrap();
         assert!(bytes_of(low).iter().all(|byte| *byte == 7));
         assert!(!reclaim(low), "open pages are not what a refused move leaves");
-        // The pages' old place is free now: another test may have taken it.
+        // The old addresses are vacant now: another test may have mapped pages there.
         let is_reclaimed = reclaim(high);
         assert!(!is_reclaimed || is_closed(high));
         for span in [Some(low), is_reclaimed.then_some(high)].into_iter().flatten() {
-            // SAFETY: the rest of the range above.
+            // SAFETY: the owned rest of the range above.
             unsafe { unmap(span) }.unwrap();
         }
     }
 
     #[test]
-    fn the_kernels_table_is_read_without_trust() {
+    fn malformed_kernel_tables_are_not_closed() {
         let span = Span { base: 0x3000, bytes: 0x2000 };
         let closed_in = |table: &str| is_closed_in(table.as_bytes(), span);
         let low = "1000-4000 ---p 00000000 00:00 0 \nRss: 0 kB\nVmFlags: mr mw dd nr \n";

@@ -1,4 +1,4 @@
-//! Physical memory and where it is: the bookkeeping of a device's virtual memory.
+//! Physical memory and its location: the bookkeeping of a device's virtual memory.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Physical {
     pub(super) place: Place,
 }
 
-/// Where physical memory is.
+/// The location of physical memory.
 ///
 /// | from | call | to |
 /// |---|---|---|
@@ -33,29 +33,29 @@ pub(super) struct Physical {
 /// | `Nowhere`, `Parked` | `release` | |
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// No page of it was ever touched.
+    /// No page is mapped yet.
     Nowhere,
-    /// In a mapping of its own, with its contents.
+    /// In a separate mapping, with its contents.
     Parked(Span),
     /// In a reservation.
     Mapped(Span),
 }
 
 impl MemoryTable {
-    /// Creates physical memory that is nowhere yet.
+    /// Creates physical memory without a location.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.num_created += 1;
         self.physical.insert(self.num_created, Physical { bytes, place: Place::Nowhere });
         PhysicalHandle(self.num_created)
     }
 
-    /// Live physical memory.
+    /// The live physical memory of a handle.
     pub(super) fn physical(&mut self, handle: PhysicalHandle) -> &mut Physical {
         let physical = self.physical.get_mut(&handle.0);
         physical.unwrap_or_else(|| panic!("{handle:?} is not live"))
     }
 
-    /// The reservation that `place` is in.
+    /// The reservation that contains `place`.
     pub(super) fn reservation(&mut self, place: Span) -> &mut Reservation {
         let range = self.reservations.range_mut(..=place.base).next_back();
         let range = range.map(|(_, range)| range).filter(|range| range.span().contains(place));
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_belongs_to_the_reservation_that_holds_all_of_it() {
+    fn a_range_belongs_to_the_reservation_that_contains_all_of_it() {
         let mut table = MemoryTable::default();
         for base in [100, 300] {
             let range = Reservation::new(Span { base, bytes: 100 });
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_never_given_twice() {
+    fn handles_are_never_reused() {
         let mut table = MemoryTable::default();
         let first = table.create(64);
         table.physical.remove(&first.0);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "PhysicalHandle(7) is not live")]
-    fn released_memory_is_not_found() {
+    fn an_unknown_handle_panics() {
         MemoryTable::default().physical(PhysicalHandle(7));
     }
 }

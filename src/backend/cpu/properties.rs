@@ -1,7 +1,7 @@
-//! The machine's properties, as far as this process may use it: cores, caches, pages, memory.
+//! The machine's properties within this process's limits: cores, caches, pages, memory.
 //!
-//! Everything is read from the kernel's text files and parsed without trust: a file that is missing
-//! or says something odd leaves its property unknown.
+//! All are parsed from the kernel's text files; a missing or malformed file leaves its property
+//! unknown.
 
 use crate::backend::contract::DeviceProperties;
 use crate::base::machine_memory::{self, Files, file};
@@ -14,7 +14,7 @@ pub(crate) fn read(configured_bytes: Option<usize>) -> DeviceProperties {
     properties(&file, configured_bytes)
 }
 
-/// Size of the last data cache, when it is known.
+/// Size of the last data cache, if known.
 pub(crate) fn last_cache_bytes() -> Option<usize> {
     data_caches(&file).last().copied()
 }
@@ -24,8 +24,8 @@ fn properties(files: Files<'_>, configured_bytes: Option<usize>) -> DeviceProper
     let name = name.unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH));
     let total_bytes = machine_memory::total(files, configured_bytes);
     let mut properties = DeviceProperties::new(name, total_bytes);
-    // The standard library counts the processors of this thread's affinity mask, and less where a
-    // cgroup's quota (either version, its parents' too) allows less.
+    // The standard library counts the processors of this thread's affinity mask, limited by the
+    // cgroup's CPU quota (both versions, parents included).
     properties.core_count = std::thread::available_parallelism().map_or(1, Into::into);
     properties.cache_bytes = data_caches(files);
     properties.page_bytes = pages::page_bytes();
@@ -42,7 +42,7 @@ fn has_bfloat16_conversions() -> bool {
     false
 }
 
-/// The processor's name: x86 says `model name`, others `Model`, `cpu` or nothing.
+/// The processor's name: the key is `model name` on x86, `Model`, `cpu` or absent on others.
 fn model_name(cpuinfo: &str) -> Option<String> {
     ["model name", "Model", "cpu model", "cpu"].into_iter().find_map(|wanted| {
         cpuinfo.lines().find_map(|line| {
@@ -53,7 +53,7 @@ fn model_name(cpuinfo: &str) -> Option<String> {
     })
 }
 
-/// Data and unified caches of the first processor, from level 1 up.
+/// The first processor's data and unified caches, from level 1 up.
 fn data_caches(files: Files<'_>) -> Vec<usize> {
     let mut caches = Vec::new();
     for index in 0..16 {
@@ -72,7 +72,7 @@ fn data_caches(files: Files<'_>) -> Vec<usize> {
     caches.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// `"48K"`, `"2M"` or plain bytes; zero is as good as unknown.
+/// Parses `"48K"`, `"2M"` or plain bytes; zero counts as unknown.
 fn size(text: &str) -> Option<usize> {
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let unit_bytes = match &text[digits.len()..] {
@@ -85,7 +85,7 @@ fn size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit_bytes).filter(|bytes| *bytes > 0)
 }
 
-/// Size of a transparent huge page, unless they are off.
+/// Size of a transparent huge page, unless they are disabled.
 fn huge_page(files: Files<'_>) -> Option<usize> {
     let directory = "/sys/kernel/mm/transparent_hugepage";
     let enabled = files(&format!("{directory}/enabled"))?;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_content_leaves_properties_unknown() {
+    fn malformed_content_leaves_properties_unknown() {
         for odd in ["", "\n", "-1", "max", "1 2", "99999999999999999999999", "0x10", "::", " - "] {
             let properties = properties(&|_| Some(odd.to_owned()), Some(12_345));
             assert_eq!(properties.total_memory_bytes, 12_345, "{odd:?}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_the_makers() {
+    fn the_name_is_parsed_from_cpuinfo() {
         let x86 = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: Some  CPU @ 2.00GHz\n";
         assert_eq!(model_name(x86).as_deref(), Some("Some CPU @ 2.00GHz"));
         assert_eq!(model_name("Model\t\t: Board 4\n").as_deref(), Some("Board 4"));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_exist_unless_they_are_off() {
+    fn huge_pages_are_reported_unless_disabled() {
         let huge = |enabled: &'static str, bytes: Option<&'static str>| {
             huge_page(&|path| {
                 if path.ends_with("enabled") {

@@ -1,4 +1,4 @@
-//! One reserved range of addresses: which places in it are filled, and which were lost.
+//! One reserved address range, and the state of its subranges: filled, closed or lost.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,9 @@ use super::span::Span;
 
 /// A reserved range.
 ///
-/// `filled` places hold pages; the *gaps* between them are closed pages. Both are inside `span` and
-/// do not overlap, and each is at most one mapping of the kernel's:
-/// `num_mappings` = filled places + gaps. `lost` places are gaps that may not be
-/// ours any more: nothing is done to them.
+/// `filled` ranges hold pages; the *gaps* between them are closed pages. They are disjoint, lie
+/// inside `span`, and each is at most one kernel mapping: `num_mappings` = filled ranges + gaps.
+/// `lost` ranges are gaps that other code may own by now; they are not accessed.
 #[derive(Debug)]
 pub(super) struct Reservation {
     span: Span,
@@ -26,12 +25,12 @@ impl Reservation {
         self.span
     }
 
-    /// True when no filled place is in the way.
+    /// True when no filled range overlaps `place`.
     pub(super) fn is_vacant(&self, place: Span) -> bool {
         self.before(place.end()).is_none_or(|filled| !filled.overlaps(place))
     }
 
-    /// True when no place is filled.
+    /// True when no range is filled.
     pub(super) fn is_empty(&self) -> bool {
         self.filled.is_empty()
     }
@@ -46,15 +45,15 @@ impl Reservation {
         assert_eq!(bytes, Some(place.bytes), "{place:x?} is a filled place");
     }
 
-    /// How many more mappings there are when this vacant place is filled: one for each gap that
-    /// remains beside it. The place itself takes over the mapping of the gap it is cut from.
+    /// The number of mappings that filling this vacant range adds: one per remaining gap beside it.
+    /// The range itself takes over the mapping of the gap that it splits.
     pub(super) fn mappings_to_fill(&self, place: Span) -> usize {
         let low = self.before(place.base).map_or(self.span.base, Span::end);
         let high = self.filled.range(place.end()..).next().map_or(self.span.end(), |next| *next.0);
         usize::from(low < place.base) + usize::from(place.end() < high)
     }
 
-    /// Mappings of the whole range.
+    /// The mappings of the whole reservation.
     pub(super) fn num_mappings(&self) -> usize {
         let mut next = self.span.base;
         let mut num_gaps = 0;
@@ -65,19 +64,19 @@ impl Reservation {
         self.filled.len() + num_gaps + usize::from(next < self.span.end())
     }
 
-    /// Notes that a vacant place may belong to other code.
+    /// Records that other code may own a vacant range.
     pub(super) fn lose(&mut self, place: Span) {
         self.lost.push(place);
     }
 
-    /// Asks `reclaim` about the lost places that overlap `place`; those that it confirms are ours
-    /// again. Returns the first one that it does not confirm.
+    /// Calls `reclaim` for the lost ranges that overlap `place` and unmarks those that it reclaims.
+    /// Returns the first that it does not.
     pub(super) fn regain(&mut self, place: Span, reclaim: impl Fn(Span) -> bool) -> Option<Span> {
         self.lost.retain(|lost| !lost.overlaps(place) || !reclaim(*lost));
         self.lost.iter().copied().find(|lost| lost.overlaps(place))
     }
 
-    /// The parts that are certainly ours: the range without its lost places.
+    /// The reservation without its lost ranges.
     pub(super) fn owned(&self) -> Vec<Span> {
         let mut lost = self.lost.clone();
         lost.sort_unstable();
@@ -92,7 +91,7 @@ impl Reservation {
         owned
     }
 
-    /// The last filled place that begins before `address`.
+    /// The last filled range that begins before `address`.
     fn before(&self, address: usize) -> Option<Span> {
         let (base, bytes) = self.filled.range(..address).next_back()?;
         Some(Span { base: *base, bytes: *bytes })
@@ -111,7 +110,7 @@ mod tests {
     fn mappings_are_filled_places_and_the_gaps_between_them() {
         let mut range = Reservation::new(place(100, 50));
         assert_eq!(range.num_mappings(), 1);
-        // Each: where, how many more mappings, how many then.
+        // Each: the range, the mappings it adds, the total then.
         for (filled, more, total) in [
             (place(120, 10), 2, 3),
             (place(100, 10), 1, 4),
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_places_are_not_ours_until_they_are_reclaimed() {
+    fn lost_ranges_are_not_owned_until_reclaimed() {
         let mut range = Reservation::new(place(0, 100));
         range.lose(place(90, 10));
         range.lose(place(20, 10));
@@ -144,7 +143,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is a vacant place")]
-    fn a_place_is_filled_once() {
+    fn filling_a_filled_range_panics() {
         let mut range = Reservation::new(place(0, 100));
         range.fill(place(0, 20));
         range.fill(place(10, 20));

@@ -1,15 +1,14 @@
 //! The run queue of one cpu device: runnable work by priority, and its workers' states.
 //!
-//! A worker is *looking*, *running* or *asleep*. One lock covers the work, the counts and the list
-//! of sleepers, so a worker that goes to sleep and a producer that adds work cannot miss each
-//! other. Work that arrives while no worker looks wakes one sleeper, which counts as looking from
-//! that moment, or asks for one more worker. A worker that takes work and leaves more behind does
-//! the same when no other worker looks. So each idle→runnable edge costs at most one wake.
+//! A worker is *searching*, *running* or *asleep*. One lock covers the work, the counts and the
+//! list of sleepers, so a producer that adds work cannot miss a worker that goes to sleep. Work
+//! that arrives without a searching worker wakes one sleeper, which counts as searching from that
+//! moment, or requests one more worker. A worker that takes work and leaves more behind does the
+//! same when no other worker searches. Each idle→runnable edge thus costs at most one wake.
 //!
-//! Urgent work goes first; so that a flood of it does not starve the rest for ever, one dequeue in
-//! 61 takes the least urgent work there is.
+//! The most urgent work goes first; to avoid starvation, one dequeue in 61 takes the least urgent.
 //!
-//! Work that a waiting thread has executed meanwhile stays until a worker comes, or until the queue
+//! Work that a waiting thread has executed stays queued until a worker takes it, or until the queue
 //! is full: unneeded work is then removed before the queue grows.
 
 use std::collections::VecDeque;
@@ -17,19 +16,19 @@ use std::sync::Arc;
 
 use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper, Thread};
 
-/// Priorities of the cpu device: index 0 is the most urgent.
+/// Priority levels of the cpu device: level 0 is the most urgent.
 pub(crate) const LEVELS: usize = 3;
 
-/// One dequeue in this many takes the least urgent work. A prime, as in Go's scheduler, so that it
-/// does not run in step with periodic work.
+/// One dequeue in this many takes the least urgent work. A prime, as in Go's scheduler, to avoid
+/// resonance with periodic work.
 const FAIR_PERIOD: u64 = 61;
 
-/// Least capacity for the work of one level.
-const LEAST_ROOM: usize = 16;
+/// Minimum capacity per level.
+const LEAST_CAPACITY: usize = 16;
 
-/// Work waiting for a worker.
+/// Work that waits for a worker.
 pub(crate) struct RunQueue<W> {
-    /// Bit per level with work. Written under the lock; a hint without it.
+    /// One bit per level with work. Written under the lock; a hint to readers without it.
     levels_with_work: AtomicU64,
     state: Mutex<State<W>>,
 }
@@ -37,55 +36,55 @@ pub(crate) struct RunQueue<W> {
 struct State<W> {
     levels: [VecDeque<W>; LEVELS],
     takings: u64,
-    looking: usize,
+    searching: usize,
     asleep: Vec<Arc<Sleeper>>,
-    /// Workers that exist or are being started.
+    /// Workers that exist or are starting.
     workers: usize,
-    /// Workers blocked inside tasks: as many more may exist.
+    /// Workers blocked inside tasks: that many more may exist.
     blocked: Vec<Thread>,
     worker_limit: usize,
     is_closed: bool,
 }
 
-/// The caller's task after a change, without the lock.
+/// The caller's duty after a change, once the lock is released.
 #[must_use]
 pub(crate) enum Help {
-    /// Nothing: a worker is looking.
+    /// Nothing: a worker is searching.
     None,
     /// Wake this worker.
     Wake(Arc<Sleeper>),
-    /// Start one more worker, which begins by looking.
+    /// Start one more worker, which begins by searching.
     Start,
-    /// None could be started. Unpark these workers, which block inside tasks and have time to
-    /// [try again](RunQueue::ask_again).
+    /// The start failed. Unpark these workers, which are blocked inside tasks and can
+    /// [retry](RunQueue::ask_again) it.
     Owe(Vec<Thread>),
 }
 
-/// Why work was not added. It is given back.
+/// Work that was not added, with the reason.
 #[derive(Debug)]
 pub(crate) enum Unpushed<W> {
     /// The queue is closed.
     Closed(W),
-    /// There is no room: see [`RunQueue::make_room`].
+    /// The level is at its capacity: see [`RunQueue::remove_unneeded`].
     Full(W),
 }
 
-/// The result of a worker's look.
+/// The result of a worker's search.
 pub(crate) enum NextWork<W> {
-    /// Work of a level; the worker is running now.
+    /// Work of a level; the worker counts as running.
     Work(W, usize, Help),
     /// Nothing.
     Nothing,
-    /// The worker ends: the queue is closed and empty, or there are more workers than needed.
+    /// The worker must end: the queue is closed and empty, or there are surplus workers.
     End,
 }
 
 impl<W> RunQueue<W> {
     pub(crate) fn new(worker_limit: usize) -> Self {
         let state = State {
-            levels: std::array::from_fn(|_| VecDeque::with_capacity(LEAST_ROOM)),
+            levels: std::array::from_fn(|_| VecDeque::with_capacity(LEAST_CAPACITY)),
             takings: 0,
-            looking: 0,
+            searching: 0,
             asleep: Vec::new(),
             workers: 0,
             blocked: Vec::new(),
@@ -96,7 +95,7 @@ impl<W> RunQueue<W> {
         Self { levels_with_work: AtomicU64::new(0), state }
     }
 
-    /// Adds work. Gives it back after the close, and where there is no room.
+    /// Adds work. Returns it when the queue is closed or full.
     pub(crate) fn push(&self, level: usize, work: W) -> Result<Help, Unpushed<W>> {
         let mut state = self.state.lock();
         if state.is_closed {
@@ -111,79 +110,83 @@ impl<W> RunQueue<W> {
         Ok(state.help())
     }
 
-    /// Makes room on a level, for as much as is needed there now. Returns the unneeded work, to be
-    /// dropped without the lock.
+    /// Removes the unneeded work of a level and reserves capacity for more. The caller drops the
+    /// returned work without the lock.
     #[cold]
-    pub(crate) fn make_room(&self, level: usize, is_needed: impl Fn(&W) -> bool) -> VecDeque<W> {
+    pub(crate) fn remove_unneeded(
+        &self,
+        level: usize,
+        is_needed: impl Fn(&W) -> bool,
+    ) -> VecDeque<W> {
         let mut state = self.state.lock();
         let queue = &mut state.levels[level];
         let (mut needed, unneeded): (VecDeque<W>, VecDeque<W>) =
             queue.drain(..).partition(is_needed);
-        needed.reserve(needed.len().max(LEAST_ROOM));
+        needed.reserve(needed.len().max(LEAST_CAPACITY));
         *queue = needed;
         self.update_hint(&state);
         unneeded
     }
 
-    /// A looking worker asks for work.
+    /// Takes work for a searching worker.
     pub(crate) fn take(&self) -> NextWork<W> {
         let mut state = self.state.lock();
-        // The last looking worker stays while there is work: no other worker was woken for it.
-        if state.has_surplus_workers() && (state.looking > 1 || !state.has_work()) {
-            return state.end_looking_worker();
+        // The last searching worker remains while work is queued: no other was woken for it.
+        if state.has_surplus_workers() && (state.searching > 1 || !state.has_work()) {
+            return state.end_searching_worker();
         }
         let Some((work, level)) = state.pop() else {
-            return if state.is_closed { state.end_looking_worker() } else { NextWork::Nothing };
+            return if state.is_closed { state.end_searching_worker() } else { NextWork::Nothing };
         };
         self.update_hint(&state);
-        state.looking -= 1;
+        state.searching -= 1;
         let help = if state.has_work() { state.help() } else { Help::None };
         NextWork::Work(work, level, help)
     }
 
-    /// A worker that ran something looks again.
-    pub(crate) fn look(&self) {
-        self.state.lock().looking += 1;
+    /// A running worker begins to search.
+    pub(crate) fn begin_search(&self) {
+        self.state.lock().searching += 1;
     }
 
-    /// A looking worker goes on with the work it has.
-    pub(crate) fn stop_looking(&self) -> Help {
+    /// A searching worker continues with the work it holds.
+    pub(crate) fn stop_searching(&self) -> Help {
         let mut state = self.state.lock();
-        state.looking -= 1;
+        state.searching -= 1;
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// A looking worker goes to sleep, unless there is work or the queue is closed. True when it
-    /// must sleep on `sleeper` now; when woken, it is looking.
+    /// A searching worker goes to sleep, unless work is queued or the queue is closed. If true, it
+    /// must sleep on `sleeper` now; once woken, it counts as searching.
     pub(crate) fn begin_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let sleeps = !state.has_work() && !state.is_closed && !state.has_surplus_workers();
         if sleeps {
-            state.looking -= 1;
+            state.searching -= 1;
             state.asleep.push(Arc::clone(sleeper));
         }
         sleeps
     }
 
-    /// A worker looks again after a timed sleep; false when another thread is about to wake it.
+    /// Ends a timed sleep; false when another thread is about to wake this worker.
     pub(crate) fn end_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let place = state.asleep.iter().position(|one| Arc::ptr_eq(one, sleeper));
         if let Some(place) = place {
             state.asleep.remove(place);
-            state.looking += 1;
+            state.searching += 1;
         }
         place.is_some()
     }
 
-    /// A running worker, the calling thread, blocks inside a task.
+    /// The calling thread, a running worker, blocks inside a task.
     pub(crate) fn begin_block(&self, worker: &Thread) -> Help {
         let mut state = self.state.lock();
         state.blocked.push(worker.clone());
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// It goes on. Where a start was refused it may have been the only one that tried again.
+    /// It continues. After a failed start it may have been the only worker that retried.
     pub(crate) fn end_block(&self, worker: &Thread) -> Help {
         let mut state = self.state.lock();
         let place = state.blocked.iter().rposition(|one| one.id() == worker.id());
@@ -191,29 +194,29 @@ impl<W> RunQueue<W> {
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// A worker that blocks inside a task asks for help that is owed: none, unless a start was
-    /// refused and the work that needed it is still there.
+    /// Called by a worker that blocks inside a task: retries a failed start. No help is needed
+    /// unless work is queued without a searching worker.
     pub(crate) fn ask_again(&self) -> Help {
         let mut state = self.state.lock();
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// One more worker is being started, and begins by looking. False after the close.
+    /// Counts a new worker, which begins by searching. False when the queue is closed.
     pub(crate) fn add_worker(&self) -> bool {
         let mut state = self.state.lock();
         if !state.is_closed {
             state.workers += 1;
-            state.looking += 1;
+            state.searching += 1;
         }
         !state.is_closed
     }
 
-    /// A worker that [`Help::Start`] or [`RunQueue::add_worker`] counted could not be started. One
-    /// that is asleep takes the work instead; else it is owed.
+    /// The start of a worker counted by [`Help::Start`] or [`RunQueue::add_worker`] failed. A
+    /// sleeper takes the work instead; without one, the blocked workers retry.
     pub(crate) fn start_failed(&self) -> Help {
         let mut state = self.state.lock();
         state.workers -= 1;
-        state.looking -= 1;
+        state.searching -= 1;
         if !state.has_work() {
             return Help::None;
         }
@@ -223,23 +226,23 @@ impl<W> RunQueue<W> {
         }
     }
 
-    /// No more work. The caller wakes the sleepers.
+    /// Closes the queue to new work. The caller wakes the returned sleepers.
     pub(crate) fn close(&self) -> Vec<Arc<Sleeper>> {
         let mut state = self.state.lock();
         state.is_closed = true;
         let asleep = std::mem::take(&mut state.asleep);
-        state.looking += asleep.len();
+        state.searching += asleep.len();
         asleep
     }
 
-    /// True when there may be work; a hint.
+    /// A hint whether work is queued.
     #[inline]
     pub(crate) fn may_have_work(&self) -> bool {
-        // Relaxed, here and below: a hint; decisions are made under the lock.
+        // Relaxed, here and below: a hint; decisions are taken under the lock.
         self.levels_with_work.load(Ordering::Relaxed) != 0
     }
 
-    /// True when there may be work more urgent than a level; a hint.
+    /// A hint whether work more urgent than a level is queued.
     #[inline]
     pub(crate) fn may_have_more_urgent(&self, level: usize) -> bool {
         self.levels_with_work.load(Ordering::Relaxed) & ((1 << level) - 1) != 0
@@ -261,8 +264,8 @@ impl<W> State<W> {
         self.workers > self.worker_limit + self.blocked.len()
     }
 
-    fn end_looking_worker(&mut self) -> NextWork<W> {
-        self.looking -= 1;
+    fn end_searching_worker(&mut self) -> NextWork<W> {
+        self.searching -= 1;
         self.workers -= 1;
         NextWork::End
     }
@@ -279,10 +282,9 @@ impl<W> State<W> {
         self.levels[level].pop_front().map(|work| (work, level))
     }
 
-    /// Finds a worker for the work. A worker that is woken or started counts as looking from now
-    /// on.
+    /// Finds a worker for queued work. A woken or started worker counts as searching from now on.
     fn help(&mut self) -> Help {
-        if self.looking > 0 {
+        if self.searching > 0 {
             return Help::None;
         }
         if !self.asleep.is_empty() {
@@ -290,7 +292,7 @@ impl<W> State<W> {
         }
         if self.workers < self.worker_limit + self.blocked.len() {
             self.workers += 1;
-            self.looking += 1;
+            self.searching += 1;
             return Help::Start;
         }
         Help::None
@@ -298,10 +300,10 @@ impl<W> State<W> {
 }
 
 impl<W> State<W> {
-    /// Takes one sleeper, if there is one.
+    /// Takes a sleeper off the list, if any.
     fn wake(&mut self) -> Help {
         let Some(sleeper) = self.asleep.pop() else { return Help::None };
-        self.looking += 1;
+        self.searching += 1;
         Help::Wake(sleeper)
     }
 }
@@ -311,7 +313,7 @@ impl<W> std::fmt::Debug for RunQueue<W> {
         let state = self.state.lock();
         f.debug_struct("RunQueue")
             .field("waiting", &state.levels.each_ref().map(VecDeque::len))
-            .field("looking", &state.looking)
+            .field("searching", &state.searching)
             .field("asleep", &state.asleep.len())
             .field("workers", &state.workers)
             .finish_non_exhaustive()

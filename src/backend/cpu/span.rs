@@ -1,10 +1,10 @@
-//! A range of addresses in whole pages, and what the kernel says when it refuses to work on it.
+//! Page-aligned address ranges, and the errors of system calls on them.
 
 use crate::backend::contract::Address;
 use crate::base::device::DeviceKind;
 use crate::base::error::{DriverError, Error};
 
-/// Addresses from `base` on.
+/// The address range of `bytes` from `base`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
     pub(super) base: usize,
@@ -20,7 +20,7 @@ impl Span {
         Address(self.base as u64)
     }
 
-    /// The first address behind; saturates, because no mapping reaches the last page.
+    /// The end address; saturates, because no mapping reaches the last page.
     pub(super) fn end(self) -> usize {
         self.base.saturating_add(self.bytes)
     }
@@ -34,7 +34,7 @@ impl Span {
     }
 }
 
-/// A system call that the kernel refused.
+/// A failed system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// The error, with a text that says what was attempted.
+    /// The error, with a text that names the attempt.
     pub(super) fn error(self, attempt: &str) -> Error {
         let reason = std::io::Error::from_raw_os_error(self.code);
         Error::Driver(DriverError::Refused {

@@ -1,9 +1,9 @@
 //! Virtual memory of a cpu device: pages that move between address ranges by `mremap`.
 //!
-//! Physical memory here is anonymous pages at whatever address they are at the moment. Moving them
-//! moves page table entries, not bytes, and leaves the old addresses reserved (`MREMAP_DONTUNMAP`).
-//! Without that flag another thread's `mmap` could take them between two calls of ours, so a kernel
-//! that lacks it has no virtual memory here.
+//! Physical memory is anonymous pages at their current addresses. Moving them changes page table
+//! entries, copies nothing, and keeps the old addresses reserved (`MREMAP_DONTUNMAP`). Without that
+//! flag, another thread's `mmap` could take them between two calls, so on kernels without it the
+//! device has no virtual memory.
 #![expect(unsafe_code, reason = "opens, closes and moves pages")]
 
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::base::error::{Error, Result};
 use crate::base::size::display_bytes;
 use crate::base::sync::{LockRank, Mutex};
 
-/// Unit of pages and moves: the kernel then moves one entry for each.
+/// Unit of pages and moves: the kernel moves one table entry per granule.
 const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
 
 /// The virtual memory of one device.
 ///
-/// `mappings` has been charged one mapping for each parked physical memory, and
-/// [`Reservation::num_mappings`] for each reservation; `capacity` the sizes of all physical memory.
-/// The lock is held over system calls, so that a range stays ours during them.
+/// `mappings` counts one mapping for each parked physical memory and [`Reservation::num_mappings`]
+/// for each reservation; `capacity` counts the sizes of all physical memory. The lock is held
+/// during system calls, so that ownership of a range cannot change.
 #[derive(Debug)]
 pub(crate) struct CpuVirtualMemory {
     capacity: Arc<Capacity>,
@@ -35,7 +35,7 @@ pub(crate) struct CpuVirtualMemory {
 }
 
 impl CpuVirtualMemory {
-    /// Virtual memory that counts against `capacity`; `None` where the kernel cannot move pages.
+    /// Virtual memory counted against `capacity`; `None` where the kernel cannot move pages.
     pub(crate) fn new(capacity: Arc<Capacity>) -> Option<Self> {
         let can = GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_keeping();
         can.then(|| Self::with_mappings(capacity, MapCount::of_process()))
@@ -46,7 +46,7 @@ impl CpuVirtualMemory {
         Self { capacity, mappings, table }
     }
 
-    /// Puts physical memory, wherever it is, at a vacant `target`; on failure it stays there.
+    /// Maps physical memory at a vacant `target`, from any location; on failure it stays there.
     fn place(&self, table: &mut MemoryTable, physical: PhysicalHandle, target: Span) -> Result<()> {
         let place = table.physical(physical).place;
         let range = table.reservation(target);
@@ -59,14 +59,14 @@ impl CpuVirtualMemory {
         let more = range.mappings_to_fill(target);
         self.mappings.take(more)?;
         if let Err(error) = self.fill(range, place, target) {
-            self.mappings.give_back(more);
+            self.mappings.release(more);
             return Err(error);
         }
         range.fill(target);
         table.physical(physical).place = Place::Mapped(target);
         match place {
             Place::Nowhere => {}
-            Place::Parked(_) => self.mappings.give_back(1),
+            Place::Parked(_) => self.mappings.release(1),
             Place::Mapped(from) => self.vacate(table, from),
         }
         Ok(())
@@ -76,20 +76,20 @@ impl CpuVirtualMemory {
     fn fill(&self, range: &mut Reservation, place: Place, target: Span) -> Result<()> {
         let moved = match place {
             Place::Nowhere => {
-                // SAFETY: a vacant place of a reservation is ours: it was reserved, is not lost,
-                // and the lock that the caller holds keeps it vacant.
+                // SAFETY: this device owns a vacant range of a reservation that is not lost; the
+                // lock held by the caller keeps it vacant.
                 let opened = unsafe { pages::open(target) };
                 return opened.map_err(|refusal| {
-                    // SAFETY: as above, and no user has been told of these pages. When this fails
-                    // too they are open and empty, which is harmless.
+                    // SAFETY: owned and vacant, as for `open`; no user knows these pages. If this
+                    // fails too, the pages stay open and empty, which is harmless.
                     let _ = unsafe { pages::close(target) };
                     self.explain_open(refusal, target)
                 });
             }
-            // SAFETY: the target is ours as above; so is the mapping of the physical memory, which
-            // the caller of `map` does not use. They do not overlap, because one is vacant.
+            // SAFETY: this device owns the target and the parked mapping; by the contract of `map`,
+            // nothing uses either. They are disjoint, since the target is vacant.
             Place::Parked(from) => unsafe { pages::move_away(from, target.base) },
-            // SAFETY: as above; the caller of `relocate` knows that every use is done.
+            // SAFETY: both are owned and disjoint; the caller of `relocate` excludes other uses.
             Place::Mapped(from) => unsafe { pages::move_keeping(from, target.base) },
         };
         moved.map_err(|refusal| {
@@ -100,7 +100,7 @@ impl CpuVirtualMemory {
         })
     }
 
-    /// The place of the mapped memory that an address is in. Looks at all of it.
+    /// The base and size of the mapped memory that contains an address. Linear in the mappings.
     pub(super) fn owner(&self, address: Address) -> Option<(Address, usize)> {
         let table = self.table.lock();
         let mut places = table.physical.values().filter_map(|physical| match physical.place {
@@ -111,33 +111,33 @@ impl CpuVirtualMemory {
         Some((found.address(), found.bytes))
     }
 
-    /// Removes pages from a reservation, after a move or when their contents are not needed.
+    /// Empties a range of a reservation, after a move or when the contents are no longer needed.
     fn vacate(&self, table: &mut MemoryTable, from: Span) {
-        // SAFETY: the place is ours, and its pages have moved. When it is refused, the place is
-        // still ours, only open and empty: the next pages mapped there repair that.
+        // SAFETY: this device owns the range, and nothing uses it. On failure the range stays
+        // owned, open and empty; the next mapping there repairs that.
         let _ = unsafe { pages::close(from) };
         let range = table.reservation(from);
         range.vacate(from);
-        self.mappings.give_back(range.mappings_to_fill(from));
+        self.mappings.release(range.mappings_to_fill(from));
     }
 
-    /// Moves mapped pages into a mapping of their own.
+    /// Moves mapped pages into a separate mapping.
     fn park(&self, table: &mut MemoryTable, physical: PhysicalHandle) -> Result<()> {
         let Place::Mapped(from) = table.physical(physical).place else {
             panic!("{physical:?} is not mapped")
         };
         self.mappings.take(1)?;
         let refused = |refusal: Refusal| {
-            self.mappings.give_back(1);
+            self.mappings.release(1);
             refusal.error(&format!("unmapping {} from {from:x?}", display_bytes(from.bytes)))
         };
         let parking = pages::map_closed(from.bytes, GRANULE_BYTES).map_err(refused)?;
-        // SAFETY: both are ours: one was just mapped, the other holds physical memory, of which the
-        // caller of `unmap` or `relocate` knows that every use is done.
+        // SAFETY: this device owns both: one is newly mapped, the other holds physical memory, and
+        // the caller of `unmap` or `relocate` upholds that nothing uses it.
         if let Err(refusal) = unsafe { pages::move_keeping(from, parking.base) } {
             if pages::reclaim(parking) {
-                // SAFETY: just found to be ours, and not published. A failure leaves addresses
-                // without memory behind.
+                // SAFETY: `reclaim` confirmed ownership, and no thread knows the address. A failure
+                // leaks addresses without memory.
                 let _ = unsafe { pages::unmap(parking) };
             }
             return Err(refused(refusal));
@@ -147,7 +147,7 @@ impl CpuVirtualMemory {
         Ok(())
     }
 
-    /// Where the kernel refuses to open closed pages, it has promised the capacity to others.
+    /// The error of a failed opening. `ENOMEM`: the kernel has committed its memory elsewhere.
     fn explain_open(&self, refusal: Refusal, target: Span) -> Error {
         if refusal.code == libc::ENOMEM {
             return self.capacity.out_of_memory(target.bytes);
@@ -156,7 +156,7 @@ impl CpuVirtualMemory {
     }
 }
 
-// SAFETY: ranges and pages are the kernel's, and recorded from `reserve` and `create` on.
+// SAFETY: ranges and pages come from the kernel and are recorded from `reserve` and `create` on.
 unsafe impl contract::VirtualMemory for CpuVirtualMemory {
     fn granularity_bytes(&self) -> usize {
         GRANULE_BYTES
@@ -166,7 +166,7 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         assert_granules(bytes);
         self.mappings.take(1)?;
         let span = pages::map_closed(bytes, GRANULE_BYTES).map_err(|refusal| {
-            self.mappings.give_back(1);
+            self.mappings.release(1);
             if refusal.code == libc::ENOMEM {
                 return self.capacity.out_of_memory(bytes); // a limit of the process
             }
@@ -184,15 +184,15 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         assert!(reservation.is_empty(), "pages are mapped in {span:x?}");
         reservation.regain(span, pages::reclaim);
         for piece in reservation.owned() {
-            // SAFETY: an owned piece of an empty reservation; the caller gives its addresses up.
+            // SAFETY: owned and empty; the caller upholds that nothing uses the range.
             if let Err(refusal) = unsafe { pages::unmap(piece) } {
                 let attempt = format!("giving {} of addresses back", display_bytes(piece.bytes));
                 return Err(refusal.error(&attempt));
             }
-            // If a later piece is refused, this one is not ours any more.
+            // If a later part fails, this one is no longer owned.
             reservation.lose(piece);
         }
-        self.mappings.give_back(reservation.num_mappings());
+        self.mappings.release(reservation.num_mappings());
         table.reservations.remove(&span.base);
         Ok(())
     }
@@ -226,10 +226,10 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         if !target.overlaps(from) {
             return self.place(&mut table, physical, target);
         }
-        // The kernel does not move a range onto itself, so the pages go through a separate mapping.
+        // The kernel cannot move overlapping ranges, so the pages go through a separate mapping.
         self.park(&mut table, physical)?;
         self.place(&mut table, physical, target).inspect_err(|_| {
-            // Back to where it was. If that is refused too, it is parked, as after `unmap`.
+            // Back to the old range. If that fails too, the memory is parked, as after `unmap`.
             let _ = self.place(&mut table, physical, from);
         })
     }
@@ -240,13 +240,13 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         match place {
             Place::Nowhere => {}
             Place::Parked(span) => {
-                // SAFETY: the mapping is this memory's own, and its last user gives it up.
+                // SAFETY: only this memory uses the mapping, and its owner releases it.
                 unsafe { pages::unmap(span) }.map_err(|refusal| {
                     refusal.error(&format!("giving {} back", display_bytes(bytes)))
                 })?;
-                self.mappings.give_back(1);
+                self.mappings.release(1);
             }
-            // It could not be unmapped for want of mappings: it is freed where it is.
+            // Its `unmap` failed for lack of mappings: it is freed in its reservation.
             Place::Mapped(from) => self.vacate(&mut table, from),
         }
         table.physical.remove(&physical.0);
@@ -277,13 +277,13 @@ impl Drop for CpuVirtualMemory {
         });
         let reserved = table.reservations.values().flat_map(Reservation::owned);
         for span in parked.clone().chain(reserved) {
-            // SAFETY: ours, and the owner that drops the device's memory does not use it any more.
-            // Pages that the kernel refuses to unmap go with the process.
+            // SAFETY: this device owns all, and its users are gone before it is dropped. Pages that
+            // the kernel refuses to unmap remain until the process ends.
             let _ = unsafe { pages::unmap(span) };
         }
         let in_reservations: usize =
             table.reservations.values().map(Reservation::num_mappings).sum();
-        self.mappings.give_back(in_reservations + parked.count());
+        self.mappings.release(in_reservations + parked.count());
         self.capacity.release(table.physical.values().map(|physical| physical.bytes).sum());
     }
 }
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_whose_unmap_was_refused_goes_where_it_is() {
+    fn memory_whose_unmap_was_refused_is_freed_in_place() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
         let mappings = MapCount::for_test(3);
         let memory = TrustedPages(Box::new(CpuVirtualMemory::with_mappings(
@@ -335,7 +335,7 @@ mod tests {
         let middle = range.offset(GRANULE_BYTES);
         let handle = memory.create(GRANULE_BYTES).unwrap();
         memory.map(middle, handle).unwrap();
-        memory.unmap(handle).unwrap_err(); // one mapping more than there may be
+        memory.unmap(handle).unwrap_err(); // one mapping above the limit
         memory.release(handle).unwrap();
         assert_eq!(capacity.info().free_bytes, 4 * GRANULE_BYTES);
         let again = memory.create(GRANULE_BYTES).unwrap();
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "holds other pages")]
-    fn two_physical_memories_cannot_be_at_one_place() {
+    fn mapping_over_other_pages_panics() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
         let memory = TrustedPages(Box::new(CpuVirtualMemory::new(capacity).unwrap()));
         let range = memory.reserve(2 * GRANULE_BYTES).unwrap();

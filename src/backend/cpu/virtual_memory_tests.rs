@@ -1,5 +1,5 @@
-//! Tests only: virtual memory against a model, refusals of the kernel, and other threads.
-#![expect(unsafe_code, reason = "reads and writes the pages, and plays another thread's mmap")]
+//! Tests only: virtual memory against a model, with kernel failures and concurrent threads.
+#![expect(unsafe_code, reason = "accesses the pages, and simulates another thread's mmap")]
 
 use super::super::faults;
 use super::*;
@@ -16,7 +16,7 @@ fn memory() -> TrustedPages<Box<CpuVirtualMemory>> {
     TrustedPages(Box::new(CpuVirtualMemory::with_mappings(capacity, MapCount::for_test(1000))))
 }
 
-/// Checks the promises of virtual memory after everything was given back.
+/// Checks that nothing remains counted after every release.
 fn assert_nothing_is_left(memory: &CpuVirtualMemory) {
     assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES);
     assert_eq!(memory.mappings.used(), 0);
@@ -28,7 +28,7 @@ fn granule(base: Address, index: usize) -> Address {
 
 fn bytes_at(address: Address, granules: usize) -> &'static mut [u8] {
     let base: *mut u8 = std::ptr::with_exposed_provenance_mut(address.0.try_into().unwrap());
-    // SAFETY: mapped granules of the test that calls, which uses one such slice at a time.
+    // SAFETY: mapped granules of the calling test, which uses one such slice at a time.
     unsafe { std::slice::from_raw_parts_mut(base, granules * GRANULE_BYTES) }
 }
 
@@ -37,7 +37,7 @@ fn is_closed(address: Address, granules: usize) -> bool {
 }
 
 #[test]
-fn contents_move_along_and_the_addresses_they_leave_are_closed() {
+fn contents_move_with_the_pages_and_vacated_addresses_are_closed() {
     let memory = memory();
     let range = memory.reserve(8 * GRANULE_BYTES).unwrap();
     assert!(is_closed(range, 8));
@@ -54,7 +54,7 @@ fn contents_move_along_and_the_addresses_they_leave_are_closed() {
     memory.relocate(moved, granule(range, 4)).unwrap();
     assert!(is_closed(granule(range, 1), 2));
     check(4);
-    memory.relocate(moved, granule(range, 5)).unwrap(); // onto itself, in part
+    memory.relocate(moved, granule(range, 5)).unwrap(); // overlaps its old range
     assert!(is_closed(granule(range, 4), 1));
     check(5);
     memory.relocate(moved, granule(range, 5)).unwrap();
@@ -71,7 +71,7 @@ fn contents_move_along_and_the_addresses_they_leave_are_closed() {
     assert_nothing_is_left(&memory);
 }
 
-/// Mappings that the kernel knows of in some granules, as `/proc/self/maps` lists them.
+/// The number of kernel mappings in some granules, from `/proc/self/maps`.
 fn mappings_in(base: Address, granules: usize) -> usize {
     let end = base.0 + (granules * GRANULE_BYTES) as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -84,11 +84,11 @@ fn mappings_in(base: Address, granules: usize) -> usize {
     maps.lines().filter(is_inside).count()
 }
 
-/// Goal: the kernel's limit is never met before ours. Method: pages are mapped, released and moved
-/// at random, and each time the count is compared with the mappings that the kernel lists; a
-/// mapping outside the range, such as that of parked pages, is counted separately.
+/// Goal: our count reaches its limit before the kernel's. Method: pages are mapped, released and
+/// moved at random; each time the count is compared with the kernel's list. Mappings outside the
+/// range, such as parked pages, are counted separately.
 #[test]
-fn no_fewer_mappings_are_counted_than_the_kernel_has() {
+fn the_mapping_count_bounds_the_kernels() {
     const GRANULES: usize = 40;
     let mut numbers = Numbers::new(seed());
     let memory = memory();
@@ -170,7 +170,7 @@ fn a_refusal_of_any_system_call_leaves_the_accounting_true_and_a_second_try_work
 }
 
 #[test]
-fn addresses_that_another_took_during_a_refused_move_are_left_to_it() {
+fn addresses_taken_by_another_thread_during_a_failed_move_are_not_touched() {
     let memory = memory();
     let range = memory.reserve(4 * GRANULE_BYTES).unwrap();
     let handle = memory.create(GRANULE_BYTES).unwrap();
@@ -178,9 +178,9 @@ fn addresses_that_another_took_during_a_refused_move_are_left_to_it() {
     bytes_at(range, 1).fill(3);
     let (to, taken) = (granule(range, 2), Span::new(granule(range, 2), GRANULE_BYTES));
     faults::refuse_after(0, move || {
-        // The kernel unmaps the target before it refuses, and then another thread maps pages there.
-        // Here both happen at once, or a test beside this one might be that thread.
-        // SAFETY: vacant pages of the range; from here on they play the other thread's.
+        // The kernel unmaps the target before it fails; then another thread maps pages there. Here
+        // both happen at once: a parallel test must not take the addresses in between.
+        // SAFETY: vacant pages of the range; from here on they simulate the other thread's.
         unsafe { pages::open(taken) }.unwrap();
         bytes_at(to, 1).fill(8);
     });
@@ -192,25 +192,25 @@ fn addresses_that_another_took_during_a_refused_move_are_left_to_it() {
     memory.unmap(handle).unwrap();
     memory.unreserve(range, 4 * GRANULE_BYTES).unwrap();
     assert!(bytes_at(to, 1).iter().all(|byte| *byte == 8), "the other's pages were touched");
-    // SAFETY: the other thread gives its pages up.
+    // SAFETY: the simulated thread owns these pages and no longer uses them.
     unsafe { pages::unmap(taken) }.unwrap();
     memory.release(handle).unwrap();
     assert_nothing_is_left(&memory);
 }
 
 #[test]
-fn pages_whose_mapping_a_user_cut_in_two_stay_where_they_are_or_move_whole() {
+fn pages_with_a_split_mapping_stay_in_place_or_move_whole() {
     let memory = memory();
     let range = memory.reserve(4 * GRANULE_BYTES).unwrap();
     let [cut, other] = [(); 2].map(|()| memory.create(GRANULE_BYTES).unwrap());
     memory.map(range, cut).unwrap();
     bytes_at(range, 1).fill(5);
     let half: *mut libc::c_void = bytes_at(range, 1).as_mut_ptr().cast();
-    // SAFETY: advice about our own pages that changes no contents.
+    // SAFETY: owned pages; this advice changes no contents.
     let advised = unsafe { libc::madvise(half, GRANULE_BYTES / 2, libc::MADV_DONTFORK) };
     assert_eq!(advised, 0);
     let to = granule(range, 2);
-    // Kernels differ. One that refuses does so after it has unmapped the target.
+    // Kernels differ. One that fails has already unmapped the target.
     if memory.relocate(cut, to).is_ok() {
         assert!(bytes_at(to, 1).iter().all(|byte| *byte == 5));
         return;
@@ -218,7 +218,7 @@ fn pages_whose_mapping_a_user_cut_in_two_stay_where_they_are_or_move_whole() {
     assert!(bytes_at(range, 1).iter().all(|byte| *byte == 5));
     match memory.map(to, other) {
         Ok(()) => bytes_at(to, 1).fill(6),
-        // A test beside this one may have mapped there in between.
+        // A parallel test may have mapped pages there in between.
         Err(error) => assert!(error.to_string().contains("were lost"), "{error}"),
     }
 }
@@ -235,12 +235,12 @@ impl Random {
     }
 }
 
-/// Physical memory as the model sees it: its granules' first and last bytes hold the tag.
+/// The model of physical memory: the first and last byte of each granule hold the tag.
 struct Model {
     handle: PhysicalHandle,
     granules: usize,
     tag: u8,
-    /// Index of the reserved range, and of the granule in it.
+    /// Index of the reserved range, and of the granule inside it.
     mapped: Option<(usize, usize)>,
 }
 
@@ -320,7 +320,7 @@ fn random_sequence(seed: u64) {
     assert_eq!((capacity.info().free_bytes, mappings.used()), (CAPACITY_BYTES, 0));
 }
 
-/// A failure names the thread, and with it the seed that repeats it.
+/// The thread's name in a failure is the seed that reproduces it.
 #[test]
 fn random_sequences_agree_with_a_model() {
     for seed in 0..24 {

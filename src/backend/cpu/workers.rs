@@ -1,7 +1,7 @@
-//! The worker threads of one cpu device: look, run, look, sleep.
+//! The worker threads of one cpu device: each runs work, searches for more, then sleeps.
 //!
-//! Workers are started as work asks for them, up to the configured number, and one more for each
-//! that blocks inside a task. They block signals, which are the main thread's business.
+//! Workers start on demand up to the configured number, and one more for each that blocks inside a
+//! task. They block signals, which the application's threads handle.
 
 use std::cell::Cell;
 use std::fmt;
@@ -25,29 +25,29 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, Thread};
 use crate::base::sync::{current_thread, spin_hint, yield_now};
 
-/// Longest time that a worker looks for work before it sleeps.
-const LONGEST_LOOK: Duration = Duration::from_micros(50);
+/// Longest search for work before a sleep.
+const LONGEST_SEARCH: Duration = Duration::from_micros(50);
 
-/// Shortest such time, for a worker whose recent looks found nothing.
-const SHORTEST_LOOK: Duration = Duration::from_micros(6);
+/// Shortest search, after searches that found nothing.
+const SHORTEST_SEARCH: Duration = Duration::from_micros(6);
 
-/// A worker stays awake for entries that are due within this time.
+/// A worker keeps searching, without a sleep, when an entry is due within this time.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 
-/// Longest linger at a stream that has run empty: the time a pipeline's producer needs per task.
+/// Longest linger at an empty stream: the time that a pipeline's producer needs per task.
 const LONGEST_LINGER: Duration = Duration::from_micros(5);
 
-/// Spins between two readings of the clock.
+/// Spins between two clock readings.
 const SPINS_PER_READING: u32 = 16;
 
 type Item = Arc<dyn Work>;
 
-/// Work that no worker will run, given back.
+/// Work that no worker will run, returned to the caller.
 #[derive(Debug)]
 pub(crate) enum Unsubmitted {
     /// The workers were shut down.
     Closed(Item),
-    /// There is no worker, and the system starts none.
+    /// There is no worker, and the system refuses to start one.
     NoThread(Item, io::Error),
 }
 
@@ -60,7 +60,7 @@ struct Shared {
     name: String,
     queue: RunQueue<Item>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// True when the first worker was started: from then on there is one, until the shutdown.
+    /// Set once the first worker has started; at least one exists from then until the shutdown.
     has_worker: AtomicBool,
     may_spin: bool,
     wakes: AtomicU64,
@@ -68,12 +68,12 @@ struct Shared {
     /// Workers inside a turn.
     running: AtomicU64,
     worker_limit: usize,
-    /// The processor that submitted work last.
+    /// The processor of the last submitting thread.
     submitter: LastProcessor,
 }
 
 impl Workers {
-    /// No thread is started before there is work.
+    /// Starts no thread; the first submission does.
     pub(crate) fn new(name: String, worker_limit: usize, cpu_count: usize) -> Self {
         let shared = Shared {
             name,
@@ -90,22 +90,22 @@ impl Workers {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Has work run by a worker; a level of 0 goes first. Gives it back after the shutdown, and
-    /// while there is no worker at all and none can be started: the next call tries again.
+    /// Submits work to the workers; level 0 is the most urgent. Returns it after the shutdown, and
+    /// when no worker exists and none can be started: the next call retries.
     pub(crate) fn submit(&self, level: usize, work: Item) -> Result<(), Unsubmitted> {
         Shared::submit(&self.shared, level, work)
     }
 
-    /// Sleeping workers woken so far, and workers started beyond the limit.
+    /// Wakes of sleeping workers, and workers started beyond the limit.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        // Relaxed: figures order nothing.
+        // Relaxed: statistics order nothing.
         let started = self.shared.started.load(Ordering::Relaxed);
         let spare = started.saturating_sub(self.shared.worker_limit as u64);
         (self.shared.wakes.load(Ordering::Relaxed), spare)
     }
 
-    /// Ends the workers after the work that is queued. Those inside user code at the deadline are
-    /// left alone and counted; the calling thread is neither waited for nor counted.
+    /// Ends the workers after the queued work. Detaches and counts those inside user code at the
+    /// deadline; neither waits for nor counts the calling thread.
     pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
         for sleeper in self.shared.queue.close() {
             sleeper.wake();
@@ -118,14 +118,14 @@ impl Workers {
             let (finished, busy): (Vec<_>, Vec<_>) =
                 left.into_iter().partition(JoinHandle::is_finished);
             for worker in finished {
-                // Work never panics: the code that runs user code catches.
+                // Work never panics: the code that runs user code catches panics.
                 let _ = worker.join();
             }
             if busy.is_empty() {
                 return Leftover::default();
             }
             if Instant::now() >= deadline {
-                // Relaxed: a figure. A worker that is only slow to end is not inside a task.
+                // Relaxed: a statistic. A worker that is merely slow to end is not inside a task.
                 let running = to_usize(self.shared.running.load(Ordering::Relaxed));
                 let left = Leftover { busy_threads: running.saturating_sub(own.len()) };
                 self.shared.threads.lock().extend(busy); // for a later shutdown
@@ -163,25 +163,25 @@ impl Shared {
         Ok(())
     }
 
-    /// Adds work when the queue is full. While the workers are inside long tasks, waiting threads
-    /// execute other streams, which may be gone by now: the queue then drops their work.
+    /// Adds work to a full queue. Waiting threads may have executed queued work while all workers
+    /// were inside long tasks; the queue first drops such work.
     #[cold]
     fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, Unpushed<Item>> {
         loop {
-            // Not while the first worker is being started, under a lock: nothing is there yet.
-            for unneeded in self.queue.make_room(level, |work| work.is_needed()) {
+            // Drops nothing while `start_first` holds its lock: the queue is then empty.
+            for unneeded in self.queue.remove_unneeded(level, |work| work.is_needed()) {
                 unneeded.give_up();
             }
             match self.queue.push(level, work) {
-                Err(Unpushed::Full(same)) => work = same, // others were faster
+                Err(Unpushed::Full(same)) => work = same, // other threads filled it
                 pushed => return pushed,
             }
         }
     }
 
-    /// Starts the first worker before there is work: work that others submit meanwhile would count
-    /// on a thread that may not come. They wait until this worker is there or refused, and the
-    /// worker waits until the lock is released: it would find nothing, and sleep.
+    /// Starts the first worker before any work is queued: other work queued in the meantime would
+    /// depend on a thread that may fail to start. Under the lock, other submitters wait for the
+    /// outcome, and the new worker waits for the queued work instead of going to sleep.
     #[cold]
     fn start_first(this: &Arc<Self>) -> io::Result<MutexGuard<'_, Vec<JoinHandle<()>>>> {
         let mut threads = this.threads.lock();
@@ -204,7 +204,7 @@ impl Shared {
         match help {
             Help::None => {}
             Help::Wake(sleeper) => {
-                // Relaxed: a figure orders nothing.
+                // Relaxed: a statistic orders nothing.
                 this.wakes.fetch_add(1, Ordering::Relaxed);
                 sleeper.wake();
             }
@@ -218,7 +218,7 @@ impl Shared {
         if faults::is_due() {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
-        // Relaxed: a figure orders nothing, and a name needs only be unique.
+        // Relaxed: a statistic orders nothing, and a name only has to be unique.
         let number = this.started.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(this);
         let name = format!("{}-{number}", this.name);
@@ -229,14 +229,14 @@ impl Shared {
             })
     }
 
-    /// Starts one more worker. When that is refused, the existing workers do the work: one that is
-    /// asleep, one that comes out of its task, or one that a blocked worker starts when it tries
-    /// again. The next work that no worker looks for asks again, too.
+    /// Starts one more worker. On failure, an existing worker takes the work: one that sleeps, one
+    /// that ends its task, or one that a blocked worker starts on its retry. The next submission
+    /// without a searching worker also retries.
     fn start(this: &Arc<Self>) -> Help {
         match Self::spawn(this) {
             Ok(thread) => {
                 let mut threads = this.threads.lock();
-                // Workers that ended on their own need no join.
+                // Workers that have ended need no join.
                 threads.retain(|thread| !thread.is_finished());
                 threads.push(thread);
                 Help::None
@@ -245,14 +245,14 @@ impl Shared {
         }
     }
 
-    /// For a worker that blocks inside a task: starts a worker that was refused, if work still
-    /// waits for it. True when it is refused again.
+    /// Called by a worker that blocks inside a task: retries a failed start while work is queued.
+    /// True when the start fails again.
     fn start_again(this: &Arc<Self>) -> bool {
         let help = match this.queue.ask_again() {
             Help::Start => Self::start(this),
             help => help,
         };
-        // The other blocked workers try by themselves.
+        // Other blocked workers retry by themselves.
         let is_owed = matches!(help, Help::Owe(_));
         if !is_owed {
             Self::give(this, help);
@@ -260,30 +260,30 @@ impl Shared {
         is_owed
     }
 
-    /// True when looking keeps no thread from submitting. The system wakes a worker on the
-    /// submitter's own processor when others seem busy; that thread then waits until the worker
-    /// sleeps.
-    fn may_look(&self) -> bool {
+    /// True when a search does not hold up the submitting thread. The system may wake a worker on
+    /// the submitter's processor when others seem busy; the submitter would then wait for the
+    /// worker's sleep.
+    fn may_search(&self) -> bool {
         self.may_spin && !self.submitter.is_current()
     }
 
     /// Executes work.
     fn run(&self, work: Item, turn: &Turn<'_>) {
-        // Relaxed, here and below: a figure that a shutdown reads.
+        // Relaxed, here and below: a statistic for `shutdown`.
         self.running.fetch_add(1, Ordering::Relaxed);
         work.run(turn);
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Looks, in the middle of a turn, for more of the same work and for other work. False when the
-    /// worker goes on looking: it found nothing, or there is other work.
+    /// Polls, within a turn, for more of the same work and for other work. True when the same work
+    /// has more; false leaves the worker searching.
     fn linger(this: &Arc<Self>, has_more: &dyn Fn() -> bool) -> bool {
-        this.queue.look();
+        this.queue.begin_search();
         let started = Instant::now();
         loop {
             for _ in 0..SPINS_PER_READING {
                 if has_more() {
-                    Self::give(this, this.queue.stop_looking());
+                    Self::give(this, this.queue.stop_searching());
                     return true;
                 }
                 if this.queue.may_have_work() {
@@ -302,9 +302,9 @@ impl Shared {
 struct Worker {
     shared: Arc<Shared>,
     sleeper: Arc<Sleeper>,
-    /// For how long it looks before a sleep.
-    look: Duration,
-    /// Work that it leaves to waiting threads. It executes nothing while it has any.
+    /// Duration of the next search.
+    search_time: Duration,
+    /// Work that waiting threads may execute. Empty while this worker executes work.
     left: LeftWork,
 }
 
@@ -312,40 +312,40 @@ impl Worker {
     fn new(shared: Arc<Shared>) -> Self {
         set_hook(Arc::new(Hook(Arc::clone(&shared), current_thread())));
         let sleeper = Sleeper::new();
-        Self { shared, sleeper, look: LONGEST_LOOK, left: LeftWork::default() }
+        Self { shared, sleeper, search_time: LONGEST_SEARCH, left: LeftWork::default() }
     }
 
-    /// Looks, runs, looks, sleeps.
+    /// The worker's main loop.
     fn work_until_idle(mut self) {
         let shared = Arc::clone(&self.shared);
-        drop(shared.threads.lock()); // the first one's work is on its way
-        // A child that a task forked has this thread alone, and ends with it.
+        drop(shared.threads.lock()); // `start_first` holds it until the first work is queued
+        // In a child that a task forked, only this thread exists; it then ends.
         while !fork::is_child() {
             if let Some((level, work)) = self.left.take_due() {
                 if let Some(work) = self.unless_left(level, work) {
-                    Shared::give(&shared, shared.queue.stop_looking());
-                    let look = self.look;
+                    Shared::give(&shared, shared.queue.stop_searching());
+                    let search_time = self.search_time;
                     self.run(level, work);
-                    self.look = look; // the other threads have stopped: no more work is expected
+                    self.search_time = search_time; // other threads have stopped helping: no work is expected
                 }
                 continue;
             }
             match shared.queue.take() {
-                NextWork::End => return self.give_back(),
+                NextWork::End => return self.requeue_left(),
                 NextWork::Work(work, level, help) => {
                     Shared::give(&shared, help);
                     match self.unless_left(level, work) {
                         Some(work) => self.run(level, work),
-                        None => shared.queue.look(),
+                        None => shared.queue.begin_search(),
                     }
                 }
-                NextWork::Nothing if self.look() => {}
+                NextWork::Nothing if self.search() => {}
                 NextWork::Nothing => self.sleep(),
             }
         }
     }
 
-    /// Returns the work, unless it is left to waiting threads for a while.
+    /// Returns the work, or defers it for a while in favour of waiting threads.
     fn unless_left(&mut self, level: usize, work: Item) -> Option<Item> {
         match work.leave_for() {
             None => Some(work),
@@ -356,27 +356,27 @@ impl Worker {
         }
     }
 
-    /// Runs work, then looks.
+    /// Runs work; the worker then searches.
     fn run(&mut self, level: usize, work: Item) {
-        self.give_back(); // it may take long
+        self.requeue_left(); // it may take long
         let shared = &self.shared;
         let must_yield = || shared.queue.may_have_more_urgent(level);
         let others_wait = || shared.queue.may_have_work();
-        let is_looking = Cell::new(false);
+        let is_searching = Cell::new(false);
         let linger = |has_more: &dyn Fn() -> bool| {
-            is_looking.set(shared.may_look() && !Shared::linger(shared, has_more));
-            !is_looking.get()
+            is_searching.set(shared.may_search() && !Shared::linger(shared, has_more));
+            !is_searching.get()
         };
         let turn = Turn::new(&must_yield, &others_wait).with_linger(&linger);
         shared.run(work, &turn);
-        if !is_looking.get() {
-            shared.queue.look();
+        if !is_searching.get() {
+            shared.queue.begin_search();
         }
-        self.look = LONGEST_LOOK;
+        self.search_time = LONGEST_SEARCH;
     }
 
-    /// Returns the work that it leaves to waiting threads to the run queue.
-    fn give_back(&mut self) {
+    /// Returns the deferred work to the run queue.
+    fn requeue_left(&mut self) {
         for (level, work) in self.left.take_all() {
             if let Err(Unsubmitted::Closed(work) | Unsubmitted::NoThread(work, _)) =
                 Shared::submit(&self.shared, level, work)
@@ -386,15 +386,15 @@ impl Worker {
         }
     }
 
-    /// Looks for work; true when there may be some.
-    fn look(&self) -> bool {
-        if !self.shared.may_look() {
+    /// Searches for work; true when there may be some.
+    fn search(&self) -> bool {
+        if !self.shared.may_search() {
             return self.give_way();
         }
         let started = Instant::now();
-        let mut end = started + self.look;
+        let mut end = started + self.search_time;
         if let Some(due) = self.left.next_due() {
-            // A sleep until then would be longer.
+            // A sleep until then would last longer.
             end = if due - started <= SHORTEST_SLEEP { due } else { due.min(end) };
         }
         while Instant::now() < end {
@@ -408,8 +408,8 @@ impl Worker {
         self.left.next_due().is_some_and(|due| due <= end)
     }
 
-    /// Where it may not look: yields to the thread that submits, if that has this processor. A
-    /// sleep would end in the middle of that thread's turn. False when no thread went on.
+    /// Called in place of a search that would hold up the submitter: yields the processor to it. A
+    /// sleep would end during the submitter's time slice. True when another thread ran.
     fn give_way(&self) -> bool {
         if self.left.next_due().is_none() {
             return false;
@@ -419,21 +419,21 @@ impl Worker {
         started.elapsed() >= SHORTEST_SLEEP
     }
 
-    /// Sleeps until there is work, or until an entry is due.
+    /// Sleeps until work arrives or an entry is due.
     fn sleep(&mut self) {
-        self.look = (self.look / 2).max(SHORTEST_LOOK);
+        self.search_time = (self.search_time / 2).max(SHORTEST_SEARCH);
         let (queue, sleeper) = (&self.shared.queue, &self.sleeper);
         if !queue.begin_sleep(sleeper) {
             return;
         }
         match self.left.next_due() {
             Some(due) if sleeper.sleep_until(due) || queue.end_sleep(sleeper) => {}
-            _ => sleeper.sleep(), // also where a wake is on its way
+            _ => sleeper.sleep(), // also when a wake is under way
         }
     }
 }
 
-/// Told when a worker blocks inside a task.
+/// Informs the run queue when a worker blocks inside a task.
 struct Hook(Arc<Shared>, Thread);
 
 impl BlockingHook for Hook {
@@ -447,7 +447,7 @@ impl BlockingHook for Hook {
     }
 
     fn try_again(&self) -> bool {
-        // In a child that a task forked, a thread that is not there may hold a lock.
+        // In a child that a task forked, a thread that does not exist there may hold a lock.
         !fork::is_child() && Shared::start_again(&self.0)
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of workers that cannot be started: an error of the call, and the next call tries again.
+//! Tests of failing worker starts: the call returns an error, and the next call retries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::runtime::Runtime;
 
-/// A runtime with two devices of one worker each, none of which is there yet.
+/// A runtime with two devices of one worker each, not yet started.
 fn runtime() -> Runtime {
     Runtime::new(Config { cpu_devices: 2, cpu_threads: Some(1), ..Config::default() }).unwrap()
 }
@@ -26,7 +26,7 @@ fn stream(runtime: &Runtime, device_index: u8) -> Stream {
     runtime.dedicated_stream(Device::cpu(device_index), 0).unwrap()
 }
 
-/// Has the next start of a worker by this thread refused.
+/// Fails the next worker start by this thread.
 fn refuse_the_next_worker() {
     faults::refuse_after(0, || ());
 }
@@ -41,7 +41,7 @@ fn assert_is_refusal(outcome: &Result<(), Error>) {
 }
 
 #[test]
-fn a_worker_that_cannot_be_started_is_an_error_of_the_call_and_the_next_one_tries_again() {
+fn a_failed_worker_start_is_an_error_of_the_call_and_the_next_call_retries() {
     let runtime = runtime();
     let stream = stream(&runtime, 0);
     let (tell, told) = channel();
@@ -59,8 +59,8 @@ fn a_worker_that_cannot_be_started_is_an_error_of_the_call_and_the_next_one_trie
 }
 
 #[test]
-fn a_fill_that_is_refused_keeps_no_error_of_its_stream_that_ended() {
-    // Goal: no caller is left to ask how it ended. Method: an error that ended is forgotten.
+fn a_refused_fill_makes_its_stream_retain_no_error() {
+    // Goal: a refused fill makes its stream retain no errors. Method: a reported error is dropped.
     let runtime = runtime();
     let stream = stream(&runtime, 0);
     let buffer = runtime.empty(64, Device::cpu(0)).unwrap();
@@ -100,7 +100,7 @@ fn a_task_that_comes_while_a_start_is_refused_fails_its_stream_and_is_named() {
 }
 
 #[test]
-fn a_record_that_panics_where_no_worker_can_be_started_fails_its_stream_and_hangs_no_thread() {
+fn a_panicking_record_without_a_worker_fails_its_stream_and_hangs_no_thread() {
     let config = Config { cpu_threads: Some(1), ..Config::default() };
     let backend = FaultBackend::new(CpuBackend::new(&config).unwrap());
     let backends = [Arc::<FaultBackend>::clone(&backend) as Arc<dyn Backend>];
@@ -118,7 +118,7 @@ fn a_record_that_panics_where_no_worker_can_be_started_fails_its_stream_and_hang
 }
 
 #[test]
-fn a_wait_for_pending_work_is_refused_and_leaves_the_order_as_it_was() {
+fn a_refused_wait_leaves_the_streams_order_unchanged() {
     let runtime = runtime();
     let [source, waiting] = [0, 1].map(|index| stream(&runtime, index));
     let (open, opened) = channel::<()>();
@@ -129,16 +129,16 @@ fn a_wait_for_pending_work_is_refused_and_leaves_the_order_as_it_was() {
     assert!(!waiting.is_ordered_after(&event));
     let (tell, told) = channel();
     waiting.enqueue(move || tell.send(()).unwrap()).unwrap();
-    told.recv().unwrap(); // in front of the event
+    told.recv().unwrap(); // ordered before the event
     drop(open);
     source.synchronize().unwrap();
 }
 
-/// Far above what a test takes.
+/// Far above any test's duration.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A gate on the second device that keeps a worker inside, so that no wait executes it; and the
-/// event behind it.
+/// A task on the second device that occupies its worker, so that no waiting thread executes it, and
+/// the event behind it.
 fn gate(runtime: &Runtime) -> (Sender<()>, Stream, Event) {
     let elsewhere = stream(runtime, 1);
     let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
@@ -153,7 +153,7 @@ fn gate(runtime: &Runtime) -> (Sender<()>, Stream, Event) {
 }
 
 #[test]
-fn a_spare_worker_that_is_refused_when_a_task_waits_is_started_while_it_waits() {
+fn a_spare_worker_refused_to_a_waiting_task_is_started_while_it_waits() {
     for is_marked in [true, false] {
         let runtime = runtime();
         let [waiting, behind] = [0, 0].map(|index| stream(&runtime, index));
@@ -182,7 +182,7 @@ fn a_spare_worker_that_is_refused_when_a_task_waits_is_started_while_it_waits() 
 }
 
 #[test]
-fn a_spare_worker_that_is_refused_to_who_submits_is_started_by_the_task_that_waits() {
+fn a_spare_worker_refused_to_a_submitter_is_started_by_the_waiting_task() {
     let runtime = runtime();
     let [waiting, behind] = [0, 0].map(|index| stream(&runtime, index));
     let (open, elsewhere, event) = gate(&runtime);
@@ -201,7 +201,7 @@ fn a_spare_worker_that_is_refused_to_who_submits_is_started_by_the_task_that_wai
 }
 
 #[test]
-fn a_worker_that_goes_on_asks_for_what_it_alone_was_trying_to_start() {
+fn a_worker_that_unblocks_retries_the_start_it_requested() {
     let queue = RunQueue::new(2);
     let [first, second] = [(); 2].map(|()| std::thread::spawn(|| ()).thread().clone());
     for work in 0..2 {
@@ -210,7 +210,7 @@ fn a_worker_that_goes_on_asks_for_what_it_alone_was_trying_to_start() {
     }
     assert!(matches!(queue.begin_block(&first), Help::None));
     assert!(matches!(queue.push(0, 2), Ok(Help::Start)));
-    // While the first tries that, another one blocks, which is not told of the refusal.
+    // During the first worker's retry, another blocks; it is not told of the failure.
     assert!(matches!(queue.begin_block(&second), Help::None));
     assert!(matches!(queue.ask_again(), Help::None), "a worker is on its way");
     assert!(matches!(queue.start_failed(), Help::Owe(blocked) if blocked.len() == 2));
@@ -219,7 +219,7 @@ fn a_worker_that_goes_on_asks_for_what_it_alone_was_trying_to_start() {
     assert!(matches!(queue.ask_again(), Help::Start));
 }
 
-/// Work that is a function.
+/// Work from a function.
 struct Call<F>(F);
 
 impl<F: Fn() + Send + Sync> Work for Call<F> {
@@ -229,9 +229,9 @@ impl<F: Fn() + Send + Sync> Work for Call<F> {
 }
 
 #[test]
-fn streams_that_are_gone_are_not_kept_while_the_workers_are_inside_long_tasks() {
-    // Goal: work that waiting threads have executed is not kept until a worker comes. Method: the
-    // only worker is inside a task, and streams are made, used and dropped one after the other.
+fn dropped_streams_leave_the_run_queue_during_long_tasks() {
+    // Goal: work that waiting threads have executed does not stay queued. Method: the only worker
+    // is inside a task while streams are created, used and dropped one after the other.
     let runtime = runtime();
     let (open, busy, _) = gate(&runtime);
     let used = |_| {
@@ -248,7 +248,7 @@ fn streams_that_are_gone_are_not_kept_while_the_workers_are_inside_long_tasks() 
 }
 
 #[test]
-fn streams_that_have_work_stay_in_a_run_queue_that_makes_room() {
+fn a_full_run_queue_retains_streams_that_have_work() {
     let runtime = runtime();
     let (open, busy, _) = gate(&runtime);
     let (tell, told) = channel();
@@ -265,10 +265,10 @@ fn streams_that_have_work_stay_in_a_run_queue_that_makes_room() {
 }
 
 #[test]
-fn work_that_comes_while_a_start_is_refused_wakes_a_worker_that_fell_asleep_meanwhile() {
-    // Goal: no work stays queued while a worker sleeps. Method: while the second of two workers is
-    // being started, the first one ends its work, takes the work that asked for the second one and
-    // sleeps; then more work comes, which counts on the second one, and that start is refused.
+fn work_queued_during_a_failing_start_wakes_a_sleeping_worker() {
+    // Goal: no work stays queued while a worker sleeps. Method: during the start of the second
+    // worker, the first takes the work that requested the start, and sleeps; then more work
+    // arrives, which counts on the second worker, and the start fails.
     let workers = Arc::new(Workers::new("test".to_owned(), 2, 2));
     let submit = |workers: &Workers, work: Arc<dyn Work>| workers.submit(0, work).unwrap();
     let is_open = Arc::new(AtomicBool::new(false));
