@@ -4,7 +4,7 @@
 //! * `run_queue`, `workers`, `left_work`: scheduling of work on worker threads
 //! * `clock`, `copy`, `properties`: the machine's capabilities
 //! * `memory`: allocations; `virtual_memory` on `pages`, `span`, `physical`, `reservation`,
-//! `map_count`: pages that can be moved
+//!   `map_count`: pages that can be moved
 
 mod backend;
 mod clock;
