@@ -1,4 +1,4 @@
-//! The null kind behind the contract. Misuse panics: every handle and address is looked up.
+//! The null kind behind the contract. Misuse panics: every handle and address is checked.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::backend::null::{Code, NullBackend, Timeline, driver_error};
 use crate::base::device::DeviceKind;
 use crate::base::error::Result;
 
-// SAFETY: there is no memory behind the addresses, and the host is told to follow none of them;
-// numbers are handed out once at a time.
+// SAFETY: no memory backs the addresses, and `has_host_addresses` is false; no live number is
+// issued twice.
 unsafe impl Backend for NullBackend {
     fn kind(&self) -> DeviceKind {
         self.kind
@@ -112,9 +112,9 @@ unsafe impl Backend for NullBackend {
         Ok(())
     }
 
-    /// Completes the mark and calls back on the caller's stack: there is no thread of a driver.
+    /// Completes the mark and calls back on the caller's stack: there is no driver thread.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
-        // SAFETY: as for this method.
+        // SAFETY: the caller upholds that the mark is live.
         unsafe { self.wait_mark(mark) }?;
         callback();
         Ok(())
@@ -159,7 +159,7 @@ unsafe impl Backend for NullBackend {
         let HostMemory { arena, allocations } = &mut *host;
         allocations.release(arena, address);
         drop(host);
-        self.reuse.let_others_go_first();
+        self.reuse.yield_after_release();
         Ok(())
     }
 

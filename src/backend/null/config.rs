@@ -1,60 +1,59 @@
-//! Settings of the null kind, and the figures it reports.
+//! Settings and counters of the null kind.
 
 use crate::base::device::DeviceKind;
 use crate::base::size::{GIB, MIB};
 
-/// How late a device of the null kind completes submissions.
+/// When a device of the null kind completes submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionMode {
-    /// With the submission.
+    /// At the submission.
     AtOnce,
-    /// When a thread waits for it or for something later on its stream, when a callback is
-    /// requested for it, or at the poll after `polls` polls that answered no.
+    /// When a thread waits for it or for a later one of its stream, when a callback is registered
+    /// for it, or at the poll after `polls` negative ones.
     WhenAsked {
-        /// How many polls answer no.
+        /// The number of negative polls.
         polls: u32,
     },
 }
 
-/// When an address that was given back is handed out again.
+/// When a released address is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// When all others of its arena were, which shows uses after a release.
+    /// After all others of its arena: detects uses after a release.
     Late,
-    /// With the next request that fits, which shows what is remembered of an address after a
-    /// release. The thread that gives it back lets other threads go first.
+    /// For the next request that fits: detects stale records about an address. The releasing thread
+    /// first yields to other threads.
     AtOnce,
 }
 
 /// The properties of a [`NullBackend`](super::NullBackend)'s devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one thing that a device may have")]
+#[expect(clippy::struct_excessive_bools, reason = "independent capabilities")]
 pub struct NullConfig {
-    /// The kind that the backend reports, so that code which chooses among kinds is tested without
-    /// their hardware.
+    /// The reported kind, to test the choice among kinds without their hardware.
     pub kind: DeviceKind,
-    /// Whether the devices say that they are GPUs.
+    /// Whether the devices report to be GPUs.
     pub is_gpu: bool,
-    /// How many devices there are, 0 to 128.
+    /// The number of devices, 0 to 128.
     pub device_count: usize,
     /// Capacity of each device.
     pub capacity_bytes: usize,
     /// Page size of the virtual memory: a power of two of at least 64.
     pub granularity_bytes: usize,
-    /// How late marks complete.
+    /// When marks complete.
     pub completion: CompletionMode,
-    /// How soon addresses are reused.
+    /// When addresses are reused.
     pub reuse: Reuse,
     /// Whether the kind has a compiler.
     pub has_kernels: bool,
-    /// Whether kernel sources see `cl_khr_fp64`.
+    /// Whether kernel sources have `cl_khr_fp64` defined.
     pub has_fp64: bool,
-    /// Whether the devices have memory that they share with the host.
+    /// Whether the devices share memory with the host.
     pub has_shared_memory: bool,
 }
 
 impl Default for NullConfig {
-    /// One device of 16 GiB with pages of 2 MiB, where everything is done at once.
+    /// One device of 16 GiB with pages of 2 MiB, which completes everything at once.
     fn default() -> Self {
         Self {
             kind: DeviceKind::NULL,
@@ -71,10 +70,10 @@ impl Default for NullConfig {
     }
 }
 
-/// Objects and memory that were given out and not given back.
+/// Live objects and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceCounts {
-    /// Streams, wrapped ones included.
+    /// Streams, including wrapped ones.
     pub streams: usize,
     /// Marks, done or not.
     pub marks: usize,
@@ -92,7 +91,7 @@ pub struct ResourceCounts {
     pub kernels: usize,
 }
 
-/// Bytes that tasks moved since the backend was made.
+/// Bytes that tasks have moved since the backend's creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedBytes {
     /// By `copy`.

@@ -1,4 +1,4 @@
-//! One device of the null kind: its properties, its capacity and the bookkeeping of its memory.
+//! One device of the null kind: properties, capacity and memory accounting.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{LockRank, Mutex};
 
-/// The same as the XPU kind's.
+/// The same as those of the xpu kind.
 pub(super) const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
 #[derive(Debug)]
@@ -28,12 +28,12 @@ pub(super) struct NullDevice {
     accounting: Mutex<Accounting>,
 }
 
-/// Equation: allocated and physical bytes together are at most the capacity.
+/// Invariant: allocated and physical bytes together are at most the capacity.
 #[derive(Debug)]
 struct Accounting {
     arena: Arena,
     allocations: Allocations,
-    /// The shared ones among the allocations.
+    /// The shared ones among `allocations`.
     shared: BTreeSet<Address>,
     pages: Pages,
 }
@@ -49,7 +49,7 @@ impl Accounting {
     }
 }
 
-/// Bytes of one device that are not given back.
+/// The live bytes of one device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceBytes {
     pub(super) allocated: usize,
@@ -63,8 +63,7 @@ impl NullDevice {
             capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, reuse, ..
         } = *config;
         let index = device.index();
-        // Each device has its own range of ids, so that a handle used with the wrong device is
-        // caught.
+        // Each device has its own range of ids, to detect a handle used with another device.
         let pages = Pages::new(granularity_bytes, ((index as u64) << 48) + 1);
         let arena = Arena::new(Place::Device(index), reuse);
         let (allocations, shared) = (Allocations::new(), BTreeSet::new());
@@ -104,7 +103,7 @@ impl NullDevice {
 
     pub(super) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         let mut accounting = self.accounting.lock();
-        self.check_room(&accounting, bytes)?;
+        self.check_capacity(&accounting, bytes)?;
         let Accounting { arena, allocations, .. } = &mut *accounting;
         let address = allocations.allocate(arena, bytes, align_bytes);
         address.ok_or_else(|| driver_error(self.device.kind(), "allocate", Code::OutOfAddresses))
@@ -125,10 +124,10 @@ impl NullDevice {
         let Accounting { arena, allocations, .. } = &mut *accounting;
         allocations.release(arena, address);
         drop(accounting);
-        self.reuse.let_others_go_first();
+        self.reuse.yield_after_release();
     }
 
-    /// The allocation or mapping that contains an address: its base, its size, and what it is.
+    /// The allocation or mapping that contains an address: its base, size and kind.
     pub(super) fn containing(&self, address: Address) -> Option<(u64, usize, MemoryKind)> {
         let accounting = self.accounting.lock();
         let (base, bytes) = accounting.containing(address)?;
@@ -137,8 +136,8 @@ impl NullDevice {
         Some((base, bytes, kind))
     }
 
-    /// True when every number of the range is allocated or mapped. Mappings that touch count as
-    /// one: a copy may cross from page to page.
+    /// True when the whole range is allocated or mapped. Adjacent mappings count as one: a copy may
+    /// cross page borders.
     pub(super) fn covers(&self, range: Address, bytes: usize) -> bool {
         let accounting = self.accounting.lock();
         let Some(end) = range.0.checked_add(bytes as u64) else { return false };
@@ -150,7 +149,7 @@ impl NullDevice {
         true
     }
 
-    fn check_room(&self, accounting: &Accounting, requested_bytes: usize) -> Result<()> {
+    fn check_capacity(&self, accounting: &Accounting, requested_bytes: usize) -> Result<()> {
         let total_bytes = self.capacity_bytes;
         let free_bytes = total_bytes - accounting.used_bytes();
         if requested_bytes <= free_bytes {
@@ -166,7 +165,7 @@ impl NullDevice {
     }
 }
 
-// SAFETY: there is no memory behind these numbers, and no number is handed out twice at a time.
+// SAFETY: no memory backs these numbers, and no live number is issued twice.
 unsafe impl VirtualMemory for NullDevice {
     fn granularity_bytes(&self) -> usize {
         self.granularity_bytes
@@ -184,13 +183,13 @@ unsafe impl VirtualMemory for NullDevice {
         let Accounting { arena, pages, .. } = &mut *accounting;
         pages.unreserve(arena, range, bytes);
         drop(accounting);
-        self.reuse.let_others_go_first();
+        self.reuse.yield_after_release();
         Ok(())
     }
 
     fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
         let mut accounting = self.accounting.lock();
-        self.check_room(&accounting, bytes)?;
+        self.check_capacity(&accounting, bytes)?;
         Ok(accounting.pages.create(bytes))
     }
 
@@ -235,7 +234,7 @@ mod tests {
 
     #[test]
     fn allocations_and_physical_memory_share_one_capacity() {
-        // Goal: the numbers of an OutOfMemory are true. Method: each side takes some, then both
+        // Goal: `OutOfMemory` reports the correct numbers. Method: allocate on both sides, then
         // request more.
         let null = device(4 * GRANULE);
         let address = null.allocate(2 * GRANULE, 64).unwrap();
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn more_numbers_than_an_arena_has_are_refused_not_counted() {
+    fn an_allocation_larger_than_the_arena_is_refused_and_not_counted() {
         let null = device(usize::MAX);
         let bytes = 1 << 50;
         for refused in [null.allocate(bytes, 64), null.reserve(bytes)] {

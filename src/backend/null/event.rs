@@ -1,11 +1,11 @@
-//! Marks of the null kind: points in streams, with the virtual time at which they were placed.
+//! Marks of the null kind: positions in streams, with their virtual time stamps.
 
 use std::collections::HashMap;
 
 use crate::backend::contract::Mark;
 use crate::backend::null::stream::{Point, Streams, Submission};
 
-/// Every mark that is not given back.
+/// All live marks.
 #[derive(Debug)]
 pub(super) struct Marks {
     marks: HashMap<u64, MarkState>,
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_later_marks_completion_completes_the_earlier_ones_of_its_stream() {
-        // Goal: marks complete in order. Method: polls go to the last of three only.
+        // Goal: marks complete in order. Method: poll only the last of three.
         let mut streams = Streams::new(CompletionMode::WhenAsked { polls: 1 }, 1);
         let mut marks = Marks::new();
         let stream = streams.create(0);

@@ -1,9 +1,8 @@
-//! Numbers in place of memory: an arena of addresses, and the allocations in it.
+//! Addresses without memory: arenas, and the allocations in them.
 //!
-//! Every device has an arena and the host has one. The arenas lie above the addresses that an
-//! operating system gives to programs, so that a number is never a pointer by accident. Places are
-//! found by next fit, so a number is reused as late as possible; where it must be reused at once,
-//! the search begins at the last one that was given back.
+//! Each device has an arena, and so has the host. They lie above the user address space, so that a
+//! number is never a valid pointer. The search is next fit, for the latest possible reuse; with
+//! [`Reuse::AtOnce`] it begins at the last released address.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +10,14 @@ use crate::backend::contract::Address;
 use crate::backend::null::Reuse;
 use crate::base::sync::yield_now;
 
-/// The first number of the first arena: above the user half of the address space, also with five
-/// levels of page tables.
+/// Start of the first arena: above the user half of the address space, also with five-level page
+/// tables.
 const NUMBERS_START: u64 = 0x7000_0000_0000_0000;
-/// Numbers in one arena: 256 TiB.
+/// Addresses per arena: 256 TiB.
 const ARENA_SHIFT: u32 = 48;
-/// Unused numbers between two spans, so that an overrun never reaches the next span.
+/// Unused addresses between two spans, so that an overrun does not reach the next span.
 const GUARD_BYTES: u64 = 64;
-/// Least alignment of every address.
+/// Minimum alignment.
 pub(super) const LEAST_ALIGN_BYTES: usize = 64;
 
 /// The arena that an address is in.
@@ -28,12 +27,12 @@ pub(super) enum Place {
     Host,
     /// Memory of the device with this index.
     Device(usize),
-    /// Not a number of ours: other memory.
+    /// Not an address of this backend.
     Elsewhere,
 }
 
 impl Place {
-    /// The arena of an address among those of `device_count` devices.
+    /// The arena of an address, for `device_count` devices.
     pub(super) fn of(address: Address, device_count: usize) -> Self {
         let slot = address.0.checked_sub(NUMBERS_START).map(|offset| offset >> ARENA_SHIFT);
         match slot.and_then(|slot| usize::try_from(slot).ok()) {
@@ -53,7 +52,7 @@ impl Place {
     }
 }
 
-/// Ranges of numbers by their first one; they never overlap.
+/// Address ranges by first address; they never overlap.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(BTreeMap<u64, usize>);
 
@@ -63,19 +62,19 @@ impl Ranges {
         assert!(before.is_none(), "a range begins at {base:#x} already");
     }
 
-    /// Takes out the range that begins at `base`; its size, when there is one.
+    /// Removes the range that begins at `base`; returns its size, if present.
     pub(super) fn remove(&mut self, base: u64) -> Option<usize> {
         self.0.remove(&base)
     }
 
-    /// The range that contains `number`: its base and its size.
+    /// The range that contains `number`: base and size.
     pub(super) fn containing(&self, number: u64) -> Option<(u64, usize)> {
         let (&base, &bytes) = self.0.range(..=number).next_back()?;
         (number - base < bytes as u64).then_some((base, bytes))
     }
 }
 
-/// A stretch of numbers from which spans are taken.
+/// A range of addresses from which spans are allocated.
 #[derive(Debug)]
 pub(super) struct Arena {
     start: u64,
@@ -90,8 +89,7 @@ impl Arena {
         Self { start, cursor: start, spans, reuse }
     }
 
-    /// Takes `bytes` numbers, the first a multiple of `align_bytes`; `None` when no gap is left
-    /// that is long enough.
+    /// Allocates `bytes` addresses, aligned to `align_bytes`; `None` when no gap is large enough.
     pub(super) fn take(&mut self, bytes: usize, align_bytes: usize) -> Option<u64> {
         let align_bytes = align_bytes.max(LEAST_ALIGN_BYTES) as u64;
         let base = self
@@ -102,15 +100,15 @@ impl Arena {
         Some(base)
     }
 
-    /// Gives back the span that begins at `base`; its size, when there is one.
-    pub(super) fn give_back(&mut self, base: u64) -> Option<usize> {
+    /// Releases the span that begins at `base`; returns its size, if present.
+    pub(super) fn release(&mut self, base: u64) -> Option<usize> {
         if self.reuse == Reuse::AtOnce {
             self.cursor = base;
         }
         self.spans.remove(base)
     }
 
-    /// The first aligned place at or behind `from` with `bytes` free numbers and a guard.
+    /// The first aligned address from `from` on with a gap of `bytes` and a guard.
     fn gap(&self, from: u64, bytes: u64, align_bytes: u64) -> Option<u64> {
         let end = self.start + (1 << ARENA_SHIFT);
         let mut place = from;
@@ -120,7 +118,7 @@ impl Arena {
             if guarded > end {
                 return None;
             }
-            // The last span that begins before the end: if it is in the way, nothing fits before.
+            // The last span that begins before the end: if it overlaps, no earlier address fits.
             let last = self.spans.0.range(..guarded).next_back();
             match last.map(|(base, span)| base + *span as u64 + GUARD_BYTES) {
                 Some(behind) if behind > place => place = behind,
@@ -130,7 +128,7 @@ impl Arena {
     }
 }
 
-/// Allocations in an arena. Equation: `allocated_bytes` is the sum over the allocations.
+/// Allocations in an arena. Invariant: `allocated_bytes` is the sum of their sizes.
 #[derive(Debug)]
 pub(super) struct Allocations {
     ranges: Ranges,
@@ -159,7 +157,7 @@ impl Allocations {
     pub(super) fn release(&mut self, arena: &mut Arena, address: Address) {
         let bytes = self.ranges.remove(address.0);
         let bytes = bytes.unwrap_or_else(|| panic!("no live allocation begins at {address:x?}"));
-        arena.give_back(address.0).expect("every allocation is a span of its arena");
+        arena.release(address.0).expect("every allocation is a span of its arena");
         self.allocated_bytes -= bytes;
     }
 
@@ -173,15 +171,15 @@ impl Allocations {
 }
 
 impl Reuse {
-    /// Where addresses are reused at once, yields to other threads after a release.
-    pub(super) fn let_others_go_first(self) {
+    /// With [`Reuse::AtOnce`], yields to other threads after a release.
+    pub(super) fn yield_after_release(self) {
         if self == Self::AtOnce {
             yield_now();
         }
     }
 }
 
-/// The host's arena and the allocations in it; only the arena's size limits it.
+/// The host's arena and its allocations; limited only by the arena's size.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     pub(super) arena: Arena,
@@ -200,9 +198,9 @@ mod tests {
     use crate::base::size::{KIB, MIB};
 
     #[test]
-    fn spans_are_aligned_apart_and_found_by_every_number_in_them() {
-        // Goal: what the arena gives out obeys alignment and never touches a neighbour.
-        // Method: sizes and alignments of every magnitude, checked against all taken before.
+    fn spans_are_aligned_separate_and_found_by_every_inner_address() {
+        // Goal: spans are aligned and never overlap. Method: sizes and alignments of every
+        // magnitude, checked against all earlier spans.
         let mut arena = Arena::new(Place::Device(3), Reuse::Late);
         let mut taken: Vec<(u64, usize)> = Vec::new();
         for (bytes, align_bytes) in [(1, 1), (64, 64), (100, 4096), (3 * MIB, 2 * MIB), (7, 8)] {
@@ -223,29 +221,29 @@ mod tests {
     }
 
     #[test]
-    fn an_arena_that_came_to_its_end_finds_the_gaps() {
-        // Goal: numbers are used again, but only after the whole arena was passed.
-        // Method: four spans of nearly a quarter fill it; a released one is the only place left.
+    fn a_full_arena_reuses_released_spans() {
+        // Goal: addresses are reused only after a pass over the whole arena. Method: four spans of
+        // nearly a quarter fill it; only a released one has free addresses.
         let mut arena = Arena::new(Place::Host, Reuse::Late);
         let quarter = (1usize << 46) - 128;
         let bases: Vec<u64> = (0..4).map(|_| arena.take(quarter, 64).unwrap()).collect();
         assert_eq!(arena.take(KIB, 64), None);
-        assert_eq!(arena.give_back(bases[1]), Some(quarter));
+        assert_eq!(arena.release(bases[1]), Some(quarter));
         assert_eq!(arena.take(KIB, 64), Some(bases[1]));
         assert_eq!(arena.take(quarter, 64), None);
         assert_eq!(arena.take(usize::MAX, 64), None);
     }
 
     #[test]
-    fn a_span_that_is_to_come_back_at_once_does() {
+    fn a_released_span_is_reused_at_once_when_set() {
         let mut arena = Arena::new(Place::Host, Reuse::AtOnce);
         let bases = [(); 3].map(|()| arena.take(KIB, 64).unwrap());
         for base in [bases[1], bases[0]] {
-            assert_eq!(arena.give_back(base), Some(KIB));
+            assert_eq!(arena.release(base), Some(KIB));
             assert_eq!(arena.take(KIB, 64), Some(base));
             assert_ne!(arena.take(KIB, 64), Some(base));
         }
-        arena.give_back(bases[0]).unwrap();
+        arena.release(bases[0]).unwrap();
         let aligned = arena.take(64, 4096).unwrap();
         let spans: Vec<(u64, usize)> =
             arena.spans.0.iter().map(|(b, bytes)| (*b, *bytes)).collect();
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_others_are_in_no_arena() {
+    fn foreign_addresses_are_in_no_arena() {
         for number in [0, 4096, 0x7fff_ffff_f000, 0x00ff_ffff_ffff_f000, u64::MAX] {
             assert_eq!(Place::of(Address(number), 128), Place::Elsewhere);
         }

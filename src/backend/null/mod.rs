@@ -1,11 +1,9 @@
-//! The null kind: numbers instead of memory. It checks the contract and counts everything.
+//! The null kind: addresses without memory. It checks the contract and counts its resources.
 //!
-//! It behaves as a driver does: tasks run on the enqueuing thread, marks tell how far a device
-//! came, and addresses mean nothing to the host. No bytes are stored anywhere. Everything that is
-//! given out is counted, so that leaks show in [`NullBackend::live`]. Nothing here ever waits: a
-//! device that has to reach a point reaches it at once. Misuse panics with a message that says what
-//! was wrong.
-//! was wrong.
+//! It behaves like a driver: tasks run on the enqueuing thread, marks report the device's progress,
+//! and the host cannot dereference addresses. No bytes are stored. All live objects are counted, so
+//! leaks show in [`NullBackend::resource_counts`]. No call ever blocks: a wait completes the
+//! awaited work at once. Misuse panics with an explanation.
 
 mod backend;
 mod config;
@@ -34,7 +32,7 @@ pub use program::Launched;
 use program::Programs;
 use stream::Streams;
 
-/// Codes of the driver errors of this kind.
+/// Codes of this kind's driver errors.
 #[derive(Clone, Copy, Debug)]
 #[repr(i64)]
 enum Code {
@@ -55,7 +53,7 @@ fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
     })
 }
 
-/// The null kind of device. See the head of this module.
+/// The null kind of device. The head of this module describes it.
 ///
 /// ```
 /// use accelrt::backend::contract::Backend;
@@ -89,10 +87,10 @@ struct Timeline {
 }
 
 impl NullBackend {
-    /// Makes the backend. Starts no thread.
+    /// Creates the backend. Starts no thread.
     ///
     /// # Panics
-    /// When a number of the configuration is outside what its field allows.
+    /// When a number of the configuration is out of its field's range.
     #[must_use]
     pub fn new(config: NullConfig) -> Arc<Self> {
         let NullConfig { device_count, granularity_bytes, .. } = config;
@@ -121,8 +119,7 @@ impl NullBackend {
         })
     }
 
-    /// Objects and memory that were given out and not given back. Exact when no other thread is
-    /// inside a call.
+    /// Live objects and memory. Exact when no other thread is inside a call.
     #[must_use]
     pub fn resource_counts(&self) -> ResourceCounts {
         let timeline = self.timeline.lock();
@@ -148,13 +145,13 @@ impl NullBackend {
         counts
     }
 
-    /// How many bytes tasks moved so far.
+    /// Bytes that tasks have moved so far.
     #[must_use]
     pub fn moved(&self) -> MovedBytes {
         self.timeline.lock().moved
     }
 
-    /// The launches so far, in the order in which they came.
+    /// The launches so far, in their order.
     #[must_use]
     pub fn launched(&self) -> Vec<Launched> {
         self.programs.lock().launched.clone()
@@ -168,7 +165,7 @@ impl NullBackend {
         Ok(device)
     }
 
-    /// Counts work as one submission; false after a shutdown, when it is dropped.
+    /// Counts work as one submission; false after a shutdown, when the work is dropped.
     fn count_work(&self, stream: StreamHandle) -> bool {
         let mut timeline = self.timeline.lock();
         if !timeline.is_shut_down {
@@ -177,7 +174,7 @@ impl NullBackend {
         !timeline.is_shut_down
     }
 
-    /// Asserts that every number of a range is live. Memory outside the arenas is assumed to be.
+    /// Asserts that a whole range is live. Memory outside the arenas is assumed to be live.
     fn check_range(&self, range: Address, bytes: usize) {
         let is_live = match Place::of(range, self.devices.len()) {
             Place::Device(index) => self.devices[index].covers(range, bytes),

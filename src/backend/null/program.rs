@@ -1,7 +1,7 @@
-//! Programs of the null kind: the heads of OpenCL C kernels, and a record of the launches.
+//! Programs of the null kind: signatures of OpenCL C kernels, and a record of the launches.
 //!
-//! The bodies are not kept: nothing is executed. A source text is refused when its braces do not
-//! match or it has no kernel; a binary is the same text, and its kernels report no types.
+//! Nothing is executed, so the bodies are dropped. A text without a kernel or with unbalanced
+//! braces fails to compile. A binary is the same text, and its kernels report no types.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use crate::backend::null::{Code, NullBackend, driver_error};
 use crate::base::device::Device;
 use crate::base::error::{Error, ProgramError, Result};
 
-/// A launch that reached the null kind.
+/// A recorded launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launched {
     /// The kernel's name.
     pub kernel: String,
     /// Its arguments.
     pub arguments: Vec<LaunchArgument>,
-    /// How many work-items it has.
+    /// The number of work-items.
     pub size: LaunchSize,
 }
 
-/// A kernel, or an entry of a program.
+/// A kernel, or its entry in a program.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
     pub(super) device_index: usize,
@@ -34,7 +34,7 @@ pub(super) struct Kernel {
     pub(super) parameters: Vec<KernelParameter>,
 }
 
-/// Programs and kernels that were made and not given back.
+/// The live programs and kernels.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     has_fp64: bool,
@@ -53,7 +53,7 @@ impl Programs {
         (self.compiled.len(), self.kernels.len())
     }
 
-    /// A new program, or why there is none.
+    /// Compiles a program; the error is the compiler's message.
     pub(super) fn compile(
         &mut self,
         device_index: usize,
@@ -66,7 +66,7 @@ impl Programs {
                 let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
                 let mut kernels = parse(text, device_index)?;
                 let parameters = kernels.iter_mut().flat_map(|kernel| &mut kernel.parameters);
-                parameters.for_each(forget_type);
+                parameters.for_each(clear_type);
                 kernels
             }
         };
@@ -86,8 +86,8 @@ impl Programs {
         kernels.unwrap_or_else(|| panic!("{program:?} is no live program"))
     }
 
-    /// Makes a kernel; `None` when the program has none of that name.
-    pub(super) fn make(&mut self, program: ProgramHandle, name: &str) -> Option<u64> {
+    /// Creates a kernel; `None` when the program has none of this name.
+    pub(super) fn create_kernel(&mut self, program: ProgramHandle, name: &str) -> Option<u64> {
         let found = self.kernels_of(program).iter().find(|kernel| kernel.name == name)?.clone();
         let handle = self.handle();
         self.kernels.insert(handle, found);
@@ -107,7 +107,7 @@ impl Programs {
     }
 }
 
-// SAFETY: nothing is executed.
+// SAFETY: a launch is only recorded; nothing is executed.
 unsafe impl Kernels for NullBackend {
     fn compile(
         &self,
@@ -127,7 +127,7 @@ unsafe impl Kernels for NullBackend {
     }
 
     unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
-        let kernel = self.programs.lock().make(program, name).map(KernelHandle);
+        let kernel = self.programs.lock().create_kernel(program, name).map(KernelHandle);
         kernel.ok_or_else(|| driver_error(self.kind, "kernel", Code::InvalidHandle))
     }
 
@@ -171,7 +171,7 @@ unsafe impl Kernels for NullBackend {
 }
 
 impl Kernel {
-    /// Asserts that arguments fit the declared parameters: misuse is caught above.
+    /// Asserts that the arguments fit the declared parameters: the layers above reject misuse.
     pub(super) fn check(&self, arguments: &[LaunchArgument]) {
         let Self { name, parameters, .. } = self;
         assert_eq!(arguments.len(), parameters.len(), "arguments of {name}");
@@ -193,19 +193,19 @@ impl Kernel {
     }
 }
 
-fn forget_type(parameter: &mut KernelParameter) {
+fn clear_type(parameter: &mut KernelParameter) {
     let class = ParameterClass::Unknown;
     *parameter = KernelParameter { name: String::new(), type_name: String::new(), class };
 }
 
-/// A text without the parts for double precision.
+/// A text without its parts for double precision.
 fn without_fp64(text: &str) -> String {
     let mut parts = text.split("#if defined(cl_khr_fp64)");
     let before = parts.next().unwrap_or_default().to_owned();
     parts.fold(before, |text, part| text + part.split_once("#endif").map_or("", |(_, rest)| rest))
 }
 
-/// The heads of the kernels in a text.
+/// The signatures of the kernels in a text.
 fn parse(text: &str, device_index: usize) -> Result<Vec<Kernel>, String> {
     let count = |brace| text.chars().filter(|found| *found == brace).count();
     let (opening, closing) = (count('{'), count('}'));
@@ -227,7 +227,7 @@ fn parse(text: &str, device_index: usize) -> Result<Vec<Kernel>, String> {
     }
 }
 
-/// `global float* values` and its like.
+/// Parses a declaration such as `global float* values`.
 fn parameter(text: &str) -> KernelParameter {
     let (type_name, name) = text.rsplit_once(' ').unwrap_or((text, ""));
     let (space, rest) = type_name.split_once(' ').unwrap_or(("", type_name));

@@ -1,39 +1,40 @@
-//! Streams of numbers: each one's submissions, its progress, and its waits for others.
+//! Streams of the null kind: submissions, progress, and waits for other streams.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::backend::contract::StreamHandle;
 use crate::backend::null::CompletionMode;
 
-/// A place in a stream: everything up to this submission.
+/// A position in a stream: everything up to this submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) stream: u64,
     pub(super) number: u64,
 }
 
-/// A new submission: its place and its time.
+/// A new submission: its position and virtual time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission {
     pub(super) point: Point,
     pub(super) device_index: usize,
-    /// Virtual time: one microsecond passes on a device for each submission to it.
+    /// Virtual time: a device's clock advances one microsecond per submission.
     pub(super) stamp_us: u64,
 }
 
-/// Every stream of the backend.
+/// All streams of the backend.
 ///
 /// | number | meaning |
 /// |---|---|
 /// | `submitted` | submissions so far |
-/// | `done` | all of them up to this one were executed; never more than `submitted` |
+/// | `done` | executed submissions, from the first; never more than `submitted` |
 ///
-/// A wait is a submission too. It is done only when the point it waits for is: code that moves
-/// `done` past a wait moves the other stream first.
+/// A wait is a submission too. It is done only when its point is: code that advances `done` past a
+/// wait first advances the other stream.
 #[derive(Debug)]
 pub(super) struct Streams {
     completion: CompletionMode,
-    /// The stream of each handle: its own number for one we made, another's when wrapped.
+    /// The stream of each handle: equal numbers for a created one, another's number for a wrapped
+    /// one.
     handles: HashMap<u64, u64>,
     by_number: HashMap<u64, Stream>,
     next_handle: u64,
@@ -46,14 +47,14 @@ struct Stream {
     submitted: u64,
     done: u64,
     waits: VecDeque<Wait>,
-    /// How often the end of the stream was polled, and at which submission.
+    /// The polls of the stream's end, and the submission that they were for.
     polls: u32,
     polled_at: u64,
 }
 
 #[derive(Debug)]
 struct Wait {
-    /// The submission that is the wait itself.
+    /// The submission of the wait itself.
     number: u64,
     until: Point,
 }
@@ -81,8 +82,7 @@ impl Streams {
         self.handle_for(stream)
     }
 
-    /// A second handle for a stream of this device, without ownership; `None` when `native` is no
-    /// such stream.
+    /// Adds a handle for a stream of this device, without ownership; `None` when `native` is none.
     pub(super) fn wrap(&mut self, device_index: usize, native: u64) -> Option<StreamHandle> {
         let found = self.by_number.get(&native)?;
         (found.device_index == device_index).then(|| self.handle_for(native))
@@ -95,7 +95,7 @@ impl Streams {
         StreamHandle(handle)
     }
 
-    /// Gives a handle back. The device finishes its submissions, so its marks are done.
+    /// Releases a handle. Completes the stream's submissions, and thus its marks.
     pub(super) fn destroy(&mut self, handle: StreamHandle) {
         let end = self.end(handle);
         self.handles.remove(&handle.0);
@@ -105,7 +105,7 @@ impl Streams {
         }
     }
 
-    /// The number of the stream that a handle stands for.
+    /// The number of a handle's stream.
     pub(super) fn native(&self, handle: StreamHandle) -> u64 {
         self.end(handle).stream
     }
@@ -125,7 +125,7 @@ impl Streams {
         Submission { point, device_index, stamp_us }
     }
 
-    /// Submits a wait: later submissions are not done before `until` is.
+    /// Submits a wait: later submissions complete only after `until`.
     pub(super) fn submit_wait(&mut self, handle: StreamHandle, until: Point) {
         let Point { stream, number } = self.submit(handle).point;
         if !self.is_done(until) && until.stream != stream {
@@ -143,12 +143,12 @@ impl Streams {
         Point { stream, number: state.submitted }
     }
 
-    /// True when the point was reached; a stream that is gone was finished before.
+    /// True when the point is reached; a destroyed stream has completed before.
     pub(super) fn is_done(&self, point: Point) -> bool {
         self.by_number.get(&point.stream).is_none_or(|stream| stream.done >= point.number)
     }
 
-    /// Polls a point once, counting in `polls`; true when it is done, now or since.
+    /// Polls a point once and counts it in `polls`; true when it is done.
     pub(super) fn poll(&mut self, point: Point, polls: &mut u32) -> bool {
         if self.is_done(point) {
             return true;
@@ -163,7 +163,7 @@ impl Streams {
         true
     }
 
-    /// Polls for everything submitted so far.
+    /// Polls once for everything submitted so far.
     pub(super) fn poll_end(&mut self, handle: StreamHandle) -> bool {
         let end = self.end(handle);
         let stream = self.by_number.get_mut(&end.stream).expect("end() found it");
@@ -174,11 +174,11 @@ impl Streams {
         done
     }
 
-    /// Executes everything up to a point, and what that waits for on other streams.
+    /// Executes everything up to a point, and first its waits' points on other streams.
     pub(super) fn finish(&mut self, point: Point) {
         // A list instead of a recursion: a chain of waits may be as long as there are streams. It
-        // ends because a wait is only ever for an earlier submission. No other thread looks while
-        // this runs, so the order in which the numbers move is not seen.
+        // ends because a wait only refers to an earlier submission. The caller holds the lock, so
+        // no thread sees the intermediate states.
         let mut reached = vec![point];
         while let Some(point) = reached.pop() {
             let Some(stream) = self.by_number.get_mut(&point.stream) else { continue };
@@ -189,7 +189,7 @@ impl Streams {
         }
     }
 
-    /// Executes everything.
+    /// Executes everything on all streams.
     pub(super) fn finish_all(&mut self) {
         for stream in self.by_number.values_mut() {
             stream.done = stream.submitted;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_done_after_as_many_polls_as_set() {
+    fn a_point_is_done_after_the_configured_polls() {
         let mut streams = asked(2);
         let stream = streams.create(0);
         let point = streams.submit(stream).point;
@@ -219,9 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn finishing_goes_through_every_wait_before_it() {
+    fn finishing_a_point_finishes_the_waits_before_it() {
         // Goal: order across streams is transitive. Method: a chain of 10,000 streams, each waiting
-        // for the one before; finishing the last finishes all, and nothing behind their points.
+        // for the previous one; finishing the last finishes all up to their points and no further.
         let mut streams = asked(0);
         let handles: Vec<StreamHandle> = (0..10_000).map(|_| streams.create(1)).collect();
         let mut points = Vec::new();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destroyed_stream_is_finished_and_its_number_is_not_used_again() {
+    fn a_destroyed_stream_is_finished_and_its_number_is_not_reused() {
         let mut streams = asked(9);
         let (first, second) = (streams.create(0), streams.create(0));
         let before = streams.submit(first).point;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapped_stream_is_the_stream_itself_and_outlives_nothing() {
+    fn a_wrapped_stream_shares_the_progress_of_its_original() {
         let mut streams = asked(9);
         let own = streams.create(1);
         assert_eq!(streams.wrap(0, streams.native(own)), None);

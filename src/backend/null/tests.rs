@@ -1,4 +1,4 @@
-//! Tests of the null kind as a whole; those of its parts stand beside them.
+//! Tests of the null kind as a whole; unit tests are in their modules.
 
 use super::*;
 use crate::backend::contract::{Backend as _, ProgramSource};
@@ -44,7 +44,7 @@ fn a_fill_of_released_memory_is_caught() {
 }
 
 #[test]
-fn what_is_not_given_back_shows() {
+fn live_resources_are_counted() {
     let null = small();
     let stream = null.stream_create(0, 0).unwrap();
     let mark = null.mark(stream, false).unwrap();

@@ -1,4 +1,4 @@
-//! Pages of numbers: reserved ranges, physical memory, and where each is mapped.
+//! Virtual memory of the null kind: reserved ranges, physical memory and mappings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -7,17 +7,18 @@ use crate::backend::contract::{Address, PhysicalHandle};
 use crate::backend::null::memory::Arena;
 use crate::base::size::to_usize;
 
-/// The bookkeeping of one device's virtual memory. A look-up takes a few steps: the allocator's
-/// figures are measured on this device.
+/// The virtual memory of one device. A look-up takes a few steps, because the allocator is
+/// benchmarked on this device.
 ///
-/// Equations: `reserved_bytes` is the sum over the reservations, `physical_bytes` over the physical
-/// memory. Every mapping lies inside one reservation, no two share a granule, and physical memory
+/// Invariants: `reserved_bytes` is the sum over the reservations, `physical_bytes` over the
+/// physical memory. Every mapping lies inside one reservation, and no two share a granule. Physical
+/// memory holds its address exactly while the granules there hold its handle.
 /// says where it lies exactly while the granules there name it.
 #[derive(Debug)]
 pub(super) struct Pages {
     granularity_bytes: usize,
     reservations: BTreeMap<u64, Reservation>,
-    /// By ascending ids; the first is that of `first_physical`. Ids are not used again.
+    /// By ascending ids; the first is `first_physical`. Ids are not reused.
     physical: VecDeque<Option<Physical>>,
     first_physical: u64,
     reserved_bytes: usize,
@@ -27,7 +28,7 @@ pub(super) struct Pages {
 #[derive(Debug)]
 struct Reservation {
     bytes: usize,
-    /// The mapping of each granule, up to the last one that ever had a mapping.
+    /// The mapping of each granule, up to the last one ever mapped.
     granules: Vec<Option<PhysicalHandle>>,
 }
 
@@ -38,7 +39,7 @@ struct Physical {
 }
 
 impl Pages {
-    /// Empty bookkeeping; the first physical memory gets the id `first_id`.
+    /// Without reservations; the first physical memory will have the id `first_id`.
     pub(super) fn new(granularity_bytes: usize, first_id: u64) -> Self {
         Self {
             granularity_bytes,
@@ -58,12 +59,12 @@ impl Pages {
         self.physical_bytes
     }
 
-    /// The mapping that contains an address: its base and its size.
+    /// The mapping that contains an address: base and size.
     pub(super) fn mapping_containing(&self, address: Address) -> Option<(u64, usize)> {
         let (base, reservation) = self.reservations.range(..=address.0).next_back()?;
         let granule = to_usize(address.0 - base) / self.granularity_bytes;
         let mapped = (*reservation.granules.get(granule)?)?;
-        let place = self.place_of(mapped);
+        let place = self.index_of(mapped);
         let Physical { bytes, mapped_at } = self.physical[place].as_ref()?;
         mapped_at.map(|base| (base, *bytes))
     }
@@ -84,11 +85,11 @@ impl Pages {
         let mut granules = reserved.iter().flat_map(|reserved| &reserved.granules);
         assert!(granules.all(Option::is_none), "something is mapped in {range:x?}");
         self.reservations.remove(&range.0);
-        arena.give_back(range.0).expect("every reservation is a span of its arena");
+        arena.release(range.0).expect("every reservation is a span of its arena");
         self.reserved_bytes -= bytes;
     }
 
-    /// Makes physical memory; the caller checked the capacity.
+    /// Creates physical memory; the caller has checked the capacity.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.check_size(bytes);
         let id = self.first_physical + self.physical.len() as u64;
@@ -124,7 +125,7 @@ impl Pages {
         let Physical { bytes, mapped_at } = self.physical_mut(physical);
         let (bytes, mapped_at) = (*bytes, *mapped_at);
         assert!(mapped_at.is_none(), "{physical:?} is still mapped at {mapped_at:x?}");
-        let place = self.place_of(physical);
+        let place = self.index_of(physical);
         self.physical[place] = None;
         while matches!(self.physical.front(), Some(None)) {
             self.physical.pop_front();
@@ -133,7 +134,7 @@ impl Pages {
         self.physical_bytes -= bytes;
     }
 
-    /// The granules of the reservation that a range lies in, and which of them the range is.
+    /// The granules of the reservation that contains a range, and the range's indices in them.
     fn granules_at(
         &mut self,
         to: u64,
@@ -149,14 +150,14 @@ impl Pages {
         (&mut reservation.granules, first..first + bytes / self.granularity_bytes)
     }
 
-    /// The index of a handle's entry; past the end when it was never made, or is gone with all
-    /// before it.
-    fn place_of(&self, physical: PhysicalHandle) -> usize {
+    /// The index of a handle's entry; out of bounds for an unknown handle, or once all entries up
+    /// to it are removed.
+    fn index_of(&self, physical: PhysicalHandle) -> usize {
         physical.0.checked_sub(self.first_physical).map_or(usize::MAX, to_usize)
     }
 
     fn physical_mut(&mut self, physical: PhysicalHandle) -> &mut Physical {
-        let place = self.place_of(physical);
+        let place = self.index_of(physical);
         let found = self.physical.get_mut(place).and_then(Option::as_mut);
         found.unwrap_or_else(|| panic!("{physical:?} is no live physical memory of this device"))
     }
@@ -181,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn pages_move_and_the_accounting_follow() {
-        // Goal: every step leaves the equations true. Method: two physical memories, one range.
+    fn every_step_preserves_the_invariants() {
+        // Goal: every step preserves the invariants. Method: two physical memories, one range.
         let (mut arena, mut pages) = empty();
         let range = pages.reserve(&mut arena, 4 * GRANULE).unwrap();
         let (first, second) = (pages.create(GRANULE), pages.create(2 * GRANULE));
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is not mapped")]
-    fn an_unmap_of_what_is_not_mapped_is_caught() {
+    fn an_unmap_of_unmapped_memory_panics() {
         let (_, mut pages) = empty();
         let physical = pages.create(GRANULE);
         pages.unmap(physical);
