@@ -1,13 +1,13 @@
 //! The xpu kind behind the contract.
 //!
-//! Streams, programs and kernels are addresses of ours, marks are addresses of the driver's.
-#![expect(unsafe_code, reason = "a handle is an address, which the caller promises to be live")]
+//! A stream's, program's or kernel's handle is the address of an object here, a mark the driver's.
+#![expect(unsafe_code, reason = "handles are addresses, which the caller keeps live")]
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::stream::{Flushed, Held, XpuStream};
+use super::stream::{Flushed, StreamRef, XpuStream};
 use super::{XpuBackend, driver_error, event, memory, probe};
 use crate::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Kernels, LeftOutDevice, Leftover, Mark,
@@ -21,26 +21,26 @@ use crate::base::machine_memory;
 use crate::base::sync::Ordering;
 
 impl XpuBackend {
-    /// The stream behind a handle. Fails when its device was lost.
+    /// The stream of a handle. Fails when its device is lost.
     ///
     /// # Safety
     /// The stream is live.
-    pub(super) unsafe fn usable(stream: StreamHandle) -> Result<Held> {
-        // SAFETY: the caller promises it.
-        let stream = unsafe { Held::of(stream) };
+    pub(super) unsafe fn usable_stream(stream: StreamHandle) -> Result<StreamRef> {
+        // SAFETY: the caller upholds that the stream is live.
+        let stream = unsafe { StreamRef::borrow(stream) };
         stream.device.check()?;
         Ok(stream)
     }
 }
 
-// SAFETY: memory is the driver's, and recorded until it is given back; the driver gets the ranges
-// of tasks as the caller gave them.
+// SAFETY: memory comes from the driver and is recorded until its release; the driver receives the
+// ranges of tasks unchanged.
 unsafe impl Backend for XpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::XPU
     }
 
-    /// True when the kernel has a node of a GPU, and when the settings name a library.
+    /// True when the kernel exposes a GPU's node, or when the settings name a library.
     fn may_have_gpu(&self) -> bool {
         self.library.is_some() || probe::sees_gpu(Path::new("/dev"))
     }
@@ -88,8 +88,8 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
-        // SAFETY: the stream is live, as the caller promises.
-        drop(unsafe { Held::of(stream) }.end());
+        // SAFETY: the caller upholds that the stream is live.
+        drop(unsafe { StreamRef::borrow(stream) }.end());
         Ok(())
     }
 
@@ -101,79 +101,79 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn stream_native(&self, stream: StreamHandle) -> Result<u64> {
-        // SAFETY: the stream is live, as the caller promises.
-        Ok(unsafe { Held::of(stream) }.native())
+        // SAFETY: the caller upholds that the stream is live.
+        Ok(unsafe { StreamRef::borrow(stream) }.native())
     }
 
-    /// Flushes before it returns, so the device knows of everything that the work submitted.
+    /// Flushes before it returns, so that the device starts on the submitted commands.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
             work.run(&Turn::unshared());
-            // SAFETY: as for this method.
+            // SAFETY: the caller upholds that the stream is live.
             unsafe { self.flush(stream) };
         }
     }
 
     unsafe fn flush(&self, stream: StreamHandle) {
-        // SAFETY: the stream is live, as the caller promises.
-        unsafe { Held::of(stream) }.flush_rest();
+        // SAFETY: the caller upholds that the stream is live.
+        unsafe { StreamRef::borrow(stream) }.flush_rest();
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
-            // SAFETY: the stream is live, as the caller promises.
-            let stream = unsafe { Held::of(stream) }.share();
+            // SAFETY: the caller upholds that the stream is live.
+            let stream = unsafe { StreamRef::borrow(stream) }.share();
             self.resume_threads.post(Arc::new(Flushed { work, stream }));
         }
     }
 
     unsafe fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
-        // SAFETY: the stream is live, as the caller promises.
-        let stream = unsafe { Self::usable(stream) }?;
-        self.told(&stream, stream.query())
+        // SAFETY: the caller upholds that the stream is live.
+        let stream = unsafe { Self::usable_stream(stream) }?;
+        self.stream_result(&stream, stream.query())
     }
 
     unsafe fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
-        // SAFETY: the stream is live, as the caller promises.
-        let stream = unsafe { Self::usable(stream) }?;
-        self.told(&stream, stream.finish())
+        // SAFETY: the caller upholds that the stream is live.
+        let stream = unsafe { Self::usable_stream(stream) }?;
+        self.stream_result(&stream, stream.finish())
     }
 
-    /// Every mark has a time stamp: the queues are made so.
+    /// Every mark has a time stamp: all queues have profiling enabled.
     unsafe fn mark(&self, stream: StreamHandle, _timed: bool) -> Result<Mark> {
-        // SAFETY: the stream is live, as the caller promises.
-        let stream = unsafe { Self::usable(stream) }?;
-        self.told(&stream, stream.mark()).map(event::to_mark)
+        // SAFETY: the caller upholds that the stream is live.
+        let stream = unsafe { Self::usable_stream(stream) }?;
+        self.stream_result(&stream, stream.mark()).map(event::to_mark)
     }
 
     unsafe fn mark_done(&self, mark: Mark) -> Result<bool> {
-        self.told_of(event::is_done(self.driver(), event::of_mark(mark)))
+        self.mark_result(event::is_done(self.driver(), event::of_mark(mark)))
     }
 
     unsafe fn wait_mark(&self, mark: Mark) -> Result<()> {
-        self.told_of(event::wait(self.driver(), event::of_mark(mark)))
+        self.mark_result(event::wait(self.driver(), event::of_mark(mark)))
     }
 
     unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
-        // SAFETY: the stream is live, as the caller promises.
-        let stream = unsafe { Self::usable(stream) }?;
-        self.told(&stream, stream.wait_for(event::of_mark(mark)))
+        // SAFETY: the caller upholds that the stream is live.
+        let stream = unsafe { Self::usable_stream(stream) }?;
+        self.stream_result(&stream, stream.wait_for(event::of_mark(mark)))
     }
 
-    /// The callback runs on a thread of ours; the driver's thread only wakes that.
+    /// The callback runs on a thread of this backend; the driver's thread only wakes it.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
         let completions = Arc::clone(&self.completions);
-        completions.prepare()?; // the callback itself cannot be refused
+        completions.prepare()?; // a posted callback cannot be refused
         let completion = event::Completion::new(callback);
         let posted = Arc::clone(&completion);
         let post = Box::new(move || completions.post(posted));
         let set = self.driver().set_event_callback(event::of_mark(mark), post);
-        self.told_of(set.inspect_err(|_| completion.disarm()))
+        self.mark_result(set.inspect_err(|_| completion.disarm()))
     }
 
     unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
         let [first, last] = [start, end].map(event::of_mark);
-        self.told_of(event::elapsed_ns(self.driver(), first, last))
+        self.mark_result(event::elapsed_ns(self.driver(), first, last))
     }
 
     unsafe fn mark_release(&self, mark: Mark) -> Result<()> {
@@ -215,7 +215,7 @@ unsafe impl Backend for XpuBackend {
         released.map_err(driver_error)
     }
 
-    /// Our allocations by our own records; other memory of our context by the driver's.
+    /// Own allocations from the records; other memory of the context from the driver.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
         let own = self.memory.owner(address);
         let Some(session) = self.session.get().filter(|_| own.is_none() && !fork::is_child())
@@ -233,22 +233,22 @@ unsafe impl Backend for XpuBackend {
         from: Address,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: the stream is live, as the caller promises.
-        let stream = unsafe { Self::usable(stream) }?;
-        self.told(&stream, stream.copy(to.0, from.0, bytes))
+        // SAFETY: the caller upholds that the stream is live.
+        let stream = unsafe { Self::usable_stream(stream) }?;
+        self.stream_result(&stream, stream.copy(to.0, from.0, bytes))
     }
 
     unsafe fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
-        // SAFETY: the stream is live, as the caller promises.
-        let stream = unsafe { Self::usable(stream) }?;
-        self.told(&stream, stream.fill(to.0, byte, bytes))
+        // SAFETY: the caller upholds that the stream is live.
+        let stream = unsafe { Self::usable_stream(stream) }?;
+        self.stream_result(&stream, stream.fill(to.0, byte, bytes))
     }
 
     fn kernels(&self) -> Option<&dyn Kernels> {
         Some(self)
     }
 
-    /// The owners of streams and memory give them back, and the last one ends the context.
+    /// Streams and memory are released by their owners; the last of them ends the context.
     fn shutdown(&self, deadline: Instant) -> Leftover {
         // Release: pairs with `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);

@@ -1,7 +1,7 @@
-//! The calls of OpenCL's compiler and kernels with Rust's types: all of their unsafe code is here.
+//! Typed wrappers of OpenCL's compiler and kernel functions: all of their unsafe code is here.
 //!
-//! Every handle came out of the driver and is not released yet: an
-//! [`XpuProgram`](super::program::XpuProgram) keeps its program, an
+//! Every handle comes from the driver and is not yet released: an
+//! [`XpuProgram`](super::program::XpuProgram) owns its program, an
 //! [`XpuKernel`](super::program::XpuKernel) its kernel. The comments below call that "a live
 //! handle".
 #![expect(unsafe_code, reason = "calls OpenCL")]
@@ -15,7 +15,7 @@ use super::sys::{
 };
 use crate::backend::contract::{LaunchArgument, LaunchSize, ProgramSource};
 
-/// OpenCL's description of a kernel's argument; `None` where the program does not tell.
+/// OpenCL's description of a kernel argument; `None` where the program has none.
 #[derive(Debug)]
 pub(super) struct ArgumentInfo {
     pub(super) address_space: u32,
@@ -23,8 +23,8 @@ pub(super) struct ArgumentInfo {
     pub(super) name: String,
 }
 
-/// The result of a creation. A driver that returns null without an error code has run out.
-fn made<T: PartialEq>(call: &'static str, object: T, null: &T, code: i32) -> Answer<T> {
+/// The result of a creation. Null without an error code counts as lack of resources.
+fn created_object<T: PartialEq>(call: &'static str, object: T, null: &T, code: i32) -> Answer<T> {
     check(call, code)?;
     if object == *null { Err(Refusal { call, code: sys::OUT_OF_RESOURCES }) } else { Ok(object) }
 }
@@ -38,10 +38,10 @@ impl Compiler {
         let mut code = sys::SUCCESS;
         let (call, program) = match source {
             ProgramSource::Text(text) => {
-                // A length of zero stands for a text that ends with a zero, which ours does not.
+                // A zero length means a text that ends with a zero; this one does not.
                 let text = if text.is_empty() { "\n" } else { text };
                 let (begin, bytes) = (text.as_ptr().cast(), text.len());
-                // SAFETY: a live handle; one text of so many bytes, which the driver copies.
+                // SAFETY: a live handle; one text of this length, which the driver copies.
                 let program = unsafe {
                     (self.create_with_source)(
                         context,
@@ -55,17 +55,17 @@ impl Compiler {
             }
             ProgramSource::Binary(binary) => {
                 let (begin, bytes) = (binary.as_ptr().cast(), binary.len());
-                // SAFETY: as above.
+                // SAFETY: a live handle; a binary of this length, which the driver copies.
                 let program =
                     unsafe { (self.create_with_il)(context, begin, bytes, &raw mut code) };
                 ("clCreateProgramWithIL", program)
             }
         };
-        made(call, program, &ProgramObject::NULL, code)
+        created_object(call, program, &ProgramObject::NULL, code)
     }
 
     pub(super) fn build(&self, program: ProgramObject, device: DeviceId, options: &CStr) -> Answer {
-        // SAFETY: live handles, a list of one; without a function it returns when it is done.
+        // SAFETY: live handles, a list of one; without a callback the call blocks until completion.
         let code = unsafe {
             (self.build)(program, 1, &raw const device, options.as_ptr(), None, ptr::null_mut())
         };
@@ -80,17 +80,17 @@ impl Compiler {
         })
     }
 
-    /// Names with semicolons between them.
+    /// The kernels' names, separated by semicolons.
     pub(super) fn kernel_names(&self, program: ProgramObject) -> Answer<String> {
         text("clGetProgramInfo", |room, place, size| {
             let what = sys::PROGRAM_KERNEL_NAMES;
-            // SAFETY: a live handle; room as above.
+            // SAFETY: a live handle; `place` has `room` bytes, or is null with a room of 0.
             unsafe { (self.get_program_info)(program, what, room, place, size) }
         })
     }
 
     pub(super) fn release_program(&self, program: ProgramObject) -> Answer {
-        // SAFETY: a live handle, which its owner gives up.
+        // SAFETY: a live handle, which its owner no longer uses.
         check("clReleaseProgram", unsafe { (self.release_program)(program) })
     }
 
@@ -102,7 +102,7 @@ impl Compiler {
         let mut code = sys::SUCCESS;
         // SAFETY: a live handle, and a text that ends with a zero.
         let kernel = unsafe { (self.create_kernel)(program, name.as_ptr(), &raw mut code) };
-        made("clCreateKernel", kernel, &KernelObject::NULL, code)
+        created_object("clCreateKernel", kernel, &KernelObject::NULL, code)
     }
 
     pub(super) fn argument_count(&self, kernel: KernelObject) -> Answer<u32> {
@@ -136,7 +136,7 @@ impl Compiler {
         Ok(Some(ArgumentInfo { address_space, type_name, name: text(sys::KERNEL_ARG_NAME)? }))
     }
 
-    /// Lets the kernel follow pointers that stand in memory.
+    /// Lets the kernel dereference pointers that it loads from memory.
     pub(super) fn allow_indirect_access(&self, kernel: KernelObject, what: u32) -> Answer {
         let yes = 1_u32;
         // SAFETY: a live handle, and a `cl_bool`, which the driver copies.
@@ -146,8 +146,7 @@ impl Compiler {
         check("clSetKernelExecInfo", code)
     }
 
-    /// Sets an argument. No other thread sets one of this kernel meanwhile: the caller has its
-    /// lock.
+    /// Sets an argument. The caller holds the kernel's lock, so no other thread sets one.
     pub(super) fn set_argument(
         &self,
         set_mem_pointer: SetMemPointer,
@@ -158,7 +157,8 @@ impl Compiler {
         let (bytes, begin) = match argument {
             LaunchArgument::Memory(address) => {
                 let address = pointer(address.0).cast_const();
-                // SAFETY: a live handle; the address is kept, and followed by the kernel alone.
+                // SAFETY: a live handle; the driver stores the address, and only the kernel
+                // dereferences it.
                 let code = unsafe { (set_mem_pointer.set)(kernel, index, address) };
                 return check("clSetKernelArgMemPointerINTEL", code);
             }
@@ -168,16 +168,16 @@ impl Compiler {
             }
             LaunchArgument::Local(bytes) => (*bytes, ptr::null()),
         };
-        // SAFETY: a live handle; the driver compares the size with the declared one, and copies the
-        // bytes. Local memory is a size alone.
+        // SAFETY: a live handle; the driver checks the size against the declared one and copies the
+        // bytes. For local memory it reads only the size.
         check("clSetKernelArg", unsafe { (self.set_arg)(kernel, index, bytes, begin) })
     }
 
-    /// Runs the kernel with the arguments that are set.
+    /// Runs the kernel with its current arguments.
     pub(super) fn enqueue(&self, queue: Queue, kernel: KernelObject, size: &LaunchSize) -> Answer {
         let local = size.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
-        // SAFETY: live handles; both sizes have three numbers, and as many dimensions are used.
-        // The caller of the launch promises that the kernel's use of its arguments is sound.
+        // SAFETY: live handles; both sizes have three numbers, of which `dimensions` are read. The
+        // caller of the launch upholds that the kernel's accesses are sound.
         let code = unsafe {
             (self.enqueue_kernel)(
                 queue,
@@ -195,7 +195,7 @@ impl Compiler {
     }
 
     pub(super) fn release_kernel(&self, kernel: KernelObject) -> Answer {
-        // SAFETY: a live handle, which its owner gives up; queued launches have their own shares.
+        // SAFETY: a live handle, which its owner no longer uses; queued launches hold references.
         check("clReleaseKernel", unsafe { (self.release_kernel)(kernel) })
     }
 }

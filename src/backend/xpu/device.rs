@@ -1,4 +1,4 @@
-//! One device: what it is, how much of its memory is in use, and whether it is lost.
+//! One device: its properties, memory accounting and loss.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ const USM_EXTENSION: &str = "cl_intel_unified_shared_memory";
 const BFLOAT16_EXTENSION: &str = "cl_intel_bfloat16_conversions";
 const PRIORITY_EXTENSION: &str = "cl_khr_priority_hints";
 
-/// Levels of a device with priority hints, as torch's XPU streams have them.
+/// Priorities of a device with priority hints, as for torch's XPU streams.
 const HINTED: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 const ONE_LEVEL: PriorityRange = PriorityRange { least: 0, greatest: 0 };
 
-/// A driver's description of one of its devices.
+/// The driver's description of a device.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "answers to questions of their own")]
+#[expect(clippy::struct_excessive_bools, reason = "independent capabilities")]
 pub(super) struct Facts {
     pub(super) id: DeviceId,
     pub(super) name: String,
@@ -37,14 +37,14 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Queries everything; the error says why the device cannot be used.
+    /// Queries the description; the error is the reason why the device is unusable.
     pub(super) fn of(driver: &Driver, id: DeviceId, name: String) -> Result<Self, String> {
-        Self::asked(driver, id, name).unwrap_or_else(|Refusal { call, code }| {
+        Self::query(driver, id, name).unwrap_or_else(|Refusal { call, code }| {
             Err(format!("{call} answered {} ({code})", sys::code_name(code)))
         })
     }
 
-    fn asked(driver: &Driver, id: DeviceId, name: String) -> Answer<Result<Self, String>> {
+    fn query(driver: &Driver, id: DeviceId, name: String) -> Answer<Result<Self, String>> {
         let extensions = driver.device_text(id, sys::DEVICE_EXTENSIONS)?;
         let has = |extension| extensions.split_ascii_whitespace().any(|name| name == extension);
         if !has(USM_EXTENSION) {
@@ -55,7 +55,7 @@ impl Facts {
         if memory_bytes == 0 {
             return Ok(Err("it says that it has no memory".to_owned()));
         }
-        // A device that does not know the query promises nothing.
+        // A device that does not support the query has no such capability.
         let shared =
             driver.device_info(id, sys::DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
         let unified = driver.device_info::<u32>(id, sys::DEVICE_HOST_UNIFIED_MEMORY);
@@ -82,18 +82,18 @@ fn to_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// A device that is used.
+/// A usable device.
 #[derive(Debug)]
 pub(super) struct XpuDevice {
     pub(super) device: Device,
     pub(super) capacity: Arc<Capacity>,
     facts: Facts,
-    /// Set once, by the first thread that the driver tells.
+    /// Set by the first thread that detects the loss; never reset.
     is_lost: AtomicBool,
 }
 
 impl XpuDevice {
-    /// `memory_bytes`, where given, replaces the capacity that the driver reports.
+    /// A given `memory_bytes` replaces the capacity that the driver reports.
     pub(super) fn new(index: usize, facts: Facts, memory_bytes: Option<usize>) -> Self {
         let device = Device::new(DeviceKind::XPU, index).expect("128 devices at most");
         let capacity = Capacity::new(device, memory_bytes.unwrap_or(facts.memory_bytes));
@@ -115,17 +115,17 @@ impl XpuDevice {
         properties
     }
 
-    /// True when the device uses the machine's memory alone.
+    /// True when the device has no memory but the machine's.
     pub(super) fn is_host_memory(&self) -> bool {
         self.facts.is_host_memory
     }
 
-    /// True when the host reaches memory of the device.
+    /// True when the host can access memory of the device.
     pub(super) fn has_shared_memory(&self) -> bool {
         self.facts.has_shared_memory
     }
 
-    /// The most bytes that one allocation may have.
+    /// Largest size of one allocation.
     pub(super) fn largest_bytes(&self) -> usize {
         self.facts.largest_bytes
     }
@@ -134,7 +134,7 @@ impl XpuDevice {
         if self.facts.has_priorities { HINTED } else { ONE_LEVEL }
     }
 
-    /// The properties to create a queue of this priority with.
+    /// The properties for the creation of a queue with this priority.
     pub(super) fn queue_properties(&self, priority: i32) -> Vec<u64> {
         assert!(self.priority_range().contains(priority), "a priority of {priority}");
         let mut properties = vec![u64::from(sys::QUEUE_PROPERTIES), sys::QUEUE_PROFILING_ENABLE];
@@ -150,28 +150,28 @@ impl XpuDevice {
         properties
     }
 
-    /// Fails when the device was lost. A loss is permanent.
+    /// Fails when the device is lost. A loss is permanent.
     pub(super) fn check(&self) -> Result<()> {
-        // Relaxed: a thread that misses the store learns it from the driver a moment later.
+        // Relaxed: a thread that misses the store soon gets the error from the driver.
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(self.lost("an earlier call found it gone".to_owned()));
         }
         Ok(())
     }
 
-    /// The error for a refusal on this device. A device is lost only when the driver says that it
-    /// is not available: other codes have other causes too.
+    /// The error for a refusal on this device. A device counts as lost only when the driver reports
+    /// it unavailable: other codes have other causes too.
     pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
         let Refusal { call, code } = refusal;
         if code == sys::DEVICE_NOT_AVAILABLE || self.is_gone(driver) {
-            // Relaxed: as in `check`.
+            // Relaxed: it publishes nothing; a reader that misses it asks the driver.
             self.is_lost.store(true, Ordering::Relaxed);
             return self.lost(format!("{call} answered {} ({code})", sys::code_name(code)));
         }
         driver_error(refusal)
     }
 
-    /// True when the driver says that the device is not available.
+    /// True when the driver reports the device as unavailable.
     pub(super) fn is_gone(&self, driver: &Driver) -> bool {
         driver.device_info::<u32>(self.id(), sys::DEVICE_AVAILABLE) == Ok(0)
     }
@@ -181,7 +181,7 @@ impl XpuDevice {
     }
 }
 
-/// The error for a refusal that says nothing about a device.
+/// The error for a refusal without a known device.
 pub(super) fn driver_error(Refusal { call, code }: Refusal) -> Error {
     let message = sys::code_name(code).to_owned();
     Error::Driver(DriverError::Refused {

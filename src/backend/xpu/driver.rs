@@ -1,9 +1,9 @@
-//! The calls of OpenCL, with Rust's types and results: all of their unsafe code is here.
+//! Typed wrappers of OpenCL's functions: all of their unsafe code is here.
 //!
-//! Every handle that these take came out of this driver and is not released yet. Its holder keeps
-//! that: [`Session`](super::session::Session) for the context,
-//! [`XpuStream`](super::stream::XpuStream) for its queue, and the contract of marks for an event.
-//! The `SAFETY` comments below call that "a live handle".
+//! Every handle comes from this driver and is not yet released. Its owner ensures that:
+//! [`Session`](super::session::Session) for the context, [`XpuStream`](super::stream::XpuStream)
+//! for its queue, and the contract of marks for an event. The `SAFETY` comments below call that "a
+//! live handle".
 #![expect(unsafe_code, reason = "calls OpenCL")]
 
 use std::ffi::{CString, c_void};
@@ -16,7 +16,7 @@ use crate::backend::contract::DoneCallback;
 use crate::base::contain::contain;
 use crate::base::dylib::Library;
 
-/// A refused call, with the error code.
+/// A failed call, with the error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,
@@ -25,12 +25,12 @@ pub(super) struct Refusal {
 
 pub(super) type Answer<T = ()> = Result<T, Refusal>;
 
-/// Turns a code into a result.
+/// Converts a code into a result.
 pub(super) fn check(call: &'static str, code: i32) -> Answer {
     if code == sys::SUCCESS { Ok(()) } else { Err(Refusal { call, code }) }
 }
 
-/// Values that a driver writes byte by byte: any bytes are valid.
+/// Values that a driver may write bytewise: every bit pattern is valid.
 pub(super) trait Plain: Copy {
     const ZERO: Self;
 }
@@ -48,7 +48,7 @@ plain!(
     *mut c_void = ptr::null_mut()
 );
 
-/// The ICD loader. The first query loads its vendors' libraries.
+/// The ICD loader. The first query loads the vendors' libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
     core: Core,
@@ -56,7 +56,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The functions of an opened library; the name of the first that it lacks.
+    /// The functions of a loaded library; the error is the name of a missing one.
     pub(super) fn of(library: Library) -> Result<Self, &'static str> {
         let compiler = Compiler::resolve(|name| library.symbol(name)).ok();
         Core::resolve(|name| library.symbol(name)).map(|core| Self { core, compiler })
@@ -64,16 +64,16 @@ impl Driver {
 
     pub(super) fn platforms(&self) -> Answer<Vec<Platform>> {
         listed("clGetPlatformIDs", Platform::NULL, |room, places, count| {
-            // SAFETY: `places` has room for `room` handles, or is null with a room of 0.
+            // SAFETY: `places` has capacity for `room` handles, or is null with a room of 0.
             unsafe { (self.core.get_platform_ids)(room, places, count) }
         })
     }
 
-    /// Every device of a platform; none is not an error.
+    /// The devices of a platform; an empty list is not an error.
     pub(super) fn devices(&self, platform: Platform) -> Answer<Vec<DeviceId>> {
         let all = sys::DEVICE_TYPE_ALL;
         let found = listed("clGetDeviceIDs", DeviceId::NULL, |room, places, count| {
-            // SAFETY: a live handle; room as above.
+            // SAFETY: a live handle; `places` has capacity for `room`, or is null with a room of 0.
             unsafe { (self.core.get_device_ids)(platform, all, room, places, count) }
         });
         match found {
@@ -91,7 +91,7 @@ impl Driver {
 
     pub(super) fn device_text(&self, device: DeviceId, what: u32) -> Answer<String> {
         text("clGetDeviceInfo", |room, place, size| {
-            // SAFETY: a live handle; room as above.
+            // SAFETY: a live handle; `place` has `room` bytes, or is null with a room of 0.
             unsafe { (self.core.get_device_info)(device, what, room, place, size) }
         })
     }
@@ -103,22 +103,22 @@ impl Driver {
         })
     }
 
-    /// The functions of unified shared memory; the name of the first that is missing.
+    /// The functions of unified shared memory; the error is the name of a missing one.
     pub(super) fn usm(&self, platform: Platform) -> Result<Usm, &'static str> {
         Usm::resolve(|name| self.extension_function(platform, name))
     }
 
-    /// The functions of programs; `None` for a loader that lacks one of them.
+    /// The compiler's functions; `None` for a loader that lacks one of them.
     pub(super) fn compiler(&self) -> Option<Compiler> {
         self.compiler
     }
 
-    /// The function that takes memory as an argument; `None` where the platform has none.
+    /// The function that sets a pointer argument; `None` where the platform lacks it.
     pub(super) fn set_mem_pointer(&self, platform: Platform) -> Option<SetMemPointer> {
         SetMemPointer::resolve(|name| self.extension_function(platform, name)).ok()
     }
 
-    /// A function that the loader does not export.
+    /// A function that only the platform exports.
     pub(super) fn extension_function(
         &self,
         platform: Platform,
@@ -138,8 +138,8 @@ impl Driver {
         let properties = [sys::CONTEXT_PLATFORM, platform.0.addr().cast_signed(), 0];
         let count = u32::try_from(devices.len()).expect("128 devices at most");
         let mut code = sys::SUCCESS;
-        // SAFETY: live handles, as many as counted; the properties end with a zero; without a
-        // function there is no data for it.
+        // SAFETY: live handles, as many as counted; the properties end with a zero; no callback,
+        // and thus no data for it.
         let context = unsafe {
             (self.core.create_context)(
                 properties.as_ptr(),
@@ -154,11 +154,11 @@ impl Driver {
     }
 
     pub(super) fn release_context(&self, context: Context) -> Answer {
-        // SAFETY: a live handle, which its owner gives up.
+        // SAFETY: a live handle, which its owner no longer uses.
         check("clReleaseContext", unsafe { (self.core.release_context)(context) })
     }
 
-    /// A queue in order that stamps times. The properties end with a zero.
+    /// Creates an in-order queue. The properties end with a zero.
     pub(super) fn create_queue(
         &self,
         context: Context,
@@ -174,15 +174,15 @@ impl Driver {
         check("clCreateCommandQueueWithProperties", code).map(|()| queue)
     }
 
-    /// Takes a reference to a queue that other code owns; the user gave its handle.
+    /// Retains a queue of other code, by its native handle.
     pub(super) fn retain_queue(&self, queue: Queue) -> Answer {
-        // SAFETY: the code that gave the handle says that it is a live queue; the loader checks
-        // what it can.
+        // SAFETY: the caller of `stream_wrap` upholds that it is a live queue; the loader also
+        // validates what it can.
         check("clRetainCommandQueue", unsafe { (self.core.retain_queue)(queue) })
     }
 
     pub(super) fn release_queue(&self, queue: Queue) -> Answer {
-        // SAFETY: a live handle, which its owner gives up.
+        // SAFETY: a live handle, which its owner no longer uses.
         check("clReleaseCommandQueue", unsafe { (self.core.release_queue)(queue) })
     }
 
@@ -203,18 +203,18 @@ impl Driver {
         check("clFinish", unsafe { (self.core.finish)(queue) })
     }
 
-    /// An event for the place that the queue has reached.
+    /// Enqueues a marker and returns its event.
     pub(super) fn enqueue_marker(&self, queue: Queue) -> Answer<Event> {
         let mut event = Event::NULL;
-        // SAFETY: a live handle; no event is waited for.
+        // SAFETY: a live handle; the wait list is empty.
         let code = unsafe { (self.core.enqueue_marker)(queue, 0, ptr::null(), &raw mut event) };
         check("clEnqueueMarkerWithWaitList", code).map(|()| event)
     }
 
-    /// Later commands wait for the event; returns the wait's own event.
+    /// Makes later commands wait for the event; returns the wait's own event.
     pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer<Event> {
         let mut wait = Event::NULL;
-        // SAFETY: live handles; the list has one event, and the queue takes a reference to it.
+        // SAFETY: live handles; the list has one event, which the queue retains.
         let code =
             unsafe { (self.core.enqueue_barrier)(queue, 1, &raw const event, &raw mut wait) };
         check("clEnqueueBarrierWithWaitList", code).map(|()| wait)
@@ -232,7 +232,7 @@ impl Driver {
         check("clWaitForEvents", unsafe { (self.core.wait_for_events)(1, &raw const event) })
     }
 
-    /// When the event's command ended, in the device's nanoseconds.
+    /// The end time of the event's command, in the device's nanoseconds.
     pub(super) fn event_end_ns(&self, event: Event) -> Answer<u64> {
         let what = sys::PROFILING_COMMAND_END;
         value("clGetEventProfilingInfo", |room, place| {
@@ -242,39 +242,38 @@ impl Driver {
         })
     }
 
-    /// Calls back when the event is complete or has failed, on a thread of the driver's or on this
-    /// one. Dropped uncalled when it is refused.
+    /// Registers a callback for the event's completion or failure, called on a thread of the driver
+    /// or on this one. On failure it is dropped without a call.
     pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> Answer {
         let data = Box::into_raw(Box::new(callback));
-        // SAFETY: a live handle; `data` is of the type that `call_back` takes, and comes back to it
+        // SAFETY: a live handle; `data` has the type that `call_back` expects and is passed to it
         // once.
         let code =
             unsafe { (self.core.set_event_callback)(event, sys::COMPLETE, call_back, data.cast()) };
         check("clSetEventCallback", code).inspect_err(|_| {
-            // SAFETY: it came from a box three lines above, and the refusal says that no other code
-            // got it.
+            // SAFETY: it came from a box just above, and the failed call did not pass it on.
             drop(unsafe { Box::from_raw(data) });
         })
     }
 
     pub(super) fn release_event(&self, event: Event) -> Answer {
-        // SAFETY: a live handle, which its owner gives up.
+        // SAFETY: a live handle, which its owner no longer uses.
         check("clReleaseEvent", unsafe { (self.core.release_event)(event) })
     }
 }
 
-/// Runs on a thread of the driver's: the callback only posts, and a panic must not escape.
+/// Runs on a thread of the driver: the callback only posts, and a panic must not escape.
 ///
 /// # Safety
-/// `data` is a box of a [`DoneCallback`] as a raw pointer, owned by this call alone.
+/// `data` is the raw pointer of a boxed [`DoneCallback`], owned by this call.
 unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
-    // SAFETY: `set_event_callback` made it from a box of this type, and this is the one call.
+    // SAFETY: `set_event_callback` created it from a box of this type, and this is the only call.
     let callback = unsafe { Box::from_raw(data.cast::<DoneCallback>()) };
     contain(callback);
 }
 
 impl Usm {
-    /// Memory of a device; with an `align_bytes` of 0 the driver chooses.
+    /// Allocates device memory; with an `align_bytes` of 0 the driver chooses the alignment.
     pub(super) fn allocate(
         &self,
         context: Context,
@@ -287,10 +286,10 @@ impl Usm {
         let memory = unsafe {
             (self.device_alloc)(context, device, ptr::null(), bytes, align_bytes, &raw mut code)
         };
-        taken("clDeviceMemAllocINTEL", memory, code)
+        allocated_address("clDeviceMemAllocINTEL", memory, code)
     }
 
-    /// Memory that a device and the host reach.
+    /// Allocates memory that a device and the host can access.
     pub(super) fn allocate_shared(
         &self,
         context: Context,
@@ -303,10 +302,10 @@ impl Usm {
         let memory = unsafe {
             (self.shared_alloc)(context, device, ptr::null(), bytes, align_bytes, &raw mut code)
         };
-        taken("clSharedMemAllocINTEL", memory, code)
+        allocated_address("clSharedMemAllocINTEL", memory, code)
     }
 
-    /// Memory of the host that the context's devices reach.
+    /// Allocates host memory that the context's devices can access.
     pub(super) fn allocate_host(
         &self,
         context: Context,
@@ -317,17 +316,17 @@ impl Usm {
         // SAFETY: a live handle, and no properties.
         let memory =
             unsafe { (self.host_alloc)(context, ptr::null(), bytes, align_bytes, &raw mut code) };
-        taken("clHostMemAllocINTEL", memory, code)
+        allocated_address("clHostMemAllocINTEL", memory, code)
     }
 
-    /// Gives back memory that no queued command uses any more.
-    pub(super) fn give_back(&self, context: Context, address: u64) -> Answer {
-        // SAFETY: a live handle; the records of `memory.rs` say that this address was taken and not
-        // given back, the contract that no command uses it.
+    /// Frees memory that no queued command uses any more.
+    pub(super) fn free_memory(&self, context: Context, address: u64) -> Answer {
+        // SAFETY: a live handle; the records of `memory.rs` hold this address as allocated, and the
+        // contract excludes commands that use it.
         check("clMemFreeINTEL", unsafe { (self.free)(context, pointer(address)) })
     }
 
-    /// A property of an address in the context. Any number may be asked for.
+    /// A property of an address in the context. Any number is allowed.
     pub(super) fn alloc_info<T: Plain>(
         &self,
         context: Context,
@@ -336,28 +335,27 @@ impl Usm {
     ) -> Answer<T> {
         value("clGetMemAllocInfoINTEL", |room, place| {
             let address = pointer(address).cast_const();
-            // SAFETY: a live handle; the address is looked up and not followed; `place` has `room`
-            // bytes.
+            // SAFETY: a live handle; the address is not dereferenced; `place` has `room` bytes.
             unsafe { (self.alloc_info)(context, address, what, room, place, ptr::null_mut()) }
         })
     }
 
-    /// Copies in the order of the queue, without waiting for it.
+    /// Enqueues a copy, without waiting for it.
     pub(super) fn enqueue_copy(&self, queue: Queue, to: u64, from: u64, bytes: usize) -> Answer {
         let (to, from) = (pointer(to), pointer(from).cast_const());
-        // SAFETY: a live handle; the contract of `copy` says that both ranges are memory until the
-        // queue has passed this, and its callers keep it.
+        // SAFETY: a live handle; the callers of `copy` uphold that both ranges are valid until the
+        // queue has executed this.
         let code = unsafe {
             (self.enqueue_memcpy)(queue, 0, to, from, bytes, 0, ptr::null(), ptr::null_mut())
         };
         check("clEnqueueMemcpyINTEL", code)
     }
 
-    /// Fills in the order of the queue.
+    /// Enqueues a fill.
     pub(super) fn enqueue_fill(&self, queue: Queue, to: u64, byte: u8, bytes: usize) -> Answer {
         let (to, pattern) = (pointer(to), (&raw const byte).cast::<c_void>());
-        // SAFETY: a live handle; a pattern of one byte, which the driver copies; the range as in
-        // `enqueue_copy`.
+        // SAFETY: a live handle; a pattern of one byte, which the driver copies; the callers of
+        // `fill` uphold that the range is valid until the queue has executed this.
         let code = unsafe {
             (self.enqueue_fill)(queue, to, pattern, 1, bytes, 0, ptr::null(), ptr::null_mut())
         };
@@ -365,22 +363,22 @@ impl Usm {
     }
 }
 
-/// An address as the driver takes it.
+/// An address as a pointer for the driver.
 pub(super) fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(address).expect("addresses have 64 bits"))
 }
 
 /// The result of an allocation.
-fn taken(call: &'static str, memory: *mut c_void, code: i32) -> Answer<u64> {
+fn allocated_address(call: &'static str, memory: *mut c_void, code: i32) -> Answer<u64> {
     check(call, code)?;
     if memory.is_null() {
-        // A driver that returns null without an error code has run out.
+        // Null without an error code counts as lack of memory.
         return Err(Refusal { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
     }
     Ok(memory.expose_provenance() as u64)
 }
 
-/// Queries a list twice: first its length, then its elements.
+/// Queries a list in two calls: first its length, then its elements.
 fn listed<T: Copy>(
     call: &'static str,
     empty: T,
@@ -396,7 +394,7 @@ fn listed<T: Copy>(
     Ok(list)
 }
 
-/// Queries a text twice: first its length, then the text up to its zero.
+/// Queries a text in two calls: first its length, then the text up to its zero.
 pub(super) fn text(
     call: &'static str,
     ask: impl Fn(usize, *mut c_void, *mut usize) -> i32,

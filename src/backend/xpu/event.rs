@@ -1,4 +1,4 @@
-//! Marks: events of the driver's, whose addresses are the marks' numbers.
+//! Marks: events of the driver. A mark's number is the event's address.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::sys::{self, Event};
 use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
 use crate::base::sync::{LockRank, Mutex};
 
-/// The mark of an event; it holds the event's reference until it is released.
+/// The mark of an event; it owns the event's reference until its release.
 pub(super) fn to_mark(event: Event) -> Mark {
     Mark(event.0.expose_provenance() as u64)
 }
@@ -18,7 +18,7 @@ pub(super) fn of_mark(mark: Mark) -> Event {
     Event(std::ptr::with_exposed_provenance_mut(address))
 }
 
-/// True when the command is complete. A command that failed has its code for a status.
+/// True when the command is complete. A failed command has an error code as its status.
 pub(super) fn is_done(driver: &Driver, event: Event) -> Answer<bool> {
     let status: i32 = driver.event_info(event, sys::EVENT_COMMAND_EXECUTION_STATUS)?;
     if status < 0 {
@@ -30,18 +30,18 @@ pub(super) fn is_done(driver: &Driver, event: Event) -> Answer<bool> {
 /// Blocks until the command is complete.
 pub(super) fn wait(driver: &Driver, event: Event) -> Answer {
     driver.wait_for_event(event).map_err(|refusal| {
-        // The wait only says that something failed; the event says with which code.
+        // The wait reports only that some command failed; the event's status has the code.
         is_done(driver, event).err().unwrap_or(refusal)
     })
 }
 
-/// Nanoseconds from the end of one command to the end of another, by the device's clock.
+/// Nanoseconds between the ends of two commands, by the device's clock.
 pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> Answer<i64> {
     let (start, end) = (driver.event_end_ns(start)?, driver.event_end_ns(end)?);
     Ok(end.wrapping_sub(start).cast_signed())
 }
 
-/// A callback on its way from a thread of the driver's to one of ours. A driver's thread must not
+/// A callback in transfer from a driver's thread to one of this backend. A driver's thread must not
 /// call the driver, and a callback may drop the last handle of a stream.
 pub(super) struct Completion(Mutex<Option<DoneCallback>>);
 
@@ -50,7 +50,7 @@ impl Completion {
         Arc::new(Self(Mutex::new(LockRank::Backend, Some(callback))))
     }
 
-    /// Drops the callback uncalled.
+    /// Drops the callback without a call.
     pub(super) fn disarm(&self) {
         drop(self.take());
     }
@@ -73,7 +73,7 @@ impl Work for Completion {
 }
 
 impl Drop for Completion {
-    /// After a shutdown no thread carries the callback any more; it is called all the same.
+    /// Calls the callback even if a shutdown dropped the posted completion.
     fn drop(&mut self) {
         self.call();
     }

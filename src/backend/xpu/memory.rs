@@ -1,4 +1,4 @@
-//! Memory of the devices and of the host, with owners looked up by address.
+//! Memory of the devices and of the host, with look-up of owners by address.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::machine_memory;
 use crate::base::sync::{LockRank, Mutex};
 
-/// Every allocation's least alignment: a cache line.
+/// Minimum alignment: a cache line.
 const LEAST_ALIGN_BYTES: usize = 64;
 
 /// Live allocations, by first address.
 ///
-/// The sizes of a device's allocations sum up to the bytes taken from its capacity; those of the
-/// others to the bytes taken from `host`.
+/// The sizes of a device's allocations sum up to its capacity's use, those of the host to the use
+/// of `host`.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// The machine's; the devices' configured capacities do not limit it.
+    /// The machine's memory; the devices' configured capacities do not limit it.
     host: Capacity,
     allocations: Mutex<BTreeMap<u64, Allocation>>,
 }
@@ -31,9 +31,9 @@ pub(super) struct Memory {
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     bytes: usize,
-    /// The address that the driver returned; ours is inside of that allocation.
+    /// The address from the driver; the allocation's own may lie further inside.
     raw: u64,
-    /// Of no meaning for host memory.
+    /// Meaningless for host memory.
     device_index: usize,
     kind: MemoryKind,
 }
@@ -91,7 +91,7 @@ impl Memory {
         Ok(Address(address))
     }
 
-    /// Free and total memory of the host.
+    /// Free and total bytes of the host.
     pub(super) fn host_info(&self) -> MemoryInfo {
         self.host.info()
     }
@@ -101,7 +101,7 @@ impl Memory {
         assert!(before.is_none(), "the allocation at {address:#x} was never given back");
     }
 
-    /// Gives back an allocation of a device, or of the host when `device` is `None`.
+    /// Frees an allocation of a device, or of the host when `device` is `None`.
     pub(super) fn release(
         &self,
         session: &Session,
@@ -113,12 +113,12 @@ impl Memory {
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
         let owner = (kind != MemoryKind::Host).then_some(device_index);
         assert_eq!(owner, device.map(|device| device.device.index()), "whose memory it is");
-        let given_back = session.usm.give_back(session.context, raw);
+        let freed = session.usm.free_memory(session.context, raw);
         device.map_or(&self.host, |device| &*device.capacity).release(bytes);
-        given_back
+        freed
     }
 
-    /// The allocation of ours that contains an address.
+    /// The own allocation that contains an address.
     pub(super) fn owner(&self, address: Address) -> Option<PointerOwner> {
         let allocations = self.allocations.lock();
         let (base, allocation) = allocations.range(..=address.0).next_back()?;
@@ -133,7 +133,7 @@ impl Memory {
     }
 }
 
-/// Other memory that the context knows: a user's own, allocated with our native handles.
+/// Other memory of the context: a user's, allocated through our native handles.
 pub(super) fn foreign_owner(
     session: &Session,
     devices: &[Arc<XpuDevice>],
@@ -161,9 +161,8 @@ pub(super) fn foreign_owner(
     }))
 }
 
-/// The address to use and the one to give back. A driver may refuse an alignment or ignore it: it
-/// has to support the alignment of a device's largest type and no more. Then more is taken, and the
-/// address lies inside.
+/// The address to use and the one to free. A driver may reject or ignore an alignment beyond that
+/// of its largest type. The allocation is then enlarged, and the address lies inside.
 fn aligned(
     session: &Session,
     bytes: usize,
@@ -172,7 +171,7 @@ fn aligned(
 ) -> Answer<(u64, u64)> {
     match allocate(bytes, u32::try_from(align_bytes).unwrap_or(0)) {
         Ok(raw) if raw.is_multiple_of(align_bytes as u64) => return Ok((raw, raw)),
-        Ok(raw) => session.usm.give_back(session.context, raw)?,
+        Ok(raw) => session.usm.free_memory(session.context, raw)?,
         Err(refusal) if refusal.code != sys::INVALID_VALUE => return Err(refusal),
         Err(_) => {}
     }
@@ -181,7 +180,7 @@ fn aligned(
     Ok((raw.next_multiple_of(align_bytes as u64), raw))
 }
 
-/// Error codes of an allocation that mean too little memory.
+/// Error codes of an allocation that mean lack of memory.
 fn is_shortage(code: i32) -> bool {
     matches!(
         code,
@@ -192,8 +191,8 @@ fn is_shortage(code: i32) -> bool {
     )
 }
 
-/// The driver had less than the capacity says. The largest allocation of the device also limits
-/// what one request can get.
+/// The driver has less memory than the capacity. The device's largest allocation also limits a
+/// request.
 fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
     let info = device.capacity.info();
     let free_bytes = match device.largest_bytes() {

@@ -1,12 +1,12 @@
 //! The xpu kind: Intel GPUs and other OpenCL devices with unified shared memory.
 //!
-//! * `sys`: OpenCL's types, numbers and tables of functions; `driver`: its calls with Rust's types
-//! * `probe`: which devices there are; `device`: one of them; `session`: their context
+//! * `sys`: OpenCL's types, constants and function tables; `driver`: its typed wrappers
+//! * `probe`: the discovery of devices; `device`: one of them; `session`: their context
 //! * `stream`, `event`, `memory`: the contract's streams, marks and memory; `program`: compiled
-//!   kernels, by `compiler`'s calls
+//!   kernels, on `compiler`'s wrappers
 //!
 //! The first query about devices opens the ICD loader, which loads the vendors' libraries. The
-//! context, with which drivers start their threads, is made when a device is first used.
+//! first use of a device creates the context, with which drivers start their threads.
 
 mod backend;
 mod compiler;
@@ -37,7 +37,7 @@ use probe::{Found, Probe};
 use session::Session;
 use stream::XpuStream;
 
-/// The xpu kind of device. See the head of this module.
+/// The xpu kind of device. The head of this module describes it.
 ///
 /// ```
 /// use accelrt::Config;
@@ -57,13 +57,13 @@ pub struct XpuBackend {
     session: OnceLock<Arc<Session>>,
     memory: Memory,
     resume_threads: ResumeThreads,
-    /// Carries callbacks, apart from resumed work, which may be inside of user code for long.
+    /// Executes callbacks, apart from resumed work, which may block in user code for long.
     completions: Arc<ResumeThreads>,
     is_shut_down: AtomicBool,
 }
 
 impl XpuBackend {
-    /// Makes the backend. Opens nothing and starts nothing.
+    /// Creates the backend. Opens no library and starts no thread.
     #[must_use]
     pub fn new(config: &Config) -> Arc<Self> {
         Arc::new(Self {
@@ -78,8 +78,8 @@ impl XpuBackend {
         })
     }
 
-    /// The library and its devices, probed at the first call. Two threads may probe at once; one
-    /// result is kept, so that a child forked meanwhile finds no lock held.
+    /// The library and its devices, probed at the first call. Two threads may probe at once, and
+    /// one result remains: without a lock, a child forked during a probe cannot block on it.
     fn probe(&self) -> &Probe {
         if let Some(probe) = self.probe.get() {
             return probe;
@@ -105,7 +105,7 @@ impl XpuBackend {
         Ok(device)
     }
 
-    /// A usable device, and the context, which the first call makes.
+    /// A usable device, and the context, which the first call creates.
     fn begin(&self, index: usize) -> Result<(&Arc<XpuDevice>, &Arc<Session>)> {
         fork::check()?;
         let device = self.device(index)?;
@@ -113,14 +113,14 @@ impl XpuBackend {
         if let Some(session) = self.session.get() {
             return Ok((device, session));
         }
-        if self.probe().is_behind_a_fork() {
+        if self.probe().is_in_forked_child() {
             return Err(Error::Runtime(RuntimeError::BadFork));
         }
         let session = Session::begin(self.found()?).map_err(driver_error)?;
         Ok((device, self.session.get_or_init(|| Arc::new(session))))
     }
 
-    /// The context of an object that was made in it.
+    /// The context of an existing object.
     fn session(&self) -> &Arc<Session> {
         self.session.get().expect("what was made by this backend was made in its context")
     }
@@ -130,13 +130,13 @@ impl XpuBackend {
     }
 
     /// The result of a stream's call.
-    fn told<T>(&self, stream: &XpuStream, answer: Answer<T>) -> Result<T> {
+    fn stream_result<T>(&self, stream: &XpuStream, answer: Answer<T>) -> Result<T> {
         answer.map_err(|refusal| stream.device.error(self.driver(), refusal))
     }
 
-    /// The result of a mark's call. The mark's queue, which knows the device, may be released
-    /// already; so a refusal looks for the device that is gone.
-    fn told_of<T>(&self, answer: Answer<T>) -> Result<T> {
+    /// The result of a mark's call. The mark's queue may be released, so its device is unknown; on
+    /// a refusal, searches for a device that is lost.
+    fn mark_result<T>(&self, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| {
             let device = match &self.found()?.devices[..] {
                 [only] => Some(only),

@@ -1,15 +1,15 @@
 //! The library, its platforms and their devices: probed once.
 //!
-//! The probe initialises nothing, but it loads vendors' libraries. Most of these start their
-//! threads with the first context. One that starts threads when it is probed is noticed, because a
+//! The probe initialises no device, but it loads the vendors' libraries. Most of these start their
+//! threads with the first context. One that starts threads during the probe is detected, because a
 //! forked child would wait for them for ever.
 //!
-//! The library is the one that was named, else the system's ICD loader. Where that is missing or
-//! has no usable device, Intel's runtime in the environment's own folder is used instead: it has
-//! the loader's functions itself, so installing its wheel is enough.
+//! The library is the configured one, else the system's ICD loader. If that is missing or has no
+//! usable device, Intel's runtime in the environment's own folder is used: it exports the loader's
+//! functions itself, so installing its wheel is sufficient.
 //!
-//! The devices are those of one platform, as torch's: memory and events are shared inside one
-//! platform only. It is the first with a GPU, else the first with any usable device.
+//! As in torch, all devices are of one platform, because memory and events are shared only inside a
+//! platform. It is the first with a GPU, else the first with any usable device.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,23 +24,23 @@ use crate::backend::contract::LeftOutDevice;
 use crate::base::device::MAX_DEVICE_INDEX;
 use crate::base::dylib::{self, Library};
 
-/// The names of the ICD loader, tried in this order.
+/// The names of the ICD loader, in order of preference.
 const LOADERS: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
 
-/// Intel's runtime for CPUs, as its wheel names it.
+/// Intel's runtime for CPUs, under its wheel's name.
 const INTEL_RUNTIME: &str = "libintelocl.so";
 
-/// The devices that were found, or why there are none.
+/// The result of the probe: the devices, or the reason why there are none.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) found: Result<Found, String>,
     pub(super) left_out: Vec<LeftOutDevice>,
-    /// The process that probed, and whether its probe started threads.
+    /// The probing process, and whether the probe started threads in it.
     process: u32,
     has_started_threads: bool,
 }
 
-/// The devices of one platform, at least one.
+/// The usable devices of one platform, at least one.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) driver: Driver,
@@ -50,14 +50,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The devices of the first of these libraries that opens.
+    /// The devices of the first of these libraries that loads.
     fn in_first_of(
         names: &[&str],
         memory_bytes: Option<usize>,
         left_out: &mut Vec<LeftOutDevice>,
     ) -> Result<Self, String> {
         let (driver, candidates) = find(names, left_out)?;
-        let chosen = choose(candidates, left_out).ok_or_else(|| nothing_usable(left_out))?;
+        let chosen = choose(candidates, left_out).ok_or_else(|| no_usable_device(left_out))?;
         let Candidate { platform, usm, devices, .. } = chosen;
         let devices = devices.into_iter().enumerate().take(usize::from(MAX_DEVICE_INDEX) + 1);
         let device = |(index, facts)| Arc::new(XpuDevice::new(index, facts, memory_bytes));
@@ -74,8 +74,7 @@ struct Candidate {
 }
 
 impl Probe {
-    /// Opens `library`, or else the default ones, and probes. `memory_bytes` is each device's
-    /// capacity.
+    /// Probes `library`, or else the default ones. `memory_bytes` is each device's capacity.
     pub(super) fn new(library: Option<&str>, memory_bytes: Option<usize>) -> Self {
         let own = || dylib::environment_folder().map(|folder| folder.join(INTEL_RUNTIME));
         match library {
@@ -87,7 +86,7 @@ impl Probe {
         }
     }
 
-    /// Probes the first library of each group that opens, until one has a usable device.
+    /// Probes the first loadable library of each group, until one has a usable device.
     fn of(libraries: &[&[&str]], memory_bytes: Option<usize>) -> Self {
         let before = threads();
         let (mut left_out, mut reasons) = (Vec::new(), Vec::new());
@@ -98,31 +97,32 @@ impl Probe {
             found.map_err(|reason| reasons.push(reason)).ok()
         });
         let found = found.ok_or_else(|| reasons.join("; "));
-        // Other code may have started threads meanwhile: then a forked child is refused needlessly.
+        // Threads that other code started during the probe count too: a forked child is then
+        // refused needlessly.
         let has_started_threads = !threads().is_subset(&before);
         Self { found, left_out, process: process::id(), has_started_threads }
     }
 
     /// True when the driver's threads are in another process.
-    pub(super) fn is_behind_a_fork(&self) -> bool {
+    pub(super) fn is_in_forked_child(&self) -> bool {
         self.has_started_threads && self.process != process::id()
     }
 }
 
-/// True when a GPU may be there: the kernel has a node for one. Opens nothing.
+/// True when the kernel exposes a GPU's node. Opens nothing.
 pub(super) fn sees_gpu(devices: &Path) -> bool {
     let is_node = |name: OsString| name.to_string_lossy().starts_with("renderD");
     let mut nodes = devices.join("dri").read_dir().into_iter().flatten().flatten();
     nodes.any(|node| is_node(node.file_name())) || devices.join("dxg").exists()
 }
 
-/// The threads of this process, by their numbers.
+/// The thread ids of this process.
 fn threads() -> BTreeSet<OsString> {
     let tasks = Path::new("/proc/self/task").read_dir();
     tasks.into_iter().flatten().flatten().map(|task| task.file_name()).collect()
 }
 
-/// Every platform with a usable device; the others' devices go to `left_out`.
+/// The platforms with a usable device; the devices of others go to `left_out`.
 fn find(
     names: &[&str],
     left_out: &mut Vec<LeftOutDevice>,
@@ -139,13 +139,13 @@ fn find(
     }
     let mut candidates = Vec::new();
     for platform in platforms {
-        candidates.extend(look_at(&driver, platform, left_out));
+        candidates.extend(usable_devices(&driver, platform, left_out));
     }
     Ok((driver, candidates))
 }
 
-/// A platform with its usable devices, GPUs first; nothing when it has none.
-fn look_at(
+/// A platform with its usable devices, GPUs first; `None` when it has none.
+fn usable_devices(
     driver: &Driver,
     platform: Platform,
     left_out: &mut Vec<LeftOutDevice>,
@@ -201,7 +201,7 @@ fn choose(candidates: Vec<Candidate>, left_out: &mut Vec<LeftOutDevice>) -> Opti
     chosen
 }
 
-fn nothing_usable(left_out: &[LeftOutDevice]) -> String {
+fn no_usable_device(left_out: &[LeftOutDevice]) -> String {
     if left_out.is_empty() {
         return "the OpenCL platforms have no device".to_owned();
     }
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_is_not_there_is_the_reason() {
+    fn a_missing_library_is_reported() {
         let probe = Probe::new(Some("/accelrt/libOpenCL.so"), None);
         let reason = probe.found.unwrap_err();
         assert!(reason.contains("/accelrt/libOpenCL.so"), "{reason}");
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_opencl_is_named_with_what_it_lacks() {
+    fn a_library_without_opencl_is_reported_with_the_missing_function() {
         let reason = Probe::new(Some("libm.so.6"), None).found.unwrap_err();
         assert!(reason.contains("clGetPlatformIDs"), "{reason}");
     }
 
     #[test]
-    fn a_library_with_nothing_to_use_is_no_reason_to_ask_no_other() {
-        // Goal: each group is probed, and all reasons are told. Method: neither can be used.
+    fn all_groups_of_libraries_are_probed() {
+        // Goal: each group is probed, and all reasons are reported. Method: two unusable groups.
         let groups: [&[&str]; 2] = [&["/accelrt/libOpenCL.so", "libm.so.6"], &["/accelrt/two.so"]];
         let reason = Probe::of(&groups, None).found.unwrap_err();
         assert!(
@@ -239,8 +239,9 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_seen_by_its_node() {
-        // Goal: only a render node, or the one of WSL, counts. Method: folders that stand for /dev.
+    fn a_gpu_is_detected_by_its_node() {
+        // Goal: only a render node, or that of WSL, counts. Method: temporary folders in place of
+        // /dev.
         let folder = std::env::temp_dir().join(format!("accelrt-probe-{}", process::id()));
         let dri = folder.join("dri");
         std::fs::create_dir_all(&dri).unwrap();

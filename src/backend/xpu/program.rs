@@ -1,4 +1,4 @@
-//! Programs and their kernels: compiled in the context, launched with arguments under a lock.
+//! Programs and kernels: compiled in the context; a lock covers arguments and launch.
 #![expect(unsafe_code, reason = "a handle is the address of a program or a kernel")]
 
 use std::ffi::CString;
@@ -10,7 +10,7 @@ use super::compiler::ArgumentInfo;
 use super::device::XpuDevice;
 use super::driver::{Answer, Refusal};
 use super::session::Session;
-use super::stream::Held;
+use super::stream::StreamRef;
 use super::sys::{self, Compiler, KernelObject, ProgramObject, Queue, SetMemPointer};
 use crate::backend::contract::{
     KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
@@ -21,10 +21,10 @@ use crate::base::device::DeviceKind;
 use crate::base::error::{DriverError, Error, ProgramError, Result};
 use crate::base::sync::{LockRank, Mutex};
 
-/// The first word of SPIR-V.
+/// The magic number of SPIR-V.
 const SPIR_V: u32 = 0x0723_0203;
 
-/// Tells the compiler to keep the names and types of arguments.
+/// Makes the compiler retain the names and types of arguments.
 const KEEP_TYPES: &str = "-cl-kernel-arg-info";
 
 const INDIRECT: [u32; 3] = [
@@ -33,7 +33,7 @@ const INDIRECT: [u32; 3] = [
     sys::KERNEL_EXEC_INFO_INDIRECT_SHARED_ACCESS_INTEL,
 ];
 
-/// A program, released when it and its handle are gone.
+/// A program, released when its handle and its kernels' references are dropped.
 #[derive(Debug)]
 pub(super) struct XpuProgram {
     session: Arc<Session>,
@@ -43,26 +43,26 @@ pub(super) struct XpuProgram {
     device_index: usize,
 }
 
-/// A kernel. The lock is held from its first argument to its launch: OpenCL forbids threads to set
-/// arguments of one kernel at the same time, and nothing else.
+/// A kernel. The lock is held from its first argument to its launch, because OpenCL forbids only
+/// concurrent calls that set arguments of one kernel.
 #[derive(Debug)]
 pub(super) struct XpuKernel {
     compiler: Compiler,
     set_mem_pointer: SetMemPointer,
     device_index: usize,
     object: Mutex<KernelObject>,
-    /// Keeps the context for as long as the kernel.
+    /// Keeps the context alive.
     _session: Arc<Session>,
 }
 
-/// A reference to the object behind a handle, kept by the handle's holder.
+/// Borrows the object behind a handle.
 ///
 /// # Safety
-/// The handle is live, and of this type's.
-unsafe fn held<T>(handle: u64) -> ManuallyDrop<Arc<T>> {
+/// The handle is live and of type `T`.
+unsafe fn borrow<T>(handle: u64) -> ManuallyDrop<Arc<T>> {
     let address = usize::try_from(handle).expect("addresses have 64 bits");
-    // SAFETY: a handle of this type is an address from `into_handle`, and only a release gives its
-    // reference back: the contract's callers use no handle after that.
+    // SAFETY: a handle of this type is an address from `into_handle`, and the caller upholds that
+    // it is live: its reference is not released.
     ManuallyDrop::new(unsafe { Arc::from_raw(std::ptr::with_exposed_provenance(address)) })
 }
 
@@ -70,26 +70,26 @@ fn into_handle<T>(thing: T) -> u64 {
     Arc::into_raw(Arc::new(thing)).expose_provenance() as u64
 }
 
-/// The program behind a handle.
+/// Borrows the program of a handle.
 ///
 /// # Safety
-/// It is live.
-unsafe fn program_of(handle: ProgramHandle) -> ManuallyDrop<Arc<XpuProgram>> {
-    // SAFETY: the caller promises it.
-    unsafe { held(handle.0) }
+/// The handle is live.
+unsafe fn borrow_program(handle: ProgramHandle) -> ManuallyDrop<Arc<XpuProgram>> {
+    // SAFETY: the caller upholds that the handle is live; its type is `XpuProgram`.
+    unsafe { borrow(handle.0) }
 }
 
-/// The kernel behind a handle.
+/// Borrows the kernel of a handle.
 ///
 /// # Safety
-/// It is live.
-unsafe fn kernel_of(handle: KernelHandle) -> ManuallyDrop<Arc<XpuKernel>> {
-    // SAFETY: the caller promises it.
-    unsafe { held(handle.0) }
+/// The handle is live.
+unsafe fn borrow_kernel(handle: KernelHandle) -> ManuallyDrop<Arc<XpuKernel>> {
+    // SAFETY: the caller upholds that the handle is live; its type is `XpuKernel`.
+    unsafe { borrow(handle.0) }
 }
 
 impl XpuProgram {
-    /// Compiles; the error has the compiler's log.
+    /// Compiles; the error contains the compiler's log.
     fn compile(
         session: &Arc<Session>,
         (device, device_index): (&XpuDevice, usize),
@@ -114,7 +114,7 @@ impl XpuProgram {
         let options = CString::new(format!("{KEEP_TYPES} {options}"));
         let options = options.map_err(|_| failed("the options contain a zero byte".to_owned()))?;
         let object = compiler.create(session.context, source).map_err(refused)?;
-        // From here on the drop releases it.
+        // From here on the drop releases the object.
         let session = Arc::clone(session);
         let program = Self { session, compiler, set_mem_pointer, object, device_index };
         if let Err(refusal) = compiler.build(object, device.id(), &options) {
@@ -141,7 +141,7 @@ impl XpuProgram {
             CString::new(name).map_err(|_| Refusal { call, code: sys::INVALID_KERNEL_NAME })?;
         let object = self.compiler.create_kernel(self.object, &name)?;
         for what in INDIRECT {
-            // A driver without such memory has none that a pointer could refer to.
+            // A driver that rejects this has no such memory, and thus no pointers to it.
             let _ = self.compiler.allow_indirect_access(object, what);
         }
         Ok(XpuKernel {
@@ -156,7 +156,7 @@ impl XpuProgram {
 
 impl Drop for XpuProgram {
     fn drop(&mut self) {
-        // A refusal leaves nothing to do, here and below: there is no other handle of it.
+        // An error has no remedy, here and below: this was the only handle.
         let _ = self.compiler.release_program(self.object);
     }
 }
@@ -191,13 +191,13 @@ impl Drop for XpuKernel {
     }
 }
 
-/// A parameter from OpenCL's description of it.
+/// The parameter of an OpenCL description.
 fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
     let Some(ArgumentInfo { address_space, type_name, name }) = info else {
         let class = ParameterClass::Unknown;
         return KernelParameter { name: String::new(), type_name: String::new(), class };
     };
-    // Images are reported as global too, and are no pointers.
+    // Images are reported as global too, but are no pointers.
     let is_pointer = type_name.is_empty() || type_name.ends_with('*');
     let class = match address_space {
         sys::KERNEL_ARG_ADDRESS_GLOBAL | sys::KERNEL_ARG_ADDRESS_CONSTANT if is_pointer => {
@@ -212,12 +212,12 @@ fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
 
 impl XpuBackend {
     /// The result of a call about a program or kernel.
-    fn told_by<T>(&self, device_index: usize, answer: Answer<T>) -> Result<T> {
+    fn program_result<T>(&self, device_index: usize, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| Err(self.device(device_index)?.error(self.driver(), refusal)))
     }
 }
 
-// SAFETY: a launch hands the kernel and its arguments to the driver, and nothing else.
+// SAFETY: a launch passes only the kernel and its arguments to the driver.
 unsafe impl Kernels for XpuBackend {
     fn compile(
         &self,
@@ -231,22 +231,22 @@ unsafe impl Kernels for XpuBackend {
     }
 
     unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
-        // SAFETY: the program is live, as the caller promises.
-        let program = unsafe { program_of(program) };
-        self.told_by(program.device_index, program.kernel_names())
+        // SAFETY: the caller upholds that the program is live.
+        let program = unsafe { borrow_program(program) };
+        self.program_result(program.device_index, program.kernel_names())
     }
 
     unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
-        // SAFETY: the program is live, as the caller promises.
-        let program = unsafe { program_of(program) };
-        let kernel = self.told_by(program.device_index, program.kernel(name))?;
+        // SAFETY: the caller upholds that the program is live.
+        let program = unsafe { borrow_program(program) };
+        let kernel = self.program_result(program.device_index, program.kernel(name))?;
         Ok(KernelHandle(into_handle(kernel)))
     }
 
     unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
-        // SAFETY: the kernel is live, as the caller promises.
-        let kernel = unsafe { kernel_of(kernel) };
-        self.told_by(kernel.device_index, kernel.parameters())
+        // SAFETY: the caller upholds that the kernel is live.
+        let kernel = unsafe { borrow_kernel(kernel) };
+        self.program_result(kernel.device_index, kernel.parameters())
     }
 
     unsafe fn launch(
@@ -256,22 +256,22 @@ unsafe impl Kernels for XpuBackend {
         arguments: &[LaunchArgument],
         size: &LaunchSize,
     ) -> Result<()> {
-        // SAFETY: the stream is live, as the caller promises.
-        let stream: Held = unsafe { Self::usable(stream) }?;
-        // SAFETY: so is the kernel.
-        let kernel = unsafe { kernel_of(kernel) };
-        self.told(&stream, stream.launch(&kernel, arguments, size))
+        // SAFETY: the caller upholds that the stream is live.
+        let stream: StreamRef = unsafe { Self::usable_stream(stream) }?;
+        // SAFETY: the caller upholds that the kernel is live.
+        let kernel = unsafe { borrow_kernel(kernel) };
+        self.stream_result(&stream, stream.launch(&kernel, arguments, size))
     }
 
     unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
-        // SAFETY: the caller promises that the kernel is live, and gives its reference up.
-        drop(ManuallyDrop::into_inner(unsafe { kernel_of(kernel) }));
+        // SAFETY: the caller upholds that the kernel is live, and never uses its handle again.
+        drop(ManuallyDrop::into_inner(unsafe { borrow_kernel(kernel) }));
         Ok(())
     }
 
     unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
-        // SAFETY: the caller promises that the program is live, and gives its reference up.
-        drop(ManuallyDrop::into_inner(unsafe { program_of(program) }));
+        // SAFETY: the caller upholds that the program is live, and never uses its handle again.
+        drop(ManuallyDrop::into_inner(unsafe { borrow_program(program) }));
         Ok(())
     }
 }

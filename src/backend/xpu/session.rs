@@ -1,23 +1,23 @@
-//! The context of the devices, made when a device is first used.
+//! The context of the devices, created at the first use of a device.
 
 use super::driver::{Answer, Driver};
 use super::probe::Found;
 use super::sys::{Context, DeviceId, SetMemPointer, Usm};
 use crate::base::fork;
 
-/// One context over all devices, so that they share memory and events; it ends with its last
-/// stream.
+/// One context for all devices, so that they share memory and events. Its last stream ends it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) driver: Driver,
     pub(super) usm: Usm,
     pub(super) context: Context,
-    /// Missing where kernels take no unified shared memory.
+    /// `None` where kernels accept no unified shared memory.
     pub(super) set_mem_pointer: Option<SetMemPointer>,
 }
 
 impl Session {
-    /// Starts the driver's threads: from here on a forked child is refused.
+    /// Creates the context and thus starts the driver's threads: forked children are refused from
+    /// now on.
     pub(super) fn begin(found: &Found) -> Answer<Self> {
         fork::watch();
         let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.id()).collect();
@@ -30,7 +30,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if !fork::is_child() {
-            // A refusal leaves nothing to do: there is no other handle of the context.
+            // An error has no remedy: this was the only handle of the context.
             let _ = self.driver.release_context(self.context);
         }
     }

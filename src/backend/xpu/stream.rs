@@ -1,4 +1,4 @@
-//! One stream: an in-order queue, and how far it was submitted, flushed and completed.
+//! A stream: an in-order queue, and its submitted, flushed and completed counts.
 #![expect(unsafe_code, reason = "a handle is the address of a stream")]
 
 use std::mem::ManuallyDrop;
@@ -16,63 +16,63 @@ use crate::base::error::Error;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 
-/// A stream checks its waits once per this many, so that unqueried waits do not pile up.
-const WAITS_PER_LOOK: usize = 64;
+/// Submissions of waits between two checks, so that unqueried waits do not accumulate.
+const WAITS_PER_CHECK: usize = 64;
 
-/// A queue and its counters.
+/// A queue and its counts.
 ///
 /// | number | meaning |
 /// |---|---|
-/// | `submitted` | commands that were enqueued through us |
-/// | `flushed` | of them, those that the device was told of; what is not flushed may never start |
-/// | `done` | of them, those that the device is known to have done |
+/// | `submitted` | commands enqueued by this backend |
+/// | `flushed` | of them, those flushed to the device; others may never start |
+/// | `done` | of them, those known to be complete |
 ///
-/// Their accesses are relaxed: each is a number alone, and the driver orders the commands.
+/// Their accesses are relaxed: each is independent, and the driver orders the commands.
 #[derive(Debug)]
 pub(super) struct XpuStream {
     session: Arc<Session>,
     pub(super) queue: Queue,
     pub(super) device: Arc<XpuDevice>,
-    /// False for a queue of other code, which submits without us.
+    /// False for a wrapped queue, to which other code submits too.
     is_own: bool,
     submitted: AtomicU64,
     flushed: AtomicU64,
     done: AtomicU64,
-    /// The marker of the latest query, and the count of submissions before it.
+    /// The marker of the latest query, and the submissions before it.
     question: Mutex<Option<(Event, u64)>>,
-    /// Waits for other streams that were not seen to end. Only their own events report a failure of
-    /// the awaited work, and a queue need not stop behind them.
+    /// Waits for other streams not yet seen complete. Only their own events report a failure of the
+    /// awaited work, and a queue need not stop at a failed wait.
     waits: Mutex<Vec<Event>>,
 }
 
-/// A stream that the holder of its handle keeps alive.
-pub(super) struct Held(ManuallyDrop<Arc<XpuStream>>);
+/// A borrowed stream: its handle's holder keeps it alive.
+pub(super) struct StreamRef(ManuallyDrop<Arc<XpuStream>>);
 
-impl Held {
-    /// The stream behind a handle.
+impl StreamRef {
+    /// Borrows the stream of a handle.
     ///
     /// # Safety
     /// The stream is live.
-    pub(super) unsafe fn of(handle: StreamHandle) -> Self {
+    pub(super) unsafe fn borrow(handle: StreamHandle) -> Self {
         let address = usize::try_from(handle.0).expect("addresses have 64 bits");
         let stream = std::ptr::with_exposed_provenance(address);
         // SAFETY: a handle of this backend is an address from `Arc::into_raw` in `into_handle`, and
-        // `end` alone gives its reference back: the contract's callers use no handle after that.
+        // the caller upholds that it is live: `end` has not released its reference.
         Self(ManuallyDrop::new(unsafe { Arc::from_raw(stream) }))
     }
 
-    /// A separate reference: the stream may be given back meanwhile.
+    /// A separate reference, which outlives the handle.
     pub(super) fn share(&self) -> Arc<XpuStream> {
         Arc::clone(&self.0)
     }
 
-    /// Gives the handle's reference back.
+    /// Releases the handle's reference.
     pub(super) fn end(self) -> Arc<XpuStream> {
         ManuallyDrop::into_inner(self.0)
     }
 }
 
-impl Deref for Held {
+impl Deref for StreamRef {
     type Target = XpuStream;
 
     fn deref(&self) -> &XpuStream {
@@ -81,7 +81,7 @@ impl Deref for Held {
 }
 
 impl XpuStream {
-    /// Takes ownership of a queue, which the drop releases.
+    /// Takes ownership of a queue; the drop releases it.
     pub(super) fn new(
         session: &Arc<Session>,
         queue: Queue,
@@ -101,12 +101,12 @@ impl XpuStream {
         })
     }
 
-    /// The handle, which holds a reference until [`Held::end`].
+    /// The handle, which holds a reference until [`StreamRef::end`].
     pub(super) fn into_handle(self: Arc<Self>) -> StreamHandle {
         StreamHandle(Arc::into_raw(self).expose_provenance() as u64)
     }
 
-    /// Counts a command; its number.
+    /// Counts a command; returns its number.
     fn count(&self) -> u64 {
         self.submitted.fetch_add(1, Ordering::Relaxed) + 1 // relaxed: see the type
     }
@@ -135,21 +135,21 @@ impl XpuStream {
         Ok(())
     }
 
-    /// Has later commands wait for an event, which was flushed when it was placed.
+    /// Makes later commands wait for an event, which was flushed on its creation.
     pub(super) fn wait_for(&self, event: Event) -> Answer {
         let wait = self.session.driver.enqueue_wait(self.queue, event)?;
         self.count();
         let is_due = {
             let mut waits = self.waits.lock();
             waits.push(wait);
-            waits.len().is_multiple_of(WAITS_PER_LOOK)
+            waits.len().is_multiple_of(WAITS_PER_CHECK)
         };
         if is_due { self.check_waits() } else { Ok(()) }
     }
 
-    /// Forgets the waits that have ended; fails when one of them failed.
+    /// Removes completed waits; fails when one of them failed.
     fn check_waits(&self) -> Answer {
-        // Taken out of the lock, because the driver must not be called under one.
+        // Moved out of the lock, because the driver must not be called under one.
         let mut waits = std::mem::take(&mut *self.waits.lock());
         let mut outcome = Ok(());
         waits.retain(|wait| {
@@ -157,7 +157,7 @@ impl XpuStream {
             if is_done == Ok(false) {
                 return true;
             }
-            self.forget(Some((*wait, 0)));
+            self.release_question(Some((*wait, 0)));
             if let Err(Refusal { code, .. }) = is_done {
                 outcome = Err(Refusal { call: "a wait for another stream", code });
             }
@@ -167,38 +167,37 @@ impl XpuStream {
         outcome
     }
 
-    /// An event behind everything submitted, on its way to the device.
+    /// Creates an event behind everything submitted, and flushes.
     pub(super) fn mark(&self) -> Answer<Event> {
         let event = self.session.driver.enqueue_marker(self.queue)?;
         self.count();
         if let Err(refusal) = self.flush() {
-            // The mark would never be reached.
+            // Unflushed, the mark might never be reached.
             let _ = self.session.driver.release_event(event);
             return Err(refusal);
         }
         Ok(event)
     }
 
-    /// Flushes the queue: tells the device of everything submitted.
+    /// Flushes everything submitted to the device.
     fn flush(&self) -> Answer {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.flush(self.queue)?;
-        // Relaxed: see the type. A late thread may store less than another one did, which costs a
-        // flush and claims nothing.
+        // Relaxed: see the type. A late store may lower the count, which costs one more flush.
         self.flushed.store(submitted, Ordering::Relaxed);
         Ok(())
     }
 
-    /// As [`Self::flush`], when there are commands that were not flushed.
+    /// As [`Self::flush`], if some commands are unflushed.
     pub(super) fn flush_rest(&self) {
-        // Relaxed: the tasks that submitted these commands ran on this thread.
+        // Relaxed: this thread ran the tasks that submitted the commands.
         if self.submitted.load(Ordering::Relaxed) != self.flushed.load(Ordering::Relaxed) {
-            // There is no caller to tell; the next mark flushes again, and reports it.
+            // No caller can receive the error; the next mark flushes again and reports it.
             let _ = self.flush();
         }
     }
 
-    /// Blocks until everything submitted is done; fails when a wait of it failed.
+    /// Blocks until everything submitted is done; fails when one of its waits failed.
     pub(super) fn finish(&self) -> Answer {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.finish(self.queue)?;
@@ -206,8 +205,8 @@ impl XpuStream {
         self.check_waits()
     }
 
-    /// True when everything submitted is done. A queue cannot be queried, so this places a marker
-    /// and queries that from then on.
+    /// True when everything submitted is done. A queue has no query, so this enqueues a marker,
+    /// which later calls query.
     pub(super) fn query(&self) -> Answer<bool> {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         // Relaxed: see the type.
@@ -218,10 +217,10 @@ impl XpuStream {
         let (event, at) = match earlier {
             Some(question) if question.1 == submitted => question,
             stale => {
-                self.forget(stale);
+                self.release_question(stale);
                 let event = self.session.driver.enqueue_marker(self.queue)?;
                 if let Err(refusal) = self.session.driver.flush(self.queue) {
-                    self.forget(Some((event, 0)));
+                    self.release_question(Some((event, 0)));
                     return Err(refusal);
                 }
                 (event, submitted)
@@ -230,9 +229,9 @@ impl XpuStream {
         let is_done = event::is_done(&self.session.driver, event);
         if is_done == Ok(false) {
             let other = self.question.lock().replace((event, at));
-            self.forget(other);
+            self.release_question(other);
         } else {
-            self.forget(Some((event, at)));
+            self.release_question(Some((event, at)));
         }
         if is_done == Ok(true) {
             self.done.fetch_max(at, Ordering::Relaxed); // relaxed: see the type
@@ -240,9 +239,9 @@ impl XpuStream {
         is_done
     }
 
-    fn forget(&self, question: Option<(Event, u64)>) {
+    fn release_question(&self, question: Option<(Event, u64)>) {
         if let Some((event, _)) = question {
-            // A refusal leaves nothing to do: there is no other handle of the event.
+            // An error has no remedy: this was the only handle of the event.
             let _ = self.session.driver.release_event(event);
         }
     }
@@ -252,8 +251,8 @@ impl XpuStream {
         self.queue.0.expose_provenance() as u64
     }
 
-    /// Takes a reference to a queue that other code made: in order, on this device, and of our
-    /// context, because memory and events of another context mean nothing here.
+    /// Wraps a queue of other code. It must be in-order, on this device, and of our context: memory
+    /// and events of other contexts are invalid here.
     pub(super) fn wrap(
         session: &Arc<Session>,
         device: &Arc<XpuDevice>,
@@ -267,7 +266,7 @@ impl XpuStream {
             return refuse(sys::INVALID_COMMAND_QUEUE);
         }
         driver.retain_queue(queue)?;
-        // From here on the drop releases it.
+        // From here on the drop releases the queue.
         let stream = Self::new(session, queue, device, false);
         if driver.queue_info::<sys::Context>(queue, sys::QUEUE_CONTEXT)? != session.context {
             return refuse(sys::INVALID_CONTEXT);
@@ -286,17 +285,17 @@ impl XpuStream {
 impl Drop for XpuStream {
     fn drop(&mut self) {
         let question = self.question.lock().take();
-        self.forget(question);
+        self.release_question(question);
         let waits = std::mem::take(&mut *self.waits.lock());
         for wait in waits {
-            self.forget(Some((wait, 0)));
+            self.release_question(Some((wait, 0)));
         }
-        // The driver finishes submitted commands: releasing a queue flushes it.
+        // The driver completes the submitted commands: a release flushes the queue.
         let _ = self.session.driver.release_queue(self.queue);
     }
 }
 
-/// Work of a stream that flushes the stream afterwards.
+/// Work that flushes its stream afterwards.
 pub(super) struct Flushed {
     pub(super) work: Arc<dyn Work>,
     pub(super) stream: Arc<XpuStream>,

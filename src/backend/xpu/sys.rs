@@ -1,8 +1,8 @@
-//! OpenCL as this kind uses it: types, numbers, and tables of functions found at run time.
+//! The used part of OpenCL: types, constants, and function tables resolved at run time.
 //!
 //! Source: the Khronos OpenCL 3.0 specification and `cl_intel_unified_shared_memory` revision 1.0.
-//! A table is written by `table!`: one line for each function, resolved all or none.
-#![expect(unsafe_code, reason = "turns symbols into functions, and shares handles among threads")]
+//! `table!` defines a table with one line per function; it resolves all of them or fails.
+#![expect(unsafe_code, reason = "casts symbols to functions, and shares handles among threads")]
 
 use std::ffi::{c_char, c_void};
 
@@ -14,10 +14,10 @@ macro_rules! handle {
         #[repr(transparent)]
         pub(super) struct $name(pub(super) *mut c_void);
 
-        // SAFETY: a name of an object; the specification lets any thread use it, in section
+        // SAFETY: an opaque name; the specification lets any thread use the object, in section
         // "Shared OpenCL objects and thread safety".
         unsafe impl Send for $name {}
-        // SAFETY: as above.
+        // SAFETY: an opaque name, which any thread may use: see `Send`.
         unsafe impl Sync for $name {}
 
         impl $name {
@@ -43,7 +43,7 @@ handle! {
     KernelObject;
 }
 
-/// A table of functions: `Name { clSymbol as field(arguments) -> result; }`.
+/// A function table: `Name { clSymbol as field(arguments) -> result; }`.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident {
         $($symbol:ident as $field:ident ($($argument:ty),* $(,)?) -> $result:ty;)*
@@ -55,14 +55,14 @@ macro_rules! table {
         }
 
         impl $name {
-            /// Looks every function up; the name of the first that is missing.
+            /// Resolves every function; the error is the name of the first missing one.
             pub(super) fn resolve(
                 find: impl Fn(&str) -> Option<std::ptr::NonNull<std::ffi::c_void>>,
             ) -> Result<Self, &'static str> {
                 $(
                     let found = find(stringify!($symbol)).ok_or(stringify!($symbol))?;
-                    // SAFETY: a function of this name has these types: the specification says so,
-                    // and the code that found it vouches that it is OpenCL's. Both are one pointer.
+                    // SAFETY: the specification declares a function of this name with these types,
+                    // and `find` searches only OpenCL libraries. Both types are one pointer.
                     let $field = unsafe {
                         std::mem::transmute::<
                             std::ptr::NonNull<std::ffi::c_void>,
@@ -76,16 +76,16 @@ macro_rules! table {
     };
 }
 
-/// `clSetEventCallback`'s function.
+/// The callback of `clSetEventCallback`.
 pub(super) type EventCallback = unsafe extern "C" fn(Event, i32, *mut c_void);
-/// `clBuildProgram`'s function, which would make it return at once.
+/// The callback of `clBuildProgram`, which would make it asynchronous.
 pub(super) type BuildCallback = unsafe extern "C" fn(ProgramObject, *mut c_void);
-/// `clCreateContext`'s function for what goes wrong later.
+/// The error callback of `clCreateContext`.
 pub(super) type ContextCallback =
     unsafe extern "C" fn(*const c_char, *const c_void, usize, *mut c_void);
 
 table! {
-    /// The functions that the ICD loader exports.
+    /// Functions exported by the ICD loader.
     Core {
         clGetPlatformIDs as get_platform_ids(u32, *mut Platform, *mut u32) -> i32;
         clGetPlatformInfo as get_platform_info(
@@ -123,7 +123,7 @@ table! {
 }
 
 table! {
-    /// Unified shared memory: loaders export none of it, so each platform is asked.
+    /// Unified shared memory: extension functions, resolved per platform.
     Usm {
         clDeviceMemAllocINTEL as device_alloc(
             Context, DeviceId, *const u64, usize, u32, *mut i32,
@@ -148,7 +148,7 @@ table! {
 }
 
 table! {
-    /// The compiler and its kernels. A loader without them runs everything else.
+    /// The compiler and kernels. A loader without them supports everything else.
     Compiler {
         clCreateProgramWithSource as create_with_source(
             Context, u32, *const *const c_char, *const usize, *mut i32,
@@ -184,7 +184,7 @@ table! {
 }
 
 table! {
-    /// Arguments that are unified shared memory: an extension function too.
+    /// Kernel arguments in unified shared memory: an extension function too.
     SetMemPointer {
         clSetKernelArgMemPointerINTEL as set(KernelObject, u32, *const c_void) -> i32;
     }
