@@ -1,8 +1,8 @@
-//! The default generators of a runtime, one a device, made at their first use.
+//! The default generators of a runtime, one per device, created at their first use.
 //!
-//! Seeding needs no device and initialises nothing: a seed for all devices of a kind is kept for
-//! generators that do not exist yet. The latest seed wins, also between a seed for one device and
-//! one for all. Devices that were not seeded begin with an unpredictable seed.
+//! Seeding needs no device and initialises nothing: a seed for all devices of a kind also applies
+//! to generators created later. The latest seed wins, both of one device and of all. Unseeded
+//! devices begin with an unpredictable seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ pub(crate) struct Defaults {
 #[derive(Debug, Default)]
 struct Known {
     generators: BTreeMap<Device, Generator>,
-    /// The last seed for all devices of a kind, where it is later than that for all kinds.
+    /// The last seed for all devices of a kind, unless a later one for all kinds replaced it.
     seeds: BTreeMap<DeviceKind, u64>,
-    /// The last seed for all devices of all kinds, also of those that are registered later.
+    /// The last seed for all devices of all kinds, including kinds registered later.
     seed_of_all: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Defaults {
         Ok(made.clone())
     }
 
-    /// Seeds the default generators of every device, also of those that are made later.
+    /// Seeds the default generators of all devices, including those created later.
     pub(crate) fn manual_seed(&self, seed: u64) -> Result<()> {
         fork::check()?;
         let mut known = self.known.lock();
@@ -63,7 +63,7 @@ impl Defaults {
         known.generators.values().try_for_each(|it| it.manual_seed(seed))
     }
 
-    /// Seeds the default generators of every device of a kind, also of those that are made later.
+    /// Seeds the default generators of all devices of a kind, including those created later.
     pub(crate) fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
         fork::check()?;
         let mut known = self.known.lock();

@@ -1,5 +1,5 @@
-// Random numbers on a device: what philox.rs, normal.rs and values.rs do, operation by operation.
-// The coefficients are defined before this text. A work-item makes the 16 bytes of one block.
+// Random numbers on a device: the operations of philox.rs, normal.rs and values.rs, one by one. The
+// coefficients are defined before this text. A work-item writes one block of 16 bytes.
 
 #pragma OPENCL FP_CONTRACT OFF
 
@@ -23,7 +23,7 @@ ulong2 wide(uint4 w)
     return (ulong2)(w.x | (ulong)w.y << 32, w.z | (ulong)w.w << 32);
 }
 
-// Four numbers of a block, or as many as there is room for.
+// Stores a block's four numbers, or fewer at the end of the buffer.
 void store_4(global uint *out, ulong count, uint4 numbers)
 {
     ulong at = get_global_id(0) * 4UL;
@@ -36,7 +36,7 @@ void store_4(global uint *out, ulong count, uint4 numbers)
     }
 }
 
-// Two of 64 bits.
+// Stores a block's two 64-bit numbers.
 void store_2(global ulong *out, ulong count, ulong2 numbers)
 {
     ulong at = get_global_id(0) * 2UL;

@@ -1,5 +1,5 @@
-//! Fills of buffers: the checks before one is enqueued, and how much of a sequence it uses.
-#![expect(unsafe_code, reason = "fills whose order the caller promises")]
+//! Fills of buffers: the checks before the enqueue, and the number of used words.
+#![expect(unsafe_code, reason = "fills with an order that the caller guarantees")]
 
 use crate::base::error::{Error, GeneratorError, Result};
 use crate::compute::generator::Generator;
@@ -12,7 +12,7 @@ use crate::memory::buffer::{Buffer, Order};
 /// The type of raw numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawType {
-    /// Words as they are.
+    /// Single words.
     Uint32,
     /// Two words each, the lower one first.
     Uint64,
@@ -23,7 +23,7 @@ pub enum RawType {
 pub enum FloatType {
     /// 4 bytes each.
     Float32,
-    /// 8 bytes each. Not every device has them.
+    /// 8 bytes each. Not supported by every device.
     Float64,
 }
 
@@ -31,36 +31,36 @@ impl Generator {
     /// Fills a buffer with raw numbers, on a stream. Does not block, except that a device without
     /// host tasks compiles a program at its first fill.
     ///
-    /// Uses 4 words for each 16 bytes, also for an incomplete last block. The host never fills
-    /// memory to copy it. A fill on a failed stream is skipped; its words are used all the same.
-    /// Ordered as [`Buffer::fill`].
+    /// Uses 4 words for each 16 bytes, also for an incomplete last block. The numbers are generated
+    /// on the device. A fill on a failed stream is skipped, but its words count as used. Ordered
+    /// like [`Buffer::fill`].
     ///
-    /// Fails when the generator is of another kind or runtime, the buffer's size or address is no
-    /// multiple of the type's, the stream is of another device, the device has no double precision,
-    /// no kernels or no readable properties, after a release or a shutdown, and in a forked child.
-    /// No words are used then.
+    /// Fails when the generator is of another kind or runtime, the buffer's size or address is not
+    /// a multiple of the type's size, the stream is of another device, the device has no double
+    /// precision, no kernels or no readable properties, after a release or a shutdown, and in a
+    /// forked child. No words are used then.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
         self.fill(buffer, Values::raw(dtype), stream, Order::BehindConflicts)
     }
 
-    /// Fills a buffer with uniform numbers from 0, inclusive, to 1, exclusive: multiples of 2^-24
-    /// for [`FloatType::Float32`], of 2^-53 for [`FloatType::Float64`]. As
+    /// Fills a buffer with uniform numbers in [0, 1): multiples of 2^-24 for
+    /// [`FloatType::Float32`], of 2^-53 for [`FloatType::Float64`]. Otherwise as
     /// [`Generator::fill_raw`].
     pub fn fill_uniform(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
         self.fill(buffer, Values::uniform(dtype), stream, Order::BehindConflicts)
     }
 
-    /// Fills a buffer with normal numbers of mean 0 and variance 1, by Box and Muller; none is
-    /// farther out than 6.7 for [`FloatType::Float32`], 8.6 for [`FloatType::Float64`]. See
-    /// [`Generator::fill_raw`].
+    /// Fills a buffer with normal numbers of mean 0 and variance 1, by Box and Muller. Their
+    /// absolute values are below 6.7 for [`FloatType::Float32`], 8.6 for [`FloatType::Float64`].
+    /// Otherwise as [`Generator::fill_raw`].
     pub fn fill_normal(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
         self.fill(buffer, Values::normal(dtype), stream, Order::BehindConflicts)
     }
 
-    /// As [`Generator::fill_raw`], ordered by the fill's own stream alone.
+    /// As [`Generator::fill_raw`], ordered only by its own stream.
     ///
     /// # Safety
-    /// While the fill runs, no other task and no thread reads or writes the buffer's bytes.
+    /// Until the fill is done, no other task and no thread reads or writes the buffer's bytes.
     pub unsafe fn fill_raw_unordered(
         &self,
         buffer: &Buffer,
@@ -70,7 +70,7 @@ impl Generator {
         self.fill(buffer, Values::raw(dtype), stream, Order::ByCaller)
     }
 
-    /// As [`Generator::fill_uniform`], ordered by the fill's own stream alone.
+    /// As [`Generator::fill_uniform`], ordered only by its own stream.
     ///
     /// # Safety
     /// As [`Generator::fill_raw_unordered`].
@@ -83,7 +83,7 @@ impl Generator {
         self.fill(buffer, Values::uniform(dtype), stream, Order::ByCaller)
     }
 
-    /// As [`Generator::fill_normal`], ordered by the fill's own stream alone.
+    /// As [`Generator::fill_normal`], ordered only by its own stream.
     ///
     /// # Safety
     /// As [`Generator::fill_raw_unordered`].

@@ -1,4 +1,4 @@
-//! The public generator: a handle of a state that threads share.
+//! The public generator: a handle of a state shared by threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::compute::generator::values::{Block, Values};
 
 /// A generator of random numbers: Philox 4x32-10, from a seed and an offset into its sequence.
 ///
-/// The same seed and offset make the same bits on every kind of device, however many threads work.
-/// Handles are cheap to clone and share one state, which any thread may use at any time: each call
-/// gets its own part of the sequence.
+/// The same seed and offset give the same bits on every kind of device and with any number of
+/// threads. Handles are cheap to clone and share one state. Any thread may use it at any time: each
+/// call takes its own part of the sequence.
 ///
-/// Get one from [`Runtime::generator`](crate::Runtime::generator). Every method fails in a forked
-/// child when its parent had initialised the runtime.
+/// Created by [`Runtime::generator`](crate::Runtime::generator). Every method fails in a forked
+/// child whose parent had initialised the runtime.
 ///
 /// ```
 /// use accelrt::{Config, Device, FloatType, Runtime};
@@ -55,7 +55,7 @@ impl Generator {
         Self { core: Inherited::new(Arc::new(core)) }
     }
 
-    /// The device that it was made for: it fills buffers of this kind.
+    /// Its device: it fills buffers on devices of the same kind.
     #[must_use]
     pub fn device(&self) -> Device {
         self.core.device
@@ -72,41 +72,41 @@ impl Generator {
         self.manual_seed(seed).map(|()| seed)
     }
 
-    /// The seed in force.
+    /// The current seed.
     pub fn initial_seed(&self) -> Result<u64> {
         self.with_state(|state| state.seed)
     }
 
-    /// How many words of 32 bits were used, a multiple of 4.
+    /// The number of used 32-bit words, a multiple of 4.
     pub fn offset(&self) -> Result<u64> {
         self.with_state(|state| state.offset())
     }
 
-    /// Moves to another place of the same sequence. Fails when that is no multiple of 4.
+    /// Moves to another offset of the sequence. Fails when it is not a multiple of 4.
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         self.with_state(|state| State::at(state.seed, offset).map(|moved| *state = moved))?
     }
 
-    /// The seed, then the offset, 8 bytes each, the least significant one first.
+    /// The seed, then the offset, 8 bytes each, little-endian.
     pub fn state(&self) -> Result<[u8; 16]> {
         self.with_state(|state| state.to_bytes())
     }
 
-    /// Restores the result of [`Generator::state`]. Fails when the offset in it is no multiple of
-    /// 4; nothing has changed then.
+    /// Restores a state of [`Generator::state`]. Fails, without a change, when its offset is not a
+    /// multiple of 4.
     pub fn set_state(&self, state: [u8; 16]) -> Result<()> {
         let given = State::from_bytes(state)?;
         self.with_state(|state| *state = given)
     }
 
-    /// Another generator in the same state, independent of this one from then on.
+    /// An independent generator with the same state.
     pub fn clone_state(&self) -> Result<Self> {
         let state = self.with_state(|state| *state)?;
         Ok(Self::at(self.core.device, Arc::clone(&self.core.kits), state))
     }
 
-    /// The next numbers of 64 bits, made by this thread: the same that a fill with
-    /// [`RawType::Uint64`](crate::RawType::Uint64) would write.
+    /// The next 64-bit numbers, computed on this thread: the same as from a fill with
+    /// [`RawType::Uint64`](crate::RawType::Uint64).
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -155,7 +155,7 @@ impl Generator {
     }
 
     fn with_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> Result<R> {
-        fork::check()?; // a lock of a thread that the child lacks would block for ever
+        fork::check()?; // a lock held by a thread of the parent would block for ever
         Ok(change(&mut self.core.state.lock()))
     }
 }

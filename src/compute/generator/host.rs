@@ -11,14 +11,14 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::queue::{Class, Command};
 
-/// The chunk that a thread claims at once: some tens of microseconds, and half of a usual L2 cache.
+/// The unit of a claim: some tens of microseconds, and half of a usual L2 cache.
 const CHUNK_BLOCKS: usize = (256 << 10) / BLOCK_BYTES;
 
-/// Fewer chunks than this per helper wake no other thread: the wake takes as long as one chunk.
+/// Minimum chunks per helper: waking a thread takes as long as one chunk.
 const CHUNKS_PER_HELPER: usize = 4;
 
-/// Numbers for a range of memory: consecutive blocks of a seed's sequence. The last block is cut
-/// where the range ends.
+/// A memory range to fill with consecutive blocks of a seed's sequence; the last block is cut at
+/// the end of the range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) seed: u64,
@@ -26,7 +26,7 @@ pub(super) struct Range {
     pub(super) to: Address,
     pub(super) bytes: usize,
     pub(super) values: Values,
-    /// Cores that may work on it.
+    /// Maximum number of threads.
     pub(super) core_count: u16,
 }
 
@@ -35,10 +35,10 @@ impl Range {
         self.bytes.div_ceil(CHUNK_BLOCKS * BLOCK_BYTES)
     }
 
-    /// Writes one of its chunks.
+    /// Writes one chunk.
     ///
     /// # Safety
-    /// The memory of this chunk is writable, and no other thread reads or writes there meanwhile.
+    /// The memory of this chunk is writable, and until the return no other thread accesses it.
     unsafe fn write_chunk(&self, chunk: usize) {
         let begin = chunk * CHUNK_BLOCKS * BLOCK_BYTES;
         let bytes = (self.bytes - begin).min(CHUNK_BLOCKS * BLOCK_BYTES);
@@ -46,8 +46,8 @@ impl Range {
         let first = self.first_block.wrapping_add((chunk * CHUNK_BLOCKS) as u64);
         let to = usize::try_from(self.to.offset(begin).0).expect("addresses have 64 bits");
         let to = std::ptr::with_exposed_provenance_mut::<Block>(to);
-        // SAFETY: needs memory that is writable, not shared and aligned to a word: the caller's
-        // promise, and `Generator` fills no range with misaligned numbers.
+        // SAFETY: the caller upholds that the memory is writable and not shared; `Generator`
+        // rejects misaligned ranges, so it is word-aligned.
         let whole = unsafe { std::slice::from_raw_parts_mut(to, blocks) };
         self.values.write(self.seed, first, whole);
         if rest > 0 {
@@ -55,23 +55,23 @@ impl Range {
             self.values.write(self.seed, first.wrapping_add(blocks as u64), &mut last);
             let from = last.as_ptr().cast::<u8>();
             let behind = to.wrapping_add(blocks).cast::<u8>();
-            // SAFETY: as above, of the bytes behind the whole blocks; a block is longer.
+            // SAFETY: the same memory, after the whole blocks; `rest` is less than a block.
             unsafe { std::ptr::copy_nonoverlapping(from, behind, rest) };
         }
     }
 }
 
-/// A range that several threads write.
+/// A range that several threads fill.
 struct Team {
     range: Range,
     shares: Shares,
 }
 
 impl Team {
-    /// Writes chunks until all are claimed.
+    /// Claims and writes chunks until none is left.
     fn help(&self) {
-        // SAFETY: each chunk is claimed once, and the task is not retired before the last one is
-        // done: until then only the task uses the memory.
+        // SAFETY: each chunk is claimed once, and the task uses the memory exclusively: it waits
+        // for the last chunk before it retires.
         self.shares.work(|chunk| unsafe { self.range.write_chunk(chunk) });
     }
 }
@@ -109,13 +109,13 @@ impl Command<TaskContext> for HostFill {
         let (range, chunks) = (self.0, self.0.chunks());
         let helpers = usize::from(range.core_count).min(chunks / CHUNKS_PER_HELPER).max(1) - 1;
         if helpers == 0 {
-            // SAFETY: only the task uses the memory while it runs.
+            // SAFETY: only this task uses the memory while it runs, and no helper exists.
             return (0..chunks).for_each(|chunk| unsafe { range.write_chunk(chunk) });
         }
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
         for _ in 0..helpers {
-            // Never on this stack, and only a hint: this thread writes the chunks that no other
-            // claims.
+            // A resumption never runs on this stack. It is a hint: this thread writes the unclaimed
+            // chunks.
             context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
         }
         team.help();
@@ -125,15 +125,15 @@ impl Command<TaskContext> for HostFill {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    //! Goal: a range is the same, whichever thread writes its chunks. Method: threads that help at
-    //! once.
+    //! Goal: the result does not depend on the threads that write the chunks. Method: concurrent
+    //! helpers.
 
     use super::*;
 
-    /// Four chunks and a rest that is no whole block.
+    /// Four chunks, and a remainder that is not a whole block.
     const BYTES: usize = 4 * CHUNK_BLOCKS * BLOCK_BYTES + 24;
 
-    /// A range over words of this test, which stay where they are.
+    /// A range over the words of a test.
     fn range_over(words: &mut [u32], values: Values) -> Range {
         assert!(words.len() * 4 >= BYTES);
         let to = Address(words.as_mut_ptr().expose_provenance() as u64);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_help_write_what_one_alone_writes_and_nothing_beside_it() {
+    fn helpers_write_the_same_bytes_as_a_single_thread() {
         for values in [Values::RawUint32, Values::NormalFloat64] {
             let mut alone = vec![Block::default(); BYTES.div_ceil(BLOCK_BYTES)];
             values.write(3, 9, &mut alone);

@@ -1,4 +1,4 @@
-//! Per-device data of fills: the number of cores, and the kernels, compiled at the first fill.
+//! Cached data of fills per device: the core count, and the kernels compiled at the first fill.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,8 +14,8 @@ use crate::compute::program::{Kernel, Program, ProgramSource};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Order};
 
-/// Launches have a multiple of so many work-items, so that a driver finds a group size that divides
-/// their number. Work-items past the last block do nothing.
+/// The number of work-items is a multiple of this, so that the driver finds a group size that
+/// divides it. Work-items after the last block do nothing.
 const ITEMS_MULTIPLE: usize = 64;
 
 /// The kits of one runtime.
@@ -37,7 +37,7 @@ impl Kits {
     }
 }
 
-/// Per-device data of fills, made when it is needed.
+/// Cached data of fills on a device, computed on demand.
 #[derive(Debug, Default)]
 pub(super) struct Kit {
     core_count: OnceLock<u16>,
@@ -56,8 +56,8 @@ impl Kit {
         Ok(*self.core_count.get_or_init(|| count))
     }
 
-    /// The kernel that writes these numbers. The first call compiles, which blocks; threads that
-    /// call at once may each compile, and all use one result.
+    /// The kernel for these numbers. The first call compiles and blocks; concurrent first calls may
+    /// each compile, and all use one result.
     pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
         let (place, name) = (&self.kernels[values as usize], values.name());
         if let Some(kernel) = place.get() {
@@ -71,7 +71,7 @@ impl Kit {
             self.program.get_or_init(|| program)
         };
         let kernel = program.kernel(name).map_err(|error| match error {
-            // The program has the float64 kernels where the device supports that type.
+            // The program omits the float64 kernels where the device does not support the type.
             Error::Program(ProgramError::NoSuchKernel { .. }) => {
                 let capability = "random float64 numbers: this one has no double precision";
                 Error::Driver(DriverError::Unsupported { kind: device.kind(), capability })
@@ -91,7 +91,7 @@ fn compile(backend: &Arc<dyn Backend>, device: Device) -> Result<Program> {
 }
 
 impl Values {
-    /// The name of its kernel.
+    /// The name of the kernel.
     fn name(self) -> &'static str {
         match self {
             Self::RawUint32 => "raw_uint32",
@@ -104,7 +104,7 @@ impl Values {
     }
 }
 
-/// The program, with this crate's coefficients: in digits that parse to the same numbers.
+/// The program with this crate's coefficients, in digits that parse to the same numbers.
 fn source() -> String {
     let mut text = String::new();
     let single = [("LOG_32", &LOG_32[..]), ("SIN_32", &SIN_32), ("COS_32", &COS_32)];
@@ -122,8 +122,8 @@ fn source() -> String {
     text + include_str!("fill.cl")
 }
 
-/// Enqueues the kernel of a fill; the buffer is not empty, and its numbers are whole and aligned.
-/// The kernel writes as many numbers as the buffer has.
+/// Enqueues the kernel of a fill, which writes the whole buffer. The buffer is not empty, and its
+/// numbers are complete and aligned.
 pub(super) fn launch(
     kernel: &Kernel,
     (seed, first_block): (u64, u64),

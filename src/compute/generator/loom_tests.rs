@@ -1,5 +1,5 @@
-//! Loom models of parts that several threads claim: each is done once, and visible to the waiter.
-#![expect(unsafe_code, reason = "what the parts write has no order of its own")]
+//! Loom models of shared parts: each is executed once, and its writes are visible to the waiter.
+#![expect(unsafe_code, reason = "the parts write without synchronisation")]
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::base::sync::UnsafeCell;
 use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::compute::generator::shares::Shares;
 
-/// Goal: when the wait ends, every part was done by exactly one thread, and its writes are visible.
-/// Method: plain counters for parts; loom reports a race on one.
+/// Goal: after the wait, exactly one thread has executed each part, and its writes are visible.
+/// Method: parts increment plain counters; loom reports races on them.
 #[test]
-fn loom_who_waits_sees_what_every_thread_wrote() {
+fn loom_the_waiter_sees_the_writes_of_every_part() {
     model_without_fences(EVERY, || {
         let shares = Arc::new(Shares::new(2));
         let done = Arc::new([UnsafeCell::new(0), UnsafeCell::new(0)]);
         let work = |shares: &Shares, done: &[UnsafeCell<u32>; 2]| {
-            // SAFETY: one thread claims a part, which is what the model is about.
+            // SAFETY: one thread claims a part: the property under test.
             shares.work(|part| done[part].with_mut(|done| unsafe { *done += 1 }));
         };
         let helper = {
@@ -26,7 +26,7 @@ fn loom_who_waits_sees_what_every_thread_wrote() {
         };
         work(&shares, &done);
         shares.wait();
-        // SAFETY: every part is done, which is what the model is about.
+        // SAFETY: every part is done: the property under test.
         assert!(done.iter().all(|part| part.with(|done| unsafe { *done }) == 1));
         helper.join().unwrap();
     });

@@ -1,11 +1,11 @@
-//! Normal numbers by Box and Muller, from IEEE operations that round alike everywhere.
+//! Normal numbers by Box and Muller, from IEEE operations that round identically everywhere.
 //!
-//! Only additions, multiplications and fused ones, in one order: no division, no table, no branch.
-//! So the result is the same in a vector, and in OpenCL C (`fill.cl`), which uses these
-//! coefficients. Two words make two numbers: a radius, the root of -2 log(u) of a uniform u, in two
-//! directions at right angles. Logarithm, sine and cosine are polynomials, fitted by Remez'
-//! exchange to the least relative error; the root is Newton's. Source: G. Box, M. Muller, "A note
-//! on the generation of random normal deviates" (1958).
+//! Only additions, multiplications and fused multiply-adds, in a fixed order: no division, no
+//! table, no branch. The result is therefore the same in vectors and in OpenCL C (`fill.cl`), which
+//! uses these coefficients. Two words give two numbers: a radius, the root of -2 log(u) of a
+//! uniform u, times the cosine and sine of a uniform angle. Logarithm, sine and cosine are
+//! polynomials, fitted by Remez' algorithm to the least relative error; the root uses Newton's
+//! method. Source: G. Box, M. Muller, "A note on the generation of random normal deviates" (1958).
 
 /// p of log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1, constant term first. Relative
 /// error 2^-27.
@@ -97,10 +97,10 @@ macro_rules! functions {
                 sum
             }
 
-            /// -2 log(u), for u from 0, exclusive, to 1.
+            /// -2 log(u), for u in (0, 1].
             #[inline(always)]
-            #[expect(clippy::cast_possible_wrap, reason = "the exponent is shifted as a sign")]
-            #[expect(clippy::cast_sign_loss, reason = "and taken off the bits again")]
+            #[expect(clippy::cast_possible_wrap, reason = "an arithmetic shift of the exponent")]
+            #[expect(clippy::cast_sign_loss, reason = "subtracted from the bits")]
             pub(super) fn minus_two_log(u: $float) -> $float {
                 // u = 2^exponent (1 + f), 1 + f from √½ to √2.
                 let bits = u.to_bits();
@@ -113,10 +113,10 @@ macro_rules! functions {
                 -2.0 * exponent.mul_add(std::$float::consts::LN_2, log)
             }
 
-            /// The root of a number that is 0 or far from the smallest ones.
+            /// The square root of 0 or of a number far above the smallest ones.
             #[inline(always)]
             pub(super) fn root(square: $float) -> $float {
-                // The inverse root first, from a guess by halving the exponent.
+                // The inverse root first, from an estimate by halving the exponent.
                 let half = 0.5 * square;
                 let mut inverse = $float::from_bits($root_guess - (square.to_bits() >> 1));
                 for _ in 0..$root_steps {
@@ -126,15 +126,14 @@ macro_rules! functions {
                 (-root).mul_add(root, square).mul_add(0.5 * inverse, root)
             }
 
-            /// Cosine and sine of `quadrant` right angles plus x times half a right angle, x from
-            /// -1 to 1.
+            /// Cosine and sine of (`quadrant` + x/2) right angles, x from -1 to 1.
             #[inline(always)]
             pub(super) fn cos_sin(quadrant: $bits, x: $float) -> ($float, $float) {
                 let square = x * x;
                 let sin = x * polynomial(&$sin, square);
                 let cos = polynomial(&$cos, square);
                 let (across, up) = if quadrant & 1 == 0 { (cos, sin) } else { (sin, cos) };
-                // Of the quadrants 0 to 3 the cosine is negative in 1 and 2, the sine in 2 and 3.
+                // The cosine is negative in the quadrants 1 and 2, the sine in 2 and 3.
                 (sign(across, quadrant.wrapping_add(1)), sign(up, quadrant))
             }
 
@@ -162,13 +161,13 @@ functions!(
 
 /// The nearest number; exact below 2^24.
 #[inline(always)]
-#[expect(clippy::cast_precision_loss, reason = "rounds to the nearest, which is what is meant")]
+#[expect(clippy::cast_precision_loss, reason = "rounds to the nearest, as intended")]
 fn exact_32(integer: i32) -> f32 {
     integer as f32
 }
 
-/// The same number, of at most 52 bits with its sign: adds it to the bits of 1.5 · 2^52, since not
-/// every processor converts vectors of this type.
+/// Exact for 52 bits with sign: adds the integer to the bits of 1.5 · 2^52, since not every
+/// processor converts vectors of this type.
 #[inline(always)]
 #[expect(clippy::cast_sign_loss, reason = "bits are added")]
 fn exact_64(integer: i64) -> f64 {
@@ -186,7 +185,7 @@ const fn below_64(power: u64) -> f64 {
     f64::from_bits((1023 - power) << 52)
 }
 
-/// The upper 53 bits, over 2^53: exactly, converted in two parts.
+/// The upper 53 bits, times 2^-53: exact, converted in two parts.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
 pub(super) fn uniform_64(number: u64) -> f64 {
@@ -194,12 +193,12 @@ pub(super) fn uniform_64(number: u64) -> f64 {
     exact_64(upper as i64).mul_add(below_64(32), exact_64(lower as i64) * below_64(53))
 }
 
-/// Two normal numbers from two words: the radius from the upper 31 bits of the first, the direction
+/// Two normal numbers from two words: the radius from the upper 31 bits of the first, the angle
 /// from the second.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "31 bits, and a distance to the nearest quadrant")]
 pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
-    // In the middle of its interval of 2^-31: never 0.
+    // The middle of its interval of 2^-31: never 0.
     let u = exact_32((first >> 1) as i32).mul_add(below_32(31), below_32(32));
     let radius = single::root(single::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 29) >> 30;
@@ -208,13 +207,13 @@ pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
     (radius * cos, radius * sin)
 }
 
-/// Two normal numbers from two numbers of 64 bits: the radius from the upper 52 bits of the first,
-/// the direction from the upper 54 of the second.
+/// Two normal numbers from two 64-bit numbers: the radius from the upper 52 bits of the first, the
+/// angle from the upper 54 of the second.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "52 bits, and a distance to the nearest quadrant")]
 pub(super) fn pair_64(first: u64, second: u64) -> (f64, f64) {
     const HALF: i64 = 1 << 51;
-    // Counted from the middle, since there are 52 bits for a sign too.
+    // Counted from the middle, since the 52 bits include a sign.
     let step = exact_64((first >> 12) as i64 - HALF);
     let u = step.mul_add(below_64(52), 0.5 + below_64(53));
     let radius = double::root(double::minus_two_log(u));
@@ -227,7 +226,7 @@ pub(super) fn pair_64(first: u64, second: u64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     //! Goal: the functions are accurate to the last places of their type. Method: comparison with
-    //! the standard library's functions of doubles, at the ends of their ranges and at many places
+    //! the standard library's `f64` functions, at the ends of the ranges and at many points
     //! between.
     #![expect(clippy::cast_possible_truncation, reason = "references are rounded")]
 
@@ -237,7 +236,7 @@ mod tests {
 
     const PLACES: u32 = 50_000;
 
-    /// Asserts that no error is above so many units of the reference's last place.
+    /// Asserts that no error exceeds this many units of the reference's last place.
     fn is_close(name: &str, units: f64, epsilon: f64, pairs: impl Iterator<Item = (f64, f64)>) {
         let error = |(given, right): (f64, f64)| (given - right).abs() / (right.abs() * epsilon);
         let errors: Vec<_> = pairs.filter(|(_, right)| *right != 0.0).map(error).collect();
@@ -245,7 +244,7 @@ mod tests {
         assert!(errors.len() > 40_000 && worst <= units, "{name}: {worst} units of the last place");
     }
 
-    /// Places from 2^-`powers`, exclusive, to 1, as close to 0 as to 1.
+    /// Points from 2^-`powers`, exclusive, to 1, evenly spaced in the exponent.
     fn uniforms(powers: f64) -> impl Iterator<Item = f64> {
         (0..=PLACES).map(move |place| (-powers * f64::from(place) / f64::from(PLACES)).exp2())
     }
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_are_close_to_the_right_ones_everywhere() {
+    fn logarithms_are_accurate() {
         let single = uniforms(32.0).map(|u| u as f32);
         let single =
             single.map(|u| (f64::from(single::minus_two_log(u)), -2.0 * f64::from(u).ln()));
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_are_close_to_the_right_ones_and_that_of_nothing_is_nothing() {
+    fn roots_are_accurate_and_that_of_zero_is_zero() {
         let squares = || uniforms(60.0).map(|u| u * 74.0);
         let single = squares().map(|it| it as f32);
         let single = single.map(|it| (f64::from(single::root(it)), f64::from(it).sqrt()));
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn sines_and_cosines_are_close_to_the_right_ones_in_every_quadrant() {
+    fn sines_and_cosines_are_accurate_in_every_quadrant() {
         for quadrant in 0..4_u32 {
             let right = |x: f64| {
                 let (sin, cos) = (x * FRAC_PI_4).sin_cos();
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_at_the_ends_make_finite_numbers_and_the_farthest_ones() {
+    fn extreme_words_give_finite_numbers_and_the_extreme_ones() {
         let farthest = (2.0 * 32.0 * std::f64::consts::LN_2).sqrt();
         assert!((f64::from(pair_32(0, 0).0) - farthest).abs() < 1e-6);
         let farthest = (2.0 * 53.0 * std::f64::consts::LN_2).sqrt();
@@ -314,14 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn single_and_double_agree_on_words_that_mean_the_same() {
+    fn single_and_double_precision_agree_on_equivalent_words() {
         for place in 0..PLACES {
             let words = [place.wrapping_mul(0x9E37_79B9) | 1, place.wrapping_mul(0x85EB_CA6B)];
             let (single, double) = (
                 pair_32(words[0], words[1]),
                 pair_64(u64::from(words[0]) << 32, u64::from(words[1]) << 32),
             );
-            // The lowest bit of the first word is in the middle of single precision's interval.
+            // The lowest bit of the first word is the middle of single precision's interval.
             let distance = (f64::from(single.0) - double.0).hypot(f64::from(single.1) - double.1);
             let near_one = f64::from(u32::MAX - words[0]) < f64::from(1 << 12);
             assert!(near_one || distance < 2e-6, "{words:x?}: {single:?} and {double:?}");

@@ -1,27 +1,26 @@
-//! Philox 4x32-10: four random words from a counter and a key, with no state between them.
+//! Philox 4x32-10: four random words from a counter and a key, without other state.
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-//! Several counters are worked on side by side. The AVX2 version does the same by hand.
+//! Processes several counters in parallel; the AVX2 version does so with intrinsics.
 #![expect(clippy::cast_possible_truncation, reason = "words are halves of products")]
 
-/// How many rounds mix the words.
+/// The number of rounds.
 pub(super) const ROUNDS: usize = 10;
 
 pub(super) const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// The increments of a key between two rounds: the golden ratio, and the root of 3 less 1.
+/// The increments of the key between two rounds: the golden ratio, and √3 - 1.
 pub(super) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 const LOW_WORD: u64 = 0xFFFF_FFFF;
 
-/// Block 0 follows the last block: block numbers have 62 bits, so that an offset, which counts
-/// words, has 64.
+/// Block numbers have 62 bits, so that an offset, in words, has 64. Block 0 follows the last one.
 pub(super) const LAST_BLOCK: u64 = u64::MAX >> 2;
 
-/// How many blocks are made at once: a KiB of numbers.
+/// Blocks per batch: a KiB of numbers.
 pub(super) const LANES: usize = 64;
 
-/// Four words a lane, word by word.
+/// The words of all lanes, by word and lane.
 pub(super) type Words = [[u32; LANES]; 4];
 
 /// The key of a seed.
@@ -43,7 +42,7 @@ pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
     }
 }
 
-/// The ten rounds. The upper half of an element is ignored: products can thus stay where vector
+/// The ten rounds. The upper half of an element is ignored, so products can stay where vector
 /// multiplications put them.
 #[inline(always)]
 fn mix(mut counter: [u64; 4], [mut low_key, mut high_key]: [u32; 2]) -> [u64; 4] {
@@ -66,8 +65,8 @@ fn mix(mut counter: [u64; 4], [mut low_key, mut high_key]: [u32; 2]) -> [u64; 4]
 
 #[cfg(test)]
 mod tests {
-    //! Goal: it is Philox, and lanes do not affect each other. Method: the known answers of
-    //! Random123, and many lanes against one.
+    //! Goal: the output is Philox's, and lanes are independent. Method: Random123's known answers,
+    //! and many lanes against one.
 
     use super::*;
 
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_known_answers_of_random123_come_out() {
+    fn random123s_known_answers_match() {
         let zeros = [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8];
         assert_eq!(answer([0; 4], [0; 2]), zeros);
         let ones = [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd];
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_side_by_side_are_consecutive_blocks_also_past_the_last_one() {
+    fn lanes_are_consecutive_blocks_and_wrap_after_the_last() {
         for first in [0, 7, LOW_WORD - 30, LAST_BLOCK - 30] {
             let many = words(99, first);
             for lane in 0..LANES {

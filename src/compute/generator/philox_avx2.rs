@@ -1,7 +1,7 @@
-//! Philox for processors with AVX2: eight blocks at once, two vectors a word.
+//! Philox for processors with AVX2: eight blocks at once, two vectors per word.
 //!
-//! Written out, because no compiler has been seen to make the same of the portable loop. Elements
-//! have 64 bits, with the word in the lower half, where multiplications read and write it; the
+//! Written with intrinsics, because no known compiler generates this from the portable loop. A
+//! 64-bit element holds the word in its lower half, where multiplications read and write it; the
 //! upper half is ignored.
 #![expect(unsafe_code, reason = "a vector is stored to an array")]
 #![expect(clippy::cast_possible_wrap, reason = "intrinsics take bits as signed numbers")]
@@ -17,13 +17,13 @@ use crate::compute::generator::philox::{
     KEY_STEPS, LANES, LAST_BLOCK, MULTIPLIERS, ROUNDS, Words, key,
 };
 
-/// A word of four lanes.
+/// One word of four lanes.
 type Word = __m256i;
 
-/// Vectors a word that are worked on at once: twice as many would not fit into the registers.
+/// Vectors per word in one step: twice as many would not fit into the registers.
 const VECTORS: usize = 2;
 
-/// Lanes of those vectors.
+/// Lanes per step.
 const STEP: usize = 4 * VECTORS;
 
 /// As [`philox::blocks`](super::philox::blocks).
@@ -36,14 +36,14 @@ pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
             for pair in 0..VECTORS / 2 {
                 let packed = packed(counters[2 * pair][word], counters[2 * pair + 1][word]);
                 let place = &mut lanes[lane + 8 * pair..][..8];
-                // SAFETY: needs room for 32 bytes: the place has eight words of four.
+                // SAFETY: the slice has eight words, the 32 bytes that are written.
                 unsafe { _mm256_storeu_si256(place.as_mut_ptr().cast(), packed) };
             }
         }
     }
 }
 
-/// The keys of each round.
+/// The keys of all rounds.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn schedule(seed: u64) -> [[Word; 2]; ROUNDS] {
@@ -57,7 +57,7 @@ fn schedule(seed: u64) -> [[Word; 2]; ROUNDS] {
     keys
 }
 
-/// The words of eight consecutive blocks, four to a vector.
+/// The words of eight consecutive blocks, four per vector.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn mixed(keys: &[[Word; 2]; ROUNDS], first: u64) -> [[Word; 4]; VECTORS] {
@@ -93,7 +93,7 @@ fn round(counter: [Word; 4], keys: [Word; 2]) -> [Word; 4] {
     ]
 }
 
-/// The lower halves of both vectors' elements, in their order.
+/// The lower halves of the elements of both vectors, in order.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn packed(first: Word, second: Word) -> Word {

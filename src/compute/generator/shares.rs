@@ -1,15 +1,14 @@
-//! Parts of one piece of work that several threads claim; one thread waits for the last.
+//! The parts of one task, claimed by several threads; one thread waits for the last.
 //!
-//! A thread claims the next number of `next`, and decrements `left` when that part is done. The
-//! thread that makes `left` zero wakes the one that made this. Threads that come later find
-//! nothing.
+//! A thread claims the next number of `next`, and decrements `left` after that part. The thread
+//! that makes `left` zero wakes the creator. Later threads find no part.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::base::sync::{AtomicUsize, Ordering, Sleeper, spin_hint};
 
-/// Turns before the waiting thread sleeps: the others are in the middle of their last parts.
+/// Polls before the waiting thread sleeps: the other threads are in their last parts.
 #[cfg(not(loom))]
 const SPINS: u32 = 2000;
 #[cfg(loom)]
@@ -20,41 +19,41 @@ pub(super) struct Shares {
     count: usize,
     next: AtomicUsize,
     left: AtomicUsize,
-    /// The thread that made this, which alone waits.
-    maker: Arc<Sleeper>,
+    /// The creating thread, the only one that waits.
+    creator: Arc<Sleeper>,
 }
 
 impl Shares {
     pub(super) fn new(count: usize) -> Self {
         let (next, left) = (AtomicUsize::new(0), AtomicUsize::new(count));
-        Self { count, next, left, maker: Sleeper::new() }
+        Self { count, next, left, creator: Sleeper::new() }
     }
 
-    /// Does parts until all are claimed.
+    /// Executes parts until all are claimed.
     pub(super) fn work(&self, mut part: impl FnMut(usize)) {
         loop {
-            // Relaxed: it only has to be unique which thread claims a part.
+            // Relaxed: only the uniqueness of a claim matters.
             let claimed = self.next.fetch_add(1, Ordering::Relaxed);
             if claimed >= self.count {
                 return;
             }
             part(claimed);
-            // Release: a thread that reads 0 in `wait` sees the writes of this part: later
+            // Release: a thread that reads 0 in `wait` sees the writes of this part, since later
             // decrements of the same counter continue the release sequence.
             if self.left.fetch_sub(1, Ordering::Release) == 1 {
-                self.maker.wake();
+                self.creator.wake();
             }
         }
     }
 
-    /// False when nothing is left for a thread that comes now.
+    /// False when all parts are claimed.
     pub(super) fn has_unclaimed(&self) -> bool {
-        // Relaxed: a hint; a thread that does a part claims it first.
+        // Relaxed: a hint; a thread claims a part before it executes it.
         self.next.load(Ordering::Relaxed) < self.count
     }
 
-    /// Waits until every part is done. For the thread that made this, after its own
-    /// [`Shares::work`]: every part is then claimed, and another thread may still be at work on it.
+    /// Waits until every part is done. Called by the creator after its own [`Shares::work`]: all
+    /// parts are then claimed, and other threads may still execute some.
     pub(super) fn wait(&self) {
         for _ in 0..SPINS {
             if self.is_done() {
@@ -63,7 +62,7 @@ impl Shares {
             spin_hint();
         }
         while !self.is_done() {
-            self.maker.sleep();
+            self.creator.sleep();
         }
     }
 

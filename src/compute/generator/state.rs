@@ -1,21 +1,21 @@
-//! The state of a generator, a seed and an offset, and its sixteen bytes.
+//! The state of a generator, a seed and an offset, and its 16-byte encoding.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::base::error::{Error, GeneratorError, Result};
 
-/// The seed of a generator that was not seeded: torch's `default_rng_seed_val`.
+/// The initial seed of a generator: torch's `default_rng_seed_val`.
 pub(super) const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// Words of a block: offsets are multiples of it.
+/// Words per block: offsets are multiples of it.
 pub(super) const BLOCK_WORDS: u64 = 4;
 
-/// Where a generator stands in its sequence.
+/// A position in a seed's sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) seed: u64,
-    /// How many words were used, a multiple of [`BLOCK_WORDS`]; after 2^64 it begins again.
+    /// The number of used words, a multiple of [`BLOCK_WORDS`], modulo 2^64.
     offset: u64,
 }
 
@@ -25,7 +25,7 @@ impl State {
         Self { seed, offset: 0 }
     }
 
-    /// Fails when the offset is no multiple of 4.
+    /// Fails when the offset is not a multiple of 4.
     pub(super) fn at(seed: u64, offset: u64) -> Result<Self> {
         if offset.is_multiple_of(BLOCK_WORDS) {
             Ok(Self { seed, offset })
@@ -38,28 +38,28 @@ impl State {
         self.offset
     }
 
-    /// Takes the next `blocks` blocks; returns the number of the first.
+    /// Advances by `blocks` blocks; returns the number of the first.
     pub(super) fn take(&mut self, blocks: u64) -> u64 {
         let first = self.offset / BLOCK_WORDS;
         self.offset = self.offset.wrapping_add(blocks.wrapping_mul(BLOCK_WORDS));
         first
     }
 
-    /// The seed, then the offset, the least significant byte first.
+    /// The seed, then the offset, both little-endian.
     pub(super) fn to_bytes(self) -> [u8; 16] {
         let both = u128::from(self.seed) | u128::from(self.offset) << 64;
         both.to_le_bytes()
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the halves are what is meant")]
+    #[expect(clippy::cast_possible_truncation, reason = "splits the number into its halves")]
     pub(super) fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
         let both = u128::from_le_bytes(bytes);
         Self::at(both as u64, (both >> 64) as u64)
     }
 }
 
-/// An unpredictable seed, different in every process: from the system's random bytes, which key the
-/// standard library's hashes, the process id and the time.
+/// An unpredictable seed, different in every process: from the keys of the standard library's
+/// hashes (random bytes of the system), the process id and the time.
 pub(super) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id()); // a forked child inherits the keys
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_offset_begins_again_after_its_last_word() {
+    fn the_offset_wraps_around() {
         let mut state = State::at(3, u64::MAX - 3).unwrap();
         assert_eq!(state.take(2), u64::MAX >> 2);
         assert_eq!(state.offset(), 4);

@@ -1,22 +1,22 @@
-//! Turns the words of a block into sixteen bytes of numbers.
+//! Converts the words of a block into sixteen bytes of numbers.
 //!
-//! With vector instructions where the processor has them: both builds of the loop run the same
-//! operations, each rounded as IEEE 754 says, so they make the same bits.
+//! Uses vector instructions where available. Both builds of the loop execute the same operations,
+//! each rounded as IEEE 754 requires, so their results are bitwise equal.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
     clippy::needless_range_loop,
-    reason = "bits become numbers, exactly; lanes are indices"
+    reason = "exact conversions of bits; lanes are indices"
 )]
-#![expect(unsafe_code, reason = "calls code for processors that have certain instructions")]
+#![expect(unsafe_code, reason = "calls functions with target features")]
 
 use crate::compute::generator::normal::{pair_32, pair_64, uniform_64};
 use crate::compute::generator::philox::{LANES, Words, blocks};
 #[cfg(target_arch = "x86_64")]
 use crate::compute::generator::philox_avx2;
 
-/// The numbers that a fill writes.
+/// The kind of numbers that a fill writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
     RawUint32,
@@ -27,7 +27,7 @@ pub(super) enum Values {
     NormalFloat64,
 }
 
-/// The numbers of one block, as they stand in memory.
+/// The numbers of one block, in memory order.
 pub(super) type Block = [u32; 4];
 
 /// Size of a block.
@@ -42,7 +42,7 @@ impl Values {
         }
     }
 
-    /// Writes consecutive blocks, from the one numbered `first` of a seed's sequence on.
+    /// Writes consecutive blocks of a seed's sequence, from block `first`.
     pub(super) fn write(self, seed: u64, first: u64, out: &mut [Block]) {
         match self {
             Self::RawUint32 => write::<RawUint32>(seed, first, out),
@@ -55,15 +55,15 @@ impl Values {
     }
 }
 
-/// One kind of numbers. A trait, because a function that is passed as a value is compiled by
-/// itself, without the target features of its caller.
+/// One kind of numbers. A trait, because a function passed as a value is compiled separately,
+/// without the target features of its caller.
 trait Numbers {
-    /// Makes a block of each lane's words.
+    /// Converts each lane's words into a block.
     fn make(words: &Words, out: &mut [Block; LANES]);
 }
 
-/// The two steps of a batch, each compiled by itself: compiled together, they are mixed, and the
-/// vectors across lanes cost mostly shuffles.
+/// The two steps of a batch, compiled separately: compiled together, they are interleaved, and
+/// vectors across lanes mostly need shuffles.
 #[derive(Clone, Copy)]
 struct Steps {
     blocks: fn(u64, u64, &mut Words),
@@ -79,9 +79,9 @@ fn steps<N: Numbers>() -> Steps {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         return Steps {
-            // SAFETY: needs these instructions, here and below: the check above found them.
+            // SAFETY: requires AVX2, which the check above found.
             blocks: |seed, first, words| unsafe { philox_avx2::blocks(seed, first, words) },
-            // SAFETY: as above.
+            // SAFETY: requires AVX2 and FMA, which the check above found.
             make: |words, out| unsafe { make_with_vectors::<N>(words, out) },
         };
     }
@@ -114,7 +114,7 @@ fn run(steps: Steps, seed: u64, first: u64, out: &mut [Block]) {
     }
 }
 
-/// The numbers of 64 bits that a lane's words make, the lower word first.
+/// The 64-bit numbers of a lane's words, the lower word first.
 #[inline(always)]
 fn wide(words: &Words, lane: usize) -> [u64; 2] {
     [
@@ -123,7 +123,7 @@ fn wide(words: &Words, lane: usize) -> [u64; 2] {
     ]
 }
 
-/// Each lane's block from its four numbers.
+/// Stores each lane's four numbers as a block.
 #[inline(always)]
 fn store(numbers: &Words, out: &mut [Block; LANES]) {
     for lane in 0..LANES {
@@ -131,7 +131,7 @@ fn store(numbers: &Words, out: &mut [Block; LANES]) {
     }
 }
 
-/// Each lane's block from its two numbers of 64 bits, in the order of this machine's memory.
+/// Stores each lane's two 64-bit numbers as a block, in this machine's byte order.
 #[inline(always)]
 fn store_wide(numbers: &[[u64; LANES]; 2], out: &mut [Block; LANES]) {
     for lane in 0..LANES {
@@ -156,11 +156,11 @@ struct RawUint64;
 impl Numbers for RawUint64 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
-        let mut made = [[0; LANES]; 2];
+        let mut blocks_of = [[0; LANES]; 2];
         for lane in 0..LANES {
-            [made[0][lane], made[1][lane]] = wide(words, lane);
+            [blocks_of[0][lane], blocks_of[1][lane]] = wide(words, lane);
         }
-        store_wide(&made, out);
+        store_wide(&blocks_of, out);
     }
 }
 
@@ -171,29 +171,29 @@ impl Numbers for UniformFloat32 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
         const STEP: f32 = 1.0 / 16_777_216.0;
-        let mut made = [[0; LANES]; 4];
+        let mut blocks_of = [[0; LANES]; 4];
         for word in 0..4 {
             for lane in 0..LANES {
-                made[word][lane] = ((words[word][lane] >> 8) as i32 as f32 * STEP).to_bits();
+                blocks_of[word][lane] = ((words[word][lane] >> 8) as i32 as f32 * STEP).to_bits();
             }
         }
-        store(&made, out);
+        store(&blocks_of, out);
     }
 }
 
-/// Multiples of 2^-53 below 1: the upper 53 bits.
+/// Multiples of 2^-53 below 1: the upper 53 bits of two words.
 struct UniformFloat64;
 
 impl Numbers for UniformFloat64 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
-        let mut made = [[0; LANES]; 2];
+        let mut blocks_of = [[0; LANES]; 2];
         for lane in 0..LANES {
             let [first, second] = wide(words, lane);
-            made[0][lane] = uniform_64(first).to_bits();
-            made[1][lane] = uniform_64(second).to_bits();
+            blocks_of[0][lane] = uniform_64(first).to_bits();
+            blocks_of[1][lane] = uniform_64(second).to_bits();
         }
-        store_wide(&made, out);
+        store_wide(&blocks_of, out);
     }
 }
 
@@ -202,14 +202,15 @@ struct NormalFloat32;
 impl Numbers for NormalFloat32 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
-        let mut made = [[0; LANES]; 4];
+        let mut blocks_of = [[0; LANES]; 4];
         for half in [0, 2] {
             for lane in 0..LANES {
                 let (first, second) = pair_32(words[half][lane], words[half + 1][lane]);
-                (made[half][lane], made[half + 1][lane]) = (first.to_bits(), second.to_bits());
+                (blocks_of[half][lane], blocks_of[half + 1][lane]) =
+                    (first.to_bits(), second.to_bits());
             }
         }
-        store(&made, out);
+        store(&blocks_of, out);
     }
 }
 
@@ -218,20 +219,20 @@ struct NormalFloat64;
 impl Numbers for NormalFloat64 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
-        let mut made = [[0; LANES]; 2];
+        let mut blocks_of = [[0; LANES]; 2];
         for lane in 0..LANES {
             let [first, second] = wide(words, lane);
             let (first, second) = pair_64(first, second);
-            (made[0][lane], made[1][lane]) = (first.to_bits(), second.to_bits());
+            (blocks_of[0][lane], blocks_of[1][lane]) = (first.to_bits(), second.to_bits());
         }
-        store_wide(&made, out);
+        store_wide(&blocks_of, out);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: both builds of the loop make the same bits, wherever a range is cut, and the mapping
-    //! from words to numbers is the documented one. Method: one beside the other, at random.
+    //! Goal: both builds of the loop give the same bits for any cut of a range, and the mapping
+    //! from words to numbers is the documented one. Method: comparisons on random inputs.
 
     use super::*;
     use crate::compute::generator::philox::LAST_BLOCK;
@@ -245,13 +246,13 @@ mod tests {
         Values::NormalFloat64,
     ];
 
-    fn made(values: Values, seed: u64, first: u64, count: usize) -> Vec<Block> {
+    fn blocks_of(values: Values, seed: u64, first: u64, count: usize) -> Vec<Block> {
         let mut out = vec![[0; 4]; count];
         values.write(seed, first, &mut out);
         out
     }
 
-    /// As [`Values::write`] on a processor without vector instructions.
+    /// As [`Values::write`] without vector instructions.
     fn write_portable(values: Values, seed: u64, first: u64, out: &mut [Block]) {
         match values {
             Values::RawUint32 => run(portable_steps::<RawUint32>(), seed, first, out),
@@ -264,36 +265,42 @@ mod tests {
     }
 
     #[test]
-    fn with_and_without_vector_instructions_the_bits_are_the_same() {
+    fn vector_and_portable_builds_give_the_same_bits() {
         for values in ALL {
             for (seed, first) in [(0, 0), (u64::MAX, 1 << 40), (67_280_421_310_721, LAST_BLOCK - 9)]
             {
                 let mut portable = vec![[0; 4]; 4099];
                 write_portable(values, seed, first, &mut portable);
-                assert_eq!(made(values, seed, first, 4099), portable, "{values:?} of seed {seed}");
+                assert_eq!(
+                    blocks_of(values, seed, first, 4099),
+                    portable,
+                    "{values:?} of seed {seed}"
+                );
             }
         }
     }
 
     #[test]
-    fn a_range_that_is_cut_anywhere_is_the_whole_range() {
+    fn a_range_cut_anywhere_has_the_same_bits() {
         for values in ALL {
-            let whole = made(values, 5, LAST_BLOCK - 20, 150);
+            let whole = blocks_of(values, 5, LAST_BLOCK - 20, 150);
             for cut in (0..=150).step_by(3) {
                 let first = LAST_BLOCK - 20 + cut as u64;
-                let parts =
-                    [made(values, 5, LAST_BLOCK - 20, cut), made(values, 5, first, 150 - cut)];
+                let parts = [
+                    blocks_of(values, 5, LAST_BLOCK - 20, cut),
+                    blocks_of(values, 5, first, 150 - cut),
+                ];
                 assert_eq!(parts.concat(), whole, "{values:?} cut at {cut}");
             }
         }
     }
 
     #[test]
-    fn each_kind_of_number_is_made_from_the_words_that_the_documents_name() {
+    fn the_mapping_from_words_to_numbers_is_the_documented_one() {
         let mut all = [[0; LANES]; 4];
         blocks(7, 3, &mut all);
         let words = all.map(|words| words[0]);
-        let one = |values| made(values, 7, 3, 1)[0];
+        let one = |values| blocks_of(values, 7, 3, 1)[0];
         assert_eq!(one(Values::RawUint32), words);
         let wide = [0, 2].map(|low| u64::from(words[low]) | u64::from(words[low + 1]) << 32);
         let stored = |numbers: [u64; 2]| {

@@ -1,4 +1,4 @@
-//! One argument of a launch: a buffer, a number or bytes, checked against the kernel's parameter.
+//! A launch argument: a buffer, a number or bytes, checked against the kernel's parameter.
 
 use crate::backend::contract::{
     Address, KernelParameter, LaunchArgument, ParameterClass, ValueBytes,
@@ -13,12 +13,12 @@ use crate::memory::buffer::Buffer;
 pub enum KernelArgument<'a> {
     /// Memory of the kernel's device, or pinned memory of its kind. The launch records its use.
     Buffer(&'a Buffer),
-    /// A number of exactly the declared type. A pointer is an address as the device sees it, of
-    /// memory that stays where it is until the launch is done.
+    /// A number of exactly the declared type. A pointer is an address of the device, in memory that
+    /// stays allocated until the launch is done.
     Value(Argument),
-    /// The bytes of a value of another type: up to 16.
+    /// The bytes of a value of another type, up to 16.
     Bytes(&'a [u8]),
-    /// Memory of each work-group, of so many bytes.
+    /// Memory of each work-group, of this many bytes.
     Local(usize),
 }
 
@@ -35,10 +35,14 @@ impl<T: Into<Argument>> From<T> for KernelArgument<'_> {
 }
 
 impl KernelArgument<'_> {
-    /// The backend's argument, when this fits the parameter at `index` of the kernel.
-    pub(super) fn fitted(&self, kernel: &Kernel, index: usize) -> Result<LaunchArgument> {
+    /// The backend's argument, if it fits the parameter at `index` of the kernel.
+    pub(super) fn to_launch_argument(
+        &self,
+        kernel: &Kernel,
+        index: usize,
+    ) -> Result<LaunchArgument> {
         let KernelParameter { name, type_name, class } = &kernel.parameters()[index];
-        let given = self.converted()?;
+        let given = self.convert()?;
         let fits = match (class, self) {
             (ParameterClass::Unknown, _)
             | (ParameterClass::Pointer, Self::Buffer(_) | Self::Value(Argument::Pointer(_)))
@@ -52,13 +56,13 @@ impl KernelArgument<'_> {
                 index,
                 declared: format!("{type_name} {name}").trim().to_owned(),
                 expected: expected(*class),
-                given: self.described(),
+                given: self.describe(),
             })
         })
     }
 
-    /// `None` for bytes that are too many or none.
-    fn converted(&self) -> Result<Option<LaunchArgument>> {
+    /// `None` for bytes that are empty or too many.
+    fn convert(&self) -> Result<Option<LaunchArgument>> {
         Ok(match self {
             Self::Buffer(buffer) => Some(LaunchArgument::Memory(Address(buffer.address()?))),
             Self::Value(Argument::Pointer(pointer)) => {
@@ -70,7 +74,7 @@ impl KernelArgument<'_> {
         })
     }
 
-    fn described(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Buffer(_) => "a buffer".to_owned(),
             Self::Value(Argument::Pointer(_)) => "an address".to_owned(),

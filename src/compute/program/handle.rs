@@ -1,5 +1,5 @@
 //! The public program, and its kernels.
-#![expect(unsafe_code, reason = "handles are live for as long as their owners are there")]
+#![expect(unsafe_code, reason = "owners keep their handles live")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::base::device::Device;
 use crate::base::error::{DriverError, Error, ProgramError, Result};
 use crate::base::fork::{self, Inherited};
 
-/// Kernels that were compiled for a device. Handles are cheap to clone.
+/// Kernels compiled for a device. Handles are cheap to clone.
 ///
-/// Get one from [`Runtime::compile`](crate::Runtime::compile), on kinds that have a compiler.
+/// Created by [`Runtime::compile`](crate::Runtime::compile), on kinds with a compiler.
 ///
 /// ```
 /// use accelrt::backend::null::{NullBackend, NullConfig};
@@ -37,23 +37,23 @@ pub struct Kernel {
     core: Inherited<Arc<KernelCore>>,
 }
 
-/// A program of a backend, given back when its last kernel and handle are gone.
+/// A program of a backend, released when its last kernel and handle are dropped.
 struct Compiled {
     backend: Arc<dyn Backend>,
     device: Device,
     handle: ProgramHandle,
 }
 
-/// A kernel of a backend, given back behind the tasks that launch it.
+/// A kernel of a backend, released after the tasks that launch it.
 pub(super) struct KernelCore {
-    /// Outlives the kernel itself: dropped last.
+    /// Outlives the kernel: dropped last.
     program: Arc<Compiled>,
     handle: KernelHandle,
     name: String,
     parameters: Vec<KernelParameter>,
 }
 
-/// The kernels of a backend, where it has a compiler.
+/// The kernel compiler of a backend, if any.
 fn kernels_of(backend: &Arc<dyn Backend>) -> Result<&dyn Kernels> {
     let capability = "programs of kernels";
     backend
@@ -73,7 +73,7 @@ impl Program {
         Ok(Self { compiled: Inherited::new(Arc::new(compiled)) })
     }
 
-    /// The device that it was compiled for.
+    /// The device it was compiled for.
     #[must_use]
     pub fn device(&self) -> Device {
         self.compiled.device
@@ -83,11 +83,11 @@ impl Program {
     pub fn kernel_names(&self) -> Result<Vec<String>> {
         fork::check()?;
         let kernels = kernels_of(&self.compiled.backend)?;
-        // SAFETY: the program is live: only the drop of `Compiled` ends it.
+        // SAFETY: the program is live: only the drop of `Compiled` releases it.
         unsafe { kernels.kernel_names(self.compiled.handle) }
     }
 
-    /// One of its kernels. Fails when there is none of this name, and in a forked child.
+    /// The kernel of this name. Fails when there is none, and in a forked child.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let names = self.kernel_names()?;
         if !names.iter().any(|known| known == name) {
@@ -97,12 +97,12 @@ impl Program {
             }));
         }
         let kernels = kernels_of(&self.compiled.backend)?;
-        // SAFETY: the program is live, as above.
+        // SAFETY: the program is live: only the drop of `Compiled` releases it.
         let handle = unsafe { kernels.kernel(self.compiled.handle, name) }?;
         let program = Arc::clone(&self.compiled);
         let mut core =
             KernelCore { program, handle, name: name.to_owned(), parameters: Vec::new() };
-        // SAFETY: the kernel is live: `core`, which a refusal drops, ends it.
+        // SAFETY: the kernel is live: `core` owns it, and releases it on an error.
         core.parameters = unsafe { kernels.parameters(handle) }?;
         Ok(Kernel { core: Inherited::new(Arc::new(core)) })
     }
@@ -115,7 +115,7 @@ impl Kernel {
         &self.core.name
     }
 
-    /// The device that it was compiled for.
+    /// The device it was compiled for.
     #[must_use]
     pub fn device(&self) -> Device {
         self.core.program.device
@@ -148,10 +148,10 @@ impl KernelCore {
 
 impl Drop for Compiled {
     fn drop(&mut self) {
-        // Here and below: a refusal leaves nothing to do, and the driver keeps the object.
+        // An error has no remedy, here and below: the driver retains the object.
         let Ok(kernels) = kernels_of(&self.backend) else { return };
-        // SAFETY: the program is live until here, and nothing else ends it; every user of its
-        // handle holds this.
+        // SAFETY: the program is live, and only this releases it; every user of its handle holds
+        // `self`.
         let _ = unsafe { kernels.program_release(self.handle) };
     }
 }
@@ -159,7 +159,7 @@ impl Drop for Compiled {
 impl Drop for KernelCore {
     fn drop(&mut self) {
         let Ok(kernels) = self.kernels() else { return };
-        // SAFETY: as for the program; tasks that launch the kernel hold this.
+        // SAFETY: the kernel is live, and only this releases it; tasks that launch it hold `self`.
         let _ = unsafe { kernels.kernel_release(self.handle) };
     }
 }

@@ -1,7 +1,7 @@
-//! Launches of kernels as tasks of a stream.
+//! Kernel launches as tasks of a stream.
 #![expect(
     unsafe_code,
-    reason = "the caller of a launch promises what the kernel does with its arguments"
+    reason = "the caller of a launch guarantees that the kernel's accesses are sound"
 )]
 
 use std::iter;
@@ -19,7 +19,7 @@ use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::memory::buffer::{Access, Buffer, Task};
 use crate::queue::{Class, Command};
 
-/// One launch. It holds addresses, no buffer: a free is ordered behind it.
+/// A launch. It holds addresses instead of buffers: frees are ordered after it.
 pub(crate) struct Launch {
     kernel: Arc<KernelCore>,
     arguments: Box<[LaunchArgument]>,
@@ -39,13 +39,13 @@ impl Command<TaskContext> for Launch {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // As for copies: threads wait for the host's access to single buffers.
+        // As for copies: threads may wait for single buffers on the host.
         context.is_marker = true;
         let Self { kernel, arguments, size } = self;
         let launched = kernel.kernels().and_then(|kernels| {
-            // SAFETY: the task holds the kernel; `launch_kernel` has checked that it is of this
-            // stream's backend and device, and the number and the classes of the arguments. Its
-            // caller has promised that the kernel's use of them is sound.
+            // SAFETY: the task holds the kernel; `launch_kernel` has checked its backend and
+            // device, and the number and classes of the arguments. Its caller upholds that the
+            // kernel's accesses are sound.
             unsafe { context.handle.launch(kernels, kernel.handle(), &arguments, &size) }
         });
         if let Err(refusal) = launched {
@@ -55,12 +55,12 @@ impl Command<TaskContext> for Launch {
 }
 
 impl Stream {
-    /// Enqueues a kernel with so many work-items, in one to three dimensions; without a local size
-    /// the driver chooses the size of a work-group. Does not block. Returns the task's ticket. The
-    /// uses of buffers are recorded, so each may be dropped right after.
+    /// Enqueues a kernel with a number of work-items in one to three dimensions. Without a local
+    /// size, the driver chooses the size of a work-group. Does not block. Returns the task's
+    /// ticket. Buffers may be dropped right after: their uses are recorded.
     ///
     /// Fails when the kernel is of another device, an argument does not fit the kernel's parameter,
-    /// a buffer was released or is of another device or runtime, a size is zero or of too many
+    /// a buffer was released or is of another device or runtime, a size is zero or has too many
     /// dimensions, after a shutdown and in a forked child; nothing is enqueued then. A refusal by
     /// the driver fails the stream.
     ///
@@ -81,9 +81,9 @@ impl Stream {
     /// ```
     ///
     /// # Safety
-    /// The kernel, with this many work-items, reads and writes only the buffers' memory and the
-    /// memory that its addresses point to, and no other code uses that out of stream order. Where
-    /// the program does not tell its types, the arguments have them.
+    /// The kernel, with this many work-items, accesses only the memory of the buffers and of the
+    /// given addresses, and no other code accesses that out of stream order. Where the program does
+    /// not declare parameter types, the arguments have the right ones.
     pub unsafe fn launch_kernel(
         &self,
         kernel: &Kernel,
@@ -92,16 +92,16 @@ impl Stream {
         local_size: Option<&[usize]>,
     ) -> Result<u64> {
         let sizes = (global_size, local_size);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same conditions; no use is declared.
         unsafe { self.launch_kernel_with_uses(kernel, arguments, sizes, &[]) }
     }
 
-    /// As [`Stream::launch_kernel`], and `writes` tells for each argument whether the kernel writes
-    /// its buffer, where that is known: the kernel then uses the bytes of this view alone. For
-    /// arguments beyond `writes` it is unknown.
+    /// As [`Stream::launch_kernel`]. `writes` declares for each argument, if known, whether the
+    /// kernel writes its buffer: the kernel then accesses only the bytes of this view. Unknown for
+    /// arguments beyond `writes`.
     ///
     /// # Safety
-    /// As there, and the statements about the buffers are true.
+    /// As for [`Stream::launch_kernel`], and `writes` is correct.
     pub(crate) unsafe fn launch_kernel_with_uses(
         &self,
         kernel: &Kernel,
@@ -116,7 +116,7 @@ impl Stream {
             _ => None,
         });
         let uses: Vec<_> = uses.collect();
-        let accesses = uses.iter().map(|(it, _)| self.reach(it)).collect::<Result<Vec<_>>>()?;
+        let accesses = uses.iter().map(|(it, _)| self.access_to(it)).collect::<Result<Vec<_>>>()?;
         let ticket = self.core().enqueue(launch, Checked)?.ticket;
         for (access, (buffer, writes)) in accesses.into_iter().zip(&uses) {
             access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
@@ -124,7 +124,7 @@ impl Stream {
         Ok(ticket)
     }
 
-    /// A launch for this stream, not enqueued yet.
+    /// Creates a launch for this stream, without enqueuing it.
     pub(crate) fn kernel_task(
         &self,
         kernel: &Kernel,
@@ -139,9 +139,10 @@ impl Stream {
             return Err(Error::Program(ProgramError::ArgumentCount { kernel, expected, given }));
         }
         let size = launch_size(kernel.name(), global_size, local_size)?;
-        let fitted = arguments.iter().enumerate();
-        let fitted = fitted.map(|(index, argument)| argument.fitted(kernel, index));
-        let arguments = fitted.collect::<Result<Box<[_]>>>()?;
+        let to_launch_argument = arguments.iter().enumerate();
+        let to_launch_argument =
+            to_launch_argument.map(|(index, argument)| argument.to_launch_argument(kernel, index));
+        let arguments = to_launch_argument.collect::<Result<Box<[_]>>>()?;
         Ok(Launch { kernel: Arc::clone(kernel.core()), arguments, size })
     }
 
@@ -160,7 +161,7 @@ impl Stream {
         }))
     }
 
-    fn reach<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
+    fn access_to<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
         self.core().lifecycle.check_same_runtime("a buffer", buffer.runtime())?;
         if !buffer.is_reached_by(self.device()) {
             let (buffer, stream) = (buffer.device(), self.device());

@@ -1,8 +1,8 @@
-//! Programs: kernels that are compiled for a device and run in stream order.
+//! Programs: kernels compiled for a device and run in stream order.
 //!
 //! * [`handle`]: the public [`Program`] and its [`Kernel`]s
 //! * [`argument`]: the arguments of a launch, checked against a kernel's parameters
-//! * [`size`]: how many work-items a launch may have
+//! * [`size`]: the number of work-items of a launch
 //! * [`launch`]: a launch as a task of a stream
 
 mod argument;

@@ -1,11 +1,11 @@
-//! How many work-items a launch may have: positive numbers, in one to three dimensions.
+//! The number of work-items of a launch: positive numbers, in one to three dimensions.
 
 use crate::backend::contract::LaunchSize;
 use crate::base::error::{Error, ProgramError, Result};
 
 const EXTENTS: &str = "allowed are 1 to 3 positive numbers";
 
-/// The sizes of a launch, when they are valid.
+/// The size of a launch; fails when it is invalid.
 pub(super) fn launch_size(
     kernel: &str,
     global: &[usize],
@@ -34,7 +34,7 @@ pub(super) fn launch_size(
     Ok(size)
 }
 
-/// The extents with 1 for every dimension that is not used.
+/// The extents, with 1 for unused dimensions.
 fn extents(given: &[usize]) -> Option<[usize; 3]> {
     let is_right = (1..=3).contains(&given.len()) && given.iter().all(|extent| *extent > 0);
     is_right.then(|| std::array::from_fn(|place| given.get(place).copied().unwrap_or(1)))
