@@ -1,8 +1,8 @@
-//! L3, integrations: other libraries of the process that this runtime serves or is told by.
+//! L3, integrations: other libraries of the process that use this runtime or report to it.
 //!
-//! * `host_heap`: `malloc` and its kin over the cache of pinned memory
-//! * `mkl_allocator`: which allocator gives oneMKL its memory
-//! * `verbose`: what oneMKL, oneDNN and this runtime print about their calls
+//! * `host_heap`: `malloc` and related functions over the cache of pinned memory
+//! * `mkl_allocator`: the selection of oneMKL's allocator
+//! * `verbose`: the lines that oneMKL, oneDNN and this runtime print per call
 
 #[cfg(not(loom))] // as `verbose`
 pub(crate) mod host_heap;

@@ -1,5 +1,5 @@
-//! L3, observe: subscribers of what streams do.
+//! L3, observe: subscribers to the streams' actions.
 //!
-//! * [`task_lines`]: one line per task, while the runtime's verbose level is 1
+//! * [`task_lines`]: one line per task at verbose level 1
 
 pub(crate) mod task_lines;

@@ -1,20 +1,20 @@
-//! The lines that the process's own runtime prints while its verbose level is 1: one per task.
+//! The process's own runtime prints one line per task at verbose level 1.
 
 use std::io::Write;
 
 use crate::engine::stream::action::Action;
 use crate::runtime::Runtime;
 
-/// Sets the level. Never fails: a runtime that cannot be made has no tasks to report.
+/// Sets the level. Never fails: without a runtime there are no tasks to report.
 pub(crate) fn set(level: i32) {
     if let Ok(runtime) = Runtime::global() {
         runtime.watch_actions(if level == 0 { None } else { Some(print) });
     }
 }
 
-/// Prints a line in one write, so that lines of several threads stay whole.
+/// Prints a line in one write, so that lines of several threads do not mix.
 fn print(action: &Action) {
-    // Nothing can be done about a standard output that is closed.
+    // A closed standard output has no remedy.
     let _ = std::io::stdout().lock().write_all(line(action).as_bytes());
 }
 
@@ -34,7 +34,7 @@ mod tests {
     use crate::engine::stream::operation::{Details, OperationKind};
 
     #[test]
-    fn a_line_has_kind_device_stream_what_bytes_and_milliseconds() {
+    fn a_line_has_kind_device_stream_action_bytes_and_milliseconds() {
         let time = Duration::from_nanos(12_345);
         let device = Device::cpu(1);
         let details = Details { bytes: 4096, ..Details::default() };

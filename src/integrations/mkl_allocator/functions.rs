@@ -1,9 +1,9 @@
-//! The functions that are registered with oneMKL: each hands its call to the current allocator.
+//! The memory functions registered with oneMKL: each dispatches to the current allocator.
 //!
-//! oneMKL reads its pointers once, so the same functions stay there whichever allocator is current.
-//! A free goes to the allocator that gave the memory, by its address: the heap knows its pages, and
-//! mimalloc its own; everything else is from the functions that were there before.
-#![expect(unsafe_code, reason = "memory by the rules of C: oneMKL keeps them")]
+//! oneMKL reads its pointers once, so these functions stay registered with any current allocator. A
+//! free goes to the allocator of the address: the heap and mimalloc know their own memory; all
+//! other memory belongs to the previously registered functions.
+#![expect(unsafe_code, reason = "C memory functions, whose contract oneMKL upholds")]
 
 use std::ffi::c_void;
 use std::mem::transmute;
@@ -17,23 +17,23 @@ use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::integrations::host_heap::{self, Functions, is_ours};
 use crate::integrations::mkl_allocator::MklAllocator;
 
-/// A `MklAllocator`. Relaxed, here and below: a call that meets a change may be served by either.
+/// A `MklAllocator`. Relaxed, here and below: either allocator may serve a concurrent call.
 static CURRENT: AtomicUsize = AtomicUsize::new(MklAllocator::System as usize);
-/// How often each gave memory.
+/// Successful allocations per allocator.
 static CALLS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// The functions that were registered before: set once, before any of this file's is registered.
-static OLD: OnceLock<Functions> = OnceLock::new();
+/// The previously registered functions: set once, before any function of this file is registered.
+static PREVIOUS: OnceLock<Functions> = OnceLock::new();
 static MIMALLOC: OnceLock<Mimalloc> = OnceLock::new();
 
-/// mimalloc, and its check whether memory is its own.
+/// mimalloc, and its test for its own memory.
 #[derive(Debug)]
 struct Mimalloc {
     functions: Functions,
     has: unsafe extern "C" fn(*const c_void) -> bool,
 }
 
-/// Our functions for oneMKL's four pointers.
-pub(super) fn ours() -> [*mut c_void; 4] {
+/// This file's functions for oneMKL's four pointers.
+pub(super) fn registered_functions() -> [*mut c_void; 4] {
     [malloc as *mut c_void, calloc as *mut c_void, realloc as *mut c_void, free as *mut c_void]
 }
 
@@ -45,33 +45,33 @@ pub(super) fn current() -> MklAllocator {
     }
 }
 
-/// Serves the next calls from another allocator.
+/// Makes another allocator serve the next calls.
 pub(super) fn switch(allocator: MklAllocator) {
     CURRENT.store(allocator as usize, Ordering::Relaxed);
 }
 
-/// How often an allocator gave memory to oneMKL.
+/// The number of allocations for oneMKL by an allocator.
 pub(super) fn calls(allocator: MklAllocator) -> u64 {
     CALLS[allocator as usize].load(Ordering::Relaxed)
 }
 
-/// Saves the functions that were registered before: `malloc`, `calloc`, `realloc`, `free`, as
-/// oneMKL's pointers have them. Only the first call has an effect.
-pub(super) fn take_over(pointers: [*mut c_void; 4]) {
-    OLD.get_or_init(|| {
+/// Saves the previously registered functions: `malloc`, `calloc`, `realloc`, `free`, in the order
+/// of oneMKL's pointers. Only the first call has an effect.
+pub(super) fn save_previous(pointers: [*mut c_void; 4]) {
+    PREVIOUS.get_or_init(|| {
         if pointers.iter().any(|pointer| pointer.is_null()) {
             return Functions::LIBC;
         }
-        // SAFETY: oneMKL's pointers are to functions of these types, and stay: it calls them too.
+        // SAFETY: oneMKL's pointers are to functions of these types, loaded as long as oneMKL is.
         unsafe { transmute::<[*mut c_void; 4], Functions>(pointers) }
     });
 }
 
-fn old() -> &'static Functions {
-    OLD.get().unwrap_or(&Functions::LIBC) // the default before anything is registered only
+fn previous() -> &'static Functions {
+    PREVIOUS.get().unwrap_or(&Functions::LIBC) // the default applies only before a registration
 }
 
-/// Makes an allocator ready; nothing has changed when that fails.
+/// Opens an allocator; a failure changes nothing.
 pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
     match allocator {
         MklAllocator::System => Ok(()),
@@ -94,7 +94,7 @@ pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
     }
 }
 
-/// mimalloc's functions in a library; fails with the name of a missing one.
+/// mimalloc's functions in a library; the error is the name of a missing one.
 fn mimalloc_in(library: Library) -> std::result::Result<Mimalloc, &'static str> {
     let symbol = |name| library.symbol(name).map(NonNull::as_ptr).ok_or(name);
     let pointers =
@@ -107,15 +107,15 @@ fn mimalloc_in(library: Library) -> std::result::Result<Mimalloc, &'static str> 
     Ok(Mimalloc { functions, has })
 }
 
-/// The functions of the allocator that gave memory which is not the heap's.
+/// The functions of the allocator of this memory, which is not the heap's.
 fn owner_of(foreign: *mut c_void) -> &'static Functions {
-    // SAFETY: any address may be asked for.
+    // SAFETY: the function accepts any address.
     let is_its = |mimalloc: &&Mimalloc| unsafe { (mimalloc.has)(foreign) };
-    MIMALLOC.get().filter(is_its).map_or_else(old, |mimalloc| &mimalloc.functions)
+    MIMALLOC.get().filter(is_its).map_or_else(previous, |mimalloc| &mimalloc.functions)
 }
 
-/// Memory of the current allocator, counted.
-fn given(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_void {
+/// Allocates from the current allocator, and counts.
+fn counted_allocation(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_void {
     let allocator = current();
     let memory = take(allocator);
     if !memory.is_null() {
@@ -127,42 +127,44 @@ fn given(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_void {
 /// The functions of an allocator other than the heap.
 fn functions_of(allocator: MklAllocator) -> &'static Functions {
     let mimalloc = MIMALLOC.get().filter(|_| allocator == MklAllocator::Mimalloc);
-    mimalloc.map_or_else(old, |mimalloc| &mimalloc.functions)
+    mimalloc.map_or_else(previous, |mimalloc| &mimalloc.functions)
 }
 
 extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    given(|allocator| match allocator {
-        MklAllocator::Accelrt => host_heap::malloc(bytes, old()),
-        // SAFETY: any size may be asked for.
+    counted_allocation(|allocator| match allocator {
+        MklAllocator::Accelrt => host_heap::malloc(bytes, previous()),
+        // SAFETY: the function accepts any size.
         other => unsafe { (functions_of(other).malloc)(bytes) },
     })
 }
 
 extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
-    given(|allocator| match allocator {
-        MklAllocator::Accelrt => host_heap::calloc(count, bytes, old()),
-        // SAFETY: any size may be asked for.
+    counted_allocation(|allocator| match allocator {
+        MklAllocator::Accelrt => host_heap::calloc(count, bytes, previous()),
+        // SAFETY: the function accepts any size.
         other => unsafe { (functions_of(other).calloc)(count, bytes) },
     })
 }
 
 /// # Safety
-/// oneMKL gives null or what one of these functions, or one from before, gave to it.
+/// `memory` is null, or live memory of one of these or of the previous functions.
 unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
     if memory.is_null() {
         return malloc(bytes);
     }
     if is_ours(memory) {
-        // SAFETY: the caller's promise.
-        return unsafe { host_heap::realloc(memory, bytes, old()) };
+        // SAFETY: the heap owns this live memory: `is_ours` found it, the caller upholds the rest.
+        return unsafe { host_heap::realloc(memory, bytes, previous()) };
     }
-    // SAFETY: the caller's promise: it is its owner's.
+    // SAFETY: the caller upholds that the memory is live; `owner_of` finds its allocator.
     unsafe { (owner_of(memory).realloc)(memory, bytes) }
 }
 
 /// # Safety
-/// oneMKL gives back what one of these functions, or one from before, gave to it, once.
+/// `memory` is null, or live memory of one of these or of the previous functions, not used any
+/// more.
 unsafe extern "C" fn free(memory: *mut c_void) {
-    // SAFETY: the caller's promise: it is the heap's, or its owner's.
+    // SAFETY: the caller upholds that the memory is live and unused; the heap or its owner frees
+    // it.
     unsafe { host_heap::free(memory, owner_of(memory)) };
 }

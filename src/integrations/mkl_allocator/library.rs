@@ -1,9 +1,9 @@
-//! oneMKL's pointers to memory functions, and a probe of whether it uses them.
+//! oneMKL's pointers to memory functions, and a probe for their use.
 //!
 //! `libmkl_rt` has pointers of its own, and loads `libmkl_core` at its first call. The core's
-//! pointers count, unless `libmkl_rt` was in the global scope before. All are set. The core reads
-//! them once, when it first allocates, and does not look again.
-#![expect(unsafe_code, reason = "variables and functions of libraries that are found at run time")]
+//! pointers are used, unless `libmkl_rt` was in the global scope before. All are set. The core
+//! reads them only once, at its first allocation.
+#![expect(unsafe_code, reason = "accesses symbols found at run time")]
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -14,7 +14,7 @@ use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicPtr;
 
-/// `malloc`'s first: a library that has it has all four.
+/// A library that exports the first of them exports all four.
 const NAMES: [&str; 4] = ["i_malloc", "i_calloc", "i_realloc", "i_free"];
 
 /// The four pointers of one library.
@@ -30,8 +30,8 @@ impl Pointers {
     fn of(library: Library) -> Option<Self> {
         let place = |name| {
             let address = library.symbol(name)?.cast::<*mut c_void>();
-            // SAFETY: oneMKL's variables of these names are pointers, aligned, and there as long
-            // as the library, which is not closed. It reads each as one word.
+            // SAFETY: oneMKL's variables of these names are aligned pointers. They exist as long as
+            // the library, which is never closed. It reads each as one word.
             Some(unsafe { AtomicPtr::from_ptr(address.as_ptr()) })
         };
         let [malloc, calloc, realloc, free] = NAMES.map(place);
@@ -39,7 +39,7 @@ impl Pointers {
     }
 
     pub(super) fn read(&self) -> [*mut c_void; 4] {
-        // Relaxed, here and below: the functions that they point to are there already.
+        // Relaxed, here and below: the functions exist before their addresses are stored.
         self.0.map(|place| place.load(Ordering::Relaxed))
     }
 
@@ -50,10 +50,10 @@ impl Pointers {
     }
 }
 
-/// Rows and columns of the probe's matrices: large enough to need memory, a few ms.
+/// Rows and columns of the probe's matrices: large enough to allocate, some milliseconds.
 const SIZE: i64 = 320;
 
-/// `cblas_dgemm`. Its integers have 32 bits in one interface and 64 in the other: small ones are
+/// `cblas_dgemm`. Its integers have 32 or 64 bits, depending on the interface: small ones are
 /// passed alike.
 type Gemm = unsafe extern "C" fn(
     c_int,
@@ -72,7 +72,7 @@ type Gemm = unsafe extern "C" fn(
     i64,
 );
 
-/// A oneMKL with a matrix product to call.
+/// A oneMKL, and its matrix product.
 pub(super) struct Probe {
     gemm: NonNull<c_void>,
     free_buffers: Option<NonNull<c_void>>,
@@ -85,14 +85,13 @@ impl Probe {
         Some(Self { gemm, free_buffers: found.library.symbol("MKL_Free_Buffers") })
     }
 
-    /// Makes oneMKL free the memory that it keeps unused, and multiplies two matrices of zeros,
-    /// which needs memory.
+    /// Makes oneMKL free its unused memory, and multiplies two zero matrices, which allocates.
     pub(super) fn run(&self) {
         if let Some(function) = self.free_buffers {
             // SAFETY: oneMKL's function of this name has this type in every version.
             let free_buffers =
                 unsafe { transmute::<NonNull<c_void>, unsafe extern "C" fn()>(function) };
-            // SAFETY: without arguments, from any thread; memory in use stays.
+            // SAFETY: takes no arguments; any thread may call it; memory in use is not freed.
             unsafe { free_buffers() };
         }
         // SAFETY: CBLAS's function has this type; see `Gemm`.
@@ -100,7 +99,7 @@ impl Probe {
         let (a, b, mut c) = (zeros(), zeros(), zeros());
         let (row_major, plain, size) = (101, 111, SIZE);
         let (one, zero) = (1.0, 0.0);
-        // SAFETY: three matrices of this many rows and columns, of which the last is ours alone.
+        // SAFETY: three matrices of this many rows and columns; only this call uses the last one.
         unsafe {
             gemm(
                 row_major,

@@ -1,7 +1,7 @@
-//! L3, oneMKL's memory: which allocator gives it. A registration is verified before it counts.
+//! L3, oneMKL's memory: selects its allocator. A registration is verified by a probe.
 //!
 //! * `functions`: the registered functions
-//! * `library`: the pointers to them, and whether oneMKL uses them
+//! * `library`: oneMKL's pointers to them, and the probe
 
 mod functions;
 mod library;
@@ -15,11 +15,11 @@ use crate::base::sync::unmodelled::AtomicBool;
 use crate::integrations::verbose::VerboseLibrary;
 use library::{Pointers, Probe};
 
-/// The allocator of oneMKL's memory.
+/// An allocator for oneMKL's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum MklAllocator {
-    /// The functions that were registered before: the C library's, unless a program has others.
+    /// The previously registered functions: the C library's, unless a program has set others.
     System,
     /// The heap over the host cache.
     Accelrt,
@@ -28,7 +28,7 @@ pub(crate) enum MklAllocator {
 }
 
 impl MklAllocator {
-    /// All of them.
+    /// All allocators.
     pub(crate) const ALL: [Self; 3] = [Self::Accelrt, Self::Mimalloc, Self::System];
 
     pub(crate) fn name(self) -> &'static str {
@@ -39,15 +39,15 @@ impl MklAllocator {
         }
     }
 
-    /// The current one.
+    /// The current allocator.
     pub(crate) fn current() -> Self {
         functions::current()
     }
 
-    /// Makes it the current one, in every oneMKL of the process; loads a oneMKL when there is none.
-    /// Returns the previous one. oneMKL then multiplies two matrices. When it takes no memory from
-    /// this allocator for that, because it had allocated before anything was registered, the call
-    /// fails and nothing has changed.
+    /// Makes it the current allocator in every oneMKL of the process; loads a oneMKL if there is
+    /// none. Returns the previous one. As a probe, oneMKL then multiplies two matrices. If it
+    /// allocates nothing here, because it had read its pointers before, the call fails without a
+    /// change.
     pub(crate) fn register(self, folders: &[&Path]) -> Result<Self> {
         fork::check()?;
         let _changing = Changing::begin().ok_or_else(|| {
@@ -55,7 +55,7 @@ impl MklAllocator {
         })?;
         let previous = Self::current();
         if self == Self::System && !IS_REGISTERED.load(Ordering::Relaxed) {
-            return Ok(previous); // oneMKL already uses them
+            return Ok(previous); // oneMKL already uses these functions
         }
         functions::prepare(self)?;
         let libraries = VerboseLibrary::Mkl.found(folders).map_err(|error| match error {
@@ -77,9 +77,9 @@ impl MklAllocator {
             let files = files.join(", ");
             return Err(self.refused(format!("{files} does not show its pointer i_malloc")));
         };
-        functions::take_over(*registered);
+        functions::save_previous(*registered);
         for one in &pointers {
-            one.write(functions::ours());
+            one.write(functions::registered_functions());
         }
         functions::switch(self);
         let proven = libraries.iter().try_for_each(|one| {
@@ -108,24 +108,24 @@ impl MklAllocator {
     }
 }
 
-/// True once oneMKL was seen to call our functions. Relaxed: `Changing` orders all readers.
+/// Set once a probe saw oneMKL call these functions. Relaxed: `Changing` orders all readers.
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// One thread at a time registers. No lock: oneMKL calls the registered functions meanwhile.
+/// Serialises registrations. Not a lock, because oneMKL calls the registered functions during one.
 struct Changing;
 
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);
 
 impl Changing {
     fn begin() -> Option<Self> {
-        // Acquire: pairs with the end of the last one.
+        // Acquire: pairs with the drop of the previous one.
         (!IS_CHANGING.swap(true, Ordering::Acquire)).then_some(Self)
     }
 }
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        // Release: pairs with the next beginning.
+        // Release: pairs with the next `begin`.
         IS_CHANGING.store(false, Ordering::Release);
     }
 }

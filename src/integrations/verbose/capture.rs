@@ -1,12 +1,12 @@
 //! Captures: while one is open, descriptor 1 is a pipe, and the lines of a library are collected.
 //!
-//! All captures of a process share one pipe: the first installs it, the last removes it. Each one
+//! All captures of a process share one pipe: the first installs it, the last removes it. Each
 //! collects the lines that its library prints while it is open, on any thread.
 //!
-//! Forks. A child has no reader thread, so it leaves the pipe to its parent's: its output goes
-//! there, and on from there, also when the parent's captures are over. A child does not touch the
-//! locks of a drain. The lock of the sessions is held only where nothing can block, and by the
-//! Python module with the GIL, so a fork by Python never finds it taken.
+//! Forks: a child has no reader thread; its output passes through its parent's, even after the
+//! parent's captures end. A child does not touch a drain's locks. The lock of the sessions is held
+//! only during non-blocking steps, and by the Python module with the GIL, so a fork by Python never
+//! finds it locked.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -23,22 +23,22 @@ use crate::integrations::verbose::descriptor;
 use crate::integrations::verbose::drain::Drain;
 use crate::integrations::verbose::library::VerboseLibrary;
 
-/// The installed pipes, the newest last: more than one where a program replaced descriptor 1
-/// between two captures.
+/// The installed pipes, the newest last: several if a program replaced descriptor 1 between two
+/// captures.
 static SESSIONS: Mutex<Vec<Session>> = Mutex::new(LockRank::Capture, Vec::new());
 
 struct Session {
-    /// The process that installed it: a child inherits the state and not the thread.
+    /// The installing process: a child inherits this state without the thread.
     process: u32,
     captures: usize,
     drain: Arc<Drain>,
-    /// Not dropped in a child, which has no such thread.
+    /// Not dropped in a child, where this thread does not exist.
     reader: ManuallyDrop<JoinHandle<()>>,
 }
 
 /// Collects the lines that a library prints, until it is ended or dropped. All other standard
-/// output passes on, in order. The beginning and the end flush the C library's buffer, but not the
-/// program's own.
+/// output passes through, in order. Beginning and end flush the C library's buffer, but not buffers
+/// of the program.
 ///
 /// ```
 /// use accelrt::{VerboseCapture, VerboseLibrary, VerboseScope};
@@ -49,12 +49,12 @@ struct Session {
 /// # assert!(lines.is_empty());
 /// # Ok::<(), accelrt::Error>(())
 /// ```
-#[must_use = "it keeps lines until it is dropped"]
+#[must_use = "it collects lines until it is dropped"]
 pub struct VerboseCapture {
     library: VerboseLibrary,
     process: u32,
     drain: Arc<Drain>,
-    /// The drain's id for this collection; 0 before the start.
+    /// The drain's id of this collection; 0 before the start.
     id: u64,
     is_open: AtomicBool,
     is_attached: AtomicBool,
@@ -69,7 +69,7 @@ impl VerboseCapture {
         Ok(capture)
     }
 
-    /// The lines so far. Empty in a child that was forked meanwhile: the lines are its parent's.
+    /// The lines so far. Empty in a child forked since the beginning: the lines are its parent's.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         descriptor::flush_c_output();
@@ -112,12 +112,12 @@ impl VerboseCapture {
     /// Collects lines from now on. May block on the reader of the standard output.
     pub(crate) fn start(&mut self) {
         self.id = self.drain.open(self.library);
-        // Relaxed, here and below: only one of two calls ends the capture, and the drain has a
+        // Relaxed, here and below: it only ensures that one call ends the capture; the drain has a
         // lock.
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// Stops collecting; returns the lines so far. May block as `start`.
+    /// Stops the collection; returns its lines. May block on the reader of the standard output.
     pub(crate) fn stop(&self) -> Vec<String> {
         if !self.is_open.swap(false, Ordering::Relaxed) {
             return Vec::new();
@@ -126,8 +126,7 @@ impl VerboseCapture {
         if self.is_mine() { self.drain.close(self.id) } else { Vec::new() }
     }
 
-    /// Leaves the pipe, without blocking; returns the remaining steps when this was the last
-    /// capture.
+    /// Leaves the pipe, without blocking; returns the remaining steps if this was the last capture.
     pub(crate) fn detach(&self) -> Option<CaptureEnd> {
         if !self.is_attached.swap(false, Ordering::Relaxed) {
             return None;
@@ -162,7 +161,7 @@ impl fmt::Debug for VerboseCapture {
 }
 
 impl Session {
-    /// Puts a pipe in the place of descriptor 1.
+    /// Replaces descriptor 1 by a pipe.
     fn begin(process: u32) -> Result<Self> {
         static AT_EXIT: Once = Once::new();
         let refused = |call| {
@@ -170,30 +169,30 @@ impl Session {
                 Error::Integration(IntegrationError::Capture(format!("{call}: {error}")))
             }
         };
-        let target = descriptor::copy_of_output().map_err(refused("fcntl"))?;
+        let target = descriptor::duplicate_output().map_err(refused("fcntl"))?;
         let (read, write) = descriptor::pipe().map_err(refused("pipe"))?;
         if let Some(target) = &target {
-            descriptor::keep_lines_for(target);
+            descriptor::set_line_buffering_for(target);
         }
-        descriptor::leave_to_parent(&read);
+        descriptor::close_in_children(&read);
         let drain = Drain::new(read, target);
         let of_thread = Arc::clone(&drain);
         let reader = Builder::new().name("accelrt-verbose".to_owned());
-        // It reads until `write` is closed, which happens also when the next call fails.
+        // The thread reads until `write` is closed, also when the next call fails.
         let reader = with_signals_blocked(|| reader.spawn(move || of_thread.run()));
         let reader = ManuallyDrop::new(reader.map_err(refused("pthread_create"))?);
-        descriptor::become_output(&write).map_err(refused("dup2"))?;
+        descriptor::replace_output(&write).map_err(refused("dup2"))?;
         AT_EXIT.call_once(|| descriptor::at_exit(end_at_exit));
         Ok(Self { process, captures: 1, drain, reader })
     }
 
-    /// Restores descriptor 1, unless other code has replaced it meanwhile. `None` in a child, which
-    /// has nothing more to do.
+    /// Restores descriptor 1, unless other code has replaced it since. `None` in a child, which has
+    /// no further steps.
     fn end(self) -> Option<CaptureEnd> {
         if self.drain.is_output() {
             match &self.drain.target {
-                // Both are open, which is the only requirement.
-                Some(target) => drop(descriptor::become_output(target)),
+                // Both descriptors are open, which is the only pre-condition.
+                Some(target) => drop(descriptor::replace_output(target)),
                 None => descriptor::close_output(),
             }
         }
@@ -205,26 +204,27 @@ impl Session {
     }
 }
 
-/// A removed pipe, which may still hold output.
+/// A removed pipe, which may still contain output.
 pub(crate) struct CaptureEnd {
     drain: Arc<Drain>,
     reader: JoinHandle<()>,
 }
 
 impl CaptureEnd {
-    /// Passes on the rest, and ends the reader unless a child or a copy of descriptor 1 still has
-    /// the pipe: then the reader goes on for these. May block on the reader of the standard output.
+    /// Passes on the rest and ends the reader, unless a child or a copy of descriptor 1 still has
+    /// the pipe: the reader then continues for these. May block on the reader of the standard
+    /// output.
     pub(crate) fn finish(self) {
         self.drain.catch_up();
         self.drain.settle_all();
         if self.drain.is_at_end() {
-            // It sees the same end of the pipe. If it panicked, the panic was printed there.
+            // The reader sees the same end. A panic of it has been printed by its thread.
             drop(self.reader.join());
         }
     }
 }
 
-/// A process that ends with an open capture prints the output that is still in the pipe.
+/// Prints the output left in the pipe when a process exits with an open capture.
 extern "C" fn end_at_exit() {
     contain(|| {
         descriptor::flush_c_output();

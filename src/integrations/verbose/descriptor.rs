@@ -1,4 +1,4 @@
-//! Descriptor 1 and the C library's buffer in front of it.
+//! Descriptor 1 and the C library's buffer for it.
 #![expect(unsafe_code, reason = "calls the system and the C library")]
 
 use std::io::{self, Read, Write};
@@ -12,40 +12,40 @@ use crate::base::sync::unmodelled::AtomicU32;
 /// The descriptor that captures replace.
 const STANDARD_OUTPUT: RawFd = 1;
 
-// SAFETY: both are the C library's, of these types.
+// SAFETY: the C library defines both with these types.
 unsafe extern "C" {
     /// The C library's standard output.
     static stdout: *mut libc::FILE;
-    /// Size of a stream's buffer; 0 until its first use. Of glibc and musl.
+    /// Size of a stream's buffer; 0 until its first use. In glibc and musl.
     fn __fbufsize(stream: *mut libc::FILE) -> libc::size_t;
 }
 
 fn c_output() -> *mut libc::FILE {
-    // SAFETY: the C library sets it before `main` and programs do not write to it.
+    // SAFETY: the C library sets it before `main`, and programs do not write it.
     unsafe { stdout }
 }
 
-/// Flushes the C library's standard output. Its errors are left to the writer.
+/// Flushes the C library's standard output. Errors are reported to the next writer.
 pub(super) fn flush_c_output() {
-    // SAFETY: the stream is the C library's own, which locks it.
+    // SAFETY: a stream of the C library, which locks it.
     unsafe { libc::fflush(c_output()) };
 }
 
-/// The C library chooses line buffering at the first use. While descriptor 1 is a pipe in place of
-/// a terminal, it would choose wrongly, so it is told.
-pub(super) fn keep_lines_for(terminal: &OwnedFd) {
+/// Sets line buffering, as for a terminal. The C library chooses the mode at the first use; with a
+/// pipe in place of the terminal, it would choose full buffering.
+pub(super) fn set_line_buffering_for(terminal: &OwnedFd) {
     // SAFETY: the descriptor is open.
     let is_terminal = unsafe { libc::isatty(terminal.as_raw_fd()) } == 1;
-    // SAFETY: the stream is the C library's own.
+    // SAFETY: a stream of the C library.
     if is_terminal && unsafe { __fbufsize(c_output()) } == 0 {
-        // SAFETY: as above, and it was not used yet; the null pointer has it make its own buffer.
+        // SAFETY: a stream of the C library, not used yet; with null it allocates its own buffer.
         unsafe { libc::setvbuf(c_output(), null_mut(), libc::_IOLBF, 0) };
     }
 }
 
-/// A copy of descriptor 1 that children do not inherit; `None` where it is closed.
-pub(super) fn copy_of_output() -> io::Result<Option<OwnedFd>> {
-    // SAFETY: the descriptor may be closed, which the call answers; no other one is touched.
+/// Duplicates descriptor 1, close-on-exec; `None` if it is closed.
+pub(super) fn duplicate_output() -> io::Result<Option<OwnedFd>> {
+    // SAFETY: if the descriptor is closed, the call returns an error; it touches no other one.
     let output = unsafe { BorrowedFd::borrow_raw(STANDARD_OUTPUT) };
     match output.try_clone_to_owned() {
         Ok(copy) => Ok(Some(copy)),
@@ -54,21 +54,21 @@ pub(super) fn copy_of_output() -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Both ends of a pipe, with numbers above 2, which children do not inherit.
+/// Creates a pipe with descriptors above 2, close-on-exec.
 pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = io::pipe()?;
     Ok((away_from_standard(read.into())?, away_from_standard(write.into())?))
 }
 
-/// When descriptor 1 is closed, a pipe gets that number first.
+/// With descriptor 1 closed, a new pipe gets that number; a clone has a higher one.
 fn away_from_standard(end: OwnedFd) -> io::Result<OwnedFd> {
     if end.as_raw_fd() > 2 { Ok(end) } else { end.try_clone() }
 }
 
 /// Makes descriptor 1 a duplicate of this one.
-pub(super) fn become_output(descriptor: &OwnedFd) -> io::Result<()> {
+pub(super) fn replace_output(descriptor: &OwnedFd) -> io::Result<()> {
     loop {
-        // SAFETY: the first is open; the call closes what the second was before.
+        // SAFETY: the first is open; the call closes the second's previous file.
         if unsafe { libc::dup2(descriptor.as_raw_fd(), STANDARD_OUTPUT) } >= 0 {
             return Ok(());
         }
@@ -81,11 +81,11 @@ pub(super) fn become_output(descriptor: &OwnedFd) -> io::Result<()> {
 
 /// Closes descriptor 1.
 pub(super) fn close_output() {
-    // SAFETY: descriptor 1 is the pipe that `become_output` put there, which nothing else owns.
+    // SAFETY: descriptor 1 is the pipe from `replace_output`, and has no other owner.
     unsafe { libc::close(STANDARD_OUTPUT) };
 }
 
-/// True when descriptor 1 is an end of the same pipe as this one.
+/// True when descriptor 1 is an end of the same pipe as `end`.
 pub(super) fn is_output(end: &OwnedFd) -> bool {
     let of_output = identity(STANDARD_OUTPUT);
     of_output.is_some() && of_output == identity(end.as_raw_fd())
@@ -95,33 +95,33 @@ fn identity(descriptor: RawFd) -> Option<(u64, u64)> {
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: any number is allowed; the call writes the structure.
     let is_open = unsafe { libc::fstat(descriptor, found.as_mut_ptr()) } == 0;
-    // SAFETY: zeroed is a valid structure too.
+    // SAFETY: zeroed before the call, which is a valid structure.
     let found = unsafe { found.assume_init() };
     is_open.then_some((found.st_dev, found.st_ino))
 }
 
 /// The state of a pipe for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(super) enum PipeState {
     Bytes,
     Nothing,
-    /// All writers are gone.
+    /// All writers have closed the pipe.
     End,
 }
 
-/// Waits until a pipe has something, at most for the timeout; -1 is for ever.
-pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> Waiting {
+/// Waits until a pipe has bytes or ends, at most for the timeout; -1 is infinite.
+pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> PipeState {
     let mut asked = libc::pollfd { fd: end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, which lives during the call.
     let answer = unsafe { libc::poll(&raw mut asked, 1, timeout_ms) };
     match (answer, asked.revents & libc::POLLIN) {
-        (1.., 0) => Waiting::End,
-        (1.., _) => Waiting::Bytes,
-        _ => Waiting::Nothing, // also when interrupted: callers look again
+        (1.., 0) => PipeState::End,
+        (1.., _) => PipeState::Bytes,
+        _ => PipeState::Nothing, // also when interrupted: callers look again
     }
 }
 
-/// How many bytes a pipe has.
+/// The number of bytes in a pipe.
 pub(super) fn byte_count(end: &OwnedFd) -> usize {
     let mut count: libc::c_int = 0;
     // SAFETY: the request writes one C integer.
@@ -129,7 +129,7 @@ pub(super) fn byte_count(end: &OwnedFd) -> usize {
     if answer == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
 }
 
-/// Reads the bytes that are there; blocks when there are none.
+/// Reads available bytes; blocks when there are none.
 pub(super) fn read(end: &OwnedFd, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         match file(end).read(bytes) {
@@ -158,27 +158,27 @@ fn wait_for_room(target: &OwnedFd) {
     unsafe { libc::poll(&raw mut asked, 1, -1) };
 }
 
-/// The descriptor as a file to read and write, which does not close it.
+/// The descriptor as a file, without closing it.
 fn file(descriptor: &OwnedFd) -> std::mem::ManuallyDrop<std::fs::File> {
     use std::os::fd::FromRawFd;
-    // SAFETY: the descriptor is open and stays its owner's: the file is never dropped.
+    // SAFETY: the descriptor is open, and the file is never dropped, so only the owner closes it.
     std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor.as_raw_fd()) })
 }
 
-/// Reading ends that a forked child must not have: it does not read, and once its parent is gone
-/// its own output would fill the pipe and block it. 0 where there is none.
+/// Reading ends that forked children must not have: a child does not read, and after its parent's
+/// end its own output would fill the pipe and block. 0 if unused.
 static READING_ENDS: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
-/// Makes forked children give up their copy of a reading end. A child keeps any beyond sixteen.
-pub(super) fn leave_to_parent(end: &OwnedFd) {
+/// Makes forked children release their copies of a reading end. The limit is sixteen.
+pub(super) fn close_in_children(end: &OwnedFd) {
     static WATCHING: Once = Once::new();
     extern "C" fn in_child() {
-        // Relaxed, here and below: the thread that forked sees the values from before the fork.
+        // Relaxed, here and below: the forking thread sees the values from before the fork.
         for number in READING_ENDS.iter().map(|end| end.load(Ordering::Relaxed)) {
             if number != 0 {
-                // The number stays taken, by the writing end, so that its owner may close it.
-                // SAFETY: a call that is allowed between fork and exec; the first descriptor is
-                // whatever the standard output is, the second is a reading end of ours.
+                // The number stays in use, so that its owner may still close it.
+                // SAFETY: an async-signal-safe call; the first descriptor is the standard output,
+                // the second a reading end that this process owns.
                 unsafe { libc::dup3(STANDARD_OUTPUT, number.cast_signed(), libc::O_CLOEXEC) };
             }
         }
@@ -196,7 +196,7 @@ pub(super) fn leave_to_parent(end: &OwnedFd) {
     }
 }
 
-/// Ends [`leave_to_parent`]; before the end is closed.
+/// Ends [`close_in_children`], before the end is closed.
 pub(super) fn forget(end: &OwnedFd) {
     let number = end.as_raw_fd().cast_unsigned();
     for place in &READING_ENDS {
@@ -206,10 +206,10 @@ pub(super) fn forget(end: &OwnedFd) {
     }
 }
 
-/// Calls `handler` when the process ends by `exit`, before the C library flushes its buffers.
+/// Calls `handler` at `exit`, before the C library flushes its buffers.
 pub(super) fn at_exit(handler: extern "C" fn()) {
-    // SAFETY: a function of this library without arguments. A library that registered one stays
-    // loaded: the C library calls it when the library is closed.
+    // SAFETY: a function of this library without arguments. If the library is closed, the C library
+    // calls it then.
     let refused = unsafe { libc::atexit(handler) };
     assert_eq!(refused, 0, "atexit fails only without memory");
 }

@@ -1,31 +1,31 @@
-//! Reads the output of descriptor 1 while that is a pipe.
+//! Reads the output of descriptor 1 while it is a pipe.
 //!
-//! Lines of libraries go to the open captures, everything else to the original target, in order.
+//! Library lines go to the open captures, everything else to the original target, in order.
 //!
-//! A separate thread reads, so that a writer is never held up for long. A thread that needs
-//! everything written so far reads the rest itself, under the same lock: there is no mark in the
-//! stream and nothing to wait for.
+//! A separate thread reads, so that writers do not block for long. A thread that needs all output
+//! so far reads the rest itself, under the same lock; no marker in the stream and no wait is
+//! needed.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::base::sync::{LockRank, Mutex};
-use crate::integrations::verbose::descriptor::{self, Waiting};
+use crate::integrations::verbose::descriptor::{self, PipeState};
 use crate::integrations::verbose::library::VerboseLibrary;
 use crate::integrations::verbose::splitter::{Piece, Splitter};
 
 /// The capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How long bytes that may begin a library's word are held: the rest comes in the same write or in
-/// the next one of the same call.
+/// How long a possible beginning of a keyword is held: the rest comes in the same write, or in the
+/// next one of the same call.
 const DOUBT_MS: i32 = 20;
 
 /// The reader of the pipe.
 #[derive(Debug)]
 pub(super) struct Drain {
     source: OwnedFd,
-    /// The original descriptor 1; `None` when it was closed.
+    /// The original descriptor 1; `None` if it was closed.
     pub(super) target: Option<OwnedFd>,
     state: Mutex<State>,
 }
@@ -39,10 +39,10 @@ impl Drop for Drain {
 #[derive(Debug, Default)]
 struct State {
     splitter: Splitter,
-    /// The newest id that was given out.
+    /// The last issued id.
     last_id: u64,
     collectors: Vec<Collector>,
-    /// The target takes no more output; it is dropped then, as the writers' own output would be.
+    /// The target accepts no more output, which is then dropped, as the writers' own would be.
     is_broken: bool,
 }
 
@@ -59,16 +59,16 @@ impl Drain {
         Arc::new(Self { source, target, state })
     }
 
-    /// Reads until all writers are gone: children that inherited the pipe among them.
+    /// Reads until all writers have closed the pipe, children that inherited it included.
     pub(super) fn run(&self) {
         let mut timeout_ms = -1;
         loop {
             match descriptor::wait_for(&self.source, timeout_ms) {
-                Waiting::End => break self.settle_all(),
-                Waiting::Nothing => self.settle(),
-                Waiting::Bytes => {
+                PipeState::End => break self.settle_all(),
+                PipeState::Nothing => self.settle(),
+                PipeState::Bytes => {
                     let mut state = self.state.lock();
-                    // Another thread may have read it meanwhile.
+                    // Another thread may have read the bytes since `wait_for`.
                     let count = descriptor::byte_count(&self.source);
                     self.read(&mut state, count);
                 }
@@ -77,17 +77,17 @@ impl Drain {
         }
     }
 
-    /// True when descriptor 1 is the writing end.
+    /// True when descriptor 1 is the writing end of this pipe.
     pub(super) fn is_output(&self) -> bool {
         descriptor::is_output(&self.source)
     }
 
-    /// True when no writer is left.
+    /// True when all writers have closed the pipe.
     pub(super) fn is_at_end(&self) -> bool {
-        descriptor::wait_for(&self.source, 0) == Waiting::End
+        descriptor::wait_for(&self.source, 0) == PipeState::End
     }
 
-    /// Reads everything that was written before this call.
+    /// Reads everything written before this call.
     pub(super) fn catch_up(&self) {
         let mut state = self.state.lock();
         let count = descriptor::byte_count(&self.source);
@@ -104,7 +104,7 @@ impl Drain {
         id
     }
 
-    /// The lines so far.
+    /// The collected lines so far.
     pub(super) fn lines(&self, id: u64) -> Vec<String> {
         self.catch_up();
         let state = self.state.lock();
@@ -121,21 +121,21 @@ impl Drain {
         place.map(|place| state.collectors.remove(place).lines).unwrap_or_default()
     }
 
-    /// Hands out held bytes that may be text as text.
+    /// Emits held bytes that may be text as text.
     fn settle(&self) {
         let mut state = self.state.lock();
         let pieces = state.splitter.settle();
         self.distribute(&mut state, pieces);
     }
 
-    /// Hands out everything that is held.
+    /// Emits all held bytes.
     pub(super) fn settle_all(&self) {
         let mut state = self.state.lock();
         let pieces = state.splitter.finish();
         self.distribute(&mut state, pieces);
     }
 
-    /// Reads this many bytes, which the pipe has.
+    /// Reads `count` bytes, which the pipe contains.
     fn read(&self, state: &mut State, mut count: usize) {
         let mut chunk = vec![0; count.min(CHUNK_BYTES)];
         while count > 0 {
@@ -152,7 +152,7 @@ impl Drain {
     fn distribute(&self, state: &mut State, pieces: Vec<Piece>) {
         for piece in pieces {
             match piece {
-                Piece::Text(text) => self.hand_on(state, &text),
+                Piece::Text(text) => self.pass_on(state, &text),
                 Piece::Line(library, line) => {
                     let is_for = |one: &&mut Collector| one.library == library;
                     let text = String::from_utf8_lossy(&line);
@@ -162,8 +162,8 @@ impl Drain {
                         is_wanted = true;
                     }
                     if !is_wanted {
-                        // The capture ended while the line was on its way.
-                        self.hand_on(state, &[&line[..], b"\n"].concat());
+                        // The capture ended before the line arrived.
+                        self.pass_on(state, &[&line[..], b"\n"].concat());
                     }
                 }
             }
@@ -171,7 +171,7 @@ impl Drain {
     }
 
     /// Writes to the original descriptor 1.
-    fn hand_on(&self, state: &mut State, text: &[u8]) {
+    fn pass_on(&self, state: &mut State, text: &[u8]) {
         let Some(target) = &self.target else { return };
         if !state.is_broken {
             state.is_broken = descriptor::write_all(target, text).is_err();

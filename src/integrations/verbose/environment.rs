@@ -1,27 +1,27 @@
-//! The verbose levels in the variables of oneMKL and oneDNN: the base below all scopes.
+//! The verbose levels in the variables of oneMKL and oneDNN: the base of all scopes.
 
 /// The level of a variable, as far as the library's function can restore it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct EnvironmentLevel {
     /// The nearest level.
     pub(super) level: i32,
-    /// The variable and its value when no level means the same.
+    /// The variable and its value, if no level is equivalent.
     pub(super) not_restorable: Option<String>,
 }
 
 /// The level of `MKL_VERBOSE`. The library reads a number, and anything else as 0.
-pub(super) fn of_mkl(variable: impl Fn(&'static str) -> Option<String>) -> Asked {
+pub(super) fn of_mkl(variable: impl Fn(&'static str) -> Option<String>) -> EnvironmentLevel {
     let value = variable("MKL_VERBOSE").unwrap_or_default();
     let level = value.trim().parse().ok().filter(|level| (0..=2).contains(level));
-    Asked { level: level.unwrap_or(0), not_restorable: None }
+    EnvironmentLevel { level: level.unwrap_or(0), not_restorable: None }
 }
 
-/// The level of `ONEDNN_VERBOSE`, or else of `DNNL_VERBOSE`: from version 3 on a list of flags, of
-/// which a level is a combination.
-pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> Asked {
+/// The level of `ONEDNN_VERBOSE`, or else of `DNNL_VERBOSE`: a list of flags since version 3; a
+/// level is a combination of flags.
+pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> EnvironmentLevel {
     let names = ["ONEDNN_VERBOSE", "DNNL_VERBOSE"];
     let set = names.into_iter().find_map(|name| Some((name, variable(name)?)));
-    let Some((name, value)) = set else { return Asked::default() };
+    let Some((name, value)) = set else { return EnvironmentLevel::default() };
     let mut asked = Flags::default();
     value.split(',').for_each(|flag| asked.add(flag));
     let level = match (asked.executions, asked.creations) {
@@ -29,10 +29,10 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> As
         (true, false) => 1,
         (false, false) => 0,
     };
-    // A level has executions whenever it has creations.
+    // Every level with creations also has executions.
     let is_exact = !asked.others && asked.executions >= asked.creations;
     let not_restorable = (!is_exact).then(|| format!("{name}={value}"));
-    Asked { level, not_restorable }
+    EnvironmentLevel { level, not_restorable }
 }
 
 /// The flags of oneDNN's variable.
@@ -40,7 +40,7 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> As
 struct Flags {
     executions: bool,
     creations: bool,
-    /// A flag that no level includes.
+    /// A flag outside all levels.
     others: bool,
 }
 
@@ -52,7 +52,7 @@ impl Flags {
             "2" | "profile" => (self.executions, self.creations) = (true, true),
             "profile_create" => self.creations = true,
             "all" | "-1" => *self = Self { executions: true, creations: true, others: true },
-            // Errors are printed at every level but 0, and by default.
+            // Errors are printed by default, and at every level but 0.
             "" | "error" => {}
             _ => self.others = true,
         }
@@ -73,11 +73,11 @@ mod tests {
         let level =
             |value: &str| of_mkl(|name| (name == "MKL_VERBOSE").then(|| value.to_owned())).level;
         assert_eq!(["0", "1", "2", "", "-1", "7", "yes"].map(level), [0, 1, 2, 0, 0, 0, 0]);
-        assert_eq!(of_mkl(|_| None), Asked::default());
+        assert_eq!(of_mkl(|_| None), EnvironmentLevel::default());
     }
 
     #[test]
-    fn flags_of_onednn_become_the_level_that_has_them() {
+    fn onednns_flags_map_to_levels() {
         for (value, level) in [("", 0), ("0", 0), ("none", 0), ("error", 0), ("1", 1), ("2", 2)] {
             assert_eq!(onednn(value), (level, true), "{value}");
         }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_level_has_is_told_with_the_nearest_one() {
+    fn flags_without_a_level_are_reported_with_the_nearest_level() {
         assert_eq!(onednn("dispatch"), (0, false));
         assert_eq!(onednn("profile_exec,filter=matmul"), (1, false));
         assert_eq!(onednn("profile_create"), (2, false));
@@ -99,8 +99,8 @@ mod tests {
     }
 
     #[test]
-    fn the_older_name_counts_where_the_newer_is_not_set() {
+    fn the_older_variable_applies_when_the_newer_is_unset() {
         let asked = of_onednn(|name| (name == "DNNL_VERBOSE").then(|| "2".to_owned()));
-        assert_eq!(asked, Asked { level: 2, not_restorable: None });
+        assert_eq!(asked, EnvironmentLevel { level: 2, not_restorable: None });
     }
 }

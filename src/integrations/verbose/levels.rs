@@ -1,7 +1,7 @@
-//! The verbose level in force: that of the scope that was opened last and is still open.
+//! The current verbose level: that of the open scope that was opened last.
 //!
-//! Neither library can report its level, so it is kept here, for the whole process; the
-//! environment's level is below all scopes. A level that other code sets cannot be seen; it lasts
+//! Neither library can report its level, so the scopes are recorded here, for the whole process;
+//! the environment's level is below all scopes. A level set by other code is not visible; it lasts
 //! until the next scope begins or ends.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::base::config::variable;
 use crate::base::dylib::FoundLibrary;
 use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::sync::{LockRank, Mutex};
-use crate::integrations::verbose::environment::{Asked, of_mkl, of_onednn};
+use crate::integrations::verbose::environment::{EnvironmentLevel, of_mkl, of_onednn};
 use crate::integrations::verbose::library::VerboseLibrary;
 use crate::observe::task_lines;
 use crate::runtime::Runtime;
@@ -21,7 +21,7 @@ use crate::runtime::Runtime;
 #[derive(Debug, Default)]
 struct Levels {
     next_id: u64,
-    /// Oldest first. Threads open and close them in any order.
+    /// Oldest first. Threads open and close scopes in any order.
     open: Vec<(u64, i32)>,
 }
 
@@ -37,7 +37,7 @@ impl Levels {
         self.open.retain(|(known, _)| *known != id);
     }
 
-    /// The level in force above `bottom`.
+    /// The current level; `bottom` without a scope.
     fn in_force(&self, bottom: i32) -> i32 {
         self.open.last().map_or(bottom, |(_, level)| *level)
     }
@@ -61,21 +61,21 @@ impl VerboseLibrary {
     }
 
     /// The environment's level, read once.
-    fn asked(self) -> &'static Asked {
-        static MKL: OnceLock<Asked> = OnceLock::new();
-        static ONEDNN: OnceLock<Asked> = OnceLock::new();
+    fn environment_level(self) -> &'static EnvironmentLevel {
+        static MKL: OnceLock<EnvironmentLevel> = OnceLock::new();
+        static ONEDNN: OnceLock<EnvironmentLevel> = OnceLock::new();
         match self {
             Self::Mkl => MKL.get_or_init(|| of_mkl(variable)),
             Self::OneDnn => ONEDNN.get_or_init(|| of_onednn(variable)),
-            Self::Accelrt => const { &Asked { level: 0, not_restorable: None } },
+            Self::Accelrt => const { &EnvironmentLevel { level: 0, not_restorable: None } },
         }
     }
 
-    /// Says, as a sentence, what the end of a scope cannot restore of the environment's level: the
-    /// flags of oneDNN's variable say more than a level.
+    /// A sentence about the part of the environment's level that the end of a scope cannot restore:
+    /// oneDNN's variable also has flags without a level. `None` when it can.
     #[must_use]
     pub fn lost_by_restoring(self) -> Option<String> {
-        let Asked { level, not_restorable } = self.asked();
+        let EnvironmentLevel { level, not_restorable } = self.environment_level();
         not_restorable.as_ref().map(|variable| {
             format!(
                 "{variable} means more than a level: {self} cannot restore it, and has level \
@@ -85,8 +85,8 @@ impl VerboseLibrary {
     }
 }
 
-/// A verbose level of a library, in the whole process, until this is dropped. Then the level below
-/// is in force again: that of the scope opened before, at last the environment's.
+/// Sets a library's verbose level in the whole process until this is dropped. Then the level of the
+/// previous open scope applies again, or finally the environment's.
 ///
 /// ```
 /// use accelrt::{VerboseLibrary, VerboseScope};
@@ -100,19 +100,19 @@ impl VerboseLibrary {
 /// # }
 /// # Ok::<(), accelrt::Error>(())
 /// ```
-#[must_use = "the level is in force until this is dropped"]
+#[must_use = "the level applies until this is dropped"]
 pub struct VerboseScope {
     library: VerboseLibrary,
     id: u64,
 }
 
 impl VerboseScope {
-    /// Opens a scope. For a level other than 0 it searches for the library: in the process, by
-    /// name, and in `folders`; or it takes the file that `ACCELRT_MKL_LIBRARY` or
-    /// `ACCELRT_DNNL_LIBRARY` names. Level 0 silences the libraries in the process and never fails.
+    /// Opens a scope. For a level other than 0 it searches for the library in the process, by name,
+    /// and in `folders`, or uses the file configured by `ACCELRT_MKL_LIBRARY` or
+    /// `ACCELRT_DNNL_LIBRARY`. Level 0 silences the libraries in the process and never fails.
     ///
-    /// Fails when the level does not exist, when no library is found and when one refuses the
-    /// level; nothing has changed then.
+    /// Fails, without a change, when the level does not exist, when no library is found and when
+    /// one refuses the level.
     pub fn enter(library: VerboseLibrary, level: i32, folders: &[&Path]) -> Result<Self> {
         if !(0..=library.highest_level()).contains(&level) {
             let reason = format!("levels are 0 to {}", library.highest_level());
@@ -122,7 +122,7 @@ impl VerboseScope {
                 reason,
             }));
         }
-        let bottom = library.asked().level;
+        let bottom = library.environment_level().level;
         let found = if level == 0 { library.in_process() } else { library.found(folders)? };
         if library == VerboseLibrary::Accelrt && level > 0 {
             Runtime::global()?;
@@ -152,8 +152,8 @@ impl Drop for VerboseScope {
         let found = self.library.in_process();
         let mut levels = self.library.levels().lock();
         levels.close(self.id);
-        // For a library that refuses to go back nothing more can be done.
-        apply(self.library, &found, levels.in_force(self.library.asked().level));
+        // A library that refuses the earlier level has no remedy.
+        apply(self.library, &found, levels.in_force(self.library.environment_level().level));
     }
 }
 
@@ -163,7 +163,7 @@ impl fmt::Debug for VerboseScope {
     }
 }
 
-/// Sets a level; returns the files of the libraries that refuse.
+/// Sets a level; returns the files of the libraries that refuse it.
 fn apply(library: VerboseLibrary, found: &[FoundLibrary], level: i32) -> Vec<String> {
     if library == VerboseLibrary::Accelrt {
         task_lines::set(level);
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_opened_last_and_is_open_is_in_force() {
+    fn the_last_opened_open_scope_applies() {
         let mut levels = Levels::default();
         let outer = levels.open(1);
         let inner = levels.open(0);

@@ -1,7 +1,7 @@
-//! Libraries that print a line about each of their calls: where they are, and their levels.
+//! Libraries that print a line per call: their locations, versions and levels.
 //!
-//! A process may have several copies of one, such as a oneMKL inside of `libtorch_cpu.so` beside
-//! one that NumPy code loaded. A level is set in all of them.
+//! A process may contain several copies of one, such as a oneMKL inside `libtorch_cpu.so` and one
+//! loaded by NumPy. A level is set in all of them.
 #![expect(unsafe_code, reason = "calls functions of libraries that are found at run time")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -22,7 +22,7 @@ use crate::runtime::Runtime;
 pub enum VerboseLibrary {
     /// oneMKL.
     Mkl,
-    /// oneDNN, in PyTorch's words mkldnn.
+    /// oneDNN, called mkldnn in PyTorch.
     OneDnn,
     /// The process's own runtime, [`Runtime::global`]: a line for each task of its streams.
     Accelrt,
@@ -41,7 +41,7 @@ struct MklVersion {
     texts: [*const c_char; 4],
 }
 
-/// `dnnl_version_t`, which has begun like this since 0.17.
+/// The beginning of `dnnl_version_t`, unchanged since 0.17.
 #[repr(C)]
 struct DnnlVersion {
     numbers: [c_int; 3],
@@ -50,14 +50,14 @@ struct DnnlVersion {
 }
 
 impl VerboseLibrary {
-    /// The highest level; 0 prints nothing. oneMKL's 2 also waits for each call on a GPU, oneDNN's
-    /// 2 prints the creation of primitives as well.
+    /// The highest level; 0 prints nothing. oneMKL's level 2 also waits for each call on a GPU;
+    /// oneDNN's level 2 also prints the creation of primitives.
     #[must_use]
     pub fn highest_level(self) -> i32 {
         if self == Self::Accelrt { 1 } else { 2 }
     }
 
-    /// Its name.
+    /// The library's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,8 @@ impl VerboseLibrary {
         }
     }
 
-    /// The function that sets the level. oneMKL's lower-case one is Fortran's and takes a pointer.
+    /// The function that sets the level. oneMKL's lower-case variant is Fortran's and takes a
+    /// pointer.
     fn setter(self) -> &'static str {
         match self {
             Self::Mkl => "MKL_Verbose",
@@ -84,7 +85,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// The file that the setting names.
+    /// The configured file and its variable.
     fn configured(self) -> Result<Option<(&'static str, String)>> {
         let runtime = Runtime::global()?;
         let (variable, file) = match self {
@@ -95,7 +96,7 @@ impl VerboseLibrary {
         Ok(file.clone().map(|file| (variable, file)))
     }
 
-    /// True when one is in the process or can be loaded; the check loads it. Fails when an
+    /// True when a copy is in the process or can be loaded; the check loads it. Fails when an
     /// `ACCELRT_*` variable is malformed.
     ///
     /// ```
@@ -110,7 +111,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// The version of the first one found, such as `3.2.0`. Fails when none is found.
+    /// The version of the first copy found, such as `3.2.0`. Fails when none is found.
     pub fn version(self, folders: &[&Path]) -> Result<String> {
         if self == Self::Accelrt {
             return Ok(env!("CARGO_PKG_VERSION").to_owned());
@@ -130,9 +131,9 @@ impl VerboseLibrary {
                     transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut MklVersion)>(function)
                 };
                 let mut version = MaybeUninit::<MklVersion>::zeroed();
-                // SAFETY: it fills the structure in, which is valid when zeroed as well.
+                // SAFETY: the function writes the structure, which is also valid when zeroed.
                 unsafe { ask(version.as_mut_ptr()) };
-                // SAFETY: as above.
+                // SAFETY: zeroed before the call, and thus initialised.
                 Some(unsafe { version.assume_init() }.numbers)
             }
             Self::OneDnn => {
@@ -143,7 +144,7 @@ impl VerboseLibrary {
                         function,
                     )
                 };
-                // SAFETY: without arguments, from any thread.
+                // SAFETY: takes no arguments, and any thread may call it.
                 let version = unsafe { ask() };
                 // SAFETY: null, or a structure of the library that never changes.
                 unsafe { version.as_ref() }.map(|version| version.numbers)
@@ -152,7 +153,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// The copies in the process; loads one when there is none or a setting names it.
+    /// The copies in the process; loads one when there is none, or the configured one.
     pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<FoundLibrary>> {
         if let Some((variable, file)) = self.configured()? {
             let missing = |why: &str| {
@@ -175,7 +176,7 @@ impl VerboseLibrary {
         let hidden = self.hidden_in(&loaded);
         let mut searched = vec![self.searched_process(&loaded, hidden.as_deref())];
         if hidden.is_some() {
-            // Another copy would be loaded, and print nothing for the calls of this one.
+            // A newly loaded copy would print nothing for the calls of the hidden one.
             let (library, searched) = (self.name(), searched.remove(0));
             return Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }));
         }
@@ -192,7 +193,7 @@ impl VerboseLibrary {
                     return Ok(self.in_process());
                 }
                 Ok(_) => searched.push(format!("{file} (it has no {})", self.setter())),
-                // A file that exists and does not load is reported with the reason.
+                // An existing file that does not load is reported with the reason.
                 Err(refused) if Path::new(&file).exists() => {
                     searched.push(format!("{file} ({})", refused.refusals().join("; ")));
                 }
@@ -203,7 +204,7 @@ impl VerboseLibrary {
         Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }))
     }
 
-    /// The file of a library that contains this one and does not export its function.
+    /// The file of a library that contains this one without exporting its function.
     fn hidden_in(self, loaded: &Loaded) -> Option<String> {
         let mut names = loaded.names.iter().map(|name| name.to_string_lossy().into_owned());
         names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"))
@@ -218,9 +219,9 @@ impl VerboseLibrary {
         }
     }
 
-    /// The copies that are in the process now; loads nothing.
+    /// The copies in the process now; loads nothing.
     pub(super) fn in_process(self) -> Vec<FoundLibrary> {
-        /// The last result for each library: a search through hundreds of them takes milliseconds.
+        /// The last result per library: a search through hundreds of libraries takes milliseconds.
         static KNOWN: [Mutex<Known>; 2] = [Known::new(), Known::new()];
         if self == Self::Accelrt {
             return Vec::new();
@@ -234,13 +235,13 @@ impl VerboseLibrary {
         known.found.clone()
     }
 
-    /// Sets the level of one library; false when it refuses.
+    /// Sets the level of one copy; false when it refuses.
     pub(super) fn set(self, found: &FoundLibrary, level: i32) -> bool {
         // SAFETY: both libraries' functions of these names take a C integer and return one.
         let set = unsafe {
             transmute::<NonNull<c_void>, unsafe extern "C" fn(c_int) -> c_int>(found.address)
         };
-        // SAFETY: they may be called with any integer, from any thread; the library stays open.
+        // SAFETY: any thread may call them with any integer; the library stays loaded.
         let answer = unsafe { set(level) };
         match self {
             Self::Mkl => answer != -1, // else the level
@@ -249,7 +250,7 @@ impl VerboseLibrary {
     }
 }
 
-/// The result of the search for one state of the process's libraries.
+/// The result of a search, for one state of the process's libraries.
 struct Known {
     changes: Option<(u64, u64)>,
     found: Vec<FoundLibrary>,
@@ -261,20 +262,20 @@ impl Known {
     }
 }
 
-/// The version of the cuDNN in the process, else of the first one that loads, which stays loaded:
-/// 90100 for 9.1.0. `None` where there is none.
+/// The version of the cuDNN in the process, else of the first one that loads and then stays loaded:
+/// 90100 for 9.1.0. `None` when there is none.
 pub(crate) fn cudnn_version() -> Option<usize> {
     let entry = "cudnnGetVersion";
     let in_process = Loaded::now().definitions(entry).into_iter().next().map(|found| found.address);
     let load = || Library::open_first(&["libcudnn.so.9", "libcudnn.so.8", "libcudnn.so"]);
     let address = in_process.or_else(|| load().ok()?.symbol(entry))?;
-    // SAFETY: cuDNN's header declares it so in every version; the library stays open.
+    // SAFETY: cuDNN's header declares this type in every version; the library stays loaded.
     let version: unsafe extern "C" fn() -> usize = unsafe { transmute(address.as_ptr()) };
-    // SAFETY: takes nothing and reads a constant.
+    // SAFETY: the function takes no arguments and returns a constant.
     Some(unsafe { version() })
 }
 
-/// The file of an OpenMP runtime: in the process, else the first that loads, which stays loaded.
+/// The file of an OpenMP runtime in the process, else of the first that loads, which stays loaded.
 pub(crate) fn openmp() -> Option<String> {
     let entry = "omp_get_max_threads";
     if let Some(found) = Loaded::now().definitions(entry).into_iter().next() {

@@ -1,12 +1,12 @@
-//! L3, verbose: lines that libraries of this process print about each of their calls, in scopes.
+//! L3, verbose: lines that libraries of this process print per call, controlled by scopes.
 //!
-//! The runtime's own lines stand in `observe`.
+//! The runtime's own lines are in `observe`.
 //!
 //! * [`library`]: oneMKL and oneDNN, found in the process or loaded, and their levels
-//! * [`levels`]: the open scopes, because neither library can report its level
-//! * [`environment`]: the levels in the environment's variables
-//! * [`capture`]: replaces descriptor 1 by a pipe; [`drain`] reads that on a thread of its own,
-//!   [`splitter`] finds each library's lines, [`descriptor`] calls the system
+//! * [`levels`]: the open scopes, recorded because neither library can report its level
+//! * [`environment`]: the levels of the environment's variables
+//! * [`capture`]: replaces descriptor 1 by a pipe; [`drain`] reads it on a separate thread,
+//!   [`splitter`] finds each library's lines, [`descriptor`] wraps the system calls
 
 mod capture;
 mod descriptor;

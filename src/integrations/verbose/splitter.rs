@@ -1,8 +1,8 @@
-//! Separates the lines of verbose libraries from all other output, byte by byte as it comes.
+//! Separates the lines of verbose libraries from all other output, incrementally.
 //!
-//! A library's line begins with its word and ends with the line. It counts also behind other text:
-//! a program that buffers its output writes parts of lines, and a library's line comes between two.
-//! Other text is handed on at once, unless it may be the beginning of such a word.
+//! A library's line begins with its keyword and ends with the line. It may follow other text: a
+//! program that buffers its output writes parts of lines, and a library's line may come in between.
+//! Other text is passed on at once, unless it may be the beginning of a keyword.
 
 use crate::integrations::verbose::library::VerboseLibrary;
 
@@ -10,7 +10,7 @@ use crate::integrations::verbose::library::VerboseLibrary;
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 impl VerboseLibrary {
-    /// The words that its lines begin with; oneDNN's had other names before.
+    /// The keywords of its lines; older versions of oneDNN have other ones.
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Mkl => &["MKL_VERBOSE "],
@@ -21,41 +21,40 @@ impl VerboseLibrary {
         }
     }
 
-    /// False for text that contains the word but continues unlike a line of the library.
+    /// False for a line that contains the keyword but not the library's format.
     fn may_have_printed(self, line: &[u8]) -> bool {
         let line = String::from_utf8_lossy(line);
         match self {
             Self::Mkl => [" CNR:", "oneMKL ", "Intel(R) "].iter().any(|part| line.contains(part)),
-            // The comma after the word is proof enough.
+            // The comma after the keyword is sufficient.
             Self::OneDnn | Self::Accelrt => true,
         }
     }
 }
 
-/// Output, in order.
+/// A part of the output, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Text that is not a library's.
+    /// Text of the program.
     Text(Vec<u8>),
-    /// One line of a library, without its end.
+    /// One line of a library, without its line end.
     Line(VerboseLibrary, Vec<u8>),
 }
 
-/// Output that is not classified yet.
+/// Output that is not yet classified.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     held: Vec<u8>,
-    /// The library of the line that the held bytes begin with.
+    /// The library of the line at the start of the held bytes.
     inside: Option<VerboseLibrary>,
-    /// How many of the held bytes are known not to end that line.
+    /// The number of held bytes known not to contain the end of that line.
     searched: usize,
-    /// True when the text so far ends inside of a line.
+    /// True when the text so far ends inside a line.
     is_mid_line: bool,
 }
 
 impl Splitter {
-    /// Takes more output and returns the pieces that are decided now. Looks for lines of
-    /// `libraries`.
+    /// Adds output and returns the pieces classified so far. Searches for lines of `libraries`.
     pub(super) fn feed(&mut self, bytes: &[u8], libraries: &[VerboseLibrary]) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.held.extend_from_slice(bytes);
@@ -70,21 +69,21 @@ impl Splitter {
         }
     }
 
-    /// True while bytes are held that only more bytes can decide, and that may be text.
+    /// True while held bytes may be text, and only further bytes can decide it.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.inside.is_none() && !self.held.is_empty()
     }
 
-    /// No more bytes came: bytes that may be text are text.
+    /// Classifies undecided bytes as text, when no further bytes have arrived.
     pub(super) fn settle(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         if self.inside.is_none() {
-            self.hand_on(self.held.len(), &mut pieces);
+            self.pass_on(self.held.len(), &mut pieces);
         }
         pieces
     }
 
-    /// As [`Splitter::settle`]; a library's line without an end counts as a line, too.
+    /// As [`Splitter::settle`]; a library's line without an end counts as a line.
     pub(super) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = self.settle();
         if let Some(library) = self.inside.take() {
@@ -95,34 +94,34 @@ impl Splitter {
         pieces
     }
 
-    /// Hands out text up to the next word of a library. False when more bytes are needed.
+    /// Emits text up to the next keyword. False when more bytes are needed.
     fn begin_line(&mut self, libraries: &[VerboseLibrary], pieces: &mut Vec<Piece>) -> bool {
         let words = libraries.iter().flat_map(|one| one.words().iter().map(|word| (*one, *word)));
         let places = words.clone().filter_map(|(one, word)| {
             self.held.windows(word.len()).position(|part| part == word.as_bytes()).zip(Some(one))
         });
         if let Some((place, library)) = places.min_by_key(|(place, _)| *place) {
-            self.hand_on(place, pieces);
+            self.pass_on(place, pieces);
             self.inside = Some(library);
             return true;
         }
-        // The end may be the beginning of a word.
+        // The last bytes may be the beginning of a keyword.
         let beginning = words.flat_map(|(_, word)| {
             (1..word.len()).filter(|length| self.held.ends_with(&word.as_bytes()[..*length]))
         });
         let doubtful = beginning.max().unwrap_or(0);
-        self.hand_on(self.held.len() - doubtful, pieces);
+        self.pass_on(self.held.len() - doubtful, pieces);
         false
     }
 
-    /// Hands out a library's line up to its end. False when more bytes are needed.
+    /// Emits a library's line up to its end. False when more bytes are needed.
     fn end_line(&mut self, library: VerboseLibrary, pieces: &mut Vec<Piece>) -> bool {
         let end = self.held[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(end) = end.map(|end| self.searched + end) else {
             self.searched = self.held.len();
             if self.held.len() > LONGEST_LINE_BYTES {
                 (self.inside, self.searched) = (None, 0);
-                self.hand_on(self.held.len(), pieces);
+                self.pass_on(self.held.len(), pieces);
             }
             return false;
         };
@@ -133,7 +132,7 @@ impl Splitter {
         true
     }
 
-    /// Hands out a whole line, with its end.
+    /// Emits a complete line; passes it on as text if it is not in the library's format.
     fn put_line(
         &mut self,
         library: VerboseLibrary,
@@ -150,7 +149,7 @@ impl Splitter {
         }
     }
 
-    fn hand_on(&mut self, count: usize, pieces: &mut Vec<Piece>) {
+    fn pass_on(&mut self, count: usize, pieces: &mut Vec<Piece>) {
         if count > 0 {
             let text: Vec<_> = self.held.drain(..count).collect();
             self.is_mid_line = !text.ends_with(b"\n");
@@ -167,7 +166,7 @@ mod tests {
 
     const ALL: [VerboseLibrary; 2] = [VerboseLibrary::Mkl, VerboseLibrary::OneDnn];
 
-    /// The text and the lines in this output.
+    /// The text and the library lines of this output.
     fn split(parts: &[&[u8]], libraries: &[VerboseLibrary]) -> (String, Vec<String>) {
         let mut splitter = Splitter::default();
         let mut pieces: Vec<_> =
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_libraries_are_told_from_text() {
+    fn library_lines_are_separated_from_text() {
         let (text, lines) = whole("a\nonednn_verbose,exec\nb\nMKL_VERBOSE x\nc");
         assert_eq!(
             (text.as_str(), lines),
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_between_two_parts_of_a_programs_line_leaves_that_line_whole() {
+    fn a_library_line_inside_a_program_line_leaves_that_line_whole() {
         let (text, lines) = whole("the beginonednn_verbose,exec,1\nning\n");
         assert_eq!((text.as_str(), lines), ("the beginning\n", owned(&["onednn_verbose,exec,1"])));
         let (text, lines) = whole("50%MKL_VERBOSE DGEMM(1) 2ms CNR:OFF\n done\n");
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_has_the_word_in_it_is_text() {
+    fn text_that_contains_a_keyword_is_text() {
         for text in ["set MKL_VERBOSE to 1\n", "MKL_VERBOSE=1\n", "onednn_verbose is on\n"] {
             assert_eq!(whole(text), (text.to_owned(), vec![]));
         }
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_a_line_when_nothing_follows() {
+    fn a_line_without_an_end_is_a_line_at_the_end_of_output() {
         assert_eq!(
             whole("onednn_verbose,exec,1"),
             (String::new(), owned(&["onednn_verbose,exec,1"]))
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_handed_on_at_once_but_for_what_may_be_a_word() {
+    fn text_is_passed_on_at_once_except_a_possible_keyword() {
         let mut splitter = Splitter::default();
         assert_eq!(splitter.feed(b"Continue? ", &ALL), [Piece::Text(b"Continue? ".to_vec())]);
         assert!(!splitter.is_in_doubt());
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_longer_than_any_is_text_and_takes_no_memory() {
+    fn an_overlong_line_is_text_and_is_not_buffered() {
         let mut splitter = Splitter::default();
         let mut pieces = splitter.feed(b"onednn_verbose,", &ALL);
         for _ in 0..3 * (LONGEST_LINE_BYTES >> 10) {
@@ -257,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn how_it_was_cut_into_writes_changes_nothing(
+        fn the_partition_into_writes_does_not_matter(
             parts in prop::collection::vec(
                 prop::sample::select(vec![
                     "onednn_verbose,exec,1", "MKL_VERBOSE F(1) 2us CNR:OFF", "\n", "onednn_", "o",
