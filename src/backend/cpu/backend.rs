@@ -77,7 +77,7 @@ impl CpuBackend {
 }
 
 /// Device index and run queue level of a stream.
-fn place_of(stream: StreamHandle) -> (usize, usize) {
+fn device_and_level(stream: StreamHandle) -> (usize, usize) {
     let levels = LEVELS as u64;
     (to_usize(stream.0 / levels), to_usize(stream.0 % levels))
 }
@@ -142,7 +142,7 @@ unsafe impl Backend for CpuBackend {
     }
 
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        let (device_index, level) = place_of(stream);
+        let (device_index, level) = device_and_level(stream);
         match self.device(device_index).workers.submit(level, work) {
             Ok(()) => {}
             // No worker is left: the submitting thread retires late work.
@@ -161,7 +161,7 @@ unsafe impl Backend for CpuBackend {
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        let (device, level) = place_of(stream);
+        let (device, level) = device_and_level(stream);
         // After the shutdown the work is dropped, since a completer never executes it. Before, a
         // worker exists: without one, the stream's first submission would have been refused.
         let _ = self.device(device).workers.submit(level, work);

@@ -1,5 +1,4 @@
-//! The clock of the cpu device: ticks cost a nanosecond to read and are converted to time on
-//! demand.
+//! The clock of the cpu device: ticks cost a nanosecond to read; conversions to time are lazy.
 //!
 //! Ticks are the processor's time stamp counter if its rate is constant in every power state
 //! (CPUID) and the kernel uses it as its clock source; otherwise, the nanoseconds of the monotonic

@@ -7,24 +7,24 @@ use crate::backend::contract::Work;
 
 /// The deferred work of one worker.
 #[derive(Debug, Default)]
-pub(super) struct LeftWork(Vec<Left>);
+pub(super) struct DeferredWork(Vec<Deferred>);
 
 #[derive(Debug)]
-struct Left {
+struct Deferred {
     due: Instant,
     level: usize,
     work: Arc<dyn Work>,
 }
 
-impl LeftWork {
+impl DeferredWork {
     /// Defers work of a level for `period`.
-    pub(super) fn keep(&mut self, level: usize, work: Arc<dyn Work>, period: Duration) {
-        self.0.push(Left { due: Instant::now() + period, level, work });
+    pub(super) fn defer(&mut self, level: usize, work: Arc<dyn Work>, period: Duration) {
+        self.0.push(Deferred { due: Instant::now() + period, level, work });
     }
 
     /// The earliest due time.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.0.iter().map(|left| left.due).min()
+        self.0.iter().map(|entry| entry.due).min()
     }
 
     /// An entry that is due, with its level.
@@ -33,13 +33,13 @@ impl LeftWork {
             return None; // avoids a clock reading
         }
         let now = Instant::now();
-        let place = self.0.iter().position(|left| left.due <= now)?;
-        let Left { level, work, .. } = self.0.swap_remove(place);
+        let place = self.0.iter().position(|entry| entry.due <= now)?;
+        let Deferred { level, work, .. } = self.0.swap_remove(place);
         Some((level, work))
     }
 
     /// Removes all entries, with their levels.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (usize, Arc<dyn Work>)> {
-        self.0.drain(..).map(|Left { level, work, .. }| (level, work))
+        self.0.drain(..).map(|Deferred { level, work, .. }| (level, work))
     }
 }

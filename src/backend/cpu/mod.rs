@@ -1,7 +1,7 @@
 //! The embedded cpu device, on the machine's cores and memory.
 //!
 //! * `backend`: the contract's methods
-//! * `run_queue`, `workers`, `left_work`: scheduling of work on worker threads
+//! * `run_queue`, `workers`, `deferred_work`: scheduling of work on worker threads
 //! * `clock`, `copy`, `properties`: the machine's capabilities
 //! * `memory`: allocations; `virtual_memory` on `pages`, `span`, `physical`, `reservation`,
 //!   `map_count`: pages that can be moved
@@ -9,9 +9,9 @@
 mod backend;
 mod clock;
 mod copy;
+mod deferred_work;
 #[cfg(all(test, not(loom)))]
 mod faults;
-mod left_work;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod map_count;

@@ -171,7 +171,7 @@ pub(super) unsafe fn move_keeping(from: Span, to: usize) -> Result<(), Refusal> 
 ///
 /// # Safety
 /// As [`move_keeping`].
-pub(super) unsafe fn move_away(from: Span, to: usize) -> Result<(), Refusal> {
+pub(super) unsafe fn move_and_unmap(from: Span, to: usize) -> Result<(), Refusal> {
     // SAFETY: the caller upholds the conditions of `move_keeping`.
     unsafe { move_pages(from, to, 0) }
 }
@@ -320,7 +320,7 @@ mod tests {
         unsafe { close(low) }.unwrap();
         assert!(is_closed(low) && reclaim(low) && !is_closed(high));
         // SAFETY: two halves of the range above, and no slice of them is in use.
-        unsafe { move_away(high, low.base) }.unwrap();
+        unsafe { move_and_unmap(high, low.base) }.unwrap();
         assert!(bytes_of(low).iter().all(|byte| *byte == 7));
         assert!(!reclaim(low), "open pages are not what a refused move leaves");
         // The old addresses are vacant now: another test may have mapped pages there.

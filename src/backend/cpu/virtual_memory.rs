@@ -88,7 +88,7 @@ impl CpuVirtualMemory {
             }
             // SAFETY: this device owns the target and the parked mapping; by the contract of `map`,
             // nothing uses either. They are disjoint, since the target is vacant.
-            Place::Parked(from) => unsafe { pages::move_away(from, target.base) },
+            Place::Parked(from) => unsafe { pages::move_and_unmap(from, target.base) },
             // SAFETY: both are owned and disjoint; the caller of `relocate` excludes other uses.
             Place::Mapped(from) => unsafe { pages::move_keeping(from, target.base) },
         };

@@ -11,9 +11,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Leftover, Turn, Work};
+use crate::backend::cpu::deferred_work::DeferredWork;
 #[cfg(all(test, not(loom)))]
 use crate::backend::cpu::faults;
-use crate::backend::cpu::left_work::LeftWork;
 use crate::backend::cpu::processor::LastProcessor;
 use crate::backend::cpu::run_queue::{Help, NextWork, RunQueue, Unpushed};
 use crate::base::blocking::{BlockingHook, set_hook};
@@ -305,14 +305,14 @@ struct Worker {
     /// Duration of the next search.
     search_time: Duration,
     /// Work that waiting threads may execute. Empty while this worker executes work.
-    left: LeftWork,
+    deferred: DeferredWork,
 }
 
 impl Worker {
     fn new(shared: Arc<Shared>) -> Self {
         set_hook(Arc::new(Hook(Arc::clone(&shared), current_thread())));
         let sleeper = Sleeper::new();
-        Self { shared, sleeper, search_time: LONGEST_SEARCH, left: LeftWork::default() }
+        Self { shared, sleeper, search_time: LONGEST_SEARCH, deferred: DeferredWork::default() }
     }
 
     /// The worker's main loop.
@@ -321,20 +321,20 @@ impl Worker {
         drop(shared.threads.lock()); // `start_first` holds it until the first work is queued
         // In a child that a task forked, only this thread exists; it then ends.
         while !fork::is_child() {
-            if let Some((level, work)) = self.left.take_due() {
-                if let Some(work) = self.unless_left(level, work) {
+            if let Some((level, work)) = self.deferred.take_due() {
+                if let Some(work) = self.unless_deferred(level, work) {
                     Shared::give(&shared, shared.queue.stop_searching());
                     let search_time = self.search_time;
                     self.run(level, work);
-                    self.search_time = search_time; // other threads have stopped helping: no work is expected
+                    self.search_time = search_time; // other threads stopped helping
                 }
                 continue;
             }
             match shared.queue.take() {
-                NextWork::End => return self.requeue_left(),
+                NextWork::End => return self.requeue_deferred(),
                 NextWork::Work(work, level, help) => {
                     Shared::give(&shared, help);
-                    match self.unless_left(level, work) {
+                    match self.unless_deferred(level, work) {
                         Some(work) => self.run(level, work),
                         None => shared.queue.begin_search(),
                     }
@@ -346,11 +346,11 @@ impl Worker {
     }
 
     /// Returns the work, or defers it for a while in favour of waiting threads.
-    fn unless_left(&mut self, level: usize, work: Item) -> Option<Item> {
+    fn unless_deferred(&mut self, level: usize, work: Item) -> Option<Item> {
         match work.leave_for() {
             None => Some(work),
             Some(period) => {
-                self.left.keep(level, work, period);
+                self.deferred.defer(level, work, period);
                 None
             }
         }
@@ -358,7 +358,7 @@ impl Worker {
 
     /// Runs work; the worker then searches.
     fn run(&mut self, level: usize, work: Item) {
-        self.requeue_left(); // it may take long
+        self.requeue_deferred(); // it may take long
         let shared = &self.shared;
         let must_yield = || shared.queue.may_have_more_urgent(level);
         let others_wait = || shared.queue.may_have_work();
@@ -376,8 +376,8 @@ impl Worker {
     }
 
     /// Returns the deferred work to the run queue.
-    fn requeue_left(&mut self) {
-        for (level, work) in self.left.take_all() {
+    fn requeue_deferred(&mut self) {
+        for (level, work) in self.deferred.take_all() {
             if let Err(Unsubmitted::Closed(work) | Unsubmitted::NoThread(work, _)) =
                 Shared::submit(&self.shared, level, work)
             {
@@ -393,7 +393,7 @@ impl Worker {
         }
         let started = Instant::now();
         let mut end = started + self.search_time;
-        if let Some(due) = self.left.next_due() {
+        if let Some(due) = self.deferred.next_due() {
             // A sleep until then would last longer.
             end = if due - started <= SHORTEST_SLEEP { due } else { due.min(end) };
         }
@@ -405,13 +405,13 @@ impl Worker {
                 spin_hint();
             }
         }
-        self.left.next_due().is_some_and(|due| due <= end)
+        self.deferred.next_due().is_some_and(|due| due <= end)
     }
 
     /// Called in place of a search that would hold up the submitter: yields the processor to it. A
     /// sleep would end during the submitter's time slice. True when another thread ran.
     fn give_way(&self) -> bool {
-        if self.left.next_due().is_none() {
+        if self.deferred.next_due().is_none() {
             return false;
         }
         let started = Instant::now();
@@ -426,7 +426,7 @@ impl Worker {
         if !queue.begin_sleep(sleeper) {
             return;
         }
-        match self.left.next_due() {
+        match self.deferred.next_due() {
             Some(due) if sleeper.sleep_until(due) || queue.end_sleep(sleeper) => {}
             _ => sleeper.sleep(), // also when a wake is under way
         }
