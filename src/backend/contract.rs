@@ -28,7 +28,7 @@
 //! | `device_count` | `cuInit` in a short-lived child, `cuDeviceGetCount` | `clGetPlatformIDs`, `clGetDeviceIDs` |
 //! | `properties` | `cuDeviceGetName`, `cuDeviceGetAttribute`, `cuDeviceTotalMem` | `clGetDeviceInfo` |
 //! | `memory_info` | `cuMemGetInfo` | total from `clGetDeviceInfo`, free by our own accounting |
-//! | `available_bytes` | nothing: `cuMemGetInfo` tells | the kernel's files, for `CL_DEVICE_HOST_UNIFIED_MEMORY` |
+//! | `available_bytes` | not needed: `cuMemGetInfo` includes it | the kernel's files, for `CL_DEVICE_HOST_UNIFIED_MEMORY` |
 //! | `host_memory_info` | our own accounting | our own accounting |
 //! | `priority_range` | `cuCtxGetStreamPriorityRange` | `cl_khr_priority_hints`, else one level |
 //! | `runs_on_host` | false | false |
@@ -62,7 +62,7 @@
 //! | `Kernels::compile`, `program_release` | `cuModuleLoadDataEx`, `cuModuleUnload` | `clCreateProgramWithSource` or `clCreateProgramWithIL`, `clBuildProgram`; `clReleaseProgram` |
 //! | `Kernels::kernel`, `kernel_release` | `cuModuleGetFunction`, nothing | `clCreateKernel`, `clReleaseKernel` |
 //! | `Kernels::kernel_names` | `cuModuleEnumerateFunctions` | `clGetProgramInfo(KERNEL_NAMES)` |
-//! | `Kernels::parameters` | `cuFuncGetParamInfo`: sizes alone | `clGetKernelArgInfo` |
+//! | `Kernels::parameters` | `cuFuncGetParamInfo`: only sizes | `clGetKernelArgInfo` |
 //! | `Kernels::launch` | `cuLaunchKernel` with global / local blocks | `clSetKernelArg`, `clSetKernelArgMemPointerINTEL`, `clEnqueueNDRangeKernel` |
 #![expect(unsafe_code, reason = "methods that take a handle or an address have pre-conditions")]
 
@@ -431,7 +431,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// stream.
     unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle>;
 
-    /// The driver's own handle.
+    /// The driver's handle.
     ///
     /// # Safety
     /// The stream is live.

@@ -1,7 +1,7 @@
 //! Fault injection: a backend around another one that fails planned calls.
 //!
 //! A failing call does not reach the inner backend, as if the driver had refused it. Releases are
-//! the exception ([`Method::gives_back`]): the inner call comes first and the error after it, as in
+//! the exception ([`Method::is_release`]): the inner call comes first and the error after it, as in
 //! drivers. The object is then released, so a planned fault never leaks; a second attempt would be
 //! a double release. On a failed registration the callback is dropped without a call.
 //!

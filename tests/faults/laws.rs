@@ -47,7 +47,7 @@ fn is_planned_cause(cause: &FailureCause) -> bool {
 /// * `mark`, `wait_mark`, `stream_synchronize`, `when_done`: each stands in for another where the
 ///   host only wants to know how far the device is
 const fn is_told(method: Method) -> bool {
-    !method.gives_back()
+    !method.is_release()
         && !matches!(
             method,
             Method::MarkDone

@@ -25,7 +25,7 @@ impl Device {
     /// Submits as the backend does; returns a started worker for the join.
     fn submit(this: &Arc<Self>, work: usize) -> Option<JoinHandle<()>> {
         match this.queue.push(1, work) {
-            Ok(help) => Self::give(this, help),
+            Ok(help) => Self::provide(this, help),
             Err(Unpushed::Closed(work)) => {
                 this.run(work);
                 None
@@ -34,7 +34,7 @@ impl Device {
         }
     }
 
-    fn give(this: &Arc<Self>, help: Help) -> Option<JoinHandle<()>> {
+    fn provide(this: &Arc<Self>, help: Help) -> Option<JoinHandle<()>> {
         match help {
             Help::None => None,
             Help::Owe(_) => unreachable!("every start succeeds"),
@@ -56,7 +56,7 @@ impl Device {
             match this.queue.take() {
                 NextWork::End => return,
                 NextWork::Work(work, _, help) => {
-                    assert!(Self::give(this, help).is_none());
+                    assert!(Self::provide(this, help).is_none());
                     this.run(work);
                     this.queue.begin_search();
                 }

@@ -162,22 +162,22 @@ unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal>
 /// # Safety
 /// The caller owns `from` and the equally large range at `to`; they do not overlap, and nothing
 /// uses either.
-pub(super) unsafe fn move_keeping(from: Span, to: usize) -> Result<(), Refusal> {
+pub(super) unsafe fn move_and_keep_range(from: Span, to: usize) -> Result<(), Refusal> {
     // SAFETY: the caller upholds the conditions of this function, which are the same.
     unsafe { move_pages(from, to, libc::MREMAP_DONTUNMAP) }
 }
 
-/// As [`move_keeping`], but unmaps the old addresses.
+/// As [`move_and_keep_range`], but unmaps the old addresses.
 ///
 /// # Safety
-/// As [`move_keeping`].
+/// As [`move_and_keep_range`].
 pub(super) unsafe fn move_and_unmap(from: Span, to: usize) -> Result<(), Refusal> {
-    // SAFETY: the caller upholds the conditions of `move_keeping`.
+    // SAFETY: the caller upholds the conditions of `move_and_keep_range`.
     unsafe { move_pages(from, to, 0) }
 }
 
 /// # Safety
-/// As [`move_keeping`].
+/// As [`move_and_keep_range`].
 unsafe fn move_pages(from: Span, to: usize, flags: c_int) -> Result<(), Refusal> {
     let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let to: *mut c_void = std::ptr::without_provenance_mut(to);
@@ -241,14 +241,14 @@ fn is_closed_in(table: impl BufRead, span: Span) -> bool {
 }
 
 /// True when this kernel can move pages and keep the old addresses mapped (Linux 5.7).
-pub(super) fn can_move_keeping() -> bool {
+pub(super) fn can_move_and_keep_range() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         let page_bytes = page_bytes();
         let Ok(both) = map_anywhere(2 * page_bytes, libc::PROT_READ, 0) else { return false };
         let from = Span { base: both.base, bytes: page_bytes };
         // SAFETY: newly mapped and not published: only this call uses the pages.
-        let can = unsafe { move_keeping(from, both.base + page_bytes) }.is_ok();
+        let can = unsafe { move_and_keep_range(from, both.base + page_bytes) }.is_ok();
         // A kernel with the flag leaves both pages mapped; one without it fails at the flags check.
         // SAFETY: newly mapped and not published: only this call uses the pages.
         let unmapped = unsafe { unmap(both) };
@@ -311,9 +311,9 @@ mod tests {
         unsafe { open(low) }.unwrap();
         assert!(!is_closed(range) && !is_closed(low) && is_closed(high));
         bytes_of(low).fill(7);
-        assert!(can_move_keeping());
+        assert!(can_move_and_keep_range());
         // SAFETY: two halves of the range above, and no slice of them is in use.
-        unsafe { move_keeping(low, high.base) }.unwrap();
+        unsafe { move_and_keep_range(low, high.base) }.unwrap();
         assert!(bytes_of(high).iter().all(|byte| *byte == 7));
         assert!(bytes_of(low).iter().all(|byte| *byte == 0));
         // SAFETY: part of the range above, and no slice of it is in use.

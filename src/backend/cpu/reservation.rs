@@ -65,13 +65,17 @@ impl Reservation {
     }
 
     /// Records that other code may own a vacant range.
-    pub(super) fn lose(&mut self, place: Span) {
+    pub(super) fn mark_lost(&mut self, place: Span) {
         self.lost.push(place);
     }
 
     /// Calls `reclaim` for the lost ranges that overlap `place` and unmarks those that it reclaims.
     /// Returns the first that it does not.
-    pub(super) fn regain(&mut self, place: Span, reclaim: impl Fn(Span) -> bool) -> Option<Span> {
+    pub(super) fn reclaim_lost(
+        &mut self,
+        place: Span,
+        reclaim: impl Fn(Span) -> bool,
+    ) -> Option<Span> {
         self.lost.retain(|lost| !lost.overlaps(place) || !reclaim(*lost));
         self.lost.iter().copied().find(|lost| lost.overlaps(place))
     }
@@ -132,12 +136,12 @@ mod tests {
     #[test]
     fn lost_ranges_are_not_owned_until_reclaimed() {
         let mut range = Reservation::new(place(0, 100));
-        range.lose(place(90, 10));
-        range.lose(place(20, 10));
+        range.mark_lost(place(90, 10));
+        range.mark_lost(place(20, 10));
         assert_eq!(range.owned(), [place(0, 20), place(30, 60)]);
-        assert_eq!(range.regain(place(0, 20), |_| unreachable!()), None);
-        assert_eq!(range.regain(place(10, 20), |_| false), Some(place(20, 10)));
-        assert_eq!(range.regain(place(10, 20), |_| true), None);
+        assert_eq!(range.reclaim_lost(place(0, 20), |_| unreachable!()), None);
+        assert_eq!(range.reclaim_lost(place(10, 20), |_| false), Some(place(20, 10)));
+        assert_eq!(range.reclaim_lost(place(10, 20), |_| true), None);
         assert_eq!(range.owned(), [place(0, 90)]);
     }
 

@@ -37,7 +37,8 @@ pub(crate) struct CpuVirtualMemory {
 impl CpuVirtualMemory {
     /// Virtual memory counted against `capacity`; `None` where the kernel cannot move pages.
     pub(crate) fn new(capacity: Arc<Capacity>) -> Option<Self> {
-        let can = GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_keeping();
+        let can =
+            GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_and_keep_range();
         can.then(|| Self::with_mappings(capacity, MapCount::of_process()))
     }
 
@@ -51,7 +52,7 @@ impl CpuVirtualMemory {
         let place = table.physical(physical).place;
         let range = table.reservation(target);
         assert!(range.is_vacant(target), "{target:x?} holds other pages");
-        if let Some(lost) = range.regain(target, pages::reclaim) {
+        if let Some(lost) = range.reclaim_lost(target, pages::reclaim) {
             let refusal = Refusal { call: "mremap", code: libc::EEXIST };
             let attempt = format!("the addresses {lost:x?} were lost when an earlier move failed");
             return Err(refusal.error(&attempt));
@@ -90,11 +91,11 @@ impl CpuVirtualMemory {
             // nothing uses either. They are disjoint, since the target is vacant.
             Place::Parked(from) => unsafe { pages::move_and_unmap(from, target.base) },
             // SAFETY: both are owned and disjoint; the caller of `relocate` excludes other uses.
-            Place::Mapped(from) => unsafe { pages::move_keeping(from, target.base) },
+            Place::Mapped(from) => unsafe { pages::move_and_keep_range(from, target.base) },
         };
         moved.map_err(|refusal| {
             if !pages::reclaim(target) {
-                range.lose(target);
+                range.mark_lost(target);
             }
             refusal.error(&format!("moving {} to {target:x?}", display_bytes(target.bytes)))
         })
@@ -134,7 +135,7 @@ impl CpuVirtualMemory {
         let parking = pages::map_closed(from.bytes, GRANULE_BYTES).map_err(refused)?;
         // SAFETY: this device owns both: one is newly mapped, the other holds physical memory, and
         // the caller of `unmap` or `relocate` upholds that nothing uses it.
-        if let Err(refusal) = unsafe { pages::move_keeping(from, parking.base) } {
+        if let Err(refusal) = unsafe { pages::move_and_keep_range(from, parking.base) } {
             if pages::reclaim(parking) {
                 // SAFETY: `reclaim` confirmed ownership, and no thread knows the address. A failure
                 // leaks addresses without memory.
@@ -182,7 +183,7 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         let reservation = table.reservation(span);
         assert_eq!(reservation.span(), span, "a range is given back as it was reserved");
         assert!(reservation.is_empty(), "pages are mapped in {span:x?}");
-        reservation.regain(span, pages::reclaim);
+        reservation.reclaim_lost(span, pages::reclaim);
         for piece in reservation.owned() {
             // SAFETY: owned and empty; the caller upholds that nothing uses the range.
             if let Err(refusal) = unsafe { pages::unmap(piece) } {
@@ -190,7 +191,7 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
                 return Err(refusal.error(&attempt));
             }
             // If a later part fails, this one is no longer owned.
-            reservation.lose(piece);
+            reservation.mark_lost(piece);
         }
         self.mappings.release(reservation.num_mappings());
         table.reservations.remove(&span.base);
@@ -269,7 +270,7 @@ impl Drop for CpuVirtualMemory {
     fn drop(&mut self) {
         let mut table = std::mem::take(&mut *self.table.lock());
         for range in table.reservations.values_mut() {
-            range.regain(range.span(), pages::reclaim);
+            range.reclaim_lost(range.span(), pages::reclaim);
         }
         let parked = table.physical.values().filter_map(|physical| match physical.place {
             Place::Parked(span) => Some(span),

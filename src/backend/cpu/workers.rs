@@ -155,7 +155,7 @@ impl Shared {
         };
         drop(starting);
         match pushed {
-            Ok(help) => Self::give(this, help),
+            Ok(help) => Self::provide(this, help),
             Err(Unpushed::Closed(work) | Unpushed::Full(work)) => {
                 return Err(Unsubmitted::Closed(work));
             }
@@ -200,7 +200,7 @@ impl Shared {
         Ok(threads)
     }
 
-    fn give(this: &Arc<Self>, help: Help) {
+    fn provide(this: &Arc<Self>, help: Help) {
         match help {
             Help::None => {}
             Help::Wake(sleeper) => {
@@ -208,7 +208,7 @@ impl Shared {
                 this.wakes.fetch_add(1, Ordering::Relaxed);
                 sleeper.wake();
             }
-            Help::Start => Self::give(this, Self::start(this)),
+            Help::Start => Self::provide(this, Self::start(this)),
             Help::Owe(blocked) => blocked.iter().for_each(Thread::unpark),
         }
     }
@@ -255,7 +255,7 @@ impl Shared {
         // Other blocked workers retry by themselves.
         let is_owed = matches!(help, Help::Owe(_));
         if !is_owed {
-            Self::give(this, help);
+            Self::provide(this, help);
         }
         is_owed
     }
@@ -283,7 +283,7 @@ impl Shared {
         loop {
             for _ in 0..SPINS_PER_READING {
                 if has_more() {
-                    Self::give(this, this.queue.stop_searching());
+                    Self::provide(this, this.queue.stop_searching());
                     return true;
                 }
                 if this.queue.may_have_work() {
@@ -323,7 +323,7 @@ impl Worker {
         while !fork::is_child() {
             if let Some((level, work)) = self.deferred.take_due() {
                 if let Some(work) = self.unless_deferred(level, work) {
-                    Shared::give(&shared, shared.queue.stop_searching());
+                    Shared::provide(&shared, shared.queue.stop_searching());
                     let search_time = self.search_time;
                     self.run(level, work);
                     self.search_time = search_time; // other threads stopped helping
@@ -333,7 +333,7 @@ impl Worker {
             match shared.queue.take() {
                 NextWork::End => return self.requeue_deferred(),
                 NextWork::Work(work, level, help) => {
-                    Shared::give(&shared, help);
+                    Shared::provide(&shared, help);
                     match self.unless_deferred(level, work) {
                         Some(work) => self.run(level, work),
                         None => shared.queue.begin_search(),
@@ -439,11 +439,11 @@ struct Hook(Arc<Shared>, Thread);
 impl BlockingHook for Hook {
     fn begin(&self) {
         debug_assert_eq!(current_thread().id(), self.1.id());
-        Shared::give(&self.0, self.0.queue.begin_block(&self.1));
+        Shared::provide(&self.0, self.0.queue.begin_block(&self.1));
     }
 
     fn end(&self) {
-        Shared::give(&self.0, self.0.queue.end_block(&self.1));
+        Shared::provide(&self.0, self.0.queue.end_block(&self.1));
     }
 
     fn try_again(&self) -> bool {

@@ -151,7 +151,7 @@ impl Method {
     /// True for the methods that release: when one of these fails as planned, the inner call has
     /// been executed.
     #[must_use]
-    pub const fn gives_back(self) -> bool {
+    pub const fn is_release(self) -> bool {
         matches!(
             self,
             Self::StreamDestroy

@@ -174,7 +174,7 @@ impl Injector {
         let counts = &self.counts[method as usize];
         // Relaxed: a counter that orders nothing.
         counts.calls.fetch_add(1, Ordering::Relaxed);
-        let actions = self.actions_of(method);
+        let actions = self.due_actions(method);
         let Some(error) = self.planned_error(method) else {
             let outcome = act(&*self.inner);
             for Action { run, .. } in actions {
@@ -184,14 +184,14 @@ impl Injector {
         };
         // Relaxed: a counter that orders nothing.
         counts.failures.fetch_add(1, Ordering::Relaxed);
-        if method.gives_back() {
+        if method.is_release() {
             act(&*self.inner)?;
         }
         Err(self.error(error, method, request)?)
     }
 
     /// Counts a call; returns the actions due inside it.
-    fn actions_of(&self, method: Method) -> Vec<Action> {
+    fn due_actions(&self, method: Method) -> Vec<Action> {
         let mut actions = self.actions.lock();
         actions.iter_mut().filter(|action| action.method == method).for_each(|a| a.calls -= 1);
         actions.extract_if(.., |action| action.calls == 0).collect()

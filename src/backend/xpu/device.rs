@@ -163,7 +163,7 @@ impl XpuDevice {
     /// it unavailable: other codes have other causes too.
     pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
         let Refusal { call, code } = refusal;
-        if code == sys::DEVICE_NOT_AVAILABLE || self.is_gone(driver) {
+        if code == sys::DEVICE_NOT_AVAILABLE || self.is_unavailable(driver) {
             // Relaxed: it publishes nothing; a reader that misses it asks the driver.
             self.is_lost.store(true, Ordering::Relaxed);
             return self.lost(format!("{call} answered {} ({code})", sys::code_name(code)));
@@ -172,7 +172,7 @@ impl XpuDevice {
     }
 
     /// True when the driver reports the device as unavailable.
-    pub(super) fn is_gone(&self, driver: &Driver) -> bool {
+    pub(super) fn is_unavailable(&self, driver: &Driver) -> bool {
         driver.device_info::<u32>(self.id(), sys::DEVICE_AVAILABLE) == Ok(0)
     }
 

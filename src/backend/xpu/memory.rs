@@ -31,7 +31,7 @@ pub(super) struct Memory {
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     bytes: usize,
-    /// The address from the driver; the allocation's own may lie further inside.
+    /// The address from the driver; the allocation's may lie further inside.
     raw: u64,
     /// Meaningless for host memory.
     device_index: usize,

@@ -140,7 +140,7 @@ impl XpuBackend {
         answer.or_else(|refusal| {
             let device = match &self.found()?.devices[..] {
                 [only] => Some(only),
-                devices => devices.iter().find(|device| device.is_gone(self.driver())),
+                devices => devices.iter().find(|device| device.is_unavailable(self.driver())),
             };
             let error = device.map(|device| device.error(self.driver(), refusal));
             Err(error.unwrap_or_else(|| driver_error(refusal)))

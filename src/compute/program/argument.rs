@@ -36,18 +36,14 @@ impl<T: Into<Argument>> From<T> for KernelArgument<'_> {
 
 impl KernelArgument<'_> {
     /// The backend's argument, if it fits the parameter at `index` of the kernel.
-    pub(super) fn to_launch_argument(
-        &self,
-        kernel: &Kernel,
-        index: usize,
-    ) -> Result<LaunchArgument> {
+    pub(super) fn launch_argument(&self, kernel: &Kernel, index: usize) -> Result<LaunchArgument> {
         let KernelParameter { name, type_name, class } = &kernel.parameters()[index];
         let given = self.convert()?;
         let fits = match (class, self) {
             (ParameterClass::Unknown, _)
             | (ParameterClass::Pointer, Self::Buffer(_) | Self::Value(Argument::Pointer(_)))
             | (ParameterClass::Local, Self::Local(_)) => given.is_some(),
-            (_, Self::Value(number)) => is_of(*number, *class),
+            (_, Self::Value(number)) => has_type(*number, *class),
             _ => false,
         };
         given.filter(|_| fits).ok_or_else(|| {
@@ -86,7 +82,7 @@ impl KernelArgument<'_> {
 }
 
 /// True when a number has exactly this type.
-fn is_of(number: Argument, class: ParameterClass) -> bool {
+fn has_type(number: Argument, class: ParameterClass) -> bool {
     let own = match number {
         Argument::I8(_) => ParameterClass::Signed(1),
         Argument::I16(_) => ParameterClass::Signed(2),

@@ -139,10 +139,10 @@ impl Stream {
             return Err(Error::Program(ProgramError::ArgumentCount { kernel, expected, given }));
         }
         let size = launch_size(kernel.name(), global_size, local_size)?;
-        let to_launch_argument = arguments.iter().enumerate();
-        let to_launch_argument =
-            to_launch_argument.map(|(index, argument)| argument.to_launch_argument(kernel, index));
-        let arguments = to_launch_argument.collect::<Result<Box<[_]>>>()?;
+        let launch_argument = arguments.iter().enumerate();
+        let launch_argument =
+            launch_argument.map(|(index, argument)| argument.launch_argument(kernel, index));
+        let arguments = launch_argument.collect::<Result<Box<[_]>>>()?;
         Ok(Launch { kernel: Arc::clone(kernel.core()), arguments, size })
     }
 

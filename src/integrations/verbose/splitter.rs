@@ -132,7 +132,7 @@ impl Splitter {
         true
     }
 
-    /// Emits a complete line; passes it on as text if it is not in the library's format.
+    /// Emits a complete line. After other text on the same line, it is text if the format differs.
     fn put_line(
         &mut self,
         library: VerboseLibrary,
