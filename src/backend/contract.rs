@@ -13,12 +13,10 @@
 //!   whatever the release returns, while no other call with the handle is in progress;
 //! - addresses are *valid* for a task when they lie in memory of this backend, allocated or mapped,
 //!   or in other memory that its devices reach, until the stream has done the task;
-//! - a task has *exclusive* memory when every other access to it is ordered before or after the
-//!   task.
+//! - memory is *exclusive* to a task when every other access is ordered before or after the task.
 //!
 //! Upheld by `contract/owned.rs` for streams and marks, `memory/allocator/source.rs` for memory,
-//! `compute/program` for programs and kernels, and `memory/buffer` for the memory that tasks read
-//! and write.
+//! `compute/program` for programs and kernels, and `memory/buffer` for the accesses of tasks.
 //!
 //! How each method maps to the drivers:
 //!

@@ -151,8 +151,7 @@ impl BareMark {
     /// Adds an owner, which releases the mark.
     ///
     /// # Safety
-    /// A stream of this backend recorded the mark; it is live, and nothing else owns or releases
-    /// it.
+    /// A stream of this backend recorded the mark, which is live and has no other owner.
     pub(crate) unsafe fn into_owned(self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
         Arc::new(OwnedMark { backend: Arc::clone(backend), mark: self.0 })
     }
@@ -160,13 +159,10 @@ impl BareMark {
     /// Releases the mark.
     ///
     /// # Safety
-    /// A stream of this backend recorded the mark; it is live, and nothing else owns or releases
-    /// it.
+    /// A stream of this backend recorded the mark, which is live and has no other owner.
     pub(crate) unsafe fn release(self, backend: &dyn Backend) {
-        // An error has no remedy: the driver retains the mark, and a lost device fails the next
-        // call.
-        // SAFETY: the caller upholds that the mark is live, of this backend and not released
-        // elsewhere.
+        // An error has no remedy: the driver retains the mark; a lost device fails later calls.
+        // SAFETY: the caller upholds that the mark is live, of this backend and not shared.
         let _ = unsafe { backend.mark_release(self.0) };
     }
 }
@@ -207,8 +203,7 @@ impl OwnedMark {
 
 impl Drop for OwnedMark {
     fn drop(&mut self) {
-        // SAFETY: the mark is live and of this backend; `into_owned` required that nothing else
-        // owns it.
+        // SAFETY: the mark is live, of this backend and, by `into_owned`, not shared.
         unsafe { BareMark(self.mark).release(&*self.backend) };
     }
 }

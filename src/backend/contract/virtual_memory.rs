@@ -20,8 +20,7 @@ pub unsafe trait VirtualMemory: Send + Sync {
     /// Size of one page.
     fn granularity_bytes(&self) -> usize;
 
-    /// Reserves addresses without memory. Fails with `OutOfMemory` when the address space has too
-    /// few.
+    /// Reserves addresses without memory. `OutOfMemory` if the address space has too few.
     fn reserve(&self, bytes: usize) -> Result<Address>;
 
     /// Releases a reserved range; nothing is mapped in it.

@@ -200,8 +200,7 @@ mod streaming {
     macro_rules! copy_loop {
         ($name:ident, $feature:literal, $vector:ty, $load:ident, $stream:ident) => {
             /// # Safety
-            /// The processor has the feature; valid disjoint ranges; line-aligned `to`, whole
-            /// steps.
+            /// The processor has the feature; valid disjoint ranges; aligned `to`, whole steps.
             #[target_feature(enable = $feature)]
             pub(super) unsafe fn $name(to: *mut u8, from: *const u8, bytes: usize) {
                 const BYTES: usize = size_of::<$vector>();

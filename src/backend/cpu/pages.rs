@@ -188,8 +188,7 @@ unsafe fn move_pages(from: Span, to: usize, flags: c_int) -> Result<(), Refusal>
     })
 }
 
-/// Tries to regain `span`, closed pages of ours that were the target of a failed move; true if
-/// owned.
+/// Tries to regain `span`, closed pages of ours after a failed move; true if owned.
 ///
 /// The kernel unmaps the target before it detects that it cannot move. Another thread may have
 /// mapped pages there since, which must not be touched.

@@ -1,7 +1,6 @@
 //! The machine's properties within this process's limits: cores, caches, pages, memory.
 //!
-//! All are parsed from the kernel's text files; a missing or malformed file leaves its property
-//! unknown.
+//! All are parsed from the kernel's text files; a malformed file leaves its property unknown.
 
 use crate::backend::contract::DeviceProperties;
 use crate::base::machine_memory::{self, Files, file};

@@ -65,7 +65,7 @@ pub(crate) enum Help {
 pub(crate) enum Unpushed<W> {
     /// The queue is closed.
     Closed(W),
-    /// The level is at its capacity: see [`RunQueue::remove_unneeded`].
+    /// The level is at its capacity: see [`RunQueue::purge`].
     Full(W),
 }
 
@@ -113,11 +113,7 @@ impl<W> RunQueue<W> {
     /// Removes the unneeded work of a level and reserves capacity for more. The caller drops the
     /// returned work without the lock.
     #[cold]
-    pub(crate) fn remove_unneeded(
-        &self,
-        level: usize,
-        is_needed: impl Fn(&W) -> bool,
-    ) -> VecDeque<W> {
+    pub(crate) fn purge(&self, level: usize, is_needed: impl Fn(&W) -> bool) -> VecDeque<W> {
         let mut state = self.state.lock();
         let queue = &mut state.levels[level];
         let (mut needed, unneeded): (VecDeque<W>, VecDeque<W>) =

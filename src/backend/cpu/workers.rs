@@ -169,7 +169,7 @@ impl Shared {
     fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, Unpushed<Item>> {
         loop {
             // Drops nothing while `start_first` holds its lock: the queue is then empty.
-            for unneeded in self.queue.remove_unneeded(level, |work| work.is_needed()) {
+            for unneeded in self.queue.purge(level, |work| work.is_needed()) {
                 unneeded.give_up();
             }
             match self.queue.push(level, work) {
@@ -261,8 +261,7 @@ impl Shared {
     }
 
     /// True when a search does not hold up the submitting thread. The system may wake a worker on
-    /// the submitter's processor when others seem busy; the submitter would then wait for the
-    /// worker's sleep.
+    /// the submitter's processor when others seem busy; the submitter would then wait for it.
     fn may_search(&self) -> bool {
         self.may_spin && !self.submitter.is_current()
     }

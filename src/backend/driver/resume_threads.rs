@@ -73,8 +73,7 @@ impl ResumeThread {
         None
     }
 
-    /// True when another thread is inside user code. A thread that is merely slow to end is not
-    /// busy.
+    /// True when another thread is inside user code. A thread slow to end is not busy.
     fn is_busy(&self) -> bool {
         let is_own = self.thread.thread().id() == std::thread::current().id();
         self.is_inside.load(Ordering::Relaxed) && !is_own // relaxed: see the field

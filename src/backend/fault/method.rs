@@ -149,7 +149,7 @@ impl Method {
     }
 
     /// True for the methods that release: when one of these fails as planned, the inner call has
-    /// been executed.
+    /// been made.
     #[must_use]
     pub const fn is_release(self) -> bool {
         matches!(

@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn allocations_and_physical_memory_share_one_capacity() {
         // Goal: `OutOfMemory` reports the correct numbers. Method: allocate on both sides, then
-        // request more.
+        // more.
         let null = device(4 * GRANULE);
         let address = null.allocate(2 * GRANULE, 64).unwrap();
         let physical = null.create(GRANULE).unwrap();

@@ -10,8 +10,7 @@ use crate::backend::contract::Address;
 use crate::backend::null::Reuse;
 use crate::base::sync::yield_now;
 
-/// Start of the first arena: above the user half of the address space, also with five-level page
-/// tables.
+/// Start of the first arena: above the user half of the address space, with five-level tables too.
 const NUMBERS_START: u64 = 0x7000_0000_0000_0000;
 /// Addresses per arena: 256 TiB.
 const ARENA_SHIFT: u32 = 48;

@@ -33,8 +33,7 @@ pub(super) struct Submission {
 #[derive(Debug)]
 pub(super) struct Streams {
     completion: CompletionMode,
-    /// The stream of each handle: equal numbers for a created one, another's number for a wrapped
-    /// one.
+    /// The stream of each handle: equal numbers for a created one, another's for a wrapped one.
     handles: HashMap<u64, u64>,
     by_number: HashMap<u64, Stream>,
     next_handle: u64,

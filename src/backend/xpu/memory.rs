@@ -191,8 +191,7 @@ fn is_shortage(code: i32) -> bool {
     )
 }
 
-/// The driver has less memory than the capacity. The device's largest allocation also limits a
-/// request.
+/// The driver has less memory than the capacity. Its largest allocation is a limit too.
 fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
     let info = device.capacity.info();
     let free_bytes = match device.largest_bytes() {

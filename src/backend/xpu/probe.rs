@@ -240,8 +240,7 @@ mod tests {
 
     #[test]
     fn a_gpu_is_detected_by_its_node() {
-        // Goal: only a render node, or that of WSL, counts. Method: temporary folders in place of
-        // /dev.
+        // Goal: only a render node, or that of WSL, counts. Method: folders in place of /dev.
         let folder = std::env::temp_dir().join(format!("accelrt-probe-{}", process::id()));
         let dri = folder.join("dri");
         std::fs::create_dir_all(&dri).unwrap();

@@ -17,7 +17,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Creates the context and thus starts the driver's threads: forked children are refused from
-    /// now on.
+    /// here.
     pub(super) fn begin(found: &Found) -> Answer<Self> {
         fork::watch();
         let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.id()).collect();

@@ -114,8 +114,7 @@ impl Command<TaskContext> for HostFill {
         }
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
         for _ in 0..helpers {
-            // A resumption never runs on this stack. It is a hint: this thread writes the unclaimed
-            // chunks.
+            // A resumption never runs on this stack. It is a hint: this thread writes the rest.
             context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
         }
         team.help();

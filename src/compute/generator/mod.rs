@@ -2,8 +2,7 @@
 //!
 //! A generator is a seed and an offset. The seed selects a sequence of 2^64 words of 32 bits; the
 //! offset is the number of used words. A number thus depends only on its position in the sequence,
-//! not on threads, chunks or the device. `docs/generators.md` specifies the mapping from words to
-//! numbers.
+//! not on threads, chunks or the device. `docs/generators.md` specifies the mapping to numbers.
 //!
 //! * [`philox`], `philox_avx2`: four words from a counter and a key
 //! * [`normal`]: normal numbers, with own logarithm, sine and root

@@ -226,8 +226,7 @@ pub(super) fn pair_64(first: u64, second: u64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     //! Goal: the functions are accurate to the last places of their type. Method: comparison with
-    //! the standard library's `f64` functions, at the ends of the ranges and at many points
-    //! between.
+    //! the standard library's `f64` functions, at the ends of the ranges and many points between.
     #![expect(clippy::cast_possible_truncation, reason = "references are rounded")]
 
     use std::f64::consts::FRAC_PI_4;

@@ -156,11 +156,11 @@ struct RawUint64;
 impl Numbers for RawUint64 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
-        let mut blocks_of = [[0; LANES]; 2];
+        let mut bits = [[0; LANES]; 2];
         for lane in 0..LANES {
-            [blocks_of[0][lane], blocks_of[1][lane]] = wide(words, lane);
+            [bits[0][lane], bits[1][lane]] = wide(words, lane);
         }
-        store_wide(&blocks_of, out);
+        store_wide(&bits, out);
     }
 }
 
@@ -171,13 +171,13 @@ impl Numbers for UniformFloat32 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
         const STEP: f32 = 1.0 / 16_777_216.0;
-        let mut blocks_of = [[0; LANES]; 4];
+        let mut bits = [[0; LANES]; 4];
         for word in 0..4 {
             for lane in 0..LANES {
-                blocks_of[word][lane] = ((words[word][lane] >> 8) as i32 as f32 * STEP).to_bits();
+                bits[word][lane] = ((words[word][lane] >> 8) as i32 as f32 * STEP).to_bits();
             }
         }
-        store(&blocks_of, out);
+        store(&bits, out);
     }
 }
 
@@ -187,13 +187,13 @@ struct UniformFloat64;
 impl Numbers for UniformFloat64 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
-        let mut blocks_of = [[0; LANES]; 2];
+        let mut bits = [[0; LANES]; 2];
         for lane in 0..LANES {
             let [first, second] = wide(words, lane);
-            blocks_of[0][lane] = uniform_64(first).to_bits();
-            blocks_of[1][lane] = uniform_64(second).to_bits();
+            bits[0][lane] = uniform_64(first).to_bits();
+            bits[1][lane] = uniform_64(second).to_bits();
         }
-        store_wide(&blocks_of, out);
+        store_wide(&bits, out);
     }
 }
 
@@ -202,15 +202,14 @@ struct NormalFloat32;
 impl Numbers for NormalFloat32 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
-        let mut blocks_of = [[0; LANES]; 4];
+        let mut bits = [[0; LANES]; 4];
         for half in [0, 2] {
             for lane in 0..LANES {
                 let (first, second) = pair_32(words[half][lane], words[half + 1][lane]);
-                (blocks_of[half][lane], blocks_of[half + 1][lane]) =
-                    (first.to_bits(), second.to_bits());
+                (bits[half][lane], bits[half + 1][lane]) = (first.to_bits(), second.to_bits());
             }
         }
-        store(&blocks_of, out);
+        store(&bits, out);
     }
 }
 
@@ -219,13 +218,13 @@ struct NormalFloat64;
 impl Numbers for NormalFloat64 {
     #[inline(always)]
     fn make(words: &Words, out: &mut [Block; LANES]) {
-        let mut blocks_of = [[0; LANES]; 2];
+        let mut bits = [[0; LANES]; 2];
         for lane in 0..LANES {
             let [first, second] = wide(words, lane);
             let (first, second) = pair_64(first, second);
-            (blocks_of[0][lane], blocks_of[1][lane]) = (first.to_bits(), second.to_bits());
+            (bits[0][lane], bits[1][lane]) = (first.to_bits(), second.to_bits());
         }
-        store_wide(&blocks_of, out);
+        store_wide(&bits, out);
     }
 }
 
@@ -246,7 +245,7 @@ mod tests {
         Values::NormalFloat64,
     ];
 
-    fn blocks_of(values: Values, seed: u64, first: u64, count: usize) -> Vec<Block> {
+    fn drawn(values: Values, seed: u64, first: u64, count: usize) -> Vec<Block> {
         let mut out = vec![[0; 4]; count];
         values.write(seed, first, &mut out);
         out
@@ -271,11 +270,7 @@ mod tests {
             {
                 let mut portable = vec![[0; 4]; 4099];
                 write_portable(values, seed, first, &mut portable);
-                assert_eq!(
-                    blocks_of(values, seed, first, 4099),
-                    portable,
-                    "{values:?} of seed {seed}"
-                );
+                assert_eq!(drawn(values, seed, first, 4099), portable, "{values:?} of seed {seed}");
             }
         }
     }
@@ -283,13 +278,11 @@ mod tests {
     #[test]
     fn a_range_cut_anywhere_has_the_same_bits() {
         for values in ALL {
-            let whole = blocks_of(values, 5, LAST_BLOCK - 20, 150);
+            let whole = drawn(values, 5, LAST_BLOCK - 20, 150);
             for cut in (0..=150).step_by(3) {
                 let first = LAST_BLOCK - 20 + cut as u64;
-                let parts = [
-                    blocks_of(values, 5, LAST_BLOCK - 20, cut),
-                    blocks_of(values, 5, first, 150 - cut),
-                ];
+                let parts =
+                    [drawn(values, 5, LAST_BLOCK - 20, cut), drawn(values, 5, first, 150 - cut)];
                 assert_eq!(parts.concat(), whole, "{values:?} cut at {cut}");
             }
         }
@@ -300,7 +293,7 @@ mod tests {
         let mut all = [[0; LANES]; 4];
         blocks(7, 3, &mut all);
         let words = all.map(|words| words[0]);
-        let one = |values| blocks_of(values, 7, 3, 1)[0];
+        let one = |values| drawn(values, 7, 3, 1)[0];
         assert_eq!(one(Values::RawUint32), words);
         let wide = [0, 2].map(|low| u64::from(words[low]) | u64::from(words[low + 1]) << 32);
         let stored = |numbers: [u64; 2]| {

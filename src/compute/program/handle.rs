@@ -150,8 +150,7 @@ impl Drop for Compiled {
     fn drop(&mut self) {
         // An error has no remedy, here and below: the driver retains the object.
         let Ok(kernels) = kernels_of(&self.backend) else { return };
-        // SAFETY: the program is live, and only this releases it; every user of its handle holds
-        // `self`.
+        // SAFETY: the program is live, and only this releases it; its handle's users hold `self`.
         let _ = unsafe { kernels.program_release(self.handle) };
     }
 }

@@ -161,8 +161,7 @@ unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
 }
 
 /// # Safety
-/// `memory` is null, or live memory of one of these or of the previous functions, not used any
-/// more.
+/// `memory` is null, or live memory of one of these or the previous functions, no longer used.
 unsafe extern "C" fn free(memory: *mut c_void) {
     // SAFETY: the caller upholds that the memory is live and unused; the heap or its owner frees
     // it.
