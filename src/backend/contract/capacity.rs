@@ -39,7 +39,6 @@ impl Capacity {
         assert!(used >= bytes, "{} gets {bytes} B back while {used} B are out", self.device);
     }
 
-    /// The free bytes and the total.
     pub(crate) fn info(&self) -> MemoryInfo {
         // Relaxed: a count only; the result may be stale on return in any case.
         let free_bytes = self.total_bytes - self.used_bytes.load(Ordering::Relaxed);

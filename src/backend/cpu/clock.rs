@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use crate::base::sync::{LockRank, Mutex, Ordering, spin_hint, unmodelled};
 
-/// The source of the ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClockSource {
     /// The time stamp counter.
@@ -66,13 +65,11 @@ impl Clock {
     const CONVERSION_SPAN_NS: u64 = 10_000_000;
     const RATE_ONE: u64 = 1 << 32;
 
-    /// The clock of this process.
     pub(crate) fn get() -> &'static Self {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
         CLOCK.get_or_init(|| Self::with_source(ClockSource::of_this_machine()))
     }
 
-    /// A clock with this source.
     pub(crate) fn with_source(source: ClockSource) -> Self {
         let is_monotonic = source == ClockSource::Monotonic;
         let clock = Self {

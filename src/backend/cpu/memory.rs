@@ -32,7 +32,6 @@ pub(crate) struct CpuMemory {
 
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
-    /// The requested size.
     bytes: usize,
     /// The accounted size: `bytes`, in whole pages if the source is pages.
     counted_bytes: usize,
@@ -97,7 +96,6 @@ impl CpuMemory {
         (offset_bytes < allocation.bytes as u64).then_some((Address(*base), allocation.bytes))
     }
 
-    /// The free and total bytes of the capacity.
     pub(crate) fn info(&self) -> MemoryInfo {
         self.capacity.info()
     }

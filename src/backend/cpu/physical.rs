@@ -15,7 +15,6 @@ pub(super) struct MemoryTable {
     num_created: u64,
 }
 
-/// Physical memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Physical {
     pub(super) bytes: usize,

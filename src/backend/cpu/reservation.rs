@@ -30,7 +30,6 @@ impl Reservation {
         self.before(place.end()).is_none_or(|filled| !filled.overlaps(place))
     }
 
-    /// True when no range is filled.
     pub(super) fn is_empty(&self) -> bool {
         self.filled.is_empty()
     }
@@ -53,7 +52,6 @@ impl Reservation {
         usize::from(low < place.base) + usize::from(place.end() < high)
     }
 
-    /// The mappings of the whole reservation.
     pub(super) fn num_mappings(&self) -> usize {
         let mut next = self.span.base;
         let mut num_gaps = 0;

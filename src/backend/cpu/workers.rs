@@ -266,7 +266,6 @@ impl Shared {
         self.may_spin && !self.submitter.is_current()
     }
 
-    /// Executes work.
     fn run(&self, work: Item, turn: &Turn<'_>) {
         // Relaxed, here and below: a statistic for `shutdown`.
         self.running.fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,6 @@ const NUMBERS_START: u64 = 0x7000_0000_0000_0000;
 const ARENA_SHIFT: u32 = 48;
 /// Unused addresses between two spans, so that an overrun does not reach the next span.
 const GUARD_BYTES: u64 = 64;
-/// Minimum alignment.
 pub(super) const LEAST_ALIGN_BYTES: usize = 64;
 
 /// The arena that an address is in.

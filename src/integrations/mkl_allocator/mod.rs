@@ -28,7 +28,6 @@ pub(crate) enum MklAllocator {
 }
 
 impl MklAllocator {
-    /// All allocators.
     pub(crate) const ALL: [Self; 3] = [Self::Accelrt, Self::Mimalloc, Self::System];
 
     pub(crate) fn name(self) -> &'static str {
@@ -39,7 +38,6 @@ impl MklAllocator {
         }
     }
 
-    /// The current allocator.
     pub(crate) fn current() -> Self {
         functions::current()
     }
