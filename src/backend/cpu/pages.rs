@@ -240,7 +240,7 @@ fn is_closed_in(table: impl BufRead, span: Span) -> bool {
 }
 
 /// True when this kernel can move pages and keep the old addresses mapped (Linux 5.7).
-pub(super) fn can_move_and_keep_range() -> bool {
+pub(super) fn can_move_pages() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         let page_bytes = page_bytes();
@@ -310,7 +310,7 @@ mod tests {
         unsafe { open(low) }.unwrap();
         assert!(!is_closed(range) && !is_closed(low) && is_closed(high));
         bytes_of(low).fill(7);
-        assert!(can_move_and_keep_range());
+        assert!(can_move_pages());
         // SAFETY: two halves of the range above, and no slice of them is in use.
         unsafe { move_and_keep_range(low, high.base) }.unwrap();
         assert!(bytes_of(high).iter().all(|byte| *byte == 7));

@@ -69,11 +69,7 @@ impl Reservation {
 
     /// Calls `reclaim` for the lost ranges that overlap `place` and unmarks those that it reclaims.
     /// Returns the first that it does not.
-    pub(super) fn reclaim_lost(
-        &mut self,
-        place: Span,
-        reclaim: impl Fn(Span) -> bool,
-    ) -> Option<Span> {
+    pub(super) fn recover(&mut self, place: Span, reclaim: impl Fn(Span) -> bool) -> Option<Span> {
         self.lost.retain(|lost| !lost.overlaps(place) || !reclaim(*lost));
         self.lost.iter().copied().find(|lost| lost.overlaps(place))
     }
@@ -137,9 +133,9 @@ mod tests {
         range.mark_lost(place(90, 10));
         range.mark_lost(place(20, 10));
         assert_eq!(range.owned(), [place(0, 20), place(30, 60)]);
-        assert_eq!(range.reclaim_lost(place(0, 20), |_| unreachable!()), None);
-        assert_eq!(range.reclaim_lost(place(10, 20), |_| false), Some(place(20, 10)));
-        assert_eq!(range.reclaim_lost(place(10, 20), |_| true), None);
+        assert_eq!(range.recover(place(0, 20), |_| unreachable!()), None);
+        assert_eq!(range.recover(place(10, 20), |_| false), Some(place(20, 10)));
+        assert_eq!(range.recover(place(10, 20), |_| true), None);
         assert_eq!(range.owned(), [place(0, 90)]);
     }
 

@@ -37,8 +37,7 @@ pub(crate) struct CpuVirtualMemory {
 impl CpuVirtualMemory {
     /// Virtual memory counted against `capacity`; `None` where the kernel cannot move pages.
     pub(crate) fn new(capacity: Arc<Capacity>) -> Option<Self> {
-        let can =
-            GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_and_keep_range();
+        let can = GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_pages();
         can.then(|| Self::with_mappings(capacity, MapCount::of_process()))
     }
 
@@ -52,7 +51,7 @@ impl CpuVirtualMemory {
         let place = table.physical(physical).place;
         let range = table.reservation(target);
         assert!(range.is_vacant(target), "{target:x?} holds other pages");
-        if let Some(lost) = range.reclaim_lost(target, pages::reclaim) {
+        if let Some(lost) = range.recover(target, pages::reclaim) {
             let refusal = Refusal { call: "mremap", code: libc::EEXIST };
             let attempt = format!("the addresses {lost:x?} were lost when an earlier move failed");
             return Err(refusal.error(&attempt));
@@ -183,7 +182,7 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         let reservation = table.reservation(span);
         assert_eq!(reservation.span(), span, "a range is given back as it was reserved");
         assert!(reservation.is_empty(), "pages are mapped in {span:x?}");
-        reservation.reclaim_lost(span, pages::reclaim);
+        reservation.recover(span, pages::reclaim);
         for piece in reservation.owned() {
             // SAFETY: owned and empty; the caller upholds that nothing uses the range.
             if let Err(refusal) = unsafe { pages::unmap(piece) } {
@@ -270,7 +269,7 @@ impl Drop for CpuVirtualMemory {
     fn drop(&mut self) {
         let mut table = std::mem::take(&mut *self.table.lock());
         for range in table.reservations.values_mut() {
-            range.reclaim_lost(range.span(), pages::reclaim);
+            range.recover(range.span(), pages::reclaim);
         }
         let parked = table.physical.values().filter_map(|physical| match physical.place {
             Place::Parked(span) => Some(span),

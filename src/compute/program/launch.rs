@@ -116,7 +116,7 @@ impl Stream {
             _ => None,
         });
         let uses: Vec<_> = uses.collect();
-        let accesses = uses.iter().map(|(it, _)| self.access_to(it)).collect::<Result<Vec<_>>>()?;
+        let accesses = uses.iter().map(|(it, _)| self.access(it)).collect::<Result<Vec<_>>>()?;
         let ticket = self.core().enqueue(launch, Checked)?.ticket;
         for (access, (buffer, writes)) in accesses.into_iter().zip(&uses) {
             access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
@@ -161,7 +161,7 @@ impl Stream {
         }))
     }
 
-    fn access_to<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
+    fn access<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
         self.core().lifecycle.check_same_runtime("a buffer", buffer.runtime())?;
         if !buffer.is_reached_by(self.device()) {
             let (buffer, stream) = (buffer.device(), self.device());
