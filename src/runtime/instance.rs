@@ -43,7 +43,7 @@ pub struct Runtime {
 }
 
 pub(super) struct Inner {
-    /// True for the runtime of the process, which is never dropped, and for one made to be it.
+    /// True for the process's runtime, which is never dropped, and for a candidate for it.
     is_of_process: bool,
     config: Config,
     registry: Registry,
@@ -494,7 +494,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The process's is never dropped: this one was made for it, and another thread was first.
+        // The process's runtime is never dropped: another thread was first with its own.
         self.is_of_process = false;
         report::losses(&self.shutdown(self.config.exit_timeout));
         current::forget(self.lifecycle.runtime);
@@ -551,7 +551,7 @@ mod tests {
     static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
     #[test]
-    fn a_runtime_that_was_not_first_to_be_the_processs_ends_nothing_of_that_one() {
+    fn a_losing_candidate_for_the_process_runtime_does_not_run_its_end_handler() {
         // Relaxed, both: one thread.
         shutdown::register_end_handler(|| HAS_ENDED.store(true, Ordering::Relaxed));
         drop(Runtime::build(Config::default(), [], true).unwrap());

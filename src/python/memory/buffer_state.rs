@@ -56,7 +56,7 @@ impl BufferState {
         unsafe { &mut *self.0.get() }
     }
 
-    /// The memory: a handle that an assignment meanwhile does not change.
+    /// A handle of the memory, which a later assignment does not change.
     #[inline]
     pub(crate) fn buffer(&self, py: Python<'_>) -> Buffer {
         self.state(py).buffer.clone()
