@@ -64,6 +64,7 @@ mod runtime;
 
 // Rooms beside the core, to the next empty line.
 mod integrations;
+#[cfg(not(loom))]
 mod observe;
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]

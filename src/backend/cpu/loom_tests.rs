@@ -124,7 +124,7 @@ fn loom_work_that_arrives_during_a_linger_is_run() {
             thread::spawn(move || Device::submit(&device, 10))
         };
         device.queue.begin_search();
-        let started = Device::give(&device, device.queue.stop_searching());
+        let started = Device::provide(&device, device.queue.stop_searching());
         while device.ran.load(Ordering::SeqCst) != 10 {
             thread::yield_now();
         }
