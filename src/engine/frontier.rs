@@ -64,8 +64,8 @@ impl Progress {
     /// The number of tasks retired from the queue.
     #[inline]
     pub(crate) fn retired(&self) -> u64 {
-        // SeqCst: half of the Dekker pair of a registering waiter; partner: `settle`. Its acquire
-        // half pairs with `retire`: the tasks' writes are visible.
+        // SeqCst: half of the Dekker pair of a registering waiter; partner: `retire_with_waiters`.
+        // Its acquire half pairs with `retire`: the tasks' writes are visible.
         self.retired.load(Ordering::SeqCst)
     }
 
@@ -88,13 +88,13 @@ impl Progress {
 
     /// Retires the task `ticket`, which may have waiters: the consumer checks for them next.
     #[inline]
-    pub(crate) fn settle(&self, ticket: u64) {
+    pub(crate) fn retire_with_waiters(&self, ticket: u64) {
         // SeqCst: stored before the waiters are read; partner: `retired` after a registration.
         self.retired.store(ticket, Ordering::SeqCst);
     }
 
     /// Notes that the device has done the tasks up to `ticket`.
-    pub(crate) fn reach(&self, ticket: u64) {
+    pub(crate) fn advance_device_done(&self, ticket: u64) {
         // Release: pairs with `done`.
         self.device_done.fetch_max(ticket, Ordering::Release);
     }

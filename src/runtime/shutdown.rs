@@ -128,7 +128,7 @@ fn retire(stream: &Arc<StreamCore>) -> bool {
 
 /// The tasks behind one that a thread is still executing.
 fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
-    stream.unretired_users_tasks().saturating_sub(u64::from(is_runnable(stream)))
+    stream.unretired_user_task_count().saturating_sub(u64::from(is_runnable(stream)))
 }
 
 /// Drops duplicates, seen errors, and errors inherited from another one.

@@ -203,7 +203,7 @@ impl StreamCore {
                 let Some(mark) = source.marks.at(ticket) else { return self.unpark(parking) };
                 let (own, reached) = (Arc::clone(self), Arc::clone(&source));
                 let resume = Box::new(move || {
-                    reached.progress.reach(ticket);
+                    reached.progress.advance_device_done(ticket);
                     own.unpark(parking);
                 });
                 let registered = caught(|| mark.when_done(resume));
@@ -225,7 +225,7 @@ impl StreamCore {
     }
 
     /// The number of users' tasks not yet retired, including one that is being executed.
-    pub(crate) fn unretired_users_tasks(&self) -> u64 {
+    pub(crate) fn unretired_user_task_count(&self) -> u64 {
         self.sender.users_behind(self.progress.retired())
     }
 

@@ -292,7 +292,7 @@ impl StreamCore {
     #[inline]
     pub(super) fn retire(&self, ticket: u64, context: &mut TaskContext) {
         if context.is_marker || context.has_effects {
-            self.settle(ticket, context);
+            self.retire_with_waiters(ticket, context);
         } else {
             self.progress.retire(ticket);
         }
@@ -301,12 +301,12 @@ impl StreamCore {
     /// Retires a task that may have waiters or effects. Effects are applied before the counter
     /// moves, because other threads read them after the counter.
     #[inline]
-    fn settle(&self, ticket: u64, context: &mut TaskContext) {
+    fn retire_with_waiters(&self, ticket: u64, context: &mut TaskContext) {
         if context.has_effects {
             self.take_effect(ticket, context);
         }
         context.is_marker = false;
-        self.progress.settle(ticket);
+        self.progress.retire_with_waiters(ticket);
         if let Some(served) = self.waiters.served(ticket) {
             wake(served);
         }

@@ -196,7 +196,7 @@ impl Marks {
 
     /// Notes that the device has reached the task `ticket`: releases its marks and held values.
     pub(crate) fn reached(&self, ticket: u64) {
-        self.progress.reach(ticket);
+        self.progress.advance_device_done(ticket);
         // One at a time: releasing a mark calls the driver, hence without the lock.
         while let Some(passed) = self.take_passed(ticket) {
             self.release(passed);

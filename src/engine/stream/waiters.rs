@@ -76,8 +76,8 @@ impl<S> Waiters<S> {
     }
 
     /// Removes and returns all waiters for tickets up to `retired`; `None` when there are none. The
-    /// consumer calls it after storing that number with [`Progress::settle`], and wakes the waiters
-    /// without a lock.
+    /// consumer calls it after [`Progress::retire_with_waiters`] has stored that number, and wakes
+    /// the waiters without a lock.
     #[inline]
     pub(crate) fn served(&self, retired: u64) -> Option<Vec<Waiter<S>>> {
         // SeqCst: loaded after the counter was stored; partner: `update_lowest` in `register`.

@@ -72,7 +72,7 @@ fn loom_memory_is_handed_out_behind_the_use_of_a_stream() {
         let (used, progress) = (Arc::clone(&bytes), Arc::clone(&stream.progress));
         let consumer = thread::spawn(move || {
             used.write(7); // ordered by the progress alone
-            progress.reach(1);
+            progress.advance_device_done(1);
         });
         let (other, given) = (Arc::clone(&world), Arc::clone(&bytes));
         let requester = thread::spawn(move || {

@@ -256,12 +256,12 @@ fn number_type<T: Copy>(
     let [(first, _), (second, _)] = known;
     let unknown = || wrong_dtype(&format!("{first} or {second}"), element.name);
     let (_, found) = found.ok_or_else(unknown)?;
-    check_holds(target, element)?;
+    check_element_type(target, element)?;
     Ok(*found)
 }
 
 /// Checks a view's element type: it would misread numbers of another type.
-fn check_holds(target: &Bound<'_, PyAny>, dtype: Element) -> PyResult<()> {
+fn check_element_type(target: &Bound<'_, PyAny>, dtype: Element) -> PyResult<()> {
     let Ok(view) = target.cast::<PyView>() else { return Ok(()) };
     let own = view.get().element;
     if own.holds(dtype) {
