@@ -6,19 +6,19 @@
 //!
 //! The nouns:
 //!
-//! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is that of the process
+//! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is the process's own runtime
 //! * [`Device`]: a kind and an index, `cpu:0`
 //! * [`Stream`]: in-order work; functions are enqueued, workers run them
 //! * [`FfiCall`]: a C function with [`Argument`]s, for a stream to call
-//! * [`Completion`]: finishes a task of a stream from outside, on any thread
+//! * [`Completion`]: finishes a task of a stream, from any thread
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
-//! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
-//! * [`CachingAllocator`]: memory that is cached when it is freed; its [`AllocatorConfig`]
+//! * [`Buffer`]: memory on a device, freed in stream order; a host access waits for earlier uses
+//! * [`CachingAllocator`]: caches freed memory, with settings from an [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`Generator`]: random numbers, the same bits on every kind
 //! * [`DeviceGuard`], [`StreamGuard`]: the current device or stream of this thread, within a scope
 //! * [`VerboseScope`]: oneMKL, oneDNN or this runtime print their calls, within a scope
-//! * [`Error`]: every error, with the numbers that explain it
+//! * [`Error`]: every error, with the numbers that explain the error
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
 //!
 //! ```

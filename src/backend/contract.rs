@@ -2,20 +2,20 @@
 //!
 //! The engine owns queues, tickets, parking, errors and frontiers. A backend executes runs of tasks
 //! and provides device memory. It reports only errors that a caller cannot foresee (out of memory,
-//! device lost, driver refusal); the layers above reject misuse. Any thread may call any method; a
-//! backend makes its context current itself. Handles are opaque numbers of the backend that issued
-//! them. A caller holds no lock of this crate during a call.
+//! device lost, driver refusal); the layers above reject misuse. Any thread may call any method, so
+//! each method makes its context current. Handles are opaque numbers, valid only for the backend
+//! that issued them. A caller holds no lock of this crate during a call.
 //!
-//! A method that takes a handle or an address is an `unsafe fn`: a backend may dereference it, or
-//! have a device write there. Terms of these contracts:
+//! A method that takes a handle or an address is an `unsafe fn`, because a backend may dereference
+//! the number or let a device write there. Terms of these contracts:
 //!
-//! - a handle is *live* from the call that returns it until its release. It is released once,
-//!   whatever the release returns, while no other call with the handle is in progress;
-//! - addresses are *valid* for a task when they lie in memory of this backend, allocated or mapped,
-//!   or in other memory that its devices reach, until the stream has done the task;
+//! - a handle is *live* from the call that returns it until its release. Its owner releases it
+//!   once, while no other call uses it. A failed release also ends the handle's life;
+//! - addresses are *valid* for a task if, until the task is done, they lie in allocated or mapped
+//!   memory of this backend or in other memory that its devices can access;
 //! - memory is *exclusive* to a task when every other access is ordered before or after the task.
 //!
-//! Upheld by `contract/owned.rs` for streams and marks, `memory/allocator/source.rs` for memory,
+//! Callers: `contract/owned.rs` for streams and marks, `memory/allocator/source.rs` for memory,
 //! `compute/program` for programs and kernels, and `memory/buffer` for the accesses of tasks.
 //!
 //! How each method maps to the drivers:
@@ -34,10 +34,10 @@
 //! | `stream_destroy` | `cuStreamDestroy` | `clReleaseCommandQueue` |
 //! | `stream_wrap` | the `CUstream` itself | `clRetainCommandQueue` |
 //! | `stream_native` | `CUstream` | `cl_command_queue` |
-//! | `submit` | tasks run on the enqueuing thread, each calls the driver | the same, then `clFlush` |
-//! | `flush` | nothing: each call begins at once | `clFlush`, unless a mark did it |
-//! | `resume` | tasks run on a resume thread (`resume_threads.rs`) | the same |
-//! | `stream_query` | `cuStreamQuery` | status of a marker behind everything |
+//! | `submit` | the enqueuing thread runs the tasks, which call the driver | the same, then `clFlush` |
+//! | `flush` | not needed: the driver starts each command at once | `clFlush`, unless a mark has flushed |
+//! | `resume` | a resume thread (`resume_threads.rs`) runs the tasks | the same, then `clFlush` |
+//! | `stream_query` | `cuStreamQuery` | status of a marker after all commands |
 //! | `stream_synchronize` | `cuStreamSynchronize` | `clFinish` |
 //! | `mark` | `cuEventRecord` (`CU_EVENT_DISABLE_TIMING` unless timed) | `clEnqueueMarkerWithWaitList`, `clFlush` |
 //! | `mark_done` | `cuEventQuery` | `clGetEventInfo(COMMAND_EXECUTION_STATUS)` |
@@ -52,7 +52,7 @@
 //! | `pointer_owner` | `cuPointerGetAttributes` | `clGetMemAllocInfoINTEL` |
 //! | `copy` | `cuMemcpyAsync` | `clEnqueueMemcpyINTEL` |
 //! | `fill` | `cuMemsetD8Async` | `clEnqueueMemFillINTEL` |
-//! | `shutdown` | contexts are left to the driver | queues are released |
+//! | `shutdown` | contexts are left to the driver | owners release the queues |
 //! | `VirtualMemory::reserve`, `unreserve` | `cuMemAddressReserve`, `cuMemAddressFree` | no counterpart |
 //! | `VirtualMemory::create`, `release` | `cuMemCreate`, `cuMemRelease` | no counterpart |
 //! | `VirtualMemory::map`, `unmap` | `cuMemMap` with `cuMemSetAccess`, `cuMemUnmap` | no counterpart |
@@ -86,7 +86,7 @@ pub use virtual_memory::{PhysicalHandle, VirtualMemory};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamHandle(pub u64);
 
-/// A completion mark: a position in a stream that the device reaches once.
+/// A completion mark. The device reaches it when all work before it in the stream is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark(pub u64);
 
@@ -95,10 +95,10 @@ pub struct Mark(pub u64);
 pub struct Address(pub u64);
 
 impl Address {
-    /// The address `bytes` after this one.
+    /// The address that is `bytes` bytes after this one.
     ///
     /// # Panics
-    /// On overflow of the address space: a defect of this crate, since sizes are checked before.
+    /// When the sum overflows. Sizes are checked before, so this indicates a defect of this crate.
     #[must_use]
     pub fn offset(self, bytes: usize) -> Self {
         Self(self.0.checked_add(bytes as u64).expect("an address inside an allocation"))
@@ -114,24 +114,24 @@ pub struct DeviceProperties {
     /// Capacity. On the cpu device, the minimum of the machine's memory, the container's limit and
     /// the configured capacity.
     pub total_memory_bytes: usize,
-    /// Cores available to this process; multiprocessors on a GPU.
+    /// Cores that this process may use; on a GPU, its multiprocessors.
     pub core_count: usize,
-    /// Data caches from level 1 up, per instance; empty when unknown.
+    /// Size of one data cache of each level, from level 1 up; empty when unknown.
     pub cache_bytes: Vec<usize>,
     /// Size of a page.
     pub page_bytes: usize,
     /// Size of a huge page, when the kernel provides them.
     pub huge_page_bytes: Option<usize>,
-    /// True for GPUs. Only a GPU becomes the accelerator without being named in the settings.
+    /// True for GPUs. A device of another type is the accelerator only if the settings name it.
     pub is_gpu: bool,
-    /// True when the device has memory that it and the host reach at one address.
+    /// True when the device can allocate memory that it and the host access at the same address.
     pub has_shared_memory: bool,
     /// True when the device has instructions that convert to and from bfloat16.
     pub has_bfloat16_conversions: bool,
 }
 
 impl DeviceProperties {
-    /// Properties with this name and capacity; the others hold their unknown or default values.
+    /// Properties with this name and capacity. All others are unknown or have default values.
     #[must_use]
     pub fn new(name: impl Into<String>, total_memory_bytes: usize) -> Self {
         Self {
@@ -151,18 +151,18 @@ impl DeviceProperties {
 /// The free and total memory of a device at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Upper bound of the next allocation.
+    /// Upper bound of the next allocation's size.
     pub free_bytes: usize,
     /// Capacity.
     pub total_bytes: usize,
 }
 
-/// The stream priorities of a device; a smaller number runs first.
+/// The stream priorities of a device. Streams with a smaller number run first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityRange {
-    /// The largest number: runs last.
+    /// The largest number, for streams that run last.
     pub least: i32,
-    /// The smallest number: runs first.
+    /// The smallest number, for streams that run first.
     pub greatest: i32,
 }
 
@@ -177,7 +177,7 @@ impl PriorityRange {
 /// Which processors can access memory through its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
-    /// One device, and others of its kind as far as the driver copies between them.
+    /// One device. Copies on other devices of its kind may access it where the driver allows.
     Device,
     /// The host and the devices of one kind: pinned host memory.
     Host,
@@ -198,39 +198,39 @@ pub struct PointerOwner {
     pub memory: MemoryKind,
 }
 
-/// A device of the machine that its kind cannot use.
+/// A device of the machine that the backend cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutDevice {
-    /// The vendor's name, and how the device is attached.
+    /// The vendor's name, and the driver's platform.
     pub name: String,
-    /// The reason.
+    /// Why the backend cannot use it.
     pub reason: String,
 }
 
 /// A stream with tasks to execute, as a backend sees it.
 pub trait Work: Send + Sync {
-    /// Executes tasks until the queue is empty, a task has to wait, or [`Turn::must_yield`] is
-    /// true. Never panics. If tasks remain, the implementation schedules itself again.
+    /// Executes tasks until the queue is empty, a task has to wait, or `turn` demands an end. Never
+    /// panics. If tasks remain, the implementation arranges the next run.
     fn run(self: Arc<Self>, turn: &Turn<'_>);
 
-    /// How long a worker defers the work so that a waiting thread can execute it. Called before
-    /// each [`Work::run`] on a worker, and again after that time.
+    /// The time for which a worker leaves the work to a waiting thread; `None` to run it now. A
+    /// worker calls this before each [`Work::run`], and again when the time has passed.
     fn leave_for(&self) -> Option<Duration> {
         None
     }
 
-    /// False when a run now would probably find no task; the backend may then drop the queued work.
-    /// Called under a backend's lock.
+    /// False when a run now would probably find no task. The backend may then drop the work from
+    /// its queue. Called under a lock of the backend.
     fn is_needed(&self) -> bool {
         true
     }
 
-    /// The backend dropped the work from its queue because it was [not needed](Work::is_needed). If
-    /// tasks have arrived since, the implementation schedules itself again. Never panics.
+    /// Called after the backend dropped [unneeded](Work::is_needed) work from its queue. If tasks
+    /// have arrived since, the implementation submits itself again. Never panics.
     fn give_up(self: Arc<Self>) {}
 
-    /// No thread can execute the work and none can be started. Called by the submitting thread; the
-    /// implementation refuses its tasks.
+    /// Called by the submitting thread when no worker exists and none can be started. The
+    /// implementation refuses its tasks with the reason.
     fn refuse(self: Arc<Self>, _reason: &Error) {}
 }
 
@@ -240,7 +240,7 @@ impl fmt::Debug for dyn Work {
     }
 }
 
-/// One turn of a thread that executes work: tells the work when to give way to other work.
+/// One run of a work on a thread. It tells the work when to give way to other work.
 pub struct Turn<'a> {
     must_yield: &'a dyn Fn() -> bool,
     others_wait: &'a dyn Fn() -> bool,
@@ -251,8 +251,8 @@ pub struct Turn<'a> {
 pub type Linger<'a> = dyn Fn(&dyn Fn() -> bool) -> bool + 'a;
 
 impl<'a> Turn<'a> {
-    /// A turn on a worker. `must_yield`: more urgent work is runnable; `others_wait`: any other
-    /// work is.
+    /// A turn on a worker. `must_yield` reports whether more urgent work is runnable, and
+    /// `others_wait` whether any other work is runnable.
     #[must_use]
     pub fn new(must_yield: &'a dyn Fn() -> bool, others_wait: &'a dyn Fn() -> bool) -> Self {
         Self { must_yield, others_wait, linger: None }
@@ -276,14 +276,14 @@ impl<'a> Turn<'a> {
         (self.must_yield)()
     }
 
-    /// True when any other work is runnable: a batch should end at its budget.
+    /// True when any other work is runnable. A batch of tasks should then end at its budget.
     #[must_use]
     pub fn others_wait(&self) -> bool {
         (self.others_wait)()
     }
 
-    /// Called when the work has no task left. If this thread may linger, waits a moment for
-    /// `has_more`. False ends the turn: the thread then searches for other work.
+    /// Called when the work has no task left. If this thread may linger, polls `has_more` for a
+    /// moment. False ends the turn: the thread then searches for other work.
     #[must_use]
     pub fn linger(&self, has_more: &dyn Fn() -> bool) -> bool {
         self.linger.is_none_or(|linger| linger(has_more))
@@ -325,7 +325,7 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
 
 /// One kind of device. The head of this file has the rules and the mapping to drivers.
 ///
-/// Safe code cannot access memory through a number:
+/// Safe code cannot access memory through an address:
 ///
 /// ```compile_fail
 /// use accelrt::backend::contract::{Address, Backend};
@@ -348,27 +348,27 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
 /// ```
 ///
 /// # Safety
-/// Memory safety of the engine depends on each implementation. Memory that it allocates or maps
-/// exists with the requested size and alignment and has no other owner until its release. The host
-/// may access it where [`Backend::runs_on_host`] or [`Backend::has_host_addresses`] is true and
-/// [`MemoryKind`] is not `Device`. A copy, a fill or a launch accesses only its arguments. One
-/// thread at a time runs a work, and none after its drop. When a stream is synchronised or a mark
-/// is done, the device has stopped accessing memory for the work before it. Methods that are not
-/// `unsafe` are sound with every argument.
+/// The engine's memory safety depends on each implementation. Memory that the backend allocates or
+/// maps has the requested size and alignment, and no other owner, until its release. The host may
+/// access the memory where [`Backend::runs_on_host`] or [`Backend::has_host_addresses`] is true and
+/// its [`MemoryKind`] is not `Device`. A copy, a fill or a launch accesses only its arguments. One
+/// thread at a time runs a work; no thread runs it after the backend drops it. When a stream is
+/// synchronised or a mark is done, the device no longer accesses memory for earlier work. Methods
+/// that are not `unsafe` are sound with every argument.
 pub unsafe trait Backend: Send + Sync + fmt::Debug {
     // --- Probing: none of these initialises a device or starts a thread of this crate. ---
 
     /// The kind that this backend implements.
     fn kind(&self) -> DeviceKind;
 
-    /// A cheap test, without loading a driver: false when a probe would find no GPU. The runtime
-    /// calls it before it probes a kind that the user did not name.
+    /// A cheap test that loads no driver. False when a probe would find no GPU. The runtime calls
+    /// it before it probes a kind that the user did not name.
     fn may_have_gpu(&self) -> bool {
         true
     }
 
-    /// The number of devices. A kind without its driver may fail with `KindUnavailable` and the
-    /// reason.
+    /// The number of devices. If the kind's driver is missing, may fail with `KindUnavailable` and
+    /// the reason.
     fn device_count(&self) -> Result<usize>;
 
     /// Devices that are present but unusable, with the reasons.
@@ -379,17 +379,17 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The properties of a device.
     fn properties(&self, device_index: usize) -> Result<DeviceProperties>;
 
-    /// Free and total memory now, from the driver or from own accounting. Where other programs
-    /// share the memory, [`Backend::available_bytes`] reports how much they leave free.
+    /// Free and total memory now, from the driver or from the backend's accounting. Where other
+    /// programs use the same memory, [`Backend::available_bytes`] reports what they leave free.
     fn memory_info(&self, device_index: usize) -> Result<MemoryInfo>;
 
-    /// The available memory of the machine, or of this process's container, for devices that share
-    /// the host's memory where `memory_info` does not account for other programs.
+    /// The memory available on the machine or in this process's container. `Some` for devices that
+    /// use the host's memory, unless `memory_info` already accounts for other programs.
     fn available_bytes(&self, _device_index: usize) -> Option<usize> {
         None
     }
 
-    /// Free and total memory for [`Backend::allocate_host`], where this kind accounts for it.
+    /// Free and total memory for [`Backend::allocate_host`]; `None` without accounting.
     fn host_memory_info(&self) -> Option<MemoryInfo> {
         None
     }
@@ -397,11 +397,11 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The priorities that streams of this device accept.
     fn priority_range(&self, device_index: usize) -> PriorityRange;
 
-    /// True when a task executes on the calling thread and is complete when it returns. False when
-    /// it only submits to a driver; marks then report completion.
+    /// True when a task executes on the thread that runs it and is complete when it returns. False
+    /// when a task only submits commands to a driver; marks then report completion.
     fn runs_on_host(&self) -> bool;
 
-    /// False when no memory backs the addresses: the host then dereferences none.
+    /// False when no memory backs the addresses. The host then never dereferences an address.
     fn has_host_addresses(&self) -> bool {
         true
     }
@@ -413,45 +413,44 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
 
     // --- Streams. ---
 
-    /// Creates a stream. `priority` is inside [`Backend::priority_range`].
+    /// Creates a stream. `priority` must be inside [`Backend::priority_range`].
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle>;
 
-    /// Destroys a stream. Its queue is empty, or the device completes the rest by itself.
+    /// Destroys a stream. The device still completes the commands in its queue.
     ///
     /// # Safety
     /// The stream is live; the call ends its life.
     unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()>;
 
-    /// Wraps a stream of other code, by its native handle, without owning it.
+    /// Wraps the native handle of a stream that other code owns.
     ///
     /// # Safety
-    /// `native` is an existing stream of the driver; its owner destroys it after the wrapped
-    /// stream.
+    /// `native` is an existing stream of the driver. Its owner destroys it only after the returned
+    /// stream is destroyed.
     unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle>;
 
-    /// The driver's handle.
+    /// The driver's handle of a stream.
     ///
     /// # Safety
     /// The stream is live.
     unsafe fn stream_native(&self, stream: StreamHandle) -> Result<u64>;
 
-    /// Has the tasks of a stream executed: by a driver kind on the calling thread, by cpu on a
-    /// worker. The enqueuing thread calls it, so submissions are in the order of enqueueing. The
-    /// caller keeps the stream alive until this returns.
+    /// Executes the tasks of a stream: driver kinds on the calling thread, cpu on a worker. The
+    /// enqueuing thread calls it, so submissions follow the order of enqueueing.
     ///
     /// # Safety
     /// The stream is live until this returns.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
-    /// Starts the device on the commands that this thread's tasks passed to the stream. Called
-    /// after each task that runs without [`Backend::submit`]; `submit` flushes by itself.
+    /// Makes the device start on the commands that this thread's tasks passed to the stream. Called
+    /// after each task that runs without [`Backend::submit`]; `submit` itself flushes.
     ///
     /// # Safety
     /// The stream is live.
     unsafe fn flush(&self, _stream: StreamHandle) {}
 
-    /// As [`Backend::submit`], called by a completer: never executes on the caller's stack. On
-    /// kinds that run on the host, `work` may also be a part of a task that several threads share.
+    /// As [`Backend::submit`], but a completer calls it, and the work never runs on the caller's
+    /// stack. On kinds that run on the host, `work` may also be one thread's part of a shared task.
     ///
     /// # Safety
     /// The stream is live until this returns.
@@ -469,7 +468,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The stream is live.
     unsafe fn stream_synchronize(&self, stream: StreamHandle) -> Result<()>;
 
-    // --- Marks. Each mark is released exactly once, also without a wait for it. ---
+    // --- Marks. The owner releases each mark exactly once, even if nothing waited for it. ---
 
     /// Records a mark behind everything submitted to the stream, with a time stamp when `timed`.
     ///
@@ -489,21 +488,21 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The mark is live.
     unsafe fn wait_mark(&self, mark: Mark) -> Result<()>;
 
-    /// Makes later submissions to `stream` wait, on the device, for the mark.
+    /// Makes the device wait for the mark before it executes later submissions to `stream`.
     ///
     /// # Safety
     /// The stream and the mark are live.
     unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()>;
 
-    /// Calls `callback` once when the device has reached the mark or is lost, on any thread,
-    /// possibly before this returns. The callback only posts: it never calls a backend. On an
-    /// error, it is dropped without a call.
+    /// Calls `callback` once, when the device has reached the mark or is lost. The call may be on
+    /// any thread and before this returns. The callback only posts work and calls no backend. If
+    /// this fails, it drops the callback without a call.
     ///
     /// # Safety
     /// The mark is live until this returns.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()>;
 
-    /// Nanoseconds between two timed marks of one device; both are done.
+    /// Nanoseconds from `start` to `end`, two timed marks of one device. Both must be done.
     ///
     /// # Safety
     /// Both marks are live.
@@ -518,11 +517,11 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     // --- Memory. ---
 
     /// Allocates device memory, aligned to `align_bytes` (a power of two) and at least to 64 bytes.
-    /// `bytes` is not zero.
+    /// `bytes` must not be zero.
     fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address>;
 
-    /// As `allocate`, for memory that the host can also access while no task uses it. Fails with
-    /// `Unsupported` on a device without it: see [`DeviceProperties::has_shared_memory`].
+    /// As `allocate`, for memory that the host can also access while no task uses it. A device
+    /// without [`DeviceProperties::has_shared_memory`] fails with `Unsupported`.
     fn allocate_shared(
         &self,
         _device_index: usize,
@@ -532,28 +531,28 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
         Err(no_shared_memory(self.kind()))
     }
 
-    /// Frees memory of `allocate` or `allocate_shared`. No task uses it any more.
+    /// Frees memory of `allocate` or `allocate_shared`.
     ///
     /// # Safety
-    /// The address is of `allocate` or `allocate_shared` of this backend and device, and was not
-    /// released since. No task or thread uses the memory, now or later.
+    /// `allocate` or `allocate_shared` of this backend and device returned the address, which was
+    /// not released since. No task or thread uses the memory, now or later.
     unsafe fn release(&self, device_index: usize, address: Address) -> Result<()>;
 
     /// Allocates host memory that this kind's devices access directly, aligned to at least 64
-    /// bytes. `bytes` is not zero.
+    /// bytes. `bytes` must not be zero.
     fn allocate_host(&self, bytes: usize) -> Result<Address>;
 
     /// Frees memory of `allocate_host`.
     ///
     /// # Safety
-    /// The address is of `allocate_host` of this backend and was not released since. No task or
-    /// thread uses the memory, now or later.
+    /// `allocate_host` of this backend returned the address, which was not released since. No task
+    /// or thread uses the memory, now or later.
     unsafe fn release_host(&self, address: Address) -> Result<()>;
 
-    /// The allocation that contains this address; `None` when it is not of this backend.
+    /// The allocation that contains this address; `None` when the backend knows none.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>>;
 
-    /// Copies `bytes` on a stream; the ranges do not overlap, and are host or device memory.
+    /// Copies `bytes` bytes, in stream order. The ranges must not overlap.
     ///
     /// # Safety
     /// The stream is live. Both ranges are valid for the task, `to` is exclusive to it, and nothing
@@ -566,7 +565,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Fills `bytes` on a stream with one byte.
+    /// Sets `bytes` bytes to `byte`, in stream order.
     ///
     /// # Safety
     /// The stream is live. The range is valid for the task and exclusive to it.
@@ -582,6 +581,6 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Stops the backend; no submission follows. Joins the threads that end before the deadline.
+    /// Stops the backend. Joins the threads that end before the deadline and reports the others.
     fn shutdown(&self, deadline: Instant) -> Leftover;
 }

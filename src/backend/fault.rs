@@ -1,9 +1,9 @@
 //! Fault injection: a backend around another one that fails planned calls.
 //!
 //! A failing call does not reach the inner backend, as if the driver had refused it. Releases are
-//! the exception ([`Method::is_release`]): the inner call comes first and the error after it, as in
-//! drivers. The object is then released, so a planned fault never leaks; a second attempt would be
-//! a double release. On a failed registration the callback is dropped without a call.
+//! the exception ([`Method::is_release`]): as in drivers, the inner call comes first, then the
+//! error. A planned fault therefore never leaks, and a second attempt would be a double release. A
+//! failed registration drops the callback without a call.
 //!
 //! Infallible calls are forwarded: `submit`, `flush`, `resume`, `shutdown` and the plain queries.
 #![expect(unsafe_code, reason = "forwards calls whose callers uphold the contract")]
@@ -54,7 +54,7 @@ use plan::{Injector, Request};
 #[derive(Debug)]
 pub struct FaultBackend {
     injector: Arc<Injector>,
-    /// One for each possible device index, so that a lookup probes nothing.
+    /// One entry for each possible device index, so that a lookup does not probe the devices.
     virtual_memory: Vec<FaultVirtualMemory>,
     kernels: FaultKernels,
 }
@@ -74,7 +74,7 @@ impl FaultBackend {
         Arc::new(Self { injector, virtual_memory, kernels })
     }
 
-    /// Adds a planned fault; its calls are counted from now on.
+    /// Adds a planned fault. The fault counts the calls after this one.
     ///
     /// # Panics
     /// When the error is `OutOfMemory` for a method that takes no memory, or the call is 0.
@@ -82,8 +82,8 @@ impl FaultBackend {
         self.injector.plan(fault);
     }
 
-    /// Runs `action` inside the `call`-th call of a method from now on, after the inner call and
-    /// before the return: a test can so act between two steps of the caller.
+    /// Runs `action` inside the `call`-th later call of a method, after the inner call and before
+    /// the return. A test can thus act between two steps of the caller.
     ///
     /// # Panics
     /// When `call` is 0.
@@ -102,7 +102,7 @@ impl FaultBackend {
         self.injector.calls(method)
     }
 
-    /// The number of planned failures of a method; refusals by the inner backend do not count.
+    /// The number of planned failures of a method, without refusals by the inner backend.
     #[must_use]
     pub fn failures(&self, method: Method) -> u64 {
         self.injector.failures(method)

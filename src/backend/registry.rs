@@ -11,10 +11,10 @@ use crate::base::config::Config;
 use crate::base::device::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
 
-/// The kinds that may become the accelerator without being named, by preference.
+/// The kinds that become the accelerator even if no setting names them, by preference.
 const CHOICES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
-/// This crate's kinds that have a cargo feature of their name.
+/// This crate's kinds that have a cargo feature with the kind's name.
 const WITH_FEATURE: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
 /// Creates a kind's backend for a runtime with these settings. Starts no thread, opens no device.
@@ -33,10 +33,10 @@ const BUILTINS: &[(DeviceKind, MakeBuiltin)] = &[
 /// The registered constructors, by type code.
 static MAKERS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new() }; 128];
 
-/// Registers a constructor: each runtime created from now on has a backend of `make` for the kind.
-/// `make` is called once per runtime; it starts no thread and opens no device.
+/// Registers a constructor. Each runtime created later calls `make` once for its backend of the
+/// kind. `make` must not start a thread or open a device.
 ///
-/// Register before the first use of the process's runtime, which that use creates. For a single
+/// The first use of the process's runtime creates it, so register before that use. For a single
 /// runtime, see [`Runtime::with_backends`](crate::Runtime::with_backends).
 ///
 /// Fails when the kind already has a backend.
@@ -63,7 +63,7 @@ pub fn register_backend(
 
 fn register_builtin() {
     for (kind, make) in BUILTINS {
-        let _ = set_maker(*kind, Box::new(make)); // an error: it is registered
+        let _ = set_maker(*kind, Box::new(make)); // an error means that the kind is registered
     }
 }
 
@@ -75,7 +75,7 @@ fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
     &MAKERS[usize::from(kind.type_code())]
 }
 
-/// The backends of one runtime: one of kind cpu, and any others. Immutable: reads take no lock.
+/// The backends of one runtime: one of kind cpu, and others. Reads take no lock.
 ///
 /// ```
 /// use accelrt::backend::null::{NullBackend, NullConfig};
@@ -89,13 +89,13 @@ fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Registry {
-    /// Sorted by kind, one per kind.
+    /// One backend per kind, sorted by kind.
     backends: Vec<Arc<dyn Backend>>,
 }
 
 impl Registry {
-    /// A backend of each kind with a [registered](register_backend) constructor, builtin kinds
-    /// included. Starts no thread and opens no device. Fails when a constructor does.
+    /// Creates a backend of each builtin kind and of each [registered](register_backend) kind.
+    /// Starts no thread and opens no device. Fails when a constructor fails.
     pub fn from_config(config: &Config) -> Result<Self> {
         register_builtin();
         let mut registry = Self { backends: Vec::new() };
@@ -121,7 +121,7 @@ impl Registry {
         Self { backends: vec![cpu] }
     }
 
-    /// Adds a backend, or replaces the one of its kind.
+    /// Adds a backend, or replaces the backend of the same kind.
     #[must_use]
     pub fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
         match self.backends.binary_search_by_key(&backend.kind(), |known| known.kind()) {
@@ -131,8 +131,8 @@ impl Registry {
         self
     }
 
-    /// The backend of a kind. Fails with `KindUnavailable` when this build or this registry has
-    /// none. A backend may have no device.
+    /// The backend of a kind. Fails with `KindUnavailable` when this registry has no backend of the
+    /// kind. A backend may have no device.
     pub fn backend(&self, kind: DeviceKind) -> Result<&Arc<dyn Backend>> {
         let found = self.backends.iter().find(|backend| backend.kind() == kind);
         found.ok_or_else(|| {
@@ -153,10 +153,10 @@ impl Registry {
 
     /// The accelerator's kind.
     ///
-    /// This is `setting` if set: fails when that kind has no backend or no device, or when counting
-    /// its devices fails. Otherwise the first of cuda and xpu with a GPU, else cpu; a kind whose
-    /// driver refuses the probe is skipped, since the user did not request it. Only probes; may
-    /// start a short-lived child process where a driver needs one.
+    /// With a `setting`, that kind. Fails when the kind has no backend or no device, or when
+    /// counting its devices fails. Without a setting, the first of cuda and xpu with a GPU, else
+    /// cpu. Then skips a kind whose driver refuses the probe, because the user did not request the
+    /// kind. Only probes, but may start a short-lived child process where a driver needs one.
     pub fn accelerator(&self, setting: Option<DeviceKind>) -> Result<DeviceKind> {
         let Some(kind) = setting else {
             let chosen = CHOICES.into_iter().find(|kind| self.has_gpu(*kind));
@@ -172,17 +172,17 @@ impl Registry {
     fn has_gpu(&self, kind: DeviceKind) -> bool {
         let Ok(backend) = self.backend(kind) else { return false };
         if !backend.may_have_gpu() {
-            return false; // avoids loading a driver
+            return false; // saves loading a driver
         }
         let count = backend.device_count().unwrap_or(0);
         (0..count).any(|index| backend.properties(index).is_ok_and(|device| device.is_gpu))
     }
 }
 
-/// A backend with one device whose addresses have no memory: for the replay of allocators.
+/// A backend for replays of allocators: its only device has addresses without memory.
 ///
 /// # Panics
-/// When the granularity is no power of two of at least 64.
+/// When the granularity is not a power of two of at least 64.
 #[must_use]
 pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Backend> {
     let config = NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() };

@@ -1,9 +1,9 @@
-//! An asymmetric fence: nearly free for the side that runs often, expensive for the rare side.
+//! An asymmetric fence: nearly free for the frequent side, expensive for the rare side.
 //!
-//! Each side stores a value and then loads the other's (Dekker), and needs a fence in between.
-//! Where the kernel can run a fence on every thread of the process (`membarrier(2)`), the rare side
-//! requests that, and the frequent side needs only a compiler fence. Elsewhere, and in models, both
-//! sides use an ordinary fence.
+//! Each side stores a value, then loads the value of the other side (Dekker), and needs a fence in
+//! between. If the kernel can run a fence on every thread of the process (`membarrier(2)`), the
+//! rare side requests this fence, and the frequent side needs only a compiler fence. Otherwise, and
+//! in models, both sides use an ordinary fence.
 #![expect(unsafe_code, reason = "asks the kernel for a fence on every thread")]
 
 use crate::base::sync::unmodelled::AtomicBool;
@@ -12,7 +12,7 @@ use crate::base::sync::{Ordering, compiler_fence, fence};
 /// True when the kernel provides the fence. Decided once, before the first fence.
 static IS_EXPEDITED: AtomicBool = AtomicBool::new(false);
 
-/// Decides which fences are used. Called before any fence.
+/// Decides which fences the sides use. Must be called before any fence.
 pub(crate) fn prepare() {
     static PREPARING: std::sync::Once = std::sync::Once::new();
     PREPARING.call_once(|| {
@@ -22,7 +22,7 @@ pub(crate) fn prepare() {
     });
 }
 
-/// The fence of the side that runs often.
+/// The fence of the frequent side.
 #[inline]
 pub(crate) fn light() {
     // Relaxed: written once, before the first fence.
@@ -33,19 +33,19 @@ pub(crate) fn light() {
     }
 }
 
-/// True where [`light`] is free, from [`prepare`] on.
+/// True when [`light`] is free. Must be called after [`prepare`].
 pub(crate) fn is_light_free() -> bool {
     // Relaxed: written once, before the first fence.
     IS_EXPEDITED.load(Ordering::Relaxed)
 }
 
-/// [`light`] where it is free; no fence elsewhere.
+/// A fence only where [`light`] is free, as [`is_light_free`] tells.
 #[inline]
 pub(crate) fn light_if_free() {
     compiler_fence(Ordering::SeqCst); // partner: `heavy`
 }
 
-/// The fence of the rare side: costs about a microsecond for each other core.
+/// The fence of the rare side. Costs about a microsecond for each other core.
 pub(crate) fn heavy() {
     // Relaxed: written once, before the first fence.
     if IS_EXPEDITED.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! Notifies a pool when one of its threads blocks, so that the pool can start a substitute.
 //!
-//! A pool registers a hook on each of its threads; code that blocks a thread calls it through this
-//! module. On a thread without a hook this has no effect.
+//! A pool registers a hook on each of its threads. Code that blocks a thread calls its hook through
+//! this module. On a thread without a hook the call has no effect.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ pub(crate) trait BlockingHook {
     fn begin(&self);
     /// The thread no longer blocks.
     fn end(&self);
-    /// Called while the thread blocks: tries again to start a thread that the system refused. True
-    /// when the system still refuses. If the system refuses a thread later, the pool unparks this
-    /// one.
+    /// Called while the thread blocks. Tries again to start a thread that the system refused. True
+    /// when the system still refuses. If the system refuses another thread later, the pool unparks
+    /// the blocked thread.
     fn try_again(&self) -> bool {
         false
     }
@@ -28,7 +28,7 @@ thread_local! {
     static HOOK: RefCell<Option<Arc<dyn BlockingHook>>> = const { RefCell::new(None) };
 }
 
-/// Registers `hook`, which is called from now on when this thread blocks.
+/// Registers `hook`. Each later blocking call of this thread calls the hook.
 pub(crate) fn set_hook(hook: Arc<dyn BlockingHook>) {
     HOOK.replace(Some(hook));
 }
@@ -48,14 +48,14 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
     wait()
 }
 
-/// Called before each park within [`while_blocked`]. The pool tries again to start a thread that
-/// the system refused. Returns the longest park before the next attempt; `None` when no start is
+/// Called before each park within [`while_blocked`]. Lets the pool try again to start a thread that
+/// the system refused. Returns the maximum time until the next attempt; `None` when no start is
 /// pending.
 pub(crate) fn longest_park() -> Option<Duration> {
     hook().is_some_and(|hook| hook.try_again()).then_some(RETRY_PERIOD)
 }
 
 fn hook() -> Option<Arc<dyn BlockingHook>> {
-    // `try_with`: handlers at process exit run after the thread's thread-locals are destroyed.
+    // `try_with`: handlers at process exit call this after the thread-locals are destroyed.
     HOOK.try_with(|hook| hook.borrow().clone()).ok().flatten()
 }

@@ -43,8 +43,8 @@ const VARIABLES: [&str; 11] = [
 ];
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
-/// reads it. A malformed variable is an error of the first call that needs the runtime; an empty
-/// one counts as not set.
+/// reads it. A malformed variable is an error of the first call that needs the runtime. An empty
+/// variable counts as not set.
 ///
 /// ```
 /// let config = accelrt::Config::builder().cpu_devices(2).cpu_memory_bytes(64 << 20).build()?;
@@ -58,32 +58,32 @@ pub struct Config {
     /// `ACCELRT_ACCELERATOR`: the kind to use as the accelerator; `None` chooses the first of cuda
     /// and xpu that has a GPU, else cpu.
     pub accelerator: Option<DeviceKind>,
-    /// `ACCELRT_CPU_DEVICES`: the number of cpu devices, 1 to 128. Several share the cores, for
-    /// tests of multi-device code on any machine.
+    /// `ACCELRT_CPU_DEVICES`: the number of cpu devices, 1 to 128, which share the cores. Several
+    /// cpu devices let any machine test multi-device code.
     pub cpu_devices: usize,
     /// `ACCELRT_CPU_THREADS`: workers per cpu device, 1 to 1024; `None` is max(2, cores / devices).
     pub cpu_threads: Option<usize>,
     /// `ACCELRT_CPU_MEMORY`: capacity of each cpu device in bytes; `None` is the memory that the
     /// machine and the container allow.
     pub cpu_memory_bytes: Option<usize>,
-    /// `ACCELRT_XPU_MEMORY`: capacity of each xpu device in bytes; `None` is the capacity that its
-    /// driver reports. OpenCL does not report free memory, so the use by other processes is not
-    /// known.
+    /// `ACCELRT_XPU_MEMORY`: capacity of each xpu device in bytes; `None` is the capacity that the
+    /// driver reports. OpenCL does not report free memory, so the runtime does not know how much
+    /// other processes use.
     pub xpu_memory_bytes: Option<usize>,
-    /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library through which xpu devices are found;
-    /// `None` is the system's `libOpenCL.so.1`; if that has no usable device, Python processes try
+    /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library that provides xpu devices; `None` is
+    /// the system's `libOpenCL.so.1`. If this library has no usable device, Python processes try
     /// Intel's `libintelocl.so` in the environment's `lib`.
     pub opencl_library: Option<String>,
     /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level is set; `None` uses
-    /// those loaded in the process, else the first one found.
+    /// each oneMKL loaded in the process, else the first one found.
     pub mkl_library: Option<String>,
     /// `ACCELRT_DNNL_LIBRARY`: the same for oneDNN.
     pub dnnl_library: Option<String>,
     /// `ACCELRT_ALLOC_CONF`: settings of the allocators.
     pub allocator: AllocatorSettings,
-    /// `ACCELRT_EXIT_MS`: how long an exit continues to execute queued work.
+    /// `ACCELRT_EXIT_MS`: the maximum time for which an exit executes queued work.
     pub exit_timeout: Duration,
-    /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which enqueueing helps or waits.
+    /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which an enqueue helps or waits.
     pub stream_task_limit: u64,
 }
 
@@ -124,14 +124,14 @@ impl Config {
         ConfigBuilder { config: self, allocator: Ok(()) }
     }
 
-    /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed; the
-    /// error names it, its value and the allowed values.
+    /// The defaults with every `ACCELRT_*` variable that is set. Fails on a malformed variable. The
+    /// error names the variable, its value and the allowed values.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(variable)
     }
 
-    /// The misspelt variables, sorted: those with the runtime's prefix that no code reads.
-    /// Variables of tests have `_TEST_` in their names and are left out.
+    /// The misspelt variables, sorted: set variables with the runtime's prefix that no code reads.
+    /// Leaves out variables of tests, which have `_TEST_` in their names.
     ///
     /// ```
     /// assert!(!accelrt::Config::unknown_variables().contains(&"ACCELRT_EXIT_MS".to_owned()));
@@ -187,7 +187,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks settings from code by the rules for the environment's.
+    /// Checks settings from code by the rules for settings from the environment.
     pub(crate) fn validate(&self) -> Result<()> {
         let check = |name, value: String, is_right: bool, allowed| {
             is_right.then_some(()).ok_or(Error::Config(ConfigError::InvalidSetting {
@@ -210,7 +210,7 @@ impl Config {
         }
         let library = self.opencl_library.as_deref().unwrap_or("-");
         check("opencl_library", library.to_owned(), !library.is_empty(), "the path of a library")?;
-        let milliseconds = self.exit_timeout.as_millis(); // a longer one is no deadline any more
+        let milliseconds = self.exit_timeout.as_millis(); // a longer timeout would be no deadline
         let is_right = milliseconds <= u128::from(MOST_EXIT_MS);
         check("exit_timeout", format!("{milliseconds} ms"), is_right, "up to 86400000 ms")?;
         let tasks = self.stream_task_limit;
@@ -218,12 +218,12 @@ impl Config {
     }
 }
 
-/// The text of a variable that is set; also used for variables of other libraries.
+/// The text of a set variable. Also used for variables of other libraries.
 pub(crate) fn variable(name: &'static str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Names the variable in an error of the allocators' settings, whose parser does not know it.
+/// Adds the variable's name to an error of the allocators' settings, whose parser has no names.
 fn of_variable(error: Error) -> Error {
     match error {
         Error::Config(source) => {
@@ -254,7 +254,7 @@ fn capacity(name: &'static str, value: String) -> Result<usize> {
     }
 }
 
-/// The names with the runtime's prefix that are not read.
+/// The names with the runtime's prefix that no code reads.
 fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_unknown = |name: &String| {
         name.starts_with(PREFIX) && !name.contains(INFIX) && !VARIABLES.contains(&name.as_str())

@@ -1,11 +1,11 @@
-//! Contains panics in callbacks from C: a panic that left one would end the process.
+//! Contains panics in callbacks from C: a panic that left a callback would end the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls `act` in a callback from C. A panic prints its message and has no other effect.
 pub(crate) fn contain(act: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
-        std::mem::forget(panic); // its drop may panic as well
+        std::mem::forget(panic); // the drop of this value may panic too
     }
 }
 

@@ -1,8 +1,8 @@
-//! Shared libraries opened at run time; no other file opens any.
+//! Shared libraries that the runtime opens at run time, which only this file does.
 //!
-//! This calls the C library directly. A crate such as `libloading` wraps the same three calls, and
-//! closes a library with its owner. That must not happen here: it would unmap the code of a
-//! driver's threads and exit handlers.
+//! This file calls the C library directly. A crate such as `libloading` wraps the same three calls,
+//! but closes a library when its owner is dropped. This would unmap the code of a driver's threads
+//! and exit handlers.
 #![expect(unsafe_code, reason = "calls the dynamic loader")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 /// The folder of the environment's libraries, which the loader does not search.
 static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
 
-/// Sets the folder of the environment's libraries, once: Python's wheels install theirs there.
+/// Sets the folder where Python's wheels install libraries. Later calls have no effect.
 pub(crate) fn set_environment_folder(folder: PathBuf) {
     let _ = ENVIRONMENT.set(folder);
 }
@@ -92,9 +92,9 @@ unsafe impl Sync for FoundLibrary {}
 /// The libraries loaded at one moment, in search order.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// The numbers of loads and unloads until then: equal numbers mean the same libraries.
+    /// The numbers of loads and unloads before that moment. Equal numbers mean the same libraries.
     pub(crate) changes: (u64, u64),
-    /// The loader's names; that of the program itself is empty.
+    /// The loader's names of the libraries. The name of the program itself is empty.
     pub(crate) names: Vec<CString>,
 }
 
@@ -132,7 +132,7 @@ impl Loaded {
         for name in &self.names {
             let Some(handle) = handle_of_loaded(name) else { continue };
             let library = Library(handle);
-            // A lookup also searches the library's dependencies: each definition counts once.
+            // A lookup also searches the library's dependencies, so this discards duplicates.
             let new = library.symbol(symbol).filter(|new| found.iter().all(|f| f.address != *new));
             if let Some(address) = new {
                 let path = file_of(address).unwrap_or_else(|| name.to_string_lossy().into_owned());
@@ -146,7 +146,7 @@ impl Loaded {
     }
 }
 
-/// A handle of a library that is already loaded; loads none.
+/// A handle of a library that is already loaded. Loads no library.
 fn handle_of_loaded(name: &CStr) -> Option<NonNull<c_void>> {
     // The null pointer names the program itself.
     let name = if name.is_empty() { std::ptr::null() } else { name.as_ptr() };
@@ -173,7 +173,7 @@ fn open(name: &str) -> Result<Library, String> {
         return Err(format!("{name:?}: a name has no zero byte in it"));
     };
     // `NOW`: a library with a missing symbol fails here instead of in the middle of a call.
-    // `LOCAL`: its symbols do not replace those of other libraries.
+    // `LOCAL`: the library's symbols do not replace those of other libraries.
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
     // SAFETY: the name ends with a zero. The library's initialisation code runs, which the caller
     // asked for by the name.

@@ -27,7 +27,7 @@ pub use program::ProgramError;
 pub use runtime::RuntimeError;
 pub use stream::StreamError;
 
-/// The result of every call that can fail for a reason the caller cannot rule out.
+/// The result of every call that can fail for a reason that the caller cannot rule out.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error that a user's task may return.
@@ -54,7 +54,7 @@ pub enum Error {
     Driver(#[from] DriverError),
     /// A setting that is not allowed.
     Config(#[from] ConfigError),
-    /// The runtime belongs to a parent process, is shut down or another one, or was interrupted.
+    /// A forked or shut down runtime, an object of another runtime, or an interrupted wait.
     Runtime(#[from] RuntimeError),
     /// Work on a stream failed, or there is no such stream.
     Stream(#[from] StreamError),

@@ -1,6 +1,6 @@
 //! Detects a fork of a process that had initialised the runtime.
 //!
-//! Threads do not survive a fork: in the child, work that needs them raises, queries answer, and
+//! Threads do not survive a fork. In the child, calls that need threads fail, queries answer, and
 //! drops of inherited objects have no effect. Source: `pthread_atfork(3)`.
 #![expect(unsafe_code, reason = "registers a handler with the C library")]
 
@@ -14,7 +14,7 @@ use crate::base::sync::unmodelled::AtomicBool;
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Watches for forks from now on. Called before the runtime starts its first thread.
+/// Starts the detection of forks. Called before the runtime starts its first thread.
 pub(crate) fn watch() {
     static WATCHING: Once = Once::new();
     WATCHING.call_once(|| {

@@ -5,7 +5,7 @@
 
 use crate::base::size::KIB;
 
-/// Reads a file, if it exists: the machine's own, or a test's.
+/// Reads a file of the machine or of a test, if the file exists.
 pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(crate) fn file(path: &str) -> Option<String> {
@@ -18,12 +18,12 @@ pub(crate) fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize 
     let machine_bytes = machine(files, "MemTotal:");
     let cgroup_bytes = cgroup_limit(files);
     let limits = [machine_bytes, cgroup_bytes, configured_bytes];
-    // When no number is known, there is no limit here and the kernel refuses.
+    // When no number is known, this sets no limit: the kernel refuses instead.
     limits.into_iter().flatten().min().unwrap_or(isize::MAX.unsigned_abs())
 }
 
-/// The number of bytes that this process can still take before the machine or its container swaps
-/// or refuses; `None` where the kernel reports neither. Inactive files in the page cache count as
+/// The number of bytes that this process can still take before the machine or the container swaps
+/// or refuses. `None` if the kernel reports no number. Inactive files in the page cache count as
 /// available, as in `MemAvailable`.
 pub(crate) fn available() -> Option<usize> {
     available_by(&file)
@@ -44,7 +44,7 @@ fn machine(files: Files<'_>, key: &str) -> Option<usize> {
 struct Hierarchy {
     /// The file system type in the table of mounts.
     file_system: &'static str,
-    /// The controller that the mount and the process's line must name; none for version 2.
+    /// The controller that the mount and the process's line must name; `None` for version 2.
     controller: Option<&'static str>,
     /// The file with the limit in each directory.
     limit_file: &'static str,
@@ -76,7 +76,7 @@ fn cgroup_limit(files: Files<'_>) -> Option<usize> {
     least_of_cgroups(files, &|hierarchy, directory| hierarchy.limit(files, directory))
 }
 
-/// The memory that the fullest of these cgroups has left.
+/// The least memory that one of these cgroups has left.
 fn cgroup_available(files: Files<'_>) -> Option<usize> {
     least_of_cgroups(files, &|hierarchy, directory| hierarchy.available(files, directory))
 }
@@ -138,7 +138,7 @@ impl Hierarchy {
     }
 
     fn limit(&self, files: Files<'_>, directory: &str) -> Option<usize> {
-        // `max` and version 1's largest number mean no limit; both are dropped here or by `min`.
+        // `max` and version 1's largest number mean no limit. The parse or `min` drops them.
         let text = files(&format!("{directory}/{}", self.limit_file))?;
         let bytes = text.trim().parse::<u64>().ok()?;
         Some(usize::try_from(bytes).unwrap_or(usize::MAX))
@@ -158,9 +158,9 @@ impl Hierarchy {
     }
 }
 
-/// The process's path as seen below a mount of `root`. In a container only its own part of the
-/// hierarchy may be mounted, while its path still starts at the top of the whole one. For a path
-/// outside of the mount (`/..`, or another root) only the mount point remains.
+/// The process's path relative to a mount of `root`. A container may mount only its own part of the
+/// hierarchy, while the path still starts at the top of the whole hierarchy. For a path outside of
+/// the mount (`/..`, or another root) this is empty: only the mount point remains.
 fn below_root(path: &str, root: &str) -> String {
     let below = match root {
         "/" => Some(path),

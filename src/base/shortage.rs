@@ -1,4 +1,4 @@
-//! The state of an allocator when it could not serve a request: the numbers of the error.
+//! The state of an allocator that could not serve a request: the numbers of the error.
 
 use std::fmt;
 
@@ -16,16 +16,16 @@ pub struct Shortage {
     pub reserved_bytes: usize,
     /// The limit on the bytes taken from the device, if one is set.
     pub limit_bytes: Option<usize>,
-    /// The size of the segment that the request would take from the device, where it exceeds the
-    /// request by more than a page: under policy `torch` and for pinned memory, whose segments have
-    /// minimum sizes.
+    /// The size of the segment that the request would take from the device, if the segment exceeds
+    /// the request by more than a page. Only segments of policy `torch` and of pinned memory, which
+    /// have minimum sizes, do.
     pub segment_bytes: Option<usize>,
-    /// The largest request of this kind that could be served. Under policy `native` a request of
-    /// any size, from free memory and from the remaining capacity of the device and the limit;
-    /// under `torch` the largest free block of its stream, its pool and its size class, and of the
-    /// pools that it may fall back to.
+    /// The largest request of this kind that could be served. Policy `native` counts free memory
+    /// and the remaining capacity of the device and the limit. Policy `torch` counts the largest
+    /// free block of the request's stream, pool and size class, and of the pools that the request
+    /// may fall back to.
     pub largest_free_bytes: usize,
-    /// True when `largest_free_bytes` includes that remaining capacity.
+    /// True when `largest_free_bytes` includes the remaining capacity of the device and the limit.
     pub is_growth_counted: bool,
     /// True when the device has enough memory, and only the limit prevents the request.
     pub is_only_limited: bool,

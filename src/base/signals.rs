@@ -1,16 +1,16 @@
-//! Signals: the runtime's threads block all but those that report a fault of the thread itself.
+//! Signals: the runtime's threads block all signals but those that report a thread's own fault.
 #![expect(unsafe_code, reason = "calls the system's signal functions")]
 
 use std::mem::MaybeUninit;
 
-/// The signals that a thread gets for its own faults. If they were blocked, a fault would end the
-/// process silently: no handler could report its location, whether Python's, Rust's or a crash
-/// reporter's.
+/// The signals that a thread gets for its own faults. If a thread blocked these signals, a fault
+/// would end the process silently: no handler of Python, Rust or a crash reporter could report the
+/// fault's location.
 const OWN_FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Calls `start` while this thread blocks all other signals: threads that it starts inherit the
-/// mask.
+/// Calls `start` while this thread blocks all other signals. Threads that `start` starts inherit
+/// the mask.
 pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut others = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the pointer is to a set that the call initialises.

@@ -13,7 +13,7 @@ pub(crate) const fn to_usize(number: u64) -> usize {
     number as usize
 }
 
-/// `bytes` rounded up to a multiple of `granule_bytes`; `None` when that overflows.
+/// `bytes` rounded up to a multiple of `granule_bytes`; `None` when the result overflows.
 ///
 /// # Panics
 /// When the granule is zero, which is a bug of the caller.
@@ -23,8 +23,8 @@ pub const fn round_up(bytes: usize, granule_bytes: usize) -> Option<usize> {
 }
 
 /// Parses a size with an optional unit: `"1048576"`, `"512B"`, `"256M"`, `"8GiB"`. Units are powers
-/// of 1024, in either case; `MB` and the like are refused, because some mean powers of 1000 by
-/// them.
+/// of 1024, in either case. `KB`, `MB`, `GB` and `TB` are refused, because they often mean powers
+/// of 1000.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<usize> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

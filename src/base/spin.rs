@@ -1,7 +1,7 @@
 //! A lock for a few words, held for nanoseconds: one exchange to take it, one store to release it.
 //!
 //! A parking mutex needs a second exchange to unlock, which costs a quarter of an event record. A
-//! holder only pushes to queues and clones values; when it is preempted, waiting threads yield.
+//! holder only pushes to queues and clones values. After 64 attempts a waiting thread yields.
 #![expect(unsafe_code, reason = "the flag is the lock of the value")]
 
 use std::fmt;
@@ -39,7 +39,7 @@ impl<T> SpinMutex<T> {
         self.try_lock().unwrap_or_else(|| self.wait())
     }
 
-    /// `None` when the lock is held; in a forked child the holder may exist in the parent only.
+    /// `None` when the lock is held. In a forked child the holder may exist in the parent only.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         // Acquire: pairs with the release in the guard's drop. Relaxed on failure: no value is

@@ -5,15 +5,14 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// The stack size of a thread that executes tasks: native functions expect the stack of a main
-/// thread.
+/// The stack size of a worker. Native functions expect the stack of a main thread.
 pub(crate) const WORKER_STACK_BYTES: usize = 8 << 20;
 
-/// The tolerated difference: the thread's frames already use a part of the stack, and the system
+/// The tolerated difference. The thread's frames already use a part of the stack, and the system
 /// uses a part of a main thread's eight mebibytes for the program's arguments and for guards.
 const TOLERANCE_BYTES: usize = 1 << 20;
 
-/// An address above every frame: the mark of a stack that is too small.
+/// An address above every frame, for a stack that is too small.
 const TOO_SMALL: usize = usize::MAX;
 
 thread_local! {
@@ -32,14 +31,14 @@ pub(crate) fn is_as_large_as_a_workers() -> bool {
 #[cold]
 fn query() -> usize {
     let needed_bytes = WORKER_STACK_BYTES - TOLERANCE_BYTES;
-    // A stack that the system does not describe counts as small; workers' stacks are described.
+    // A stack that the system does not describe counts as small. It does describe workers' stacks.
     let lowest = lowest_address().map_or(TOO_SMALL, |lowest| lowest.saturating_add(needed_bytes));
     LOWEST.set(lowest);
     lowest
 }
 
-/// The lowest address of the calling thread's stack; for a main thread, the lowest address that its
-/// limit lets it grow to.
+/// The lowest address of the calling thread's stack. For a main thread this is the lowest address
+/// that the limit lets the stack grow to.
 fn lowest_address() -> Option<usize> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: the function has no pre-condition.

@@ -1,15 +1,15 @@
 //! A map by stream: linear search for few entries, a hash table for many, incremental cleanup.
 //!
-//! Streams come and go, and a cleanup must not scan all entries at once. Each cleanup starts where
-//! the last one ended and takes a bounded number of steps, so an ended entry is found after a
-//! number of cleanups proportional to the number of entries.
+//! A cleanup must not scan all entries at once. Each cleanup starts where the last one ended and
+//! takes a bounded number of steps. So the number of cleanups until an ended entry is found is
+//! proportional to the number of entries.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::base::steps::step;
 
-/// The maximum number of entries without a table.
+/// The maximum number of entries in a map without a hash table.
 const FEW: usize = 8;
 
 /// Values by the keys of streams, in no order.
@@ -114,8 +114,8 @@ impl<V> StreamMap<V> {
         }
     }
 
-    /// Removes and returns the ended values among the next `most` entries. An entry is checked
-    /// again only after all others.
+    /// Removes and returns the ended values among the next `most` entries. A later call checks an
+    /// entry again only after all other entries.
     pub(crate) fn take_over(
         &mut self,
         most: usize,
@@ -123,7 +123,7 @@ impl<V> StreamMap<V> {
     ) -> Vec<V> {
         let mut over = Vec::new();
         if most >= self.entries.len() {
-            self.next_check = 0; // else a moved entry is checked twice, another not at all
+            self.next_check = 0; // otherwise one entry is checked twice and another one never
         }
         for _ in 0..most.min(self.entries.len()) {
             step();
@@ -162,7 +162,7 @@ impl<V> StreamMap<V> {
     }
 }
 
-/// A hash of a few numbers. It need not resist chosen collisions: the runtime numbers the streams.
+/// A hash of numbers. It need not resist chosen collisions: the runtime numbers the streams.
 #[derive(Debug, Default)]
 pub(crate) struct Mixer(u64);
 
@@ -178,7 +178,7 @@ impl Hasher for Mixer {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The odd number next to 2^64 over the golden ratio: it spreads consecutive numbers.
+        // The odd number next to 2^64 over the golden ratio, which spreads consecutive numbers.
         self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }

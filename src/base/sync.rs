@@ -1,13 +1,13 @@
 //! The only source of atomics, locks and parking: std in production, loom under `--cfg loom`.
 //!
-//! Orderings. A protocol in which each side stores its value and then loads the other's (Dekker)
-//! uses `SeqCst` on all four accesses, which is enough in the language's model and costs no fence
-//! on x86 where the publishing access is a read-modify-write. loom treats `SeqCst` accesses as
-//! `AcqRel`; in models the atomics add the missing fences, so that a model fails when any of the
-//! four is weaker (`sync/modelled.rs`).
+//! Orderings. A protocol in which each side stores its value and then loads the other side's value
+//! (Dekker) uses `SeqCst` on all four accesses. This is enough in the language's model, and costs
+//! no fence on x86 if the store is a read-modify-write. loom treats `SeqCst` accesses as `AcqRel`.
+//! In models the atomics add the missing fences, so that a model fails when any of the four
+//! accesses is weaker (`sync/modelled.rs`).
 //!
-//! Locks have ranks: a thread takes them in increasing order, which debug builds assert. A thread
-//! holds no lock while it acquires the GIL, runs a user's function or waits for a device.
+//! Locks have ranks. A thread takes locks in increasing order of rank, which debug builds assert. A
+//! thread holds no lock while it acquires the GIL, runs a user's function or waits for a device.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -48,8 +48,8 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// A cell that a value's users read and the thread that frees it writes. Lets loom report a free
-/// that is not ordered after every use, and a missing free. Empty outside of models.
+/// A cell that the users of a value read and the thread that frees the value writes. Lets loom
+/// report a free that is not ordered after every use, and a missing free. Empty outside of models.
 pub(crate) struct Life {
     #[cfg(loom)]
     cell: loom::alloc::Track<UnsafeCell<()>>,
@@ -79,7 +79,7 @@ impl Life {
     }
 }
 
-/// Atomics for statics and counters that no model covers; loom's cannot be built in constants.
+/// Atomics for statics and counters that no model covers: constants cannot contain loom's atomics.
 pub(crate) mod unmodelled {
     pub(crate) use std::sync::atomic::*;
 }
@@ -147,7 +147,7 @@ pub(crate) enum LockRank {
     VerboseLevels = 5,
     /// The redirection of descriptor 1 to a pipe of the runtime.
     Capture = 6,
-    /// The reader of that pipe.
+    /// The reader of the runtime's pipe for descriptor 1.
     Drain = 7,
     /// Start, fork and shutdown of a runtime.
     Runtime = 10,
@@ -191,8 +191,8 @@ thread_local! {
     static HELD_RANKS: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `check` with the ranks held by this thread, in debug builds. Handlers at process exit run
-/// after the thread-locals are destroyed: then no rank is checked.
+/// Calls `check` with the ranks held by this thread, in debug builds. Checks no rank after the
+/// thread-locals are destroyed, when handlers at process exit still run.
 fn with_held_ranks(check: impl FnOnce(&mut Vec<LockRank>)) {
     if cfg!(debug_assertions) {
         let _ = HELD_RANKS.try_with(|held| check(&mut held.borrow_mut()));
@@ -215,8 +215,8 @@ fn note_release(rank: LockRank) {
     });
 }
 
-/// Asserts in debug builds that this thread holds no lock of the runtime: before a user's function
-/// or a wait for a device (law 7).
+/// Asserts in debug builds that this thread holds no lock of the runtime. Called before a user's
+/// function or a wait for a device (law 7).
 #[inline]
 pub(crate) fn assert_no_lock_held() {
     with_held_ranks(|held| {
@@ -224,8 +224,8 @@ pub(crate) fn assert_no_lock_held() {
     });
 }
 
-// The standard library's mutex, which works in a forked child. A mutex that parks threads in one
-// global table may find that table locked there, by a thread that exists in the parent only.
+// The standard library's mutex, which works in a forked child. A mutex that parks threads in a
+// global table may not: a thread that exists in the parent only may have locked the table.
 #[cfg(not(loom))]
 type InnerMutex<T> = std::sync::Mutex<T>;
 #[cfg(not(loom))]
@@ -304,7 +304,7 @@ pub(crate) fn current_thread() -> Thread {
     return loom::thread::current();
 }
 
-/// A thread that sleeps until another thread wakes it; a wake before the sleep is not lost.
+/// A thread that sleeps until another thread wakes it. A wake before the sleep is not lost.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     thread: Thread,
@@ -312,7 +312,7 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// A sleeper for the calling thread, the only one that may sleep on it.
+    /// A sleeper for the calling thread, which is the only thread that may sleep on it.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { thread: current_thread(), is_woken: AtomicBool::new(false) })
     }
@@ -324,7 +324,7 @@ impl Sleeper {
         self.thread.unpark();
     }
 
-    /// True once [`Sleeper::wake`] was called.
+    /// True after [`Sleeper::wake`] was called.
     pub(crate) fn is_woken(&self) -> bool {
         // Acquire: pairs with `wake`; the waker's writes are visible.
         self.is_woken.load(Ordering::Acquire)
@@ -357,7 +357,7 @@ impl Sleeper {
     }
 }
 
-/// Sleeps until this thread is woken or `timeout` passed; may wake spuriously, so callers loop.
+/// Sleeps until this thread is woken or `timeout` has passed, or for no reason: callers loop.
 pub(crate) fn park(timeout: Option<Duration>) {
     #[cfg(not(loom))]
     match timeout {

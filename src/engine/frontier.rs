@@ -2,13 +2,13 @@
 //!
 //! Source: Fidge and Mattern's vector clocks, kept sparse; points that are done are pruned.
 //!
-//! Every stream numbers its tasks; a [`Point`] is a stream and a task number. A record carries no
-//! clock: its point is a position in the stream's [`History`] of joins, which is searched only when
-//! a stream waits for the event while it is pending. So a record is O(1) and clones nothing, and
-//! the frontier found for a point is exact, whatever was enqueued later.
+//! Every stream numbers its tasks. A [`Point`] is a stream and a task number. A record carries no
+//! clock: the record's point is a position in the stream's [`History`] of joins. Only a stream that
+//! waits for a pending record searches the history. So a record is O(1) and clones nothing, and the
+//! frontier found for a point does not depend on later tasks.
 //!
-//! A frontier may lag behind the queue and never runs ahead: the wait is enqueued first, then the
-//! join is published.
+//! A frontier may lag behind the queue. It never runs ahead of the queue, because the wait is
+//! enqueued before the join is published.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -19,11 +19,11 @@ use crate::base::fork;
 use crate::base::spin::SpinMutex;
 use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 
-/// The maximum number of points in a frontier. A stream that waits for thousands of others knows
-/// the order of some; for the rest it polls whether they are done.
+/// The maximum number of points in a frontier. If a stream waits for more streams, the frontier
+/// does not show the order of the rest: the runtime then polls whether their tasks are done.
 const MOST_POINTS: usize = 64;
 
-/// The numbers of an owner's entries whose streams are over, which saves the owner a search.
+/// The numbers of those entries of an owner whose streams are over. Saves the owner a search.
 pub(crate) type Ended = SegQueue<u32>;
 
 /// The progress of one stream: shared by the stream and by every frontier that names it.
@@ -75,18 +75,18 @@ impl Progress {
         if self.on_host {
             return self.retired();
         }
-        // Acquire: pairs with the release in `reach`.
+        // Acquire: pairs with the release in `advance_device_done`.
         self.device_done.load(Ordering::Acquire)
     }
 
-    /// Retires the task `ticket`, which is no marker: no waiter is registered for its ticket.
+    /// Retires the task `ticket`, which must be no marker.
     #[inline]
     pub(crate) fn retire(&self, ticket: u64) {
         // Release: publishes the task's writes; pairs with `retired`.
         self.retired.store(ticket, Ordering::Release);
     }
 
-    /// Retires the task `ticket`, which may have waiters: the consumer checks for them next.
+    /// Retires the task `ticket`, which may have waiters. The consumer must check for waiters next.
     #[inline]
     pub(crate) fn retire_with_waiters(&self, ticket: u64) {
         // SeqCst: stored before the waiters are read; partner: `retired` after a registration.
@@ -99,7 +99,7 @@ impl Progress {
         self.device_done.fetch_max(ticket, Ordering::Release);
     }
 
-    /// Ends the stream. Called after its counts and its error were passed to the lifecycle.
+    /// Ends the stream. The lifecycle must already have the stream's counts and error.
     pub(crate) fn end(&self) {
         // Release: pairs with `has_ended`. No model: models have none of the values passed on.
         self.has_ended.store(true, Ordering::Release);
@@ -128,9 +128,9 @@ impl Progress {
         }
     }
 
-    /// Subscribes `ended`: when the stream is over, `number` is pushed to it once, however often it
-    /// was subscribed. The caller holds a reference to the stream. Subscriptions of dropped lists
-    /// are removed.
+    /// Subscribes `ended`. When the stream is over, `finish` pushes `number` to `ended` only once,
+    /// even after several subscriptions. The caller must hold a reference to the stream. Now and
+    /// then removes the subscriptions of dropped lists.
     pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
         let mut targets = self.targets.lock();
         if targets.len() == targets.capacity() {
@@ -188,9 +188,9 @@ impl Frontier {
         self.0.iter().filter(|point| !point.is_done()).map(|point| point.progress.stream_key())
     }
 
-    /// The union of both frontiers and the point, without done points, dropped streams and the
-    /// stream `own_key`; at most [`MOST_POINTS`], always with `point`. A frontier with fewer points
-    /// lags, which is allowed.
+    /// The union of both frontiers and `point`, without done points, dropped streams and the stream
+    /// `own_key`. If the union has more than [`MOST_POINTS`], drops points other than `point`: a
+    /// frontier may lag.
     fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
         let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
             .concat()
@@ -198,7 +198,7 @@ impl Frontier {
             .filter(|point| point.progress.stream_key() != own_key)
             .filter(|point| !point.is_done() && !point.progress.has_ended())
             .collect();
-        // The largest ticket of each stream comes first: `dedup` keeps the first.
+        // The largest ticket of each stream comes first, and `dedup` retains the first one.
         points.sort_by_key(|point| (point.progress.stream_key(), std::cmp::Reverse(point.ticket)));
         points.dedup_by_key(|point| point.progress.stream_key());
         if points.len() > MOST_POINTS {
@@ -216,9 +216,9 @@ impl Frontier {
 
 /// The frontiers of one stream, each valid from one of its tasks on.
 ///
-/// The history retains the latest frontier and those that a pending record may still need. An entry
-/// is removed when the task of the next entry is done, because then every record before that task
-/// is done too.
+/// The history retains the latest frontier, and each frontier that a pending record may still need.
+/// A join removes an entry if the task of the next entry is done, because then every record before
+/// that task is done too.
 #[derive(Debug)]
 pub(crate) struct History {
     progress: Arc<Progress>,
@@ -237,7 +237,7 @@ impl History {
         Self { progress, versions: Mutex::new(LockRank::Frontier, VecDeque::new()) }
     }
 
-    /// The frontier before the stream's task `ticket`, without the stream; `None` when it is empty.
+    /// The frontier before the stream's task `ticket`, without the stream; `None` without a join.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<Frontier>> {
         let versions = self.versions.lock();
         let known = versions.iter().rev().find(|version| version.from_ticket <= ticket);
@@ -251,8 +251,8 @@ impl History {
 
     /// Adds the stream's wait `ticket` for `point`; `before` is the frontier of `point`.
     ///
-    /// Called after the wait was enqueued. Concurrent callers may call this out of ticket order:
-    /// the join is then also added to the later versions.
+    /// Called after the wait was enqueued. Concurrent callers may call this out of ticket order, so
+    /// the join is also added to the later versions.
     pub(crate) fn join(&self, ticket: u64, point: &Point, before: Option<&Frontier>) {
         let nothing = Frontier::default();
         let before = before.unwrap_or(&nothing);
@@ -269,7 +269,7 @@ impl History {
         let previous = index.checked_sub(1).map_or(&nothing, |index| &*versions[index].frontier);
         let frontier = Arc::new(previous.joined(before, point, own_key));
         let version = Version { from_ticket: ticket, frontier };
-        // No record is between two adjacent waits, so the version of the first is never needed.
+        // No record is between two adjacent waits, so the version of the first wait is replaced.
         match index.checked_sub(1).map(|index| &mut versions[index]) {
             Some(last) if last.from_ticket + 1 == ticket => *last = version,
             _ => versions.insert(index, version),

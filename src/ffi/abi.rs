@@ -3,17 +3,17 @@
 //! Source: System V AMD64 ABI 1.0, section 3.2.3; Procedure Call Standard for the Arm 64-bit
 //! Architecture, section 6.8.2.
 //!
-//! Both conventions have separate registers for integers and for floats, filled in order of the
-//! arguments of that kind; further arguments go to the stack in order, one word each. So the order
-//! between the kinds does not matter, and a register that the function does not read may hold any
-//! value. One function type with all registers therefore calls every signature, and the call
-//! interprets no signature. Not supported, and to be ruled out by the caller: functions with a
-//! variable number of arguments, structures by value, results returned in memory.
+//! Both conventions have separate registers for integers and for floats. Arguments of a kind fill
+//! the kind's registers in order. Further arguments go to the stack in order, one word each. So the
+//! order between the kinds does not matter. A register that the function does not read may hold any
+//! value. One function type with all registers therefore calls every signature. The caller must
+//! rule out functions with a variable number of arguments, structures passed by value and results
+//! returned in memory, which these calls do not support.
 #![expect(unsafe_code, reason = "calls a function whose signature only the caller knows")]
 
 use crate::ffi::argument::{Argument, Word};
 
-/// True where the platform uses one of these conventions. Windows counts registers by position, and
+/// True if the platform uses one of these conventions. Windows counts registers by position, and
 /// Apple packs the stack.
 pub(crate) const IS_KNOWN: bool = cfg!(any(
     all(target_arch = "x86_64", unix),
@@ -26,10 +26,10 @@ const INTEGERS: usize = if cfg!(target_arch = "x86_64") { 6 } else { 8 };
 /// Registers for floats.
 const FLOATS: usize = 8;
 
-/// The maximum number of stack words: of 32 integer arguments at most 26 have no register.
+/// The maximum number of stack words. Of 32 integer arguments at most 26 have no register.
 const STACK: usize = MAX_ARGUMENTS - 6;
 
-/// Words on the stack in the second of the three call variants.
+/// The number of stack words in the second of the three call variants.
 const SHORT_STACK: usize = 8;
 
 /// The maximum number of arguments of a call. The longest signatures of LAPACK have 29.
@@ -49,8 +49,8 @@ impl ShortFrame {
     /// Places at most [`MAX_SHORT`] arguments.
     #[inline]
     pub(super) fn new(arguments: &[Argument]) -> Self {
-        // The loops have fixed bounds: unrolled, they leave the words in registers on the way to
-        // the queue, and with kinds known at compile time no branch is left.
+        // The loops have fixed bounds, so the compiler unrolls them. The words then stay in
+        // registers on the way to the queue. Kinds known at compile time leave no branch.
         let (mut words, mut integers, mut floats) = ([0; MAX_SHORT], 0, 0);
         for index in 0..MAX_SHORT {
             let Some(argument) = arguments.get(index) else { break };
@@ -71,11 +71,11 @@ impl ShortFrame {
         Self(words)
     }
 
-    /// Calls the function and returns its result, if it returns an `int`.
+    /// Calls the function. The returned value is meaningful only if the function returns an `int`.
     ///
     /// # Safety
-    /// The function may be called now with the arguments of this frame. It returns an integer of up
-    /// to 32 bits, or a value that is ignored and not returned in memory.
+    /// A call of the function with this frame's arguments must be allowed now. The function must
+    /// return an integer of up to 32 bits, or a value that is ignored and not returned in memory.
     #[inline]
     pub(crate) unsafe fn call(&self, function: Function) -> i32 {
         type Call = unsafe extern "C" fn(u64, u64, u64, u64, f64, f64, f64, f64) -> i32;
@@ -105,7 +105,7 @@ pub(crate) struct Frame {
     stack_count: usize,
 }
 
-/// Calls `$function` with the registers and these words of the stack.
+/// Calls `$function` with all registers and with the stack words of the given indices.
 macro_rules! call {
     ($frame:ident, $function:ident, $stack:tt) => {{
         #[cfg(target_arch = "x86_64")]
@@ -168,7 +168,7 @@ impl Frame {
         frame
     }
 
-    /// Calls the function and returns its result, if it returns an `int`.
+    /// Calls the function. The returned value is meaningful only if the function returns an `int`.
     ///
     /// # Safety
     /// As [`ShortFrame::call`].

@@ -45,7 +45,7 @@ pub(super) enum Word {
 }
 
 impl Argument {
-    /// The value as a word: integers extended by their sign or by zeros, a `float` in the low half.
+    /// The value as a word. Extends integers by sign or by zeros. A `float` takes the low half.
     #[inline]
     #[expect(clippy::cast_sign_loss, reason = "the bits of the extended value are wanted")]
     pub(super) fn word(self) -> Word {

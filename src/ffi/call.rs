@@ -12,7 +12,7 @@ use crate::ffi::argument::Argument;
 /// A function of the C calling convention and its arguments, for
 /// [`Stream::launch`](crate::Stream::launch).
 ///
-/// Up to 4 arguments of any kinds are stored in the command itself; more are allocated, up to 32.
+/// A call has at most 32 arguments. The command itself stores up to 4; more are allocated.
 /// The function's result is ignored, unless the call is [checked](FfiCall::checked).
 ///
 /// ```
@@ -48,7 +48,7 @@ pub(crate) enum PlacedArguments {
 }
 
 impl FfiCall {
-    /// Describes a call of the function at this address; only a launch calls it.
+    /// Describes a call of the function at this address. Only a launch calls the function.
     ///
     /// Fails when the address is null, and when there are more than 32 arguments.
     #[inline]
@@ -81,7 +81,7 @@ impl FfiCall {
         Ok(PlacedArguments::Long(Box::new(Frame::new(arguments))))
     }
 
-    /// The function returns an `int` status: a number other than 0 fails the stream.
+    /// Checks the returned `int` status: a number other than 0 fails the stream.
     #[must_use]
     #[inline]
     pub fn checked(mut self) -> Self {

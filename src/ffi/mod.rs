@@ -1,7 +1,7 @@
 //! Native calls: a function address with arguments, placed as the machine's C convention requires.
 //!
 //! * [`argument`]: a value as one 64-bit word
-//! * [`abi`]: the register or stack slot of each word, and the calls that fit every signature
+//! * [`abi`]: the register or stack slot of each word, and calls that fit every signature
 //! * [`call`]: the public [`FfiCall`]
 
 pub(crate) mod abi;

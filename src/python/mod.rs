@@ -1,7 +1,7 @@
 //! L4, Python: the extension module `accelrt._core`, which the facade in `python/accelrt` wraps.
 //!
-//! Every binding that may wait releases the GIL first, unless the wait is already over. Types carry
-//! the name of their public module, so that messages and pickles contain `accelrt.Stream`.
+//! Every binding that may wait releases the GIL first, unless nothing is left to wait for. Types
+//! carry the name of their public module, so that messages and pickles contain `accelrt.Stream`.
 
 mod integrations;
 mod launch;
@@ -74,7 +74,7 @@ mod _core {
     #[pymodule_export]
     use super::support::errors::{DeviceLost, OutOfMemoryError, StreamError};
 
-    /// The initialisation that pyo3's macros do not cover.
+    /// The part of the initialisation that pyo3's macros do not cover.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreter::check_main(module.py())?;

@@ -3,23 +3,23 @@
 //! Words (`index` and `segment` share a cache line):
 //!
 //! * `index`: the next free index; advancing it claims the index and its slot. Only grows.
-//! * `segment`: the segment of the *lap* `index / SLOTS`, its low six bits the lap's last six; it
-//!   may be one lap behind while `index` is exactly at a seam.
+//! * `segment`: the segment of the *lap* `index / SLOTS`. The low six bits are those of the lap.
+//!   `segment` may be one lap behind while `index` is exactly at a seam.
 //! * `installing`: the number of threads that may be reading a segment in which they have no slot:
 //!   producers through `segment` at a seam, and threads that count queued commands through
 //!   `oldest`.
 //!
 //! Producer: (1) read `index`, (2) read `segment`; a wrong lap: install, start again; (3) advance
 //! `index` from the value read; (4) write the command, (5) publish it by the slot's sequence
-//! number. `index` did not move between 1 and 3 and `segment` is changed only while `index` stands
-//! at its seam, so at 3 the segment read at 2 contains the claimed slot. It cannot be retired
-//! before step 5.
+//! number. `index` did not move between 1 and 3, and `segment` changes only while `index` stands at
+//! its seam. So at 3 the segment read at 2 contains the claimed slot. This segment cannot be
+//! retired before step 5.
 //!
 //! Install: (1) increment `installing`, (2) read `segment`, (3) link a new segment behind it unless
-//! one is linked already, (4) swing `segment` to it, (5) decrement `installing`. Any thread can do
-//! each step.
+//! a segment is linked already, (4) swing `segment` to the linked segment, (5) decrement
+//! `installing`. Any thread can do each step.
 //!
-//! Retire (the consumer leaves a segment): (1) swing `segment`, unless a thread did, and move
+//! Retire (the consumer leaves a segment): (1) swing `segment`, unless a thread has, and move
 //! `oldest`, (2) read `installing`. If it is zero, no thread can reach the old segment. Else the
 //! segment waits in a list until a later retirement reads zero. A later count reads the moved
 //! `oldest`: steps 1 and 2 form a Dekker pair with its increment and read. A later install needs no
@@ -72,7 +72,7 @@ struct Tail<C: CommandContext> {
 struct Shared<C: CommandContext> {
     tail: CachePadded<Tail<C>>,
     installing: AtomicUsize,
-    /// The segment of lap 0, once it is linked; later the consumer's current segment.
+    /// Null before lap 0 is linked; then the segment of lap 0; later the consumer's segment.
     oldest: AtomicPtr<Segment<C>>,
     /// One unused segment, for the next installation.
     spare: AtomicPtr<Segment<C>>,
@@ -89,7 +89,7 @@ struct Position<C: CommandContext> {
     segment_end: u64,
     /// The current segment; null before the first.
     segment: *mut Segment<C>,
-    /// Segments that the consumer left while `installing` was not zero; linked by `next_retired`.
+    /// The list of the segments that the consumer left while `installing` was not zero.
     retired: *mut Segment<C>,
 }
 
@@ -116,8 +116,8 @@ unsafe impl<C: CommandContext> Send for Receiver<C> {}
 pub(crate) struct Pushed {
     /// The number of commands up to and including this one.
     pub(crate) ticket: u64,
-    /// True for the first command of a segment, when callers make checks too expensive for each
-    /// push.
+    /// True for the first command of a segment. Callers then make checks that are too expensive for
+    /// each push.
     pub(crate) is_first_of_segment: bool,
 }
 
@@ -162,7 +162,7 @@ impl<C: CommandContext> Sender<C> {
     /// leaves and then reads [`Sender::pushed`].
     #[inline]
     pub(crate) fn push<T: Command<C>>(&self, command: T) -> Pushed {
-        let packed = Packed::new(command); // before the claim: it may allocate
+        let packed = Packed::new(command); // before the claim, because packing may allocate
         let shared = &*self.0;
         let tail = &shared.tail;
         // Acquire, here and at each retry: pairs with the release of the claim that wrote the
@@ -204,7 +204,7 @@ impl<C: CommandContext> Sender<C> {
         Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
     }
 
-    /// The number of commands pushed so far: the ticket of the latest.
+    /// The number of commands pushed, which is the ticket of the latest command.
     #[inline]
     pub(crate) fn pushed(&self) -> u64 {
         // SeqCst: the reader may be one half of a Dekker pair; partner: the claim in `push`.
@@ -214,8 +214,8 @@ impl<C: CommandContext> Sender<C> {
 
 impl<C: CommandContext> Sender<C> {
     /// The number of users' commands pushed behind the first `consumed` commands. Exact when no
-    /// thread pushes: a command that is not published yet counts as a user's. Reads each slot, so
-    /// that a push need not count.
+    /// thread pushes, because an unpublished command counts as a user's. Reads each slot, so that a
+    /// push need not count.
     pub(crate) fn users_behind(&self, consumed: u64) -> u64 {
         let shared = &*self.0;
         // SeqCst: incremented before `oldest` is read; partner: `Receiver::retire`, which moves
@@ -240,7 +240,7 @@ impl<C: CommandContext> Sender<C> {
 }
 
 impl<C: CommandContext> Shared<C> {
-    /// Swings `tail.segment` to the lap of `tail.index`, unless it is there already.
+    /// Swings `tail.segment` to the lap of `tail.index`, unless another thread has.
     #[cold]
     #[inline(never)]
     fn install(&self) {
@@ -279,7 +279,7 @@ impl<C: CommandContext> Shared<C> {
         self.installing.fetch_sub(1, Ordering::Release);
     }
 
-    /// The segment behind `link`; links one if there is none.
+    /// The segment behind `link`. Links a segment if there is none.
     fn linked(&self, link: &AtomicPtr<Segment<C>>) -> *mut Segment<C> {
         // Acquire: pairs with the release below, by which another installer published the segment.
         let present = link.load(Ordering::Acquire);
@@ -323,7 +323,7 @@ impl<C: CommandContext> Shared<C> {
 }
 
 impl<C: CommandContext> Receiver<C> {
-    /// The number of commands consumed so far.
+    /// The number of consumed commands.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.position.head
@@ -372,9 +372,9 @@ impl<C: CommandContext> Receiver<C> {
         }
     }
 
-    /// Consumes the next slot without a command. Claims it as a producer does, so that no producer
-    /// writes to it, and returns its ticket. `None` when a command is queued, and at a seam, where
-    /// a producer has to install a segment.
+    /// Consumes the next slot without a command and returns its ticket. Claims the slot as a
+    /// producer does, so that no producer writes to it. `None` when a command is queued, and at a
+    /// seam, where a producer has to install a segment.
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Option<u64> {
         let Position { head, segment_end, .. } = self.position;
@@ -390,7 +390,7 @@ impl<C: CommandContext> Receiver<C> {
         Some(head + 1)
     }
 
-    /// Steps into the next segment and retires the current one; false when none is linked yet.
+    /// Steps into the next segment and retires the current one. False when no segment is linked.
     #[cold]
     fn advance(&mut self) -> bool {
         let old = self.position.segment;
@@ -436,7 +436,7 @@ impl<C: CommandContext> Receiver<C> {
         }
     }
 
-    /// Recycles the retired segments, which no other thread can reach any more.
+    /// Recycles the retired segments. No other thread may be able to reach them.
     fn reclaim(&mut self) {
         while let Some(segment) = NonNull::new(self.position.retired) {
             // SAFETY: only this consumer can reach retired segments once it has read `installing`
@@ -518,7 +518,7 @@ impl<C: CommandContext> Drop for Receiver<C> {
 }
 
 impl<C: CommandContext> Drop for Shared<C> {
-    /// Discards the remaining commands and releases every segment. Both ends were dropped.
+    /// Discards the remaining commands and releases every segment.
     fn drop(&mut self) {
         // SAFETY: `&mut self` means that no other thread uses the queue.
         let position = self.consumer.with_mut(|consumer| unsafe { (*consumer).take() });

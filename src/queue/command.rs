@@ -4,11 +4,11 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// Bytes of a command that are stored in the slot itself; larger ones are boxed.
+/// The maximum size of a command that is stored in the slot itself. Larger commands are boxed.
 pub(crate) const INLINE_BYTES: usize = 40;
 
-/// The owner and kind of a command's work. Decides whether it runs on a failed stream, and how long
-/// it is expected to take before any task was measured.
+/// The owner and kind of a command's work. Decides whether the command runs on a failed stream, and
+/// how long the command is expected to take before any task was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// The runtime's own: always runs, short.
@@ -32,24 +32,24 @@ pub(crate) trait CommandContext: 'static {
 
 /// Work to execute once, with a context of type `C`.
 pub(crate) trait Command<C: CommandContext>: Send + Sized + 'static {
-    /// The class of its work.
+    /// The class of the command's work.
     const CLASS: Class;
-    /// The kind of its work.
+    /// The kind of the command's work.
     const OPERATION: C::Operation;
     /// True when [`Command::is_ready`] may return false.
     const MAY_WAIT: bool = false;
 
-    /// Its details, for a subscriber. Computed on request only.
+    /// The command's details, for a subscriber. Computed on request only.
     fn details(&self) -> C::Details {
         C::Details::default()
     }
 
-    /// Polled before [`Command::run`]; false leaves the command at the head of its queue.
+    /// Polled before [`Command::run`]. False leaves the command at the head of the queue.
     fn is_ready(&mut self, _context: &mut C) -> bool {
         true
     }
 
-    /// Executes the command. Must not panic: commands that run user code catch its panics.
+    /// Executes the command. Must not panic: a command that runs a user's code catches panics.
     fn run(self, context: &mut C);
 }
 
@@ -90,7 +90,7 @@ impl<T: Command<C>, C: CommandContext> Tables<T, C> {
     };
 }
 
-/// The address of the command: the payload itself, or the heap block it points to.
+/// The address of the command: the payload's own address, or the address stored in the payload.
 ///
 /// # Safety
 /// `payload` holds a packed `T`.
@@ -104,7 +104,7 @@ unsafe fn address_of<T>(payload: *mut Words) -> *mut T {
     }
 }
 
-/// Moves the command out; the payload is invalid afterwards.
+/// Moves the command out of the payload, which is invalid afterwards.
 ///
 /// # Safety
 /// `payload` holds a packed `T`, which is not used again.
@@ -157,7 +157,7 @@ unsafe fn discard<T: Command<C>, C: CommandContext>(payload: *mut Words) {
 }
 
 impl<C: CommandContext> Packed<C> {
-    /// Packs a command; allocates when it is larger than [`INLINE_BYTES`].
+    /// Packs a command. Allocates when the command does not fit inline.
     #[inline]
     pub(crate) fn new<T: Command<C>>(command: T) -> Self {
         let mut payload = MaybeUninit::<Words>::uninit();
@@ -172,13 +172,13 @@ impl<C: CommandContext> Packed<C> {
         Self { table: Tables::<T, C>::TABLE, payload }
     }
 
-    /// The class of its work.
+    /// The class of the command's work.
     #[inline]
     pub(crate) fn class(&self) -> Class {
         self.table.class
     }
 
-    /// The kind of its work.
+    /// The kind of the command's work.
     pub(crate) fn operation(&self) -> C::Operation {
         (self.table.operation)()
     }

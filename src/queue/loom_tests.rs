@@ -98,8 +98,8 @@ fn loom_a_reachable_segment_is_not_reused() {
     });
 }
 
-/// Goal: a command that is never consumed is dropped exactly once. Method: drop both ends with
-/// commands in two segments; loom reports leaks.
+/// Goal: a command that is never consumed is dropped exactly once. Method: both ends are dropped
+/// while two segments contain commands. loom reports leaks.
 #[test]
 fn loom_remaining_commands_are_dropped_with_the_queue() {
     model(Some(3), || {
@@ -114,8 +114,8 @@ fn loom_remaining_commands_are_dropped_with_the_queue() {
 }
 
 /// Goal: a thread that counts queued commands reads no reclaimed segment. Method: the count runs
-/// while the consumer leaves two segments and a producer reuses one; loom reports a reclamation
-/// that is not ordered after the count.
+/// while the consumer leaves two segments and a producer reuses one of them. loom reports a
+/// reclamation that is not ordered after the count.
 #[test]
 fn loom_a_counted_segment_is_not_reclaimed() {
     model(Some(3), || {
@@ -134,8 +134,8 @@ fn loom_a_counted_segment_is_not_reclaimed() {
 }
 
 /// Goal: a consumer that takes a ticket without a command leaves order and tickets intact. Method:
-/// it tries to take a ticket while a producer pushes over a seam; loom reports a lost command, and
-/// a slot with two owners.
+/// the consumer tries to take a ticket while a producer pushes over a seam. loom reports a lost
+/// command and a slot with two owners.
 #[test]
 fn loom_a_consumer_takes_tickets_between_commands() {
     model(Some(3), || {

@@ -4,11 +4,11 @@
 //! after Kogan and Petrank.
 //!
 //! Many producers, one consumer at a time, unbounded, first in first out over all producers. A
-//! producer claims a slot by advancing one 64-bit counter, which is also the task's *ticket*. No
-//! thread waits for a producer that stopped at the seam of two segments: each thread that needs the
-//! next segment links it itself.
+//! producer claims a slot by advancing one 64-bit counter, whose new value is the task's *ticket*.
+//! No thread waits for a producer that stopped at the seam of two segments: each thread that needs
+//! the next segment links this segment itself.
 //!
-//! * [`command`]: the content of a slot: a command, inline up to 40 bytes, boxed above
+//! * [`command`]: the content of a slot: a command, inline up to 40 bytes, boxed if larger
 //! * [`segment`]: 64 slots on a cache line each, and the pool of unused segments
 //! * [`mod@channel`]: the protocol between [`Sender`] and [`Receiver`]
 

@@ -21,14 +21,14 @@ pub(crate) const SLOTS: usize = 2;
 /// [`SLOTS`] as an index, which is 64 bits wide.
 pub(super) const SLOTS_PER_SEGMENT: u64 = SLOTS as u64;
 
-/// The prefetch distance in slots: the number of pushes in the time that a cache line takes from
-/// one processor to another.
+/// The prefetch distance in slots: about the number of pushes that a producer makes during the
+/// transfer of a cache line between two processors.
 const SLOTS_AHEAD: u64 = 8;
 
 /// One slot of a queue.
 ///
 /// `sequence` has the index of the command published here, and a bit for the runtime's own
-/// ([`sequence_of`]). While it has another index, the command is not published yet. The
+/// ([`sequence_of`]). While `sequence` has another index, the command is not published yet. The
 /// indices of one queue only grow, so a reused slot needs no reset within its queue.
 #[repr(C)]
 pub(super) struct Slot<C: CommandContext> {
@@ -40,7 +40,7 @@ pub(super) struct Slot<C: CommandContext> {
 #[repr(C)]
 struct Line<C: CommandContext> {
     slot: Slot<C>,
-    /// In line 0 the next segment of the queue, in line 1 the next retired one; else unused.
+    /// In line 0 the next segment of the queue, in line 1 the next retired segment; else unused.
     link: AtomicPtr<Segment<C>>,
 }
 
@@ -69,16 +69,16 @@ pub(super) fn is_published(sequence: u64, index: u64) -> bool {
     sequence >> 1 == index + 1
 }
 
-/// A run of slots. The last line has no link, so with the 8 bytes that the C library's allocator
-/// adds the block has 4 KiB. With a link it would be 16 bytes larger.
+/// A run of slots. The last line has no link, so the block has 4 KiB together with the 8 bytes of
+/// the C library's allocator. With a link the block would be 16 bytes larger.
 #[cfg_attr(not(loom), repr(C))]
 #[cfg_attr(loom, repr(C, align(64)))] // aligns the box; else `LAYOUT` does
 pub(super) struct Segment<C: CommandContext> {
     lines: [Line<C>; LINES],
     #[cfg(not(loom))]
     last: Slot<C>,
-    /// Read by each thread that accesses the segment, written by the consumer that reclaims it:
-    /// lets loom report a reclamation that is not ordered after every access.
+    /// Read by each thread that accesses the segment, written by the consumer that reclaims it. So
+    /// loom reports a reclamation that is not ordered after every access.
     #[cfg(loom)]
     reach: UnsafeCell<()>,
 }
@@ -109,8 +109,8 @@ impl<C: CommandContext> Segment<C> {
         unsafe { &*line.cast::<Slot<C>>() }
     }
 
-    /// Prefetches the line of a later slot, which the consumer used last: each claim, like every
-    /// locked instruction, waits until the line written before has arrived.
+    /// Prefetches the line of a later slot, which the consumer used last. Otherwise the next claim,
+    /// a locked instruction, would wait until the line written before it has arrived.
     #[inline]
     pub(super) fn prefetch_ahead_of(&self, index: u64) {
         let ahead = index % SLOTS_PER_SEGMENT + SLOTS_AHEAD;
@@ -125,7 +125,7 @@ impl<C: CommandContext> Segment<C> {
         &self.lines[0].link
     }
 
-    /// The number of the runtime's own commands published here at or behind an index.
+    /// The number of the runtime's own commands published in this segment at or behind an index.
     pub(super) fn internal_from(&self, index: u64) -> usize {
         let is_internal = |slot: &u64| {
             // Relaxed: only the number itself is used.
@@ -154,7 +154,7 @@ impl<C: CommandContext> Segment<C> {
     }
 }
 
-/// Without this hint the line is fetched in shared state, and requested again for the write.
+/// Without this hint the processor fetches the line in shared state, and again for the write.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline]
 fn prefetch_to_write<T>(target: &T) {
@@ -219,7 +219,7 @@ unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
     unsafe { dealloc(segment.as_ptr().cast(), LAYOUT) };
 }
 
-/// loom's types are not plain memory: they are built and dropped as values.
+/// loom's types are not plain memory, so this builds them as values.
 #[cfg(loom)]
 fn new<C: CommandContext>() -> NonNull<Segment<C>> {
     NonNull::from(Box::leak(Box::new(Segment {
@@ -236,12 +236,12 @@ unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
-/// Unused segments, shared by all queues: a segment passes from the backlog of one stream to the
-/// next without the system's allocator. The pool is bounded, so that the memory of a drained
+/// Unused segments, shared by all queues: a segment passes from the backlog of one stream to that
+/// of another without the system's allocator. The pool is bounded, so that the memory of a drained
 /// backlog returns to the system.
 ///
 /// Last in, first out: the segment used last is still in a cache. First in, first out would cycle
-/// through all pooled segments of an earlier backlog, none of them still in a cache.
+/// through all pooled segments of an earlier backlog, which are no longer in a cache.
 #[cfg(not(loom))]
 mod pool {
     use super::{CommandContext, NonNull, Ordering, Segment, ptr};
@@ -251,7 +251,7 @@ mod pool {
     const CAPACITY: usize = 1024;
 
     struct Idle {
-        /// The first idle segment; the others follow by their links.
+        /// The first idle segment, whose link leads to the next idle segment.
         top: *mut Segment<()>,
         count: usize,
     }
@@ -282,8 +282,8 @@ mod pool {
         Some(segment.cast())
     }
 
-    /// Puts the segment into the pool; returns it when the pool is full or another thread holds the
-    /// lock.
+    /// Puts the segment into the pool. Returns the segment when the pool is full or another thread
+    /// holds the lock.
     pub(super) fn put<C: CommandContext>(
         segment: NonNull<Segment<C>>,
     ) -> Option<NonNull<Segment<C>>> {

@@ -75,13 +75,13 @@ impl Runtime {
         let allocator = Arc::new(CachingAllocator::new(backend, device, config)?);
         allocator.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        // They may have changed during the creation.
+        // The settings may have changed during the creation of the allocator.
         allocator.set_config(allocators.settings.config().clone());
         Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
     }
 
-    /// Creates another allocator of a device; buffers do not use it, and the two share no memory.
-    /// Fails as [`Runtime::allocator`].
+    /// Creates another allocator of a device. Buffers do not use it, and it shares no memory with
+    /// the device's other allocators. Fails as [`Runtime::allocator`].
     pub fn separate_allocator(
         &self,
         device: Device,
@@ -91,9 +91,9 @@ impl Runtime {
         CachingAllocator::new(Arc::clone(self.initialized(device)?), device, config)
     }
 
-    /// The allocator of memory that a device shares with the host. It draws on the device's
-    /// capacity; when it or the device's own allocator runs short, the other's cache is freed.
-    /// Fails as [`Runtime::allocator`], and with `Unsupported` on a device without such memory.
+    /// The allocator of memory that a device shares with the host. It and the device's own
+    /// allocator share the device's capacity: when one runs short, the other's cache is freed.
+    /// Fails as [`Runtime::allocator`], and with `Unsupported` on a device without shared memory.
     pub fn shared_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         if let Some(known) = self.allocators().lock().shared.get(&device) {
@@ -107,7 +107,7 @@ impl Runtime {
         let allocator = Arc::new(CachingAllocator::shared(&beside, config)?);
         allocator.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        // They may have changed during the creation.
+        // The settings may have changed during the creation of the allocator.
         allocator.set_config(allocators.settings.config().clone());
         let shared = Arc::clone(allocators.shared.entry(device).or_insert(allocator));
         beside.begin_sharing(&shared);
@@ -127,14 +127,14 @@ impl Runtime {
         let allocator = Arc::new(CachingAllocator::pinned(backend, device, config));
         allocator.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        // They may have changed during the creation.
+        // The settings may have changed during the creation of the allocator.
         allocator.set_config(allocators.settings.config().clone());
         Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(allocator)))
     }
 
     /// The allocator of the host heap: pinned memory that the devices of a kind can access and that
-    /// no stream uses. Its failed requests are not reported to observers: the requesting thread may
-    /// hold the GIL, or the GIL's holder may wait for it. Fails as [`Runtime::allocator`].
+    /// no stream uses. Observers are not told of failed requests, because the requesting thread may
+    /// hold the GIL or block the GIL's holder. Fails as [`Runtime::allocator`].
     #[cfg(not(loom))]
     pub(crate) fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
@@ -201,7 +201,7 @@ impl Runtime {
         Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
     }
 
-    /// The allocator of a kind's pinned memory; `None` before its first use.
+    /// The allocator of a kind's pinned memory; `None` before the first use of such memory.
     pub(crate) fn known_pinned_allocator(
         &self,
         kind: DeviceKind,
@@ -211,8 +211,8 @@ impl Runtime {
     }
 
     /// The statistics of a device's allocator, after threads have returned their cached memory
-    /// ([`CachingAllocator::statistics_at_rest`]); zeros before the first use. Initialises no
-    /// device.
+    /// ([`CachingAllocator::statistics_at_rest`]). They are zeros before the device's first use.
+    /// Initialises no device.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -249,8 +249,8 @@ impl Runtime {
     }
 
     /// Applies other settings to later requests of all allocators. A setting that the text does not
-    /// name gets its default or stays unchanged, see [`AllocatorConfig::followed_by`]. A malformed
-    /// text changes no setting.
+    /// name gets its default or stays unchanged: see [`AllocatorConfig::followed_by`]. A malformed
+    /// text is an error and changes no setting.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

@@ -18,11 +18,11 @@ use crate::memory::buffer::thread_hints;
 struct Current {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
-    /// Innermost last.
+    /// The innermost pool is the last.
     pools: BTreeMap<Device, Vec<EnteredPool>>,
 }
 
-/// A pool that a thread has entered. The handle keeps the pool alive if the thread ends inside it.
+/// A pool that a thread has entered. The handle keeps the pool alive if the thread ends inside.
 #[derive(Debug)]
 pub(super) struct EnteredPool {
     pub(super) pool: PoolId,
@@ -31,18 +31,18 @@ pub(super) struct EnteredPool {
 }
 
 thread_local! {
-    /// By the runtime's id.
+    /// The key is the runtime's id.
     static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Reads this thread's state in a runtime; `None` without any.
+/// Reads this thread's state in a runtime; `None` when the thread has no state there.
 fn read_state<T>(runtime: u64, read: impl FnOnce(&Current) -> Option<T>) -> Option<T> {
     // `try_with`, here and below: a runtime may be used while thread-locals are destroyed.
     CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(read)).ok().flatten()
 }
 
-/// Changes this thread's state in a runtime, and clears the hints derived from it. `None`, without
-/// a change, once the thread-locals are destroyed.
+/// Changes this thread's state in a runtime and clears the thread's hints. After the destruction of
+/// the thread-locals nothing changes, and the result is `None`.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
     thread_hints::forget();
     let changed =
@@ -69,7 +69,7 @@ pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
 pub(super) fn set_stream(runtime: u64, stream: &Stream) {
     let stream = stream.clone();
     let replaced = change(runtime, |current| current.streams.insert(stream.device(), stream));
-    drop(replaced); // outside the borrow: it may be the last handle of a stream
+    drop(replaced); // outside the borrow: it may hold the last handle of a stream
 }
 
 /// This thread's innermost pool on a device.
@@ -78,13 +78,13 @@ pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
     innermost.unwrap_or(PoolId::DEFAULT)
 }
 
-/// Enters a pool on a device, inside the earlier ones.
+/// Enters a pool on a device, inside the pools that were entered before.
 pub(super) fn push_pool(runtime: u64, device: Device, entered: EnteredPool) {
     change(runtime, |current| current.pools.entry(device).or_default().push(entered));
 }
 
-/// Leaves the innermost entry of a pool; `None` when this thread is not inside it. The result may
-/// hold the pool's last handle.
+/// Leaves the innermost entry of a pool; `None` when this thread is not inside the pool. The caller
+/// drops the result, which may be the pool's last handle, outside the borrow.
 #[must_use]
 pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<EnteredPool> {
     let popped = change(runtime, |current| {

@@ -13,16 +13,16 @@ impl Runtime {
         Ok(self.generators().generator(device))
     }
 
-    /// The default generator of a device, shared by all threads. Until it is seeded, its seed is
-    /// unpredictable. Fails when the device does not exist, and in a forked child. Initialises no
-    /// device.
+    /// The default generator of a device, shared by all threads. Until a program sets the seed, the
+    /// seed is unpredictable. Fails when the device does not exist, and in a forked child.
+    /// Initialises no device.
     pub fn default_generator(&self, device: Device) -> Result<Generator> {
         self.backend(device)?;
         self.generators().of(device)
     }
 
-    /// Seeds the default generators of all devices of all kinds. Queries and initialises no device:
-    /// a generator created later starts with this seed.
+    /// Seeds the default generators of all devices of all kinds. Queries and initialises no device.
+    /// Default generators that are created later start with this seed.
     ///
     /// ```
     /// use accelrt::{Config, Device, DeviceKind, Runtime};
@@ -37,7 +37,7 @@ impl Runtime {
         self.generators().manual_seed(seed)
     }
 
-    /// As [`Runtime::manual_seed`], for one kind.
+    /// As [`Runtime::manual_seed`], for one kind's devices.
     pub fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
         self.generators().manual_seed_all(kind, seed)
     }

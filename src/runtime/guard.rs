@@ -34,7 +34,7 @@ pub struct DeviceGuard {
 }
 
 impl DeviceGuard {
-    /// Makes `device` current. Fails, without a change, when it does not exist.
+    /// Makes `device` current. Fails, without a change, when the device does not exist.
     pub fn new(runtime: &Runtime, device: Device) -> Result<Self> {
         let previous = runtime.exchange_device(device)?;
         Ok(Self { runtime: runtime.clone(), previous, this_thread: PhantomData })
@@ -46,7 +46,7 @@ impl DeviceGuard {
         self.previous
     }
 
-    /// Makes another device current; the guard still restores the first one.
+    /// Makes another device current. The drop still restores the device from before [`Self::new`].
     pub fn set(&mut self, device: Device) -> Result<()> {
         self.runtime.exchange_device(device).map(drop)
     }
@@ -74,21 +74,21 @@ impl Drop for DeviceGuard {
 #[derive(Debug)]
 #[must_use = "the previous stream is current again when the guard is dropped"]
 pub struct StreamGuard {
-    /// Drops after `drop` has restored the stream: the reverse of the order in `new`.
+    /// Dropped after `drop` has restored the stream: the reverse of the order in `new`.
     device: DeviceGuard,
     previous: Stream,
 }
 
 impl StreamGuard {
-    /// Makes `stream` and its device current. Fails when the stream is another runtime's; nothing
-    /// has changed then.
+    /// Makes `stream` and its device current. Fails, without a change, when the stream belongs to
+    /// another runtime.
     pub fn new(runtime: &Runtime, stream: &Stream) -> Result<Self> {
         let device = DeviceGuard::new(runtime, stream.device())?;
         let previous = runtime.exchange_stream(stream)?;
         Ok(Self { device, previous })
     }
 
-    /// The stream that is current again afterwards, on the guarded stream's device.
+    /// The stream that the drop makes current again, on the guarded stream's device.
     #[must_use]
     pub fn previous(&self) -> &Stream {
         &self.previous
@@ -101,7 +101,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// A [`DeviceGuard`] that may do nothing, and may be set later.
+/// A [`DeviceGuard`] that may guard nothing and can be set later.
 #[derive(Debug, Default)]
 #[must_use = "the previous device is current again when the guard is dropped"]
 pub struct OptionalDeviceGuard(Option<DeviceGuard>);
@@ -112,7 +112,7 @@ impl OptionalDeviceGuard {
         device.map(|device| DeviceGuard::new(runtime, device)).transpose().map(Self)
     }
 
-    /// Makes a device current; the guard restores the device from before the first call.
+    /// Makes a device current. The guard restores the device from before its first such call.
     pub fn set(&mut self, runtime: &Runtime, device: Device) -> Result<()> {
         match &mut self.0 {
             Some(guard) => guard.set(device),
@@ -126,7 +126,7 @@ impl OptionalDeviceGuard {
     }
 }
 
-/// A [`StreamGuard`] that may do nothing, and may be set later.
+/// A [`StreamGuard`] that may guard nothing and can be set later.
 #[derive(Debug, Default)]
 #[must_use = "the previous stream is current again when the guard is dropped"]
 pub struct OptionalStreamGuard(Option<StreamGuard>);
@@ -137,7 +137,7 @@ impl OptionalStreamGuard {
         stream.map(|stream| StreamGuard::new(runtime, stream)).transpose().map(Self)
     }
 
-    /// Makes a stream current instead of the one set before, which is restored first.
+    /// Restores what the previous call replaced, then makes `stream` current.
     pub fn set(&mut self, runtime: &Runtime, stream: &Stream) -> Result<()> {
         self.reset();
         self.0 = Some(StreamGuard::new(runtime, stream)?);

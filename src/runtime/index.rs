@@ -4,17 +4,17 @@ use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::runtime::Runtime;
 
-/// Device-agnostic functions: the index is one of the accelerator's kind.
+/// Device-agnostic functions. An index names a device of the accelerator's kind.
 impl Runtime {
     /// The index of [`Runtime::current_device`].
     pub fn current_device_index(&self) -> Result<usize> {
         Ok(self.current_device()?.index())
     }
 
-    /// Makes a device of the accelerator's kind current for this thread, by its index. Fails,
-    /// without a change, when it does not exist.
+    /// Makes the device of the accelerator's kind with this index current for this thread. Fails,
+    /// without a change, when the device does not exist.
     ///
-    /// torch ignores a negative index. A caller without a device to set uses
+    /// torch ignores a negative index. Here a caller that may have no device uses
     /// [`OptionalDeviceGuard`](crate::OptionalDeviceGuard) with `None`.
     ///
     /// ```

@@ -34,16 +34,16 @@ use crate::runtime::{current, report};
 /// The devices of this machine and their work.
 ///
 /// A runtime initialises each part at its first use: queries about devices start no thread and open
-/// no driver. A process usually has one runtime, [`Runtime::global`]; independent ones, with their
-/// own settings, are for tests and for libraries that share no state. Handles are cheap to clone;
-/// the drop of the last one shuts the runtime down, as at the end of the process.
+/// no driver. A process usually has one runtime, [`Runtime::global`]. Independent runtimes, with
+/// their own settings, are for tests and for libraries that share no state. Handles are cheap to
+/// clone. The drop of the last handle shuts the runtime down.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Inherited<Arc<Inner>>,
 }
 
 pub(super) struct Inner {
-    /// True for the process's runtime, which is never dropped, and for a candidate for it.
+    /// True for the process's runtime, which is never dropped, and for a candidate for its place.
     is_of_process: bool,
     config: Config,
     registry: Registry,
@@ -66,7 +66,7 @@ pub struct Counters {
     pub num_skipped_tasks: u64,
     /// Tasks retired without running because the runtime was shut down.
     pub num_cancelled_tasks: u64,
-    /// Workers started because others blocked inside tasks.
+    /// Workers started because other workers blocked inside tasks.
     pub num_spare_workers: u64,
 }
 
@@ -79,8 +79,8 @@ impl Runtime {
     /// Creates a runtime with additional or replaced device kinds: for authors of backends and for
     /// tests.
     ///
-    /// The runtime owns the backends and shuts them down. Two runtimes cannot share one: it ends
-    /// with the first of them.
+    /// The runtime owns the backends and shuts them down. Two runtimes cannot share a backend,
+    /// because the first shutdown ends it.
     pub fn with_backends(
         config: Config,
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,
@@ -114,14 +114,14 @@ impl Runtime {
     }
 
     /// The runtime of this process, with the settings of the environment. At the end of the process
-    /// it finishes queued work, for at most `ACCELRT_EXIT_MS`.
+    /// the runtime finishes queued work, for at most `ACCELRT_EXIT_MS`.
     ///
-    /// Fails when an `ACCELRT_*` variable is malformed; the next call tries again.
+    /// Fails when an `ACCELRT_*` variable is malformed. The next call tries again.
     pub fn global() -> Result<Self> {
         Self::of_process().cloned()
     }
 
-    /// As [`Runtime::global`]; a reference that lives as long as the process.
+    /// As [`Runtime::global`], as a reference that lives as long as the process.
     #[inline]
     pub(crate) fn of_process() -> Result<&'static Self> {
         static GLOBAL: OnceLock<Runtime> = OnceLock::new();
@@ -142,8 +142,8 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// The id of this runtime, unique in this process and never reused. Thread state and errors
-    /// about handles of another runtime use it.
+    /// The id of this runtime, unique in this process and never reused. It identifies the runtime
+    /// in each thread's state, and in errors about handles of another runtime.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.inner.lifecycle.runtime
@@ -155,7 +155,7 @@ impl Runtime {
         &self.inner.config
     }
 
-    /// The kind for device-agnostic calls, chosen at the first call: the configured one, else the
+    /// The kind for device-agnostic calls, chosen at the first call: the configured kind, else the
     /// first of cuda and xpu with a GPU, else cpu. Fails when the configured kind is not available.
     pub fn accelerator(&self) -> Result<DeviceKind> {
         if let Some(kind) = self.inner.accelerator.get() {
@@ -170,7 +170,7 @@ impl Runtime {
     pub fn device_count(&self, kind: DeviceKind) -> Result<usize> {
         let backend = self.inner.registry.backend(kind);
         match backend.and_then(|backend| backend.device_count()) {
-            // Neither a build without the kind nor a machine without its driver is an error.
+            // A build without the kind, and a machine without the kind's driver, have no devices.
             Err(Error::Device(DeviceError::KindUnavailable { .. })) => Ok(0),
             count => count,
         }
@@ -190,8 +190,8 @@ impl Runtime {
 
     /// The current free and total memory of a device, in bytes. For a device that uses the
     /// machine's memory, free memory is at most the available memory of the machine or of this
-    /// process's container. The total is the configured one, else the device's or the machine's; a
-    /// memory fraction scales it.
+    /// process's container. The total is the configured number, else the device's or the machine's
+    /// memory. A memory fraction scales the total.
     pub fn memory_info(&self, device: Device) -> Result<MemoryInfo> {
         let (backend, index) = (self.backend(device)?, device.index());
         let MemoryInfo { free_bytes, total_bytes } = backend.memory_info(index)?;
@@ -204,14 +204,14 @@ impl Runtime {
         Ok(self.backend(device)?.priority_range(device.index()))
     }
 
-    /// True once this runtime has initialised a device. False in a forked child.
+    /// True after this runtime has initialised a device. False in a forked child.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
         !fork::is_child() && !self.inner.tables.lock().is_empty()
     }
 
     /// Calls `watcher` with each task of this runtime's streams; `None` stops the calls. Every call
-    /// must pass the same function or `None`.
+    /// of this method must pass the same function or `None`.
     #[cfg(not(loom))]
     pub(crate) fn watch_actions(&self, watcher: Option<fn(&Action)>) {
         match watcher {
@@ -220,18 +220,18 @@ impl Runtime {
         }
     }
 
-    /// The next stream of the device's pool of 32: request 33 gets the first one again.
+    /// The next stream of the device's pool of 32. Request 33 gets the first stream again.
     pub fn stream(&self, device: Device) -> Result<Stream> {
         self.stream_with_priority(device, 0)
     }
 
-    /// As [`Runtime::stream`], with a priority; smaller runs first. Fails when it is out of range.
+    /// As [`Runtime::stream`], with a priority: smaller runs first. Fails when it is out of range.
     pub fn stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.pooled_stream(priority).map(Stream::from_core)
     }
 
-    /// Creates a stream for the caller alone. It ends when its last handle is dropped and its work
-    /// is done.
+    /// Creates a stream for the caller alone. The stream ends when its last handle is dropped and
+    /// its work is done.
     pub fn dedicated_stream(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
     }
@@ -241,8 +241,7 @@ impl Runtime {
         self.table(device)?.default_stream().map(Stream::from_core)
     }
 
-    /// The stream with this id. Fails for an id that was never issued, or when its stream has
-    /// ended.
+    /// The stream with this id. Fails for an id that was never issued or whose stream has ended.
     pub fn stream_by_id(&self, device: Device, stream_id: u64) -> Result<Stream> {
         self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
     }
@@ -252,17 +251,17 @@ impl Runtime {
         self.current_device_of(self.accelerator()?)
     }
 
-    /// This thread's current device of a kind; device 0 until it is set.
+    /// This thread's current device of a kind; device 0 when the thread has set none.
     pub fn current_device_of(&self, kind: DeviceKind) -> Result<Device> {
         current::device(self.id(), kind).map_or_else(|| Device::new(kind, 0), Ok)
     }
 
-    /// Makes a device current for its kind on this thread. Fails when it does not exist.
+    /// Makes a device current for its kind on this thread. Fails when the device does not exist.
     pub fn set_device(&self, device: Device) -> Result<()> {
         self.exchange_device(device).map(drop)
     }
 
-    /// As [`Runtime::set_device`]; returns the previous device of that kind.
+    /// As [`Runtime::set_device`], and returns the previous device of that kind.
     pub fn exchange_device(&self, device: Device) -> Result<Device> {
         self.backend(device)?;
         let previous = self.current_device_of(device.kind())?;
@@ -270,7 +269,7 @@ impl Runtime {
         Ok(previous)
     }
 
-    /// Sets the device without a check, for guards: it was current before.
+    /// Sets the device without a check, for guards, which restore what was current before.
     pub(crate) fn restore_device(&self, device: Device) {
         current::set_device(self.id(), device);
     }
@@ -280,7 +279,7 @@ impl Runtime {
         self.current_stream_of(self.current_device()?)
     }
 
-    /// This thread's current stream on a device; the default stream until it is set.
+    /// This thread's current stream on a device; the default stream when the thread has set none.
     pub fn current_stream_of(&self, device: Device) -> Result<Stream> {
         match current::stream(self.id(), device) {
             Some(stream) => Ok(stream),
@@ -296,8 +295,8 @@ impl Runtime {
         self.exchange_device(stream.device()).map(drop)
     }
 
-    /// Makes a stream current on its device without changing the current device; returns the
-    /// previous stream of that device. Fails when the stream belongs to another runtime.
+    /// Makes a stream current on the stream's device and returns the previous stream of that
+    /// device. The current device stays. Fails when the stream belongs to another runtime.
     pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
         self.inner.lifecycle.check_same_runtime("a stream", stream.core().lifecycle.runtime)?;
         let previous = self.current_stream_of(stream.device())?;
@@ -305,13 +304,13 @@ impl Runtime {
         Ok(previous)
     }
 
-    /// Sets the stream without a check, for guards: it was current before.
+    /// Sets the stream without a check, for guards, which restore what was current before.
     pub(crate) fn restore_stream(&self, stream: &Stream) {
         current::set_stream(self.id(), stream);
     }
 
-    /// Replaces all of this thread's state by a stream and its device, also after a shutdown;
-    /// `None` clears it. For a thread that serves many streams.
+    /// Replaces all of this thread's state by a stream and its device, or clears it with `None`.
+    /// Also works after a shutdown. It is for a thread that serves many streams.
     pub(crate) fn adopt_stream(&self, stream: Option<&Stream>) {
         current::forget(self.id());
         if let Some(stream) = stream {
@@ -320,14 +319,14 @@ impl Runtime {
         }
     }
 
-    /// Blocks until all work enqueued on the device's streams before this call is done. Returns all
-    /// open errors in one and ends them. Returns at once for a device without streams. Fails inside
-    /// a task of one of its streams.
+    /// Blocks until all work enqueued on the device's streams before this call is done. Fails with
+    /// all open errors, combined into one error, and ends them. Returns at once for a device
+    /// without streams. Fails inside a task of one of the streams.
     pub fn synchronize(&self, device: Device) -> Result<()> {
         self.synchronize_and_tell(device, &mut None)
     }
 
-    /// As [`Runtime::synchronize`], polling `is_interrupted` every 50 ms.
+    /// As [`Runtime::synchronize`]. Fails when `is_interrupted`, called every 50 ms, returns true.
     pub fn synchronize_unless(
         &self,
         device: Device,
@@ -343,7 +342,7 @@ impl Runtime {
         streams.into_iter().map(Stream::from_core).all(|stream| stream.is_passed())
     }
 
-    /// Waits, and notifies the allocators when all work is done.
+    /// Waits for the device's streams, and notifies the allocators when all work is done.
     fn synchronize_and_tell(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let waited = self.synchronize_streams(device, interrupt);
         if matches!(
@@ -387,7 +386,7 @@ impl Runtime {
         if fork::is_child() {
             return Counters::default(); // a thread that does not exist in the child may hold a lock
         }
-        // Streams first: a stream that ends in between is counted twice rather than not at all.
+        // Streams first: a stream that ends before the next read is counted twice instead of never.
         let streams = self.inner.streams();
         let mut counts: StreamCounts = self.inner.lifecycle.retired_counts();
         for stream in streams {
@@ -411,8 +410,8 @@ impl Runtime {
     }
 
     /// Shuts the runtime down: refuses new work, finishes queued work for at most the configured
-    /// time, cancels the rest, and joins the threads that return. A second call, or one in a forked
-    /// child, returns at once.
+    /// time, cancels the rest, and joins the threads that return. A second call returns at once,
+    /// and so does a call in a forked child.
     #[expect(
         clippy::must_use_candidate,
         reason = "called for its effect; the report is a courtesy"
@@ -421,7 +420,7 @@ impl Runtime {
         self.inner.shutdown(self.inner.config.exit_timeout)
     }
 
-    /// As [`Runtime::shutdown`], and prints the losses on standard error: for the end of a process.
+    /// As [`Runtime::shutdown`], and prints the losses on standard error. For the end of a process.
     pub fn shutdown_and_report(&self) {
         report::losses(&self.shutdown());
     }
@@ -494,15 +493,15 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The process's runtime is never dropped: another thread was first with its own.
+        // Only a candidate is dropped: another thread was first to set the process's runtime.
         self.is_of_process = false;
         report::losses(&self.shutdown(self.config.exit_timeout));
         current::forget(self.lifecycle.runtime);
     }
 }
 
-/// Synchronises with streams; returns the errors that it ended. On any other failure every error
-/// stays open.
+/// Synchronises with streams. Ends the streams' errors and returns them. When a wait itself fails,
+/// every error stays open.
 fn synchronize_all(
     streams: &[Arc<StreamCore>],
     interrupt: &mut Interrupt<'_>,
@@ -527,7 +526,7 @@ fn synchronize_all(
     let Some(obstacle) = obstacle else {
         return Ok(errors.into_iter().map(|(_, error)| error).collect());
     };
-    // A stream is not done: reopens the errors that this call has ended.
+    // A stream was not done, so this call fails. Reopens the errors that the call has ended.
     for (stream, error) in errors {
         stream.put_back(error);
     }
@@ -552,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_losing_candidate_for_the_process_runtime_does_not_run_its_end_handler() {
-        // Relaxed, both: one thread.
+        // Relaxed, both accesses: only one thread uses the flag.
         shutdown::register_end_handler(|| HAS_ENDED.store(true, Ordering::Relaxed));
         drop(Runtime::build(Config::default(), [], true).unwrap());
         assert!(!HAS_ENDED.load(Ordering::Relaxed));

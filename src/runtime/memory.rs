@@ -9,10 +9,10 @@ use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::thread_hints;
 use crate::runtime::Runtime;
 
-/// The largest alignment of a buffer: a huge page of the host or a device.
+/// The largest alignment of a buffer: the size of a huge page.
 const MAX_ALIGN_BYTES: usize = 2 * MIB;
 
-/// Fails for an alignment that no buffer can have; `given` is the caller's text for the error.
+/// Fails for an alignment that no buffer can have. The error quotes `given`, the caller's text.
 pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Result<()> {
     if align_bytes.is_power_of_two() && align_bytes <= MAX_ALIGN_BYTES {
         return Ok(());
@@ -23,12 +23,12 @@ pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Resu
 }
 
 impl Runtime {
-    /// Allocates memory on a device, with unspecified contents, aligned to 512 bytes. Its home is
-    /// this thread's current stream on that device. Does not block on streams, unless memory is
-    /// short and memory that is being freed would be enough.
+    /// Allocates memory on a device, with unspecified contents, aligned to 512 bytes. The buffer's
+    /// home is this thread's current stream on that device. Blocks on streams only when memory is
+    /// short and freed memory that they still use would suffice.
     ///
-    /// Fails with [`OutOfMemory`](crate::MemoryError::OutOfMemory), which changes no state; when
-    /// the device does not exist, after a shutdown and in a forked child.
+    /// Fails with [`OutOfMemory`](crate::MemoryError::OutOfMemory). Also fails when the device does
+    /// not exist, after a shutdown and in a forked child.
     ///
     /// ```
     /// use accelrt::{Config, Device, Runtime};
@@ -38,7 +38,7 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
-        // Hints only refer to the process's runtime, because they would keep any other alive.
+        // Only the process's runtime uses hints, because a hint would keep any other runtime alive.
         if self.is_of_process()
             && let Some(buffer) = thread_hints::empty(bytes, Some(device))?
         {
@@ -52,14 +52,14 @@ impl Runtime {
         step();
         let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
         if self.is_of_process() {
-            // First: a task that this thread runs while it waits for memory may change the hint.
+            // Set first: a task that this thread runs during the allocation may change the hint.
             thread_hints::remember(home.clone(), origin.clone(), false);
         }
         Buffer::allocate(&home, bytes, &origin, &mut None)
     }
 
-    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; the bytes
-    /// skipped by the alignment stay free. Fails with [`ConfigError::InvalidSetting`] for any other
+    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB. The bytes
+    /// that the alignment skips stay free. Fails with [`ConfigError::InvalidSetting`] for any other
     /// number.
     ///
     /// ```
@@ -95,12 +95,12 @@ impl Runtime {
         Ok(buffer)
     }
 
-    /// As [`Runtime::empty`], in memory that the device shares with the host: on every kind with
-    /// addresses the host can access it once its uses are done. It counts against the device's
-    /// memory, is cached apart from the device's own, and belongs to no pool.
+    /// As [`Runtime::empty`], in memory that the device shares with the host. On every kind with
+    /// addresses, the host can access the memory after all uses are done. The memory counts against
+    /// the device's memory, is cached apart from the device's own memory, and belongs to no pool.
     ///
     /// Fails as [`Runtime::empty`], and with [`Unsupported`](crate::DriverError::Unsupported) on a
-    /// device without such memory; the device's properties report it.
+    /// device without such memory. The device's properties report whether it has any.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -132,8 +132,8 @@ impl Runtime {
         Buffer::allocate(&home, bytes, &self.pinned_origin(device)?, &mut None)
     }
 
-    /// Sets this thread's hint for requests without a device, until its current device or stream
-    /// changes.
+    /// Sets this thread's hint for requests without a device. The hint lasts until the thread's
+    /// current device, stream, pool or mode changes.
     pub(crate) fn set_thread_hint(&'static self, device: Device) -> Result<()> {
         thread_hints::remember(self.current_stream_of(device)?, self.origin(device)?, true);
         Ok(())

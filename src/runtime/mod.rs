@@ -3,16 +3,16 @@
 //! * [`instance`]: the [`Runtime`] itself
 //! * [`allocators`]: the caching allocators
 //! * [`capability`]: the vector instructions of this machine
-//! * [`current`]: the current device and streams of each thread
+//! * [`current`]: the current devices, streams and pools of each thread
 //! * [`guard`]: a current device or stream for a scope
-//! * [`generators`]: creates generators, seeds the default ones
+//! * [`generators`]: creates generators, and seeds the default ones
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: creates buffers
 //! * [`observers`]: callbacks for out-of-memory errors
-//! * [`pools`]: private pools, and each thread's current one
+//! * [`pools`]: private pools, and each thread's current pool
 //! * [`programs`]: compiles kernels
 //! * [`report`]: messages on standard error
-//! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
+//! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
 
 mod allocators;
 mod capability;

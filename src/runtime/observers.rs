@@ -8,7 +8,7 @@ use crate::base::sync::{LockRank, Mutex};
 use crate::memory::allocator::new_observer_id;
 use crate::runtime::Runtime;
 
-/// Called with the error of the request.
+/// Called with the error of a failed request.
 type Observer = dyn Fn(&Error) + Send + Sync;
 
 /// The observers of one runtime, with ids that are never reused.
@@ -36,8 +36,8 @@ impl fmt::Debug for Observers {
 
 impl Runtime {
     /// Calls `observer` with each out-of-memory error of any device's allocator, on the requesting
-    /// thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`]. Errors of
-    /// requests inside an observer are not reported.
+    /// thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`]. Requests
+    /// that fail inside an observer are not reported.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -62,12 +62,12 @@ impl Runtime {
         id
     }
 
-    /// Removes an observer that [`Runtime::add_oom_observer`] of this runtime added; no effect for
-    /// an unknown id.
+    /// Removes an observer that [`Runtime::add_oom_observer`] of this runtime added. An unknown id
+    /// has no effect.
     pub fn remove_oom_observer(&self, id: u64) {
         let observers = Arc::clone(&self.allocators().lock().observers);
         let is_meant = |(known, _): &mut (u64, _)| *known == id;
         let removed: Vec<_> = observers.0.lock().extract_if(.., is_meant).collect();
-        drop(removed); // a user's closures, without the lock
+        drop(removed); // after the lock: the drops run user code
     }
 }

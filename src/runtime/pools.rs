@@ -13,9 +13,9 @@ use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::runtime::Runtime;
 use crate::runtime::current::{self, EnteredPool};
 
-/// A private pool of one device. Handles are cheap to clone. The drop of the last one returns the
-/// pool's free memory to the device. Memory still in use returns after its free, when another pool
-/// is created or the cache is emptied; under policy `torch` only when the cache is emptied.
+/// A private pool of one device. Handles are cheap to clone. The drop of the last handle returns
+/// the pool's free memory to the device. Memory still in use is returned later, after its free:
+/// when another pool is created (not under policy `torch`) or the cache is emptied.
 ///
 /// ```
 /// use accelrt::{Config, Device, MemPool, PoolOptions, Runtime};
@@ -37,7 +37,7 @@ pub struct MemPool {
 
 #[derive(Debug)]
 struct Inner {
-    /// The runtime's id, for the threads' current state.
+    /// The runtime's id, which each thread's current state uses.
     runtime: u64,
     allocator: Arc<CachingAllocator>,
     id: PoolId,
@@ -50,7 +50,7 @@ impl MemPool {
         let allocator = runtime.allocator(device)?;
         // Relaxed: only uniqueness matters.
         let id = PoolId(0, NEXT.fetch_add(1, Ordering::Relaxed));
-        allocator.trim_left_pools(); // so that the remains of ended pools cannot accumulate
+        allocator.trim_left_pools(); // so that memory of ended pools does not accumulate
         allocator.retain_pool(id, options);
         let runtime = runtime.id();
         Ok(Self { inner: Arc::new(Inner { runtime, allocator, id }) })
@@ -68,7 +68,7 @@ impl MemPool {
         self.inner.allocator.device()
     }
 
-    /// The pool's segments; none in a forked child, where the parent owns them.
+    /// The pool's segments. Empty in a forked child, because the parent owns the segments.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let mut segments = self.inner.allocator.snapshot().segments;
@@ -77,7 +77,7 @@ impl MemPool {
     }
 
     /// Serves this thread's requests on the pool's device until the guard is dropped. Among several
-    /// entered pools the last one serves.
+    /// entered pools, the pool that was entered last serves.
     pub fn enter(&self) -> PoolGuard {
         self.push();
         PoolGuard { pool: self.clone(), this_thread: PhantomData }

@@ -9,8 +9,8 @@ impl Runtime {
     /// Compiles a program for a device; `options` go to the compiler. Blocks.
     ///
     /// Fails with [`BuildFailed`](crate::ProgramError::BuildFailed), which contains the compiler's
-    /// log; on kinds without a compiler; when the device does not exist, after a shutdown and in a
-    /// forked child.
+    /// log. Also fails on kinds without a compiler, when the device does not exist, after a
+    /// shutdown and in a forked child.
     ///
     /// ```
     /// use accelrt::{Config, Device, DriverError, Error, ProgramSource, Runtime};

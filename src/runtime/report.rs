@@ -1,6 +1,6 @@
 //! A process's messages on standard error: settings without an effect, and lost work.
 //!
-//! Write errors are ignored: no channel is left to report them.
+//! Errors of these writes are ignored: no channel is left to report them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ pub(super) fn unknown_variables() {
     let _ = std::io::stderr().write_all(ignored(&Config::unknown_variables()).as_bytes());
 }
 
-/// Prints the unknown keys of the allocator settings, where the settings allow them.
+/// Prints the unknown keys of the allocator settings, when the settings allow unknown keys.
 pub(super) fn ignored_settings(settings: &str) {
     let keys = AllocatorConfig::ignored_keys(settings).unwrap_or_default(); // parsed before
     if !keys.is_empty() {

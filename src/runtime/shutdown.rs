@@ -16,7 +16,7 @@ use crate::runtime::instance::Inner;
 /// Polling period while work is running.
 const PERIOD: Duration = Duration::from_micros(200);
 
-/// The time for threads to retire cancelled work and end, after the configured time.
+/// The time for threads to retire cancelled work and end, added to the configured time.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// The losses of a shutdown.
@@ -29,8 +29,8 @@ pub struct ShutdownReport {
     pub num_busy_threads: usize,
     /// Stream errors that no synchronise has reported.
     pub unseen_errors: Vec<Arc<StreamFailure>>,
-    /// The number of older unseen errors of ended streams: only the newest of each device are
-    /// retained.
+    /// The number of older unseen errors that were not retained: each device retains only the
+    /// newest errors of its ended streams.
     pub num_forgotten_errors: u64,
 }
 
@@ -46,7 +46,7 @@ impl ShutdownReport {
 }
 
 impl fmt::Display for ShutdownReport {
-    /// One line about tasks that did not run, one per unseen error; empty when clean.
+    /// One line about tasks that did not run and one per unseen error; empty when clean.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.num_cancelled_tasks > 0 || self.num_busy_threads > 0 {
             let tasks = with_noun(self.num_cancelled_tasks, "task");
@@ -77,13 +77,13 @@ fn with_noun(number: u64, noun: &str) -> String {
 pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let deadline = Instant::now() + timeout;
     let streams = inner.streams();
-    // All streams together: a finished one may still get work from one that is running.
+    // Waits for all streams at once: a running stream may still give work to a finished one.
     wait_until(deadline, || streams.iter().all(is_done));
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
-    // Memory that a device still uses is freed when the device is done with it, or left to the
-    // driver.
+    // Frees memory that the device is done with. What the device still uses after the grace period
+    // is left to the driver.
     wait_until(grace, || streams.iter().all(|stream| stream.poll_held()));
     for allocator in inner.all_allocators() {
         allocator.close();
@@ -106,7 +106,7 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     }
 }
 
-/// True when every task is retired, or this thread is inside one, which it cannot wait for.
+/// True when every task is retired, or when this thread is inside a task and cannot wait for it.
 fn is_done(stream: &Arc<StreamCore>) -> bool {
     stream.progress.retired() >= stream.pushed() || frames::is_inside(stream.key())
 }
@@ -116,8 +116,8 @@ fn is_runnable(stream: &Arc<StreamCore>) -> bool {
     !stream.turnstile.is_idle() && stream.turnstile.parking().is_none()
 }
 
-/// Retires a cancelled stream on this thread; false while another thread is inside one of its
-/// tasks.
+/// Retires a cancelled stream's tasks on this thread; false while another thread is inside one of
+/// them.
 fn retire(stream: &Arc<StreamCore>) -> bool {
     if let Some(parking) = stream.turnstile.parking() {
         stream.unpark(parking);
@@ -126,12 +126,12 @@ fn retire(stream: &Arc<StreamCore>) -> bool {
     is_done(stream)
 }
 
-/// The tasks behind one that a thread is still executing.
+/// The number of tasks that will never run: those behind a task that a thread still executes.
 fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
     stream.unretired_user_task_count().saturating_sub(u64::from(is_runnable(stream)))
 }
 
-/// Drops duplicates, seen errors, and errors inherited from another one.
+/// Drops duplicates, seen errors, and errors that a stream inherited from another one.
 fn unique_origins(errors: &[Arc<StreamFailure>]) -> Vec<Arc<StreamFailure>> {
     let mut seen = BTreeSet::new();
     let origin = |error: &Arc<StreamFailure>| error.inherited_from().unwrap_or(error).clone();
@@ -148,9 +148,9 @@ fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
 /// Called at the start of the shutdown of the process's runtime, before any memory is freed.
 static BEFORE_END: OnceLock<fn()> = OnceLock::new();
 
-/// Registers the function that the shutdown of the process's runtime calls first, for a library
-/// above the runtime to stop using its memory. Later registrations have no effect.
-#[cfg(not(loom))] // as the host heap, its caller
+/// Registers a function that the shutdown of the process's runtime calls first, so that a library
+/// above the runtime stops using the runtime's memory. Later registrations have no effect.
+#[cfg(not(loom))] // loom builds have no host heap, which is its caller
 pub(crate) fn register_end_handler(handler: fn()) {
     BEFORE_END.get_or_init(|| handler);
 }

@@ -22,8 +22,8 @@ impl Capacity {
         Self { device, total_bytes, used_bytes: AtomicUsize::new(0) }
     }
 
-    /// Counts `counted_bytes`, the cost of a request for `requested_bytes`, as used. Fails with
-    /// `OutOfMemory`, and counts nothing, when fewer bytes are free.
+    /// Counts `counted_bytes` as used, for a request of `requested_bytes`. If fewer bytes are free,
+    /// counts nothing and fails with `OutOfMemory`.
     pub(crate) fn take(&self, requested_bytes: usize, counted_bytes: usize) -> Result<()> {
         let sum =
             |used: usize| used.checked_add(counted_bytes).filter(|sum| *sum <= self.total_bytes);
@@ -40,7 +40,7 @@ impl Capacity {
     }
 
     pub(crate) fn info(&self) -> MemoryInfo {
-        // Relaxed: a count only; the result may be stale on return in any case.
+        // Relaxed: a count only. Other threads may change it before the caller reads the result.
         let free_bytes = self.total_bytes - self.used_bytes.load(Ordering::Relaxed);
         MemoryInfo { free_bytes, total_bytes: self.total_bytes }
     }

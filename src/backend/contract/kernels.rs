@@ -1,4 +1,4 @@
-//! Kernel compilers: the contract's optional part for kinds that have one.
+//! Kernel compilers: an optional part of the contract.
 #![expect(unsafe_code, reason = "methods that take a handle or an address have pre-conditions")]
 
 use crate::backend::contract::{Address, StreamHandle};
@@ -24,9 +24,9 @@ pub enum ProgramSource<'a> {
 /// A parameter of a kernel, as the program declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelParameter {
-    /// Its name; empty for a binary without names.
+    /// The parameter's name; empty if the program has no names.
     pub name: String,
-    /// Its type in the program's language; empty for a binary without type names.
+    /// The parameter's type in the program's language; empty if the program has no type names.
     pub type_name: String,
     /// The accepted arguments.
     pub class: ParameterClass,
@@ -37,7 +37,7 @@ pub struct KernelParameter {
 pub enum ParameterClass {
     /// Memory that the device can access.
     Pointer,
-    /// Memory of each work-group; the launch sets its size.
+    /// Memory of each work-group, of a size that the launch sets.
     Local,
     /// A signed integer of this many bytes.
     Signed(u8),
@@ -71,7 +71,7 @@ impl ValueBytes {
     /// Largest size in bytes; larger values are passed in memory.
     pub const MOST: usize = 16;
 
-    /// `None` for an empty or too large value.
+    /// `None` for a value that is empty or larger than [`Self::MOST`].
     #[must_use]
     pub fn new(value: &[u8]) -> Option<Self> {
         let count = u8::try_from(value.len()).ok().filter(|count| *count > 0)?;
@@ -105,7 +105,7 @@ pub struct LaunchSize {
 /// As [`Backend`](super::Backend): a launch runs only this kernel, with only these arguments.
 /// Methods that are not `unsafe` are sound with every argument.
 pub unsafe trait Kernels: Send + Sync {
-    /// Compiles for a device; blocks. `options` are for the compiler.
+    /// Compiles a program for a device; blocks. Passes `options` to the compiler.
     fn compile(
         &self,
         device_index: usize,
@@ -131,8 +131,7 @@ pub unsafe trait Kernels: Send + Sync {
     /// The kernel is live.
     unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>>;
 
-    /// Runs a kernel on a stream of its device. The arguments fit its known parameters. Any thread
-    /// may launch a kernel, also concurrently with others.
+    /// Runs a kernel on a stream of its device. Several threads may launch one kernel concurrently.
     ///
     /// # Safety
     /// Kernel and stream are live and of one device. The arguments have the number and the classes

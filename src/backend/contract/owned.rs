@@ -1,10 +1,10 @@
-//! Owned streams and marks of a backend: live until their owner is dropped, which releases them.
+//! Owned streams and marks of a backend: the drop of an owner releases its stream or mark.
 //!
 //! | pre-condition of the contract | upheld by |
 //! |---|---|
 //! | the handle is of this backend | the owner holds the issuing backend and calls no other |
-//! | it was not released | only the owner's drop releases it |
-//! | no other call with it is in progress then | each call borrows the owner |
+//! | the handle was not released | only the owner's drop releases it |
+//! | no other call uses the handle during its release | each call borrows the owner |
 #![expect(unsafe_code, reason = "an owner keeps its handle live")]
 
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::backend::contract::{
 };
 use crate::base::error::Result;
 
-/// A stream of a backend, destroyed when this is dropped.
+/// A stream of a backend. The drop of this owner destroys it.
 pub(crate) struct OwnedStream {
     backend: Arc<dyn Backend>,
     stream: StreamHandle,
@@ -24,7 +24,7 @@ pub(crate) struct OwnedStream {
 
 // In all calls below the stream is live: `self` is borrowed, and only its drop destroys the stream.
 impl OwnedStream {
-    /// Creates a stream. The priority is in the backend's range.
+    /// Creates a stream. The priority must be in the device's range.
     pub(crate) fn create(
         backend: &Arc<dyn Backend>,
         device_index: usize,
@@ -78,7 +78,7 @@ impl OwnedStream {
         Ok(unsafe { mark.into_owned(&self.backend) })
     }
 
-    /// As [`Self::mark`], without an owner: the caller adds one if a user requests the mark.
+    /// As [`Self::mark`], without an owner. If a user requests the mark, the caller adds an owner.
     #[inline]
     pub(crate) fn bare_mark(&self, timed: bool) -> Result<BareMark> {
         // SAFETY: the stream is live.
@@ -96,7 +96,7 @@ impl OwnedStream {
     ///
     /// # Safety
     /// Both ranges are valid for the task, `to` is exclusive to it, and nothing writes to `from`
-    /// until it is done: see the head of `contract`.
+    /// until the task is done: see the head of `contract`.
     pub(crate) unsafe fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<()> {
         // SAFETY: the stream is live; the caller upholds the conditions on the ranges.
         unsafe { self.backend.copy(self.stream, to, from, bytes) }
@@ -114,8 +114,8 @@ impl OwnedStream {
     /// As [`Kernels::launch`].
     ///
     /// # Safety
-    /// The kernel is live, of this backend and of the stream's device. The arguments have its
-    /// parameters' number and classes, and its accesses are sound: see [`Kernels::launch`].
+    /// The kernel is live, and of this backend and the stream's device. The arguments match the
+    /// number and classes of its parameters. Its accesses are sound: see [`Kernels::launch`].
     pub(crate) unsafe fn launch(
         &self,
         kernels: &dyn Kernels,
@@ -130,8 +130,8 @@ impl OwnedStream {
 
 impl Drop for OwnedStream {
     fn drop(&mut self) {
-        // An error has no remedy: the stream's handle is invalid either way.
-        // SAFETY: the stream is live; this is its only owner, and its last call.
+        // The result is ignored: a failed call also ends the life of the handle.
+        // SAFETY: the stream is live: only this drop, the last call of its owner, destroys it.
         let _ = unsafe { self.backend.stream_destroy(self.stream) };
     }
 }
@@ -142,13 +142,13 @@ impl fmt::Debug for OwnedStream {
     }
 }
 
-/// A mark without an owner. An owner costs a reference count, and few marks are ever requested.
+/// A mark without an owner. An owner costs an allocation, and users request few marks.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an unreleased mark leaks in the backend"]
 pub(crate) struct BareMark(Mark);
 
 impl BareMark {
-    /// Adds an owner, which releases the mark.
+    /// Adds an owner, whose drop releases the mark.
     ///
     /// # Safety
     /// A stream of this backend recorded the mark, which is live and has no other owner.
@@ -161,13 +161,13 @@ impl BareMark {
     /// # Safety
     /// A stream of this backend recorded the mark, which is live and has no other owner.
     pub(crate) unsafe fn release(self, backend: &dyn Backend) {
-        // An error has no remedy: the driver retains the mark; a lost device fails later calls.
+        // The result is ignored: a failed release leaks the mark, and later calls report a loss.
         // SAFETY: the caller upholds that the mark is live, of this backend and not shared.
         let _ = unsafe { backend.mark_release(self.0) };
     }
 }
 
-/// A mark, released when this is dropped.
+/// A mark of a backend. The drop of this owner releases it.
 pub(crate) struct OwnedMark {
     backend: Arc<dyn Backend>,
     mark: Mark,
@@ -193,7 +193,7 @@ impl OwnedMark {
         unsafe { self.backend.when_done(self.mark, callback) }
     }
 
-    /// Nanoseconds from this mark to `end` of the same device; both are timed and done.
+    /// Nanoseconds from this mark to `end`, a mark of the same device. Both must be timed and done.
     pub(crate) fn elapsed_ns(&self, end: &Self) -> Result<i64> {
         assert!(Arc::ptr_eq(&self.backend, &end.backend), "a mark of another backend");
         // SAFETY: both marks are live, and the assertion ensures one backend.

@@ -1,4 +1,4 @@
-//! Virtual memory of a device: the contract's optional part for pages that are mapped and moved.
+//! Virtual memory of a device: an optional part of the contract, to map and move pages.
 #![expect(unsafe_code, reason = "methods that take a handle or an address have pre-conditions")]
 
 use crate::backend::contract::Address;
@@ -8,9 +8,9 @@ use crate::base::error::Result;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PhysicalHandle(pub u64);
 
-/// Reserved address ranges, and pages that can be mapped into them, unmapped and moved. All sizes
-/// and addresses are multiples of the granularity. Mapping acts at once, not in stream order: the
-/// caller ensures that every access to the pages is complete.
+/// Reserves address ranges, and maps, moves and unmaps pages in them. All sizes and addresses are
+/// multiples of the granularity. Calls act at once, not in stream order: the caller ensures that
+/// every access to the pages is complete.
 ///
 /// # Safety
 /// As [`Backend`](crate::backend::contract::Backend): ranges and physical memory have no other
@@ -20,14 +20,14 @@ pub unsafe trait VirtualMemory: Send + Sync {
     /// Size of one page.
     fn granularity_bytes(&self) -> usize;
 
-    /// Reserves addresses without memory. `OutOfMemory` if the address space has too few.
+    /// Reserves addresses without memory. Fails with `OutOfMemory` if no such range is free.
     fn reserve(&self, bytes: usize) -> Result<Address>;
 
-    /// Releases a reserved range; nothing is mapped in it.
+    /// Releases a reserved range.
     ///
     /// # Safety
-    /// The range is a whole one of `reserve` and was not released since. Nothing is mapped in it,
-    /// and nothing uses its addresses, now or later.
+    /// `reserve` returned the range for these `bytes`, and the range was not released since. No
+    /// memory is mapped in it. No task or thread uses its addresses, now or later.
     unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()>;
 
     /// Allocates physical memory, counted against the device's capacity.
@@ -40,7 +40,7 @@ pub unsafe trait VirtualMemory: Send + Sync {
     /// mapped there.
     unsafe fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()>;
 
-    /// Unmaps physical memory, which keeps its contents.
+    /// Unmaps physical memory. The memory keeps its contents.
     ///
     /// # Safety
     /// The handle is live and mapped. No task or thread uses its pages.
@@ -53,7 +53,7 @@ pub unsafe trait VirtualMemory: Send + Sync {
     /// is mapped there. No task or thread uses the pages.
     unsafe fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()>;
 
-    /// Frees physical memory; it is not mapped, unless its `unmap` was refused.
+    /// Frees physical memory. It must be unmapped; only a failed `unmap` may leave it mapped.
     ///
     /// # Safety
     /// The handle is live; the call ends its life.

@@ -29,8 +29,8 @@ const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
 /// The machine's cores as one or several asynchronous devices.
 ///
-/// A stream's handle encodes its device and its level in the run queue. A mark is a clock reading.
-/// The engine takes it when a worker reaches it, so every mark is already complete.
+/// A stream's handle encodes the device and the level in the run queue. A mark is a clock reading,
+/// taken by the worker that reaches it in the stream. Every existing mark is therefore complete.
 pub struct CpuBackend {
     properties: DeviceProperties,
     devices: Vec<CpuDevice>,
@@ -44,8 +44,8 @@ struct CpuDevice {
 }
 
 impl CpuBackend {
-    /// The configured cpu devices. Starts no thread and allocates no device memory. Fails when the
-    /// settings ask for more devices than a kind can have.
+    /// Creates the configured cpu devices. Starts no thread and allocates no device memory. Fails
+    /// when the settings request more devices than a kind can have.
     pub fn new(config: &Config) -> Result<Arc<Self>> {
         let properties = properties::read(config.cpu_memory_bytes);
         let core_count = properties.core_count;
@@ -61,7 +61,7 @@ impl CpuBackend {
             })
         };
         let devices = (0..config.cpu_devices).map(device).collect::<Result<_>>()?;
-        // Pinned memory is the host's: a device's configured capacity does not limit it.
+        // The configured capacity of the devices does not limit pinned memory: it is host memory.
         let machine_bytes = properties::read(None).total_memory_bytes;
         let host = CpuMemory::new(Arc::new(Capacity::new(Device::cpu(0), machine_bytes)));
         Ok(Arc::new(Self { properties, devices, host }))
@@ -82,8 +82,8 @@ fn device_and_level(stream: StreamHandle) -> (usize, usize) {
     (to_usize(stream.0 / levels), to_usize(stream.0 % levels))
 }
 
-// SAFETY: memory comes from the allocator or the kernel and is recorded until its release; streams
-// and marks are plain numbers, so all of them are live.
+// SAFETY: memory comes from the allocator or the kernel and is recorded until its release. Streams
+// and marks are plain numbers, so no call can use a released one.
 unsafe impl Backend for CpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::CPU
@@ -145,7 +145,7 @@ unsafe impl Backend for CpuBackend {
         let (device_index, level) = device_and_level(stream);
         match self.device(device_index).workers.submit(level, work) {
             Ok(()) => {}
-            // No worker is left: the submitting thread retires late work.
+            // The shutdown has ended the workers, so the submitting thread runs the work.
             Err(Unsubmitted::Closed(work)) => work.run(&Turn::unshared()),
             Err(Unsubmitted::NoThread(work, refusal)) => {
                 let code = refusal.raw_os_error().unwrap_or_default().into();
@@ -162,8 +162,8 @@ unsafe impl Backend for CpuBackend {
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         let (device, level) = device_and_level(stream);
-        // After the shutdown the work is dropped, since a completer never executes it. Before, a
-        // worker exists: without one, the stream's first submission would have been refused.
+        // The result is ignored: only a submission after the shutdown fails, since the first one
+        // started a worker. The failed work is dropped, because a completer must not run it.
         let _ = self.device(device).workers.submit(level, work);
     }
 
@@ -208,7 +208,7 @@ unsafe impl Backend for CpuBackend {
         self.device(device_index).memory.allocate(bytes, align_bytes)
     }
 
-    /// The cores access all memory: every allocation is shared.
+    /// The host's cores can access every allocation, so all memory is shared.
     fn allocate_shared(
         &self,
         device_index: usize,

@@ -1,9 +1,9 @@
-//! The clock of the cpu device: ticks cost a nanosecond to read; conversions to time are lazy.
+//! The clock of the cpu device: a reading is a number of ticks, converted to time only on request.
 //!
-//! Ticks are the processor's time stamp counter if its rate is constant in every power state
-//! (CPUID) and the kernel uses it as its clock source; otherwise, the nanoseconds of the monotonic
-//! clock. The counter's rate is measured against the monotonic clock, at the first conversion and
-//! again whenever the measured span has doubled.
+//! Ticks come from the processor's time stamp counter if its rate is constant in every power state
+//! (CPUID) and it is the kernel's clock source. Otherwise, they are nanoseconds of the monotonic
+//! clock. The first conversion measures the counter's rate against the monotonic clock; conversions
+//! measure it again whenever the measured span has doubled.
 #![expect(unsafe_code, reason = "reads the time stamp counter")]
 
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ pub(crate) enum ClockSource {
 }
 
 impl ClockSource {
-    /// The counter, if both processor and kernel trust it.
+    /// The counter if both processor and kernel trust it, else the monotonic clock.
     fn choose(has_invariant_counter: bool, kernel_source: Option<&str>) -> Self {
         match kernel_source.map(str::trim) {
             Some("tsc") if has_invariant_counter => Self::TimeStampCounter,
@@ -44,18 +44,18 @@ struct Pair {
 
 /// The process's clock.
 ///
-/// A rate is nanoseconds per tick times 2^32: at 3 GHz its resolution is better than 1e-9. Its span
-/// is the length of its measurement in nanoseconds:
+/// The rate is in nanoseconds per tick times 2^32; at 3 GHz its resolution is better than 1e-9. Its
+/// precision depends on the span, the length of the measurement in nanoseconds:
 ///
 /// | `span_ns` | sufficient for |
 /// |---|---|
-/// | 0 | none yet |
+/// | 0 | nothing: the rate was not measured |
 /// | from [`Clock::CONVERSION_SPAN_NS`] | [`Clock::ticks_between_ns`], to a few millionths |
 #[derive(Debug)]
 pub(crate) struct Clock {
     source: ClockSource,
     start: Instant,
-    /// The start of the rate measurement. Its lock serialises measurements.
+    /// The start of the rate's measurement. The lock serialises measurements.
     base: Mutex<Pair>,
     rate: unmodelled::AtomicU64,
     span_ns: unmodelled::AtomicU64,
@@ -89,7 +89,7 @@ impl Clock {
         self.source
     }
 
-    /// Ticks now; the counter is read after all earlier instructions have executed.
+    /// The ticks now. Reads the counter after all earlier instructions have executed.
     #[inline]
     pub(crate) fn now_ticks(&self) -> u64 {
         match self.source {
@@ -100,7 +100,7 @@ impl Clock {
 
     /// Nanoseconds between two readings; negative when `end` was taken first.
     ///
-    /// The first conversions of a process wait until its clock has run for 10 ms.
+    /// A conversion in the first 10 ms of the clock spins until they are over, to measure the rate.
     pub(crate) fn ticks_between_ns(&self, start: u64, end: u64) -> i64 {
         let rate = self.rate(Self::CONVERSION_SPAN_NS);
         let ns = u128::from(end.abs_diff(start)) * u128::from(rate) / u128::from(Self::RATE_ONE);
@@ -108,10 +108,10 @@ impl Clock {
         if end >= start { ns } else { -ns }
     }
 
-    /// The rate, measured over at least `least_span_ns`.
+    /// The rate, from a measurement of at least `least_span_ns`.
     fn rate(&self, least_span_ns: u64) -> u64 {
-        // Relaxed, here and below: rate and span publish nothing else. A rate read with the span of
-        // an older one is more precise than requested.
+        // Relaxed, here and below: rate and span publish nothing else. A new rate beside an old
+        // span is more precise than requested.
         let span_ns = self.span_ns.load(Ordering::Relaxed);
         let has_doubled = self.monotonic_ns() / 2 > span_ns;
         if span_ns < least_span_ns || has_doubled {
@@ -120,7 +120,7 @@ impl Clock {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Measures the rate from the base until now, or until the span is sufficient.
+    /// Measures the rate since the base. First spins until the span is at least `least_span_ns`.
     fn measure(&self, least_span_ns: u64) {
         let mut base = self.base.lock();
         while self.monotonic_ns() < base.ns.saturating_add(least_span_ns) {
@@ -136,14 +136,14 @@ impl Clock {
             self.rate.store(rate, Ordering::Relaxed);
             self.span_ns.store(span_ns, Ordering::Relaxed);
         } else {
-            // The machine slept: only one of the clocks advanced, or one was reset. The known rate
-            // remains, as if just measured; the next measurement begins after the sleep.
+            // The machine slept: one clock stopped or was reset. The known rate stays in use, as if
+            // just measured, and the next measurement begins now.
             *base = now;
             self.span_ns.store(now.ns, Ordering::Relaxed);
         }
     }
 
-    /// Both clocks at one moment: the tightest of several readings; the first ones warm up.
+    /// Reads both clocks several times and returns the reading that took the least time.
     fn pair(&self) -> Pair {
         let reading = |_| {
             let before = self.now_ticks();
@@ -169,7 +169,7 @@ mod counter {
     pub(super) fn is_invariant() -> bool {
         const LARGEST_LEAF: u32 = 0x8000_0000;
         const POWER_LEAF: u32 = 0x8000_0007;
-        // Through a pointer: the function is safe in newer compilers, unsafe in older ones.
+        // Called through an unsafe pointer, because only older compilers declare it unsafe.
         let cpuid: unsafe fn(u32) -> CpuidResult = __cpuid;
         // SAFETY: requires the CPUID instruction, which every 64-bit x86 has.
         let largest = unsafe { cpuid(LARGEST_LEAF) }.eax;
@@ -180,7 +180,7 @@ mod counter {
     #[inline]
     pub(super) fn read() -> u64 {
         // SAFETY: requires the instruction, which every 64-bit x86 has, and permission in user
-        // mode: this source is chosen only where the kernel's clock reads it in user mode too.
+        // mode. The kernel grants it where the counter is its clock source, as `choose` requires.
         unsafe { _rdtsc() }
     }
 
@@ -192,7 +192,7 @@ mod counter {
     }
 }
 
-/// No known counter: never chosen.
+/// Other architectures: no known counter, so `choose` never selects it.
 #[cfg(not(target_arch = "x86_64"))]
 mod counter {
     pub(super) fn is_invariant() -> bool {

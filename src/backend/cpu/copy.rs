@@ -1,10 +1,10 @@
-//! Copies and fills: libc's for sizes that fit the caches, streaming stores above.
+//! Copies and fills: libc's for sizes that fit the last cache, streaming stores for larger ones.
 //!
 //! A store to an uncached line first reads the line; a streaming (non-temporal) store of a whole
 //! line does not. This saves a third of a large copy's traffic and leaves the caches to other data.
-//! It is bounded by memory bandwidth, so sizes that fit the last cache use libc. Only `sfence`
-//! orders streaming stores before a later release store: these functions end with one, so a thread
-//! that then publishes completion also publishes the bytes.
+//! A streaming store always goes to memory, so sizes that fit the last cache use libc. Only
+//! `sfence` orders streaming stores before a later release store. These functions end with an
+//! `sfence`, so a thread that then publishes completion also publishes the bytes.
 #![expect(unsafe_code, reason = "moves bytes between raw addresses, with vector instructions")]
 
 use std::sync::OnceLock;
@@ -15,26 +15,26 @@ use crate::base::size::MIB;
 /// Copies `bytes` from `from` to `to` at this machine's full speed.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `bytes`, the ranges do not overlap, and until the
-/// return no other thread writes to either or reads from `to`.
+/// `from` is readable and `to` writable for `bytes`. The ranges do not overlap. Until the return,
+/// no other thread writes to either range or reads from `to`.
 pub(crate) unsafe fn copy_nonoverlapping_streaming(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the caller upholds the conditions of `copy`, which are the same.
+    // SAFETY: the caller upholds this function's conditions, which `copy` shares.
     unsafe { Engine::get().copy(to, from, bytes) }
 }
 
 /// Fills `bytes` at `to` with `byte` at this machine's full speed.
 ///
 /// # Safety
-/// `to` is writable for `bytes`, and until the return no other thread reads or writes there.
+/// `to` is writable for `bytes`. Until the return, no other thread reads or writes the range.
 pub(crate) unsafe fn fill_streaming(to: *mut u8, byte: u8, bytes: usize) {
-    // SAFETY: the caller upholds the conditions of `fill`, which are the same.
+    // SAFETY: the caller upholds this function's conditions, which `fill` shares.
     unsafe { Engine::get().fill(to, byte, bytes) }
 }
 
 /// The widest streaming stores of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {
-    /// None known: libc does everything.
+    /// No known streaming stores: libc copies and fills all sizes.
     Plain,
     #[cfg(target_arch = "x86_64")]
     Sse2,
@@ -45,7 +45,7 @@ enum Width {
 }
 
 impl Width {
-    /// The available widths, the widest last; a wider one implies the others.
+    /// The available widths, from the narrowest to the widest.
     fn available() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
         let has_avx2 = is_x86_feature_detected!("avx2");
@@ -63,8 +63,8 @@ impl Width {
     }
 }
 
-/// This machine's method of copying. `width` is always one of [`Width::available`]: the calls of
-/// vector instructions rely on that.
+/// This machine's method of copying. `width` is always one of [`Width::available`], because the
+/// calls of vector instructions are otherwise undefined.
 #[derive(Clone, Copy, Debug)]
 struct Engine {
     width: Width,
@@ -87,8 +87,8 @@ impl Engine {
         })
     }
 
-    /// Bypasses the caches when source and target (or a fill's target) exceed the last cache. The
-    /// bounds cover machines that misreport it or share it between very many cores.
+    /// Bypasses the caches when source and target together, or a fill's target, exceed the last
+    /// cache. Bounds guard against a misreported size and a cache shared by very many cores.
     fn for_cache(width: Width, last_cache_bytes: Option<usize>) -> Self {
         let cache_bytes = last_cache_bytes.unwrap_or(32 * MIB).clamp(8 * MIB, 64 * MIB);
         Self { width, copy_from_bytes: cache_bytes / 2, fill_from_bytes: cache_bytes }
@@ -105,7 +105,7 @@ impl Engine {
         let (head, body, tail) = Self::split(to, bytes);
         // SAFETY: a part of the caller's valid, disjoint ranges.
         unsafe { std::ptr::copy_nonoverlapping(from, to, head) };
-        // SAFETY: a part of those ranges; `split` starts it at a line and makes it whole steps.
+        // SAFETY: a part of the caller's ranges; `split` aligns it to a line and to whole steps.
         unsafe { self.copy_steps(to.wrapping_add(head), from.wrapping_add(head), body) };
         let done = head + body;
         // SAFETY: the last part of the caller's ranges.
@@ -125,7 +125,7 @@ impl Engine {
         let (head, body, tail) = Self::split(to, bytes);
         // SAFETY: a part of the caller's valid range.
         unsafe { std::ptr::write_bytes(to, byte, head) };
-        // SAFETY: a part of that range; `split` starts it at a line and makes it whole steps.
+        // SAFETY: a part of the caller's range; `split` aligns it to a line and to whole steps.
         unsafe { self.fill_steps(to.wrapping_add(head), byte, body) };
         // SAFETY: the last part of the caller's range.
         unsafe { std::ptr::write_bytes(to.wrapping_add(head + body), byte, tail) };
@@ -171,7 +171,7 @@ impl Engine {
     }
 }
 
-/// The loops, one per width; each ends with a fence.
+/// The loops, each for one width. Each ends with a fence.
 #[cfg(target_arch = "x86_64")]
 mod streaming {
     use std::arch::x86_64::{
@@ -180,8 +180,8 @@ mod streaming {
         _mm512_loadu_si512, _mm512_stream_si512,
     };
 
-    /// Prefetch distance of the copies. Measured: 2 KiB is as good as any from 1 KiB to 4 KiB, and
-    /// a quarter faster than the hardware prefetcher.
+    /// Prefetch distance of the copies. Measured: any distance from 1 KiB to 4 KiB is as fast, and
+    /// a quarter faster than the hardware prefetcher alone.
     const AHEAD_BYTES: usize = 2048;
     const VECTORS: usize = 4;
 
@@ -247,7 +247,7 @@ mod streaming {
         };
     }
 
-    // No AVX-512 variant: measured, wider stores fill no faster.
+    // There is no AVX-512 variant: by measurement, it fills no faster than AVX2.
     fill_loop!(fill_sse2, "sse2", __m128i, _mm_set1_epi8, _mm_stream_si128);
     fill_loop!(fill_avx2, "avx2", __m256i, _mm256_set1_epi8, _mm256_stream_si256);
 }

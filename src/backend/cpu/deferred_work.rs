@@ -1,4 +1,4 @@
-//! Work that a worker defers in favour of waiting host threads, and polls periodically.
+//! Work that a worker defers for a time, so that waiting host threads can execute it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ impl DeferredWork {
     /// An entry that is due, with its level.
     pub(super) fn take_due(&mut self) -> Option<(usize, Arc<dyn Work>)> {
         if self.0.is_empty() {
-            return None; // avoids a clock reading
+            return None; // saves a clock reading
         }
         let now = Instant::now();
         let place = self.0.iter().position(|entry| entry.due <= now)?;

@@ -7,17 +7,17 @@ type Plan = (usize, Box<dyn FnOnce()>);
 
 thread_local! { static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) }; }
 
-/// Fails one call of this thread after `calls` more; `instead` runs in its place.
+/// After `calls` more calls of this thread, the next one fails; `instead` runs in its place.
 pub(super) fn refuse_after(calls: usize, instead: impl FnOnce() + 'static) {
     PLAN.set(Some((calls, Box::new(instead))));
 }
 
-/// Removes the plan; true when it was still pending.
+/// Removes the plan. True when its call had not yet failed.
 pub(super) fn clear() -> bool {
     PLAN.take().is_some()
 }
 
-/// True when this call must fail. A thread past the destruction of its thread-locals has no plan.
+/// True when this call must fail. A thread whose thread-locals are destroyed has no plan.
 pub(super) fn is_due() -> bool {
     match PLAN.try_with(RefCell::take).ok().flatten() {
         None => false,

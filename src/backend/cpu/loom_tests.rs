@@ -22,7 +22,7 @@ impl Device {
         self.ran.fetch_add(work, Ordering::SeqCst);
     }
 
-    /// Submits as the backend does; returns a started worker for the join.
+    /// Submits as the backend does. Returns the worker that the submission started, for the join.
     fn submit(this: &Arc<Self>, work: usize) -> Option<JoinHandle<()>> {
         match this.queue.push(1, work) {
             Ok(help) => Self::provide(this, help),
@@ -92,7 +92,7 @@ fn loom_no_wake_is_lost_at_the_idle_edge() {
     });
 }
 
-/// Goal: work submitted during the shutdown runs exactly once, on either side.
+/// Goal: work submitted during the shutdown runs once, on a worker or on the submitting thread.
 #[test]
 fn loom_a_shutdown_loses_no_work() {
     model_without_fences(Some(3), || {
@@ -111,8 +111,8 @@ fn loom_a_shutdown_loses_no_work() {
     });
 }
 
-/// Goal: work that arrives while the only worker lingers wakes no other; that worker runs it even
-/// if it continues with its current work.
+/// Goal: work that arrives while the only worker lingers wakes no other worker. The worker runs
+/// the new work even if it first continues with its current work.
 #[test]
 fn loom_work_that_arrives_during_a_linger_is_run() {
     model_without_fences(Some(3), || {

@@ -1,4 +1,4 @@
-//! Accounting of kernel mappings: the process's limit, and the use by virtual memory.
+//! Accounting of kernel mappings: the process's limit, and the number that virtual memory uses.
 
 use std::sync::OnceLock;
 
@@ -6,11 +6,11 @@ use crate::base::device::DeviceKind;
 use crate::base::error::{DriverError, Error, Result};
 use crate::base::sync::{Ordering, unmodelled};
 
-/// The mapping budget of virtual memory, over all devices of the process.
+/// The number of mappings that the virtual memory of all devices may use, and uses.
 ///
-/// At the kernel's limit, any `mmap` and even `munmap` in the process fails, so an eighth is left
-/// to other code. `used` is an upper bound, since the kernel may merge neighbours; ranges that the
-/// kernel refused to close are not counted.
+/// At the kernel's limit, any `mmap` and even `munmap` in the process can fail, so an eighth is
+/// left to other code. `used` may be too high, because the kernel merges neighbouring mappings. It
+/// excludes ranges that the kernel refused to close.
 #[derive(Debug)]
 pub(super) struct MapCount {
     kernel_limit: usize,
@@ -33,7 +33,7 @@ impl MapCount {
         Self { kernel_limit, limit, used: unmodelled::AtomicUsize::new(0) }
     }
 
-    /// Counts `mappings` more. Above the limit, fails with the numbers and counts nothing.
+    /// Counts `mappings` as used. If the sum exceeds the limit, counts nothing and fails.
     pub(super) fn take(&self, mappings: usize) -> Result<()> {
         let sum = |used: usize| used.checked_add(mappings).filter(|sum| *sum <= self.limit);
         // Relaxed: a count only; it publishes nothing.
@@ -52,7 +52,7 @@ impl MapCount {
         })
     }
 
-    /// Counts mappings as free again.
+    /// Counts `mappings` as free again.
     pub(super) fn release(&self, mappings: usize) {
         // Relaxed: a count only; it publishes nothing.
         let used = self.used.fetch_sub(mappings, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl MapCount {
     }
 }
 
-/// The kernel's limit, or its default when unreadable.
+/// Parses the kernel's limit. An unreadable limit yields the kernel's default.
 fn kernel_limit(text: Option<&str>) -> usize {
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
 }

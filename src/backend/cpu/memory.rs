@@ -1,8 +1,8 @@
 //! Memory of one device or of the host: allocations, and the lookup of an address's allocation.
 //!
-//! Allocations of 2 MiB and more have pages of their own, aligned to 2 MiB and huge where the
-//! kernel supports it: the first access then costs one page fault instead of 512. Smaller ones come
-//! from the Rust allocator.
+//! Allocations of 2 MiB and more, or with such an alignment, are separate mappings, aligned to
+//! 2 MiB. The kernel can back them with huge pages: one page fault then replaces 512. Other
+//! allocations come from the Rust allocator.
 #![expect(unsafe_code, reason = "allocates from and frees to the allocator and the kernel")]
 
 use std::alloc::Layout;
@@ -19,11 +19,10 @@ use crate::base::sync::{LockRank, Mutex};
 /// Minimum alignment: a cache line.
 const LEAST_ALIGN_BYTES: usize = 64;
 
-/// The allocations counted against one [`Capacity`]: of a device, shared with its virtual memory,
-/// or of the host.
+/// The live allocations of one device or of the host, counted against its [`Capacity`].
 ///
-/// `allocations` maps the first address of each live allocation. They do not overlap; the sum of
-/// their `counted_bytes` is this memory's use of the capacity.
+/// A device's virtual memory uses the same capacity. The keys of `allocations` are first addresses.
+/// Allocations do not overlap; the sum of their `counted_bytes` is their use of the capacity.
 #[derive(Debug)]
 pub(crate) struct CpuMemory {
     capacity: Arc<Capacity>,
@@ -33,7 +32,7 @@ pub(crate) struct CpuMemory {
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     bytes: usize,
-    /// The accounted size: `bytes`, in whole pages if the source is pages.
+    /// The size counted against the capacity: `bytes`, in whole pages for [`Source::Pages`].
     counted_bytes: usize,
     source: Source,
 }
@@ -51,7 +50,7 @@ impl CpuMemory {
     }
 
     /// Allocates memory aligned to `align_bytes`, a power of two, and at least to 64 bytes. `bytes`
-    /// is not zero. Fails with `OutOfMemory` when the capacity or the kernel's memory is exhausted.
+    /// must not be zero. Fails with `OutOfMemory` when the capacity or the kernel has too little.
     pub(crate) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         assert!(bytes > 0, "an allocation has bytes");
         assert!(align_bytes.is_power_of_two(), "alignment {align_bytes} is a power of two");
@@ -78,12 +77,12 @@ impl CpuMemory {
         Ok(address)
     }
 
-    /// Frees memory of `allocate`. No task or thread uses it any more.
+    /// Frees memory of `allocate`. No task or thread may use the memory any more.
     pub(crate) fn release(&self, address: Address) {
         let allocation = self.allocations.lock().remove(&address.0);
         let allocation = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
-        // Removed from the map first: once freed, another allocation may get the address.
+        // Freed after the removal from the map: another allocation may then get the address.
         free_allocation(address, allocation);
         self.capacity.release(allocation.counted_bytes);
     }
@@ -115,27 +114,27 @@ fn from_allocator(bytes: usize, align_bytes: usize) -> Option<(Address, Source)>
     let layout = Layout::from_size_align(bytes, align_bytes).ok()?;
     // SAFETY: requires a non-zero size, which `allocate` has asserted.
     let pointer = unsafe { std::alloc::alloc(layout) };
-    // Exposed: users recreate pointers from the number.
+    // Exposes the provenance, because users recreate pointers from the address.
     let address = Address(pointer.expose_provenance() as u64);
     (!pointer.is_null()).then_some((address, Source::Allocator(layout)))
 }
 
-/// Frees an allocation that was just removed from the map: no other thread can free it.
+/// Frees an allocation. The caller has removed it from the map, so no other thread can free it.
 fn free_allocation(address: Address, allocation: Allocation) {
     let span = Span::new(address, allocation.counted_bytes);
     match allocation.source {
         Source::Allocator(layout) => {
             let pointer = std::ptr::with_exposed_provenance_mut(span.base);
             // SAFETY: allocated with this layout, which the map recorded; the caller of `release`
-            // upholds that nothing uses it any more.
+            // upholds that nothing uses the memory any more.
             unsafe { std::alloc::dealloc(pointer, layout) };
         }
         Source::Pages => {
             // SAFETY: mapped for this allocation, which nothing uses any more.
             let unmapped = unsafe { pages::unmap(span) };
             if unmapped.is_err() {
-                // Splitting a mapping can exceed the kernel's limit of mappings. The addresses then
-                // remain reserved, but their memory is freed.
+                // The call would split a mapping and exceed the kernel's limit of mappings. The
+                // addresses stay mapped; their memory is freed.
                 // SAFETY: the failed call left the pages mapped, and this allocation owns them.
                 unsafe { pages::discard(span) };
             }

@@ -2,9 +2,9 @@
 //!
 //! * `backend`: the contract's methods
 //! * `run_queue`, `workers`, `deferred_work`: scheduling of work on worker threads
-//! * `clock`, `copy`, `properties`: the machine's capabilities
-//! * `memory`: allocations; `virtual_memory` on `pages`, `span`, `physical`, `reservation`,
-//!   `map_count`: pages that can be moved
+//! * `clock`, `copy`, `properties`: the machine's clocks, copy instructions and properties
+//! * `memory`: allocations
+//! * `virtual_memory`, with the rest of the files: pages that can be moved
 
 mod backend;
 mod clock;

@@ -1,12 +1,11 @@
 //! Pages of this process: mapped, aligned, opened, closed, moved and unmapped by system calls.
 //!
 //! *Open* pages are readable and writable, and huge where the kernel supports it. *Closed* pages
-//! are reserved addresses: inaccessible, not resident, and flagged as excluded from core dumps. A
-//! new mapping of another thread lacks the flag, so the kernel's table distinguishes the two.
+//! are reserved addresses: inaccessible, not resident, and flagged as excluded from core dumps.
+//! Mappings of other code lack this flag, so the kernel's table distinguishes them from ours.
 //!
-//! The owner of a range may replace it with `MAP_FIXED`; the unsafe functions of this file require
-//! ownership from their callers, and nothing else.
-//! unsafe functions for ownership, and on no other promise.
+//! The owner of a range may replace its mappings with `MAP_FIXED`. The unsafe functions of this
+//! file require that the caller owns the range and that nothing uses it.
 #![expect(unsafe_code, reason = "maps, moves and unmaps pages by system calls")]
 
 use std::io::BufRead;
@@ -20,7 +19,7 @@ use crate::base::size::MIB;
 /// Alignment and minimum size of huge pages.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 * MIB;
 
-/// An address for the kernel: never dereferenced.
+/// The base of a span, for system calls. This process never dereferences the pointer.
 fn pointer(span: Span) -> *mut c_void {
     std::ptr::without_provenance_mut(span.base)
 }
@@ -50,7 +49,7 @@ fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Resul
     let too_large = Refusal { call: "mmap", code: libc::ENOMEM };
     let page_bytes = page_bytes();
     let bytes = bytes.checked_next_multiple_of(page_bytes).ok_or(too_large)?;
-    // Newer kernels align large mappings to huge pages by default.
+    // First without surplus addresses: newer kernels align large mappings to huge pages anyway.
     let exact = map_anywhere(bytes, access, flags)?;
     if exact.base.is_multiple_of(align) {
         return Ok(exact);
@@ -64,7 +63,7 @@ fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Resul
     for rest in [before, behind] {
         // SAFETY: newly mapped and not published: only this call uses the pages.
         if let Err(refusal) = unsafe { unmap(rest) } {
-            // SAFETY: newly mapped, not published; excludes unmapped pages, now maybe reused.
+            // SAFETY: newly mapped, not published; excludes the unmapped range before `span`.
             let _ = unsafe { unmap(Span { base: span.base, bytes: wide.end() - span.base }) };
             return Err(refusal);
         }
@@ -80,14 +79,14 @@ fn map_anywhere(bytes: usize, access: c_int, flags: c_int) -> Result<Span, Refus
         base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
         base != libc::MAP_FAILED
     })?;
-    // Exposed: users recreate pointers from the number.
+    // Exposes the provenance, because users recreate pointers from the address.
     Ok(Span { base: base.expose_provenance(), bytes })
 }
 
 /// Unmaps pages.
 ///
 /// # Safety
-/// The caller owns any mapping in `span`, and nothing uses it any more.
+/// The caller owns every mapping in `span`, and nothing uses the pages any more.
 pub(super) unsafe fn unmap(span: Span) -> Result<(), Refusal> {
     if span.bytes == 0 {
         return Ok(());
@@ -96,16 +95,16 @@ pub(super) unsafe fn unmap(span: Span) -> Result<(), Refusal> {
     attempt("munmap", || unsafe { libc::munmap(pointer(span), span.bytes) } == 0)
 }
 
-/// Frees the resident memory of open pages, which read as zero from now on.
+/// Frees the resident memory of open pages. The pages then read as zero.
 ///
 /// # Safety
-/// `span` is open pages that the caller owns, and their contents are no longer needed.
+/// The caller owns `span`, which is open pages, and no longer needs their contents.
 pub(super) unsafe fn discard(span: Span) {
-    // SAFETY: the caller upholds that the contents are disposable. Never fails for such a range.
+    // SAFETY: the caller owns the pages and no longer needs their contents. The call cannot fail.
     unsafe { libc::madvise(pointer(span), span.bytes, libc::MADV_DONTNEED) };
 }
 
-/// Opens closed pages. On failure some of them may be open.
+/// Opens closed pages. After a failure, some of the pages may be open.
 ///
 /// # Safety
 /// The caller owns the pages of `span`.
@@ -118,11 +117,11 @@ pub(super) unsafe fn open(span: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Closes pages and drops their contents. On failure the caller still owns the pages.
+/// Closes pages and drops their contents. After a failure, the caller still owns the pages.
 ///
-/// Maps the pages anew instead of protecting them: that resets their attributes, so the kernel can
-/// merge them with closed neighbours. The kernel fails before it replaces anything, except in a
-/// process that is being killed; protecting is the fallback.
+/// Replaces the pages with a new mapping, which resets their attributes, so the kernel can merge
+/// them with closed neighbours. If the kernel refuses the mapping, it has replaced nothing (except
+/// in a process that is being killed), and this function removes the access to the old pages.
 ///
 /// # Safety
 /// The caller owns the pages of `span`, and nothing uses them any more.
@@ -153,17 +152,17 @@ unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Moves open pages with their contents; the old addresses stay mapped, open and empty. On failure
-/// the pages have not moved, but `to` may be lost: see [`reclaim`].
+/// Moves open pages with their contents. The old addresses stay mapped, open and empty. After a
+/// failure the pages are at `from`, but the range at `to` may be lost: see [`reclaim`].
 ///
-/// Where a user's `madvise` has split the pages into several mappings, older kernels fail, and
-/// newer ones move them one by one: a failure in between leaves the first ones at `to`.
+/// A user's `madvise` may have split the pages into several mappings. Older kernels then fail.
+/// Newer kernels move one mapping at a time; after a failure, the first mappings may be at `to`.
 ///
 /// # Safety
-/// The caller owns `from` and the equally large range at `to`; they do not overlap, and nothing
-/// uses either.
+/// The caller owns `from` and the range of the same size at `to`. The ranges do not overlap, and
+/// nothing uses them.
 pub(super) unsafe fn move_and_keep_range(from: Span, to: usize) -> Result<(), Refusal> {
-    // SAFETY: the caller upholds the conditions of this function, which are the same.
+    // SAFETY: the caller upholds this function's conditions, which `move_pages` shares.
     unsafe { move_pages(from, to, libc::MREMAP_DONTUNMAP) }
 }
 
@@ -188,13 +187,13 @@ unsafe fn move_pages(from: Span, to: usize, flags: c_int) -> Result<(), Refusal>
     })
 }
 
-/// Tries to regain `span`, closed pages of ours after a failed move; true if owned.
+/// Maps closed pages at `span`, the target of a failed move. True if this process owns the range.
 ///
-/// The kernel unmaps the target before it detects that it cannot move. Another thread may have
-/// mapped pages there since, which must not be touched.
+/// The kernel may unmap the target of a move and then fail. Other code may have mapped pages there
+/// since; this function never replaces them.
 pub(super) fn reclaim(span: Span) -> bool {
     let (access, flags) = (libc::PROT_NONE, libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE);
-    // SAFETY: without `MAP_FIXED`, it maps only vacant addresses.
+    // SAFETY: without `MAP_FIXED`, the call maps only vacant addresses.
     if unsafe { map_at(span, access, flags) }.is_ok() {
         advise(span, libc::MADV_DONTDUMP);
         return true;
@@ -202,14 +201,14 @@ pub(super) fn reclaim(span: Span) -> bool {
     is_closed(span)
 }
 
-/// True when all of `span` is closed pages, which only this file creates.
+/// True when all of `span` is closed pages. Only this file creates closed pages.
 pub(super) fn is_closed(span: Span) -> bool {
     let table = std::fs::File::open("/proc/self/smaps");
     table.is_ok_and(|table| is_closed_in(std::io::BufReader::new(table), span))
 }
 
-/// True when the kernel's table lists flagged, closed pages for all of `span`. An entry is a line
-/// `1000-2000 ---p …` followed by others, one of them `VmFlags: … dd …`.
+/// True when the kernel's table lists closed pages with the flag for all of `span`. An entry is a
+/// line `1000-2000 ---p …` and further lines, among them `VmFlags: … dd …`.
 fn is_closed_in(table: impl BufRead, span: Span) -> bool {
     let mut next = span.base;
     let mut entry: Option<(usize, usize, bool)> = None;
@@ -248,18 +247,18 @@ pub(super) fn can_move_pages() -> bool {
         let from = Span { base: both.base, bytes: page_bytes };
         // SAFETY: newly mapped and not published: only this call uses the pages.
         let can = unsafe { move_and_keep_range(from, both.base + page_bytes) }.is_ok();
-        // A kernel with the flag leaves both pages mapped; one without it fails at the flags check.
+        // Both pages are still mapped: a kernel without the flag fails before it unmaps anything.
         // SAFETY: newly mapped and not published: only this call uses the pages.
         let unmapped = unsafe { unmap(both) };
         can && unmapped.is_ok()
     })
 }
 
-/// Advises the kernel about owned pages. Rejected advice changes no contents.
+/// Advises the kernel about owned pages. Ignores the result: rejected advice changes no contents.
 fn advise(span: Span, advice: c_int) {
     let is_harmless = [libc::MADV_HUGEPAGE, libc::MADV_DONTDUMP, libc::MADV_DODUMP];
     assert!(is_harmless.contains(&advice), "advice {advice} may change contents");
-    // SAFETY: these hints change no contents, as asserted above.
+    // SAFETY: the advice changes no contents, as asserted above.
     unsafe { libc::madvise(pointer(span), span.bytes, advice) };
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Physical {
 /// | `Nowhere`, `Parked` | `map` | `Mapped` |
 /// | `Mapped` | `relocate` | `Mapped` |
 /// | `Mapped` | `unmap` | `Parked` |
-/// | `Nowhere`, `Parked` | `release` | |
+/// | any | `release` | |
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     /// No page is mapped yet.

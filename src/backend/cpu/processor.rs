@@ -4,7 +4,7 @@
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 
-/// Not a processor's number.
+/// The number of no processor.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The processor of the last thread that called [`LastProcessor::note`].
@@ -12,7 +12,7 @@ const UNKNOWN: u64 = u64::MAX;
 pub(super) struct LastProcessor(AtomicU64);
 
 impl LastProcessor {
-    /// No processor noted yet.
+    /// Records no processor yet.
     pub(super) const fn new() -> Self {
         Self(AtomicU64::new(UNKNOWN))
     }
@@ -20,14 +20,14 @@ impl LastProcessor {
     /// Records the current processor.
     pub(super) fn note(&self) {
         let own = current();
-        // Relaxed, here and below: a hint orders nothing. Written only on a change, because every
-        // worker reads it.
+        // Relaxed, here and below: a hint orders nothing. Stored only on a change, because a store
+        // evicts the line from the caches of the workers that read it.
         if self.0.load(Ordering::Relaxed) != own {
             self.0.store(own, Ordering::Relaxed);
         }
     }
 
-    /// True when this thread is on the recorded processor: only one of the two threads can run.
+    /// True when this thread runs on the recorded processor, and the recorded thread cannot.
     pub(super) fn is_current(&self) -> bool {
         let last = self.0.load(Ordering::Relaxed);
         last != UNKNOWN && last == current()

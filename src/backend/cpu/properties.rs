@@ -1,6 +1,6 @@
 //! The machine's properties within this process's limits: cores, caches, pages, memory.
 //!
-//! All are parsed from the kernel's text files; a malformed file leaves its property unknown.
+//! Most come from text files of the kernel. A malformed file leaves its property unknown.
 
 use crate::backend::contract::DeviceProperties;
 use crate::base::machine_memory::{self, Files, file};
@@ -8,7 +8,7 @@ use crate::base::size::{GIB, KIB, MIB};
 
 use super::pages;
 
-/// The properties of a cpu device with a configured capacity of `configured_bytes`.
+/// The properties of a cpu device; `configured_bytes` is its configured capacity.
 pub(crate) fn read(configured_bytes: Option<usize>) -> DeviceProperties {
     properties(&file, configured_bytes)
 }
@@ -41,7 +41,7 @@ fn has_bfloat16_conversions() -> bool {
     false
 }
 
-/// The processor's name: the key is `model name` on x86, `Model`, `cpu` or absent on others.
+/// The processor's name. The key is `model name` on x86, and another or absent elsewhere.
 fn model_name(cpuinfo: &str) -> Option<String> {
     ["model name", "Model", "cpu model", "cpu"].into_iter().find_map(|wanted| {
         cpuinfo.lines().find_map(|line| {

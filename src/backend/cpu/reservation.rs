@@ -6,9 +6,9 @@ use super::span::Span;
 
 /// A reserved range.
 ///
-/// `filled` ranges hold pages; the *gaps* between them are closed pages. They are disjoint, lie
-/// inside `span`, and each is at most one kernel mapping: `num_mappings` = filled ranges + gaps.
-/// `lost` ranges are gaps that other code may own by now; they are not accessed.
+/// `filled` ranges hold pages; they are disjoint and inside `span`. The *gaps* between them are
+/// closed pages. Each filled range or gap counts as one kernel mapping in `num_mappings`. `lost`
+/// ranges are parts of gaps that other code may own; only `recover` may make them usable again.
 #[derive(Debug)]
 pub(super) struct Reservation {
     span: Span,
@@ -44,8 +44,8 @@ impl Reservation {
         assert_eq!(bytes, Some(place.bytes), "{place:x?} is a filled place");
     }
 
-    /// The number of mappings that filling this vacant range adds: one per remaining gap beside it.
-    /// The range itself takes over the mapping of the gap that it splits.
+    /// The number of mappings that filling this vacant range adds: one for each gap that remains
+    /// directly before or after it, because the range itself replaces the gap that it is in.
     pub(super) fn mappings_to_fill(&self, place: Span) -> usize {
         let low = self.before(place.base).map_or(self.span.base, Span::end);
         let high = self.filled.range(place.end()..).next().map_or(self.span.end(), |next| *next.0);
@@ -67,8 +67,8 @@ impl Reservation {
         self.lost.push(place);
     }
 
-    /// Calls `reclaim` for the lost ranges that overlap `place` and unmarks those that it reclaims.
-    /// Returns the first that it does not.
+    /// Calls `reclaim` for each lost range that overlaps `place`. If true, the range is no longer
+    /// lost. Returns the first range that is still lost.
     pub(super) fn recover(&mut self, place: Span, reclaim: impl Fn(Span) -> bool) -> Option<Span> {
         self.lost.retain(|lost| !lost.overlaps(place) || !reclaim(*lost));
         self.lost.iter().copied().find(|lost| lost.overlaps(place))

@@ -1,15 +1,15 @@
 //! The run queue of one cpu device: runnable work by priority, and its workers' states.
 //!
 //! A worker is *searching*, *running* or *asleep*. One lock covers the work, the counts and the
-//! list of sleepers, so a producer that adds work cannot miss a worker that goes to sleep. Work
-//! that arrives without a searching worker wakes one sleeper, which counts as searching from that
-//! moment, or requests one more worker. A worker that takes work and leaves more behind does the
-//! same when no other worker searches. Each idle→runnable edge thus costs at most one wake.
+//! list of sleepers, so a producer that adds work cannot miss a worker that goes to sleep. If no
+//! worker is searching, a push takes one sleeper off the list or requests one more worker. That
+//! worker counts as searching immediately. A worker that takes work and leaves more in the queue
+//! does the same. Each push or dequeue thus wakes at most one worker.
 //!
-//! The most urgent work goes first; to avoid starvation, one dequeue in 61 takes the least urgent.
+//! A dequeue takes the most urgent work. To avoid starvation, one in 61 takes the least urgent.
 //!
-//! Work that a waiting thread has executed stays queued until a worker takes it, or until the queue
-//! is full: unneeded work is then removed before the queue grows.
+//! Work that a waiting thread has executed stays queued until a worker takes it or the queue is
+//! full. A full queue drops such unneeded work before it grows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper, Thread};
 /// Priority levels of the cpu device: level 0 is the most urgent.
 pub(crate) const LEVELS: usize = 3;
 
-/// One dequeue in this many takes the least urgent work. A prime, as in Go's scheduler, to avoid
-/// resonance with periodic work.
+/// Every dequeue of this number takes the least urgent work. A prime number, as in Go's scheduler,
+/// does not resonate with periodic work.
 const FAIR_PERIOD: u64 = 61;
 
 /// Minimum capacity per level.
@@ -28,7 +28,7 @@ const LEAST_CAPACITY: usize = 16;
 
 /// Work that waits for a worker.
 pub(crate) struct RunQueue<W> {
-    /// One bit per level with work. Written under the lock; a hint to readers without it.
+    /// One bit per level with work. Written under the lock; a hint to readers without the lock.
     levels_with_work: AtomicU64,
     state: Mutex<State<W>>,
 }
@@ -40,13 +40,13 @@ struct State<W> {
     asleep: Vec<Arc<Sleeper>>,
     /// Workers that exist or are starting.
     workers: usize,
-    /// Workers blocked inside tasks: that many more may exist.
+    /// Workers blocked inside tasks. As many workers may exist above `worker_limit`.
     blocked: Vec<Thread>,
     worker_limit: usize,
     is_closed: bool,
 }
 
-/// The caller's duty after a change, once the lock is released.
+/// The action that the caller must take after it has released the lock.
 #[must_use]
 pub(crate) enum Help {
     /// Nothing: a worker is searching.
@@ -55,8 +55,8 @@ pub(crate) enum Help {
     Wake(Arc<Sleeper>),
     /// Start one more worker, which begins by searching.
     Start,
-    /// The start failed. Unpark these workers, which are blocked inside tasks and can
-    /// [retry](RunQueue::ask_again) it.
+    /// A start failed. Unpark these workers: they are blocked inside tasks and can
+    /// [retry](RunQueue::ask_again) the start.
     Owe(Vec<Thread>),
 }
 
@@ -71,11 +71,11 @@ pub(crate) enum Unpushed<W> {
 
 /// The result of a worker's search.
 pub(crate) enum NextWork<W> {
-    /// Work of a level; the worker counts as running.
+    /// Work with its level and the caller's duty. The worker now counts as running.
     Work(W, usize, Help),
-    /// Nothing.
+    /// No work is queued.
     Nothing,
-    /// The worker must end: the queue is closed and empty, or there are surplus workers.
+    /// The worker must end: the queue is closed and empty, or there are too many workers.
     End,
 }
 
@@ -110,8 +110,8 @@ impl<W> RunQueue<W> {
         Ok(state.help())
     }
 
-    /// Removes the unneeded work of a level and reserves capacity for more. The caller drops the
-    /// returned work without the lock.
+    /// Removes and returns the unneeded work of a level, and reserves capacity for more. The caller
+    /// then drops the returned work outside the lock.
     #[cold]
     pub(crate) fn purge(&self, level: usize, is_needed: impl Fn(&W) -> bool) -> VecDeque<W> {
         let mut state = self.state.lock();
@@ -127,7 +127,7 @@ impl<W> RunQueue<W> {
     /// Takes work for a searching worker.
     pub(crate) fn take(&self) -> NextWork<W> {
         let mut state = self.state.lock();
-        // The last searching worker remains while work is queued: no other was woken for it.
+        // The last searching worker must not end while work is queued: it alone was woken for it.
         if state.has_surplus_workers() && (state.searching > 1 || !state.has_work()) {
             return state.end_searching_worker();
         }
@@ -152,8 +152,8 @@ impl<W> RunQueue<W> {
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// A searching worker goes to sleep, unless work is queued or the queue is closed. If true, it
-    /// must sleep on `sleeper` now; once woken, it counts as searching.
+    /// A searching worker goes to sleep, unless work is queued, the queue is closed or there are
+    /// too many workers. If true, it must sleep on `sleeper` now. The waker counts it as searching.
     pub(crate) fn begin_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let sleeps = !state.has_work() && !state.is_closed && !state.has_surplus_workers();
@@ -164,7 +164,7 @@ impl<W> RunQueue<W> {
         sleeps
     }
 
-    /// Ends a timed sleep; false when another thread is about to wake this worker.
+    /// Ends a timed sleep. False when another thread is about to wake this worker.
     pub(crate) fn end_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let place = state.asleep.iter().position(|one| Arc::ptr_eq(one, sleeper));
@@ -175,14 +175,14 @@ impl<W> RunQueue<W> {
         place.is_some()
     }
 
-    /// The calling thread, a running worker, blocks inside a task.
+    /// Called by a running worker that is about to block inside a task.
     pub(crate) fn begin_block(&self, worker: &Thread) -> Help {
         let mut state = self.state.lock();
         state.blocked.push(worker.clone());
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// It continues. After a failed start it may have been the only worker that retried.
+    /// Called by a worker that continues. It may have been the only one to retry a failed start.
     pub(crate) fn end_block(&self, worker: &Thread) -> Help {
         let mut state = self.state.lock();
         let place = state.blocked.iter().rposition(|one| one.id() == worker.id());
@@ -190,8 +190,8 @@ impl<W> RunQueue<W> {
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// Called by a worker that blocks inside a task: retries a failed start. No help is needed
-    /// unless work is queued without a searching worker.
+    /// Called by a worker that blocks inside a task, to retry a failed start. Returns `Help::None`
+    /// if no work is queued or a worker is searching.
     pub(crate) fn ask_again(&self) -> Help {
         let mut state = self.state.lock();
         if state.has_work() { state.help() } else { Help::None }
@@ -207,8 +207,8 @@ impl<W> RunQueue<W> {
         !state.is_closed
     }
 
-    /// The start of a worker counted by [`Help::Start`] or [`RunQueue::add_worker`] failed. A
-    /// sleeper takes the work instead; without one, the blocked workers retry.
+    /// Called when the start for [`Help::Start`] or [`RunQueue::add_worker`] has failed. If work is
+    /// queued, requests the wake of a sleeper. Without a sleeper, the blocked workers must retry.
     pub(crate) fn start_failed(&self) -> Help {
         let mut state = self.state.lock();
         state.workers -= 1;
@@ -234,7 +234,7 @@ impl<W> RunQueue<W> {
     /// A hint whether work is queued.
     #[inline]
     pub(crate) fn may_have_work(&self) -> bool {
-        // Relaxed, here and below: a hint; decisions are taken under the lock.
+        // Relaxed, here and below: a hint. Every decision reads the queue under the lock.
         self.levels_with_work.load(Ordering::Relaxed) != 0
     }
 
@@ -278,7 +278,7 @@ impl<W> State<W> {
         self.levels[level].pop_front().map(|work| (work, level))
     }
 
-    /// Finds a worker for queued work. A woken or started worker counts as searching from now on.
+    /// Finds a worker for queued work. Counts the woken or started worker as searching.
     fn help(&mut self) -> Help {
         if self.searching > 0 {
             return Help::None;

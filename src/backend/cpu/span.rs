@@ -20,7 +20,7 @@ impl Span {
         Address(self.base as u64)
     }
 
-    /// The end address; saturates, because no mapping reaches the last page.
+    /// The end address. May saturate, since no mapping reaches the last page.
     pub(super) fn end(self) -> usize {
         self.base.saturating_add(self.bytes)
     }

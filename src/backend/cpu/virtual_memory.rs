@@ -1,9 +1,9 @@
 //! Virtual memory of a cpu device: pages that move between address ranges by `mremap`.
 //!
-//! Physical memory is anonymous pages at their current addresses. Moving them changes page table
-//! entries, copies nothing, and keeps the old addresses reserved (`MREMAP_DONTUNMAP`). Without that
-//! flag, another thread's `mmap` could take them between two calls, so on kernels without it the
-//! device has no virtual memory.
+//! Physical memory is anonymous pages at their current addresses. A move changes page table
+//! entries and copies nothing. The flag `MREMAP_DONTUNMAP` keeps the old addresses reserved;
+//! without it, an `mmap` of another thread could take them before the next call. On kernels without
+//! the flag, the device therefore has no virtual memory.
 #![expect(unsafe_code, reason = "opens, closes and moves pages")]
 
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::base::error::{Error, Result};
 use crate::base::size::display_bytes;
 use crate::base::sync::{LockRank, Mutex};
 
-/// Unit of pages and moves: the kernel moves one table entry per granule.
+/// Unit of mappings and moves: the kernel moves one page table entry per granule.
 const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
 
 /// The virtual memory of one device.
 ///
 /// `mappings` counts one mapping for each parked physical memory and [`Reservation::num_mappings`]
-/// for each reservation; `capacity` counts the sizes of all physical memory. The lock is held
-/// during system calls, so that ownership of a range cannot change.
+/// for each reservation; `capacity` counts the sizes of all physical memory. System calls run under
+/// the lock, so the owner of a range cannot change during them.
 #[derive(Debug)]
 pub(crate) struct CpuVirtualMemory {
     capacity: Arc<Capacity>,
@@ -35,7 +35,7 @@ pub(crate) struct CpuVirtualMemory {
 }
 
 impl CpuVirtualMemory {
-    /// Virtual memory counted against `capacity`; `None` where the kernel cannot move pages.
+    /// Virtual memory counted against `capacity`; `None` where the kernel cannot move granules.
     pub(crate) fn new(capacity: Arc<Capacity>) -> Option<Self> {
         let can = GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_pages();
         can.then(|| Self::with_mappings(capacity, MapCount::of_process()))
@@ -46,7 +46,7 @@ impl CpuVirtualMemory {
         Self { capacity, mappings, table }
     }
 
-    /// Maps physical memory at a vacant `target`, from any location; on failure it stays there.
+    /// Maps physical memory, from any location, at a vacant `target`. A failure does not move it.
     fn place(&self, table: &mut MemoryTable, physical: PhysicalHandle, target: Span) -> Result<()> {
         let place = table.physical(physical).place;
         let range = table.reservation(target);
@@ -76,20 +76,20 @@ impl CpuVirtualMemory {
     fn fill(&self, range: &mut Reservation, place: Place, target: Span) -> Result<()> {
         let moved = match place {
             Place::Nowhere => {
-                // SAFETY: this device owns a vacant range of a reservation that is not lost; the
-                // lock held by the caller keeps it vacant.
+                // SAFETY: this device owns the target, a vacant range that is not lost. The caller
+                // holds the lock, so the range stays vacant.
                 let opened = unsafe { pages::open(target) };
                 return opened.map_err(|refusal| {
-                    // SAFETY: owned and vacant, as for `open`; no user knows these pages. If this
-                    // fails too, the pages stay open and empty, which is harmless.
+                    // The result is ignored: after a failure the pages are open, but empty.
+                    // SAFETY: owned and vacant, as for `open`; nothing uses the pages.
                     let _ = unsafe { pages::close(target) };
                     self.explain_open(refusal, target)
                 });
             }
-            // SAFETY: this device owns the target and the parked mapping; by the contract of `map`,
-            // nothing uses either. They are disjoint, since the target is vacant.
+            // SAFETY: this device owns the target and the parked mapping. By the contract of `map`,
+            // nothing uses them. They are disjoint, since the target is vacant.
             Place::Parked(from) => unsafe { pages::move_and_unmap(from, target.base) },
-            // SAFETY: both are owned and disjoint; the caller of `relocate` excludes other uses.
+            // SAFETY: the device owns both disjoint ranges; `relocate`'s caller excludes uses.
             Place::Mapped(from) => unsafe { pages::move_and_keep_range(from, target.base) },
         };
         moved.map_err(|refusal| {
@@ -100,7 +100,7 @@ impl CpuVirtualMemory {
         })
     }
 
-    /// The base and size of the mapped memory that contains an address. Linear in the mappings.
+    /// The base and size of the mapped memory that contains an address. Searches all mapped memory.
     pub(super) fn owner(&self, address: Address) -> Option<(Address, usize)> {
         let table = self.table.lock();
         let mut places = table.physical.values().filter_map(|physical| match physical.place {
@@ -111,10 +111,10 @@ impl CpuVirtualMemory {
         Some((found.address(), found.bytes))
     }
 
-    /// Empties a range of a reservation, after a move or when the contents are no longer needed.
+    /// Empties a filled range of a reservation, after a move or a release of the physical memory.
     fn vacate(&self, table: &mut MemoryTable, from: Span) {
-        // SAFETY: this device owns the range, and nothing uses it. On failure the range stays
-        // owned, open and empty; the next mapping there repairs that.
+        // The result is ignored: after a failure the device still owns the range, and can map it.
+        // SAFETY: this device owns the range, and nothing uses it.
         let _ = unsafe { pages::close(from) };
         let range = table.reservation(from);
         range.vacate(from);
@@ -132,12 +132,12 @@ impl CpuVirtualMemory {
             refusal.error(&format!("unmapping {} from {from:x?}", display_bytes(from.bytes)))
         };
         let parking = pages::map_closed(from.bytes, GRANULE_BYTES).map_err(refused)?;
-        // SAFETY: this device owns both: one is newly mapped, the other holds physical memory, and
-        // the caller of `unmap` or `relocate` upholds that nothing uses it.
+        // SAFETY: this device owns the new mapping and the pages to move. The caller of `unmap` or
+        // `relocate` upholds that nothing uses these pages.
         if let Err(refusal) = unsafe { pages::move_and_keep_range(from, parking.base) } {
             if pages::reclaim(parking) {
-                // SAFETY: `reclaim` confirmed ownership, and no thread knows the address. A failure
-                // leaks addresses without memory.
+                // The result is ignored: a failure only leaks addresses without memory.
+                // SAFETY: `reclaim` confirmed ownership, and no thread knows the address.
                 let _ = unsafe { pages::unmap(parking) };
             }
             return Err(refused(refusal));
@@ -147,7 +147,7 @@ impl CpuVirtualMemory {
         Ok(())
     }
 
-    /// The error of a failed opening. `ENOMEM`: the kernel has committed its memory elsewhere.
+    /// The error of a failed `open`. `ENOMEM` means that the kernel has too little memory.
     fn explain_open(&self, refusal: Refusal, target: Span) -> Error {
         if refusal.code == libc::ENOMEM {
             return self.capacity.out_of_memory(target.bytes);
@@ -156,7 +156,7 @@ impl CpuVirtualMemory {
     }
 }
 
-// SAFETY: ranges and pages come from the kernel and are recorded from `reserve` and `create` on.
+// SAFETY: ranges and pages come from the kernel; the table records them until their release.
 unsafe impl contract::VirtualMemory for CpuVirtualMemory {
     fn granularity_bytes(&self) -> usize {
         GRANULE_BYTES
@@ -168,7 +168,7 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         let span = pages::map_closed(bytes, GRANULE_BYTES).map_err(|refusal| {
             self.mappings.release(1);
             if refusal.code == libc::ENOMEM {
-                return self.capacity.out_of_memory(bytes); // a limit of the process
+                return self.capacity.out_of_memory(bytes); // the process's limit, not the device's
             }
             refusal.error(&format!("reserving {} of addresses", display_bytes(bytes)))
         })?;
@@ -184,12 +184,12 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         assert!(reservation.is_empty(), "pages are mapped in {span:x?}");
         reservation.recover(span, pages::reclaim);
         for piece in reservation.owned() {
-            // SAFETY: owned and empty; the caller upholds that nothing uses the range.
+            // SAFETY: the device owns the empty range; the caller upholds that nothing uses it.
             if let Err(refusal) = unsafe { pages::unmap(piece) } {
                 let attempt = format!("giving {} of addresses back", display_bytes(piece.bytes));
                 return Err(refusal.error(&attempt));
             }
-            // If a later part fails, this one is no longer owned.
+            // If a later piece fails, the reservation remains without this piece.
             reservation.mark_lost(piece);
         }
         self.mappings.release(reservation.num_mappings());
@@ -226,10 +226,10 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         if !target.overlaps(from) {
             return self.place(&mut table, physical, target);
         }
-        // The kernel cannot move overlapping ranges, so the pages go through a separate mapping.
+        // The kernel cannot move pages to an overlapping range: move them out first, then in.
         self.park(&mut table, physical)?;
         self.place(&mut table, physical, target).inspect_err(|_| {
-            // Back to the old range. If that fails too, the memory is parked, as after `unmap`.
+            // Moves the pages back. The result is ignored: a failure leaves the memory unmapped.
             let _ = self.place(&mut table, physical, from);
         })
     }
@@ -240,13 +240,13 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         match place {
             Place::Nowhere => {}
             Place::Parked(span) => {
-                // SAFETY: only this memory uses the mapping, and its owner releases it.
+                // SAFETY: the device owns the mapping, which holds only this physical memory.
                 unsafe { pages::unmap(span) }.map_err(|refusal| {
                     refusal.error(&format!("giving {} back", display_bytes(bytes)))
                 })?;
                 self.mappings.release(1);
             }
-            // Its `unmap` failed for lack of mappings: it is freed in its reservation.
+            // A failed `unmap` has left the memory in its reservation; free it there.
             Place::Mapped(from) => self.vacate(&mut table, from),
         }
         table.physical.remove(&physical.0);
@@ -277,8 +277,8 @@ impl Drop for CpuVirtualMemory {
         });
         let reserved = table.reservations.values().flat_map(Reservation::owned);
         for span in parked.clone().chain(reserved) {
-            // SAFETY: this device owns all, and its users are gone before it is dropped. Pages that
-            // the kernel refuses to unmap remain until the process ends.
+            // The result is ignored: pages that the kernel refuses to unmap remain until the exit.
+            // SAFETY: this device owns all of them; its users were dropped before it.
             let _ = unsafe { pages::unmap(span) };
         }
         let in_reservations: usize =

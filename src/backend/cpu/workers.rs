@@ -1,7 +1,7 @@
 //! The worker threads of one cpu device: each runs work, searches for more, then sleeps.
 //!
-//! Workers start on demand up to the configured number, and one more for each that blocks inside a
-//! task. They block signals, which the application's threads handle.
+//! Workers start on demand. Their limit is the configured number, plus one for each worker that
+//! blocks inside a task. They mask signals, so that the application's threads handle them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -25,16 +25,16 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, Thread};
 use crate::base::sync::{current_thread, spin_hint, yield_now};
 
-/// Longest search for work before a sleep.
+/// Longest search for work before a sleep; also the first search after a worker has run work.
 const LONGEST_SEARCH: Duration = Duration::from_micros(50);
 
-/// Shortest search, after searches that found nothing.
+/// Shortest search. Each search without a result halves the next one, down to this.
 const SHORTEST_SEARCH: Duration = Duration::from_micros(6);
 
-/// A worker keeps searching, without a sleep, when an entry is due within this time.
+/// A worker searches instead of sleeping if deferred work is due within this time.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 
-/// Longest linger at an empty stream: the time that a pipeline's producer needs per task.
+/// Longest linger at an empty stream: the time per task of a typical producer in a pipeline.
 const LONGEST_LINGER: Duration = Duration::from_micros(5);
 
 /// Spins between two clock readings.
@@ -42,12 +42,12 @@ const SPINS_PER_READING: u32 = 16;
 
 type Item = Arc<dyn Work>;
 
-/// Work that no worker will run, returned to the caller.
+/// Work that no worker will run; the caller owns it again.
 #[derive(Debug)]
 pub(crate) enum Unsubmitted {
     /// The workers were shut down.
     Closed(Item),
-    /// There is no worker, and the system refuses to start one.
+    /// No worker exists, and the system has refused to start one.
     NoThread(Item, io::Error),
 }
 
@@ -60,7 +60,7 @@ struct Shared {
     name: String,
     queue: RunQueue<Item>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Set once the first worker has started; at least one exists from then until the shutdown.
+    /// True after the first worker has started. At least one then exists until the shutdown.
     has_worker: AtomicBool,
     may_spin: bool,
     wakes: AtomicU64,
@@ -73,7 +73,7 @@ struct Shared {
 }
 
 impl Workers {
-    /// Starts no thread; the first submission does.
+    /// Starts no thread; the first submission starts one.
     pub(crate) fn new(name: String, worker_limit: usize, cpu_count: usize) -> Self {
         let shared = Shared {
             name,
@@ -90,13 +90,13 @@ impl Workers {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Submits work to the workers; level 0 is the most urgent. Returns it after the shutdown, and
-    /// when no worker exists and none can be started: the next call retries.
+    /// Submits work to the workers; level 0 is the most urgent. Fails after the shutdown, and when
+    /// no worker exists and none can be started. The next call then retries the start.
     pub(crate) fn submit(&self, level: usize, work: Item) -> Result<(), Unsubmitted> {
         Shared::submit(&self.shared, level, work)
     }
 
-    /// Wakes of sleeping workers, and workers started beyond the limit.
+    /// The number of wakes of sleeping workers, and of workers started beyond the limit.
     pub(crate) fn counts(&self) -> (u64, u64) {
         // Relaxed: statistics order nothing.
         let started = self.shared.started.load(Ordering::Relaxed);
@@ -104,8 +104,8 @@ impl Workers {
         (self.shared.wakes.load(Ordering::Relaxed), spare)
     }
 
-    /// Ends the workers after the queued work. Detaches and counts those inside user code at the
-    /// deadline; neither waits for nor counts the calling thread.
+    /// Closes the queue; workers end after the queued work. Returns the number of workers still
+    /// inside a task at the deadline. The calling thread is neither awaited nor counted.
     pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
         for sleeper in self.shared.queue.close() {
             sleeper.wake();
@@ -118,14 +118,14 @@ impl Workers {
             let (finished, busy): (Vec<_>, Vec<_>) =
                 left.into_iter().partition(JoinHandle::is_finished);
             for worker in finished {
-                // Work never panics: the code that runs user code catches panics.
+                // The result is ignored: work never panics, since the engine catches users' panics.
                 let _ = worker.join();
             }
             if busy.is_empty() {
                 return Leftover::default();
             }
             if Instant::now() >= deadline {
-                // Relaxed: a statistic. A worker that is merely slow to end is not inside a task.
+                // Relaxed: a statistic. It excludes workers that are about to end outside a task.
                 let running = to_usize(self.shared.running.load(Ordering::Relaxed));
                 let left = Leftover { busy_threads: running.saturating_sub(own.len()) };
                 self.shared.threads.lock().extend(busy); // for a later shutdown
@@ -163,8 +163,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Adds work to a full queue. Waiting threads may have executed queued work while all workers
-    /// were inside long tasks; the queue first drops such work.
+    /// Adds work to a full queue. First drops the queued work that is no longer needed because
+    /// waiting threads executed it while all workers were inside long tasks.
     #[cold]
     fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, Unpushed<Item>> {
         loop {
@@ -179,9 +179,9 @@ impl Shared {
         }
     }
 
-    /// Starts the first worker before any work is queued: other work queued in the meantime would
-    /// depend on a thread that may fail to start. Under the lock, other submitters wait for the
-    /// outcome, and the new worker waits for the queued work instead of going to sleep.
+    /// Starts the first worker before any work is queued, because queued work would depend on a
+    /// thread that may fail to start. While the caller holds the returned lock, other submitters
+    /// wait for the outcome, and the new worker waits for the first work instead of sleeping.
     #[cold]
     fn start_first(this: &Arc<Self>) -> io::Result<MutexGuard<'_, Vec<JoinHandle<()>>>> {
         let mut threads = this.threads.lock();
@@ -190,7 +190,7 @@ impl Shared {
             match Self::spawn(this) {
                 Ok(thread) => threads.push(thread),
                 Err(refusal) => {
-                    let _ = this.queue.start_failed(); // nothing is queued yet
+                    let _ = this.queue.start_failed(); // no help is needed: nothing is queued yet
                     return Err(refusal);
                 }
             }
@@ -218,7 +218,7 @@ impl Shared {
         if faults::is_due() {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
-        // Relaxed: a statistic orders nothing, and a name only has to be unique.
+        // Relaxed: a statistic orders nothing; the name needs only a unique number.
         let number = this.started.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(this);
         let name = format!("{}-{number}", this.name);
@@ -229,9 +229,9 @@ impl Shared {
             })
     }
 
-    /// Starts one more worker. On failure, an existing worker takes the work: one that sleeps, one
-    /// that ends its task, or one that a blocked worker starts on its retry. The next submission
-    /// without a searching worker also retries.
+    /// Starts one more worker. After a failure, a sleeping worker takes the work, or a worker that
+    /// ends its task, or a worker that a blocked worker starts in a retry. The next submission also
+    /// retries if no worker is searching.
     fn start(this: &Arc<Self>) -> Help {
         match Self::spawn(this) {
             Ok(thread) => {
@@ -245,14 +245,14 @@ impl Shared {
         }
     }
 
-    /// Called by a worker that blocks inside a task: retries a failed start while work is queued.
-    /// True when the start fails again.
+    /// Called by a worker that blocks inside a task. Retries a failed start if work is queued. True
+    /// when the start fails again.
     fn start_again(this: &Arc<Self>) -> bool {
         let help = match this.queue.ask_again() {
             Help::Start => Self::start(this),
             help => help,
         };
-        // Other blocked workers retry by themselves.
+        // Wakes no other blocked worker: each retries by itself.
         let is_owed = matches!(help, Help::Owe(_));
         if !is_owed {
             Self::provide(this, help);
@@ -260,8 +260,8 @@ impl Shared {
         is_owed
     }
 
-    /// True when a search does not hold up the submitting thread. The system may wake a worker on
-    /// the submitter's processor when others seem busy; the submitter would then wait for it.
+    /// True when a search does not delay the submitting thread. The system may have woken this
+    /// worker on the submitter's processor; the submitter cannot run there during the search.
     fn may_search(&self) -> bool {
         self.may_spin && !self.submitter.is_current()
     }
@@ -274,7 +274,7 @@ impl Shared {
     }
 
     /// Polls, within a turn, for more of the same work and for other work. True when the same work
-    /// has more; false leaves the worker searching.
+    /// has more. After false, the worker still counts as searching.
     fn linger(this: &Arc<Self>, has_more: &dyn Fn() -> bool) -> bool {
         this.queue.begin_search();
         let started = Instant::now();
@@ -316,15 +316,15 @@ impl Worker {
     /// The worker's main loop.
     fn work_until_idle(mut self) {
         let shared = Arc::clone(&self.shared);
-        drop(shared.threads.lock()); // `start_first` holds it until the first work is queued
-        // In a child that a task forked, only this thread exists; it then ends.
+        drop(shared.threads.lock()); // `start_first` holds the lock until the first work is queued
+        // If a task forks, this is the child's only thread; the worker then ends.
         while !fork::is_child() {
             if let Some((level, work)) = self.deferred.take_due() {
                 if let Some(work) = self.unless_deferred(level, work) {
                     Shared::provide(&shared, shared.queue.stop_searching());
                     let search_time = self.search_time;
                     self.run(level, work);
-                    self.search_time = search_time; // other threads stopped helping
+                    self.search_time = search_time; // deferred work does not lengthen the search
                 }
                 continue;
             }
@@ -356,7 +356,7 @@ impl Worker {
 
     /// Runs work; the worker then searches.
     fn run(&mut self, level: usize, work: Item) {
-        self.requeue_deferred(); // it may take long
+        self.requeue_deferred(); // for other workers, since the run may take long
         let shared = &self.shared;
         let must_yield = || shared.queue.may_have_more_urgent(level);
         let others_wait = || shared.queue.may_have_work();
@@ -379,7 +379,7 @@ impl Worker {
             if let Err(Unsubmitted::Closed(work) | Unsubmitted::NoThread(work, _)) =
                 Shared::submit(&self.shared, level, work)
             {
-                self.shared.run(work, &Turn::unshared()); // the queue is closed
+                self.shared.run(work, &Turn::unshared()); // no worker will run it
             }
         }
     }
@@ -392,7 +392,7 @@ impl Worker {
         let started = Instant::now();
         let mut end = started + self.search_time;
         if let Some(due) = self.deferred.next_due() {
-            // A sleep until then would last longer.
+            // A sleep until `due` would take longer than asked: search until then instead.
             end = if due - started <= SHORTEST_SLEEP { due } else { due.min(end) };
         }
         while Instant::now() < end {
@@ -406,8 +406,8 @@ impl Worker {
         self.deferred.next_due().is_some_and(|due| due <= end)
     }
 
-    /// Called in place of a search that would hold up the submitter: yields the processor to it. A
-    /// sleep would end during the submitter's time slice. True when another thread ran.
+    /// Replaces a search that would delay the submitter. With deferred work, yields the processor,
+    /// because a short sleep would end in the submitter's time slice. True when another thread ran.
     fn give_way(&self) -> bool {
         if self.deferred.next_due().is_none() {
             return false;
@@ -426,7 +426,7 @@ impl Worker {
         }
         match self.deferred.next_due() {
             Some(due) if sleeper.sleep_until(due) || queue.end_sleep(sleeper) => {}
-            _ => sleeper.sleep(), // also when a wake is under way
+            _ => sleeper.sleep(), // ends soon if another thread is waking this worker
         }
     }
 }
@@ -445,7 +445,7 @@ impl BlockingHook for Hook {
     }
 
     fn try_again(&self) -> bool {
-        // In a child that a task forked, a thread that does not exist there may hold a lock.
+        // In a forked child, a lock may be held by a thread that exists only in the parent.
         !fork::is_child() && Shared::start_again(&self.0)
     }
 }

@@ -137,8 +137,8 @@ fn a_refused_wait_leaves_the_streams_order_unchanged() {
 /// Far above any test's duration.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A task on the second device that occupies its worker, so that no waiting thread executes it, and
-/// the event behind it.
+/// Submits a task that occupies the second device's worker, so that no waiting thread executes it.
+/// Returns the sender that ends the task, the stream, and the event behind the task.
 fn gate(runtime: &Runtime) -> (Sender<()>, Stream, Event) {
     let elsewhere = stream(runtime, 1);
     let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
@@ -210,7 +210,7 @@ fn a_worker_that_unblocks_retries_the_start_it_requested() {
     }
     assert!(matches!(queue.begin_block(&first), Help::None));
     assert!(matches!(queue.push(0, 2), Ok(Help::Start)));
-    // During the first worker's retry, another blocks; it does not learn of the failure.
+    // Another worker blocks during the first one's retry, so it does not learn of the failure.
     assert!(matches!(queue.begin_block(&second), Help::None));
     assert!(matches!(queue.ask_again(), Help::None), "a worker is on its way");
     assert!(matches!(queue.start_failed(), Help::Owe(blocked) if blocked.len() == 2));
@@ -267,8 +267,8 @@ fn a_full_run_queue_retains_streams_that_have_work() {
 #[test]
 fn work_queued_during_a_failing_start_wakes_a_sleeping_worker() {
     // Goal: no work stays queued while a worker sleeps. Method: during the start of the second
-    // worker, the first takes the work that requested the start, and sleeps; then more work
-    // arrives, which counts on the second worker, and the start fails.
+    // worker, the first worker takes the work that requested the start, and sleeps. More work
+    // then arrives, for which the second worker is responsible, and the start fails.
     let workers = Arc::new(Workers::new("test".to_owned(), 2, 2));
     let submit = |workers: &Workers, work: Arc<dyn Work>| workers.submit(0, work).unwrap();
     let is_open = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Types of OpenCL C as parameter classes, for every kind with an OpenCL C compiler.
+//! The parameter classes of OpenCL C's types, for every kind with an OpenCL C compiler.
 
 use crate::backend::contract::ParameterClass;
 

@@ -1,11 +1,11 @@
 //! Threads that execute resumed work for driver kinds, in place of the completer.
 //!
-//! Driver kinds execute tasks on the enqueuing thread. Resumed work has none: its completer may be
-//! a worker of another kind, or a driver's callback, which must not call the driver. The completer
-//! posts the work here instead.
+//! Driver kinds execute tasks on the enqueuing thread. Resumed work has no such thread: a completer
+//! resumes it, which may be a worker of another kind or a driver's callback. A callback must not
+//! call the driver, so completers post the work here instead.
 //!
-//! One thread executes all posted work until it blocks inside work, for example in a destructor or
-//! in a deferred task that waits for another stream. The next post then gets another thread.
+//! One thread executes all posted work until this thread blocks inside work, for example in a
+//! destructor or in a deferred task that waits for another stream. Another thread then takes over.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
 /// Polling period of a join.
 const PERIOD: Duration = Duration::from_micros(100);
 
-/// See the head of this file. The first post starts a thread.
+/// The threads of one backend. The first post starts a thread.
 #[derive(Debug)]
 pub(crate) struct ResumeThreads {
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ struct State {
     threads: Vec<ResumeThread>,
     /// Threads that search for work, execute or sleep.
     count: usize,
-    /// Those of them that block inside work.
+    /// The counted threads that block inside work.
     blocked: usize,
     /// The sleeping thread, if any.
     asleep: Option<Arc<Sleeper>>,
@@ -53,7 +53,7 @@ struct State {
 #[derive(Debug)]
 struct ResumeThread {
     thread: JoinHandle<()>,
-    /// Whether the thread is inside work. Relaxed: a statistic for `shutdown`.
+    /// True while the thread is inside work. Relaxed: a statistic for `shutdown`.
     is_inside: Arc<AtomicBool>,
 }
 
@@ -68,7 +68,7 @@ impl ResumeThread {
             }
             std::thread::sleep(PERIOD);
         }
-        // The task's executor caught any panic; the join result carries none.
+        // The result is ignored: work never panics, since the engine catches users' panics.
         let _ = self.thread.join();
         None
     }
@@ -86,9 +86,9 @@ impl ResumeThreads {
         Self { shared: Arc::new(Shared { kind, name, state }) }
     }
 
-    /// Posts `work` for one of these threads, which execute in order of posting unless one blocks.
-    /// After a shutdown, drops the work: its stream is already cancelled. Refuses it when the
-    /// system starts no thread and every existing one is blocked.
+    /// Posts `work`. The threads take work in the order of posting. After a shutdown, drops the
+    /// work, because its stream is already cancelled. Refuses all posted work when every thread is
+    /// blocked and the system starts no other.
     pub(crate) fn post(&self, work: Arc<dyn Work>) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
@@ -101,7 +101,7 @@ impl ResumeThreads {
         self.shared.refuse(refused);
     }
 
-    /// Ensures a thread for later posts. Fails where the system starts none.
+    /// Ensures that a thread exists for later posts. Fails when the system refuses to start one.
     #[cfg(feature = "xpu")]
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
@@ -111,8 +111,8 @@ impl ResumeThreads {
         self.shared.start(&mut state).map_err(|refusal| self.shared.start_error(&refusal))
     }
 
-    /// Ends the threads after the posted work; detaches those that are inside user code at the
-    /// deadline. Neither waits for nor counts the calling thread.
+    /// Ends the threads after the posted work. Returns the number of threads that are still inside
+    /// work at the deadline. Neither waits for nor counts the calling thread.
     pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
         let (threads, asleep) = {
             let mut state = self.shared.state.lock();
@@ -131,7 +131,7 @@ impl ResumeThreads {
 }
 
 impl Shared {
-    /// Ensures that a thread takes the posted work. Returns the work when none will.
+    /// Ensures that a thread takes the posted work. Returns the work when no thread will take it.
     fn ensure_thread(self: &Arc<Self>, state: &mut State) -> Refused {
         if let Some(sleeper) = state.asleep.take() {
             sleeper.wake();
@@ -144,7 +144,7 @@ impl Shared {
         None
     }
 
-    /// Starts a thread, which takes work once the lock is released.
+    /// Starts a thread. The thread can take work as soon as the caller releases the lock.
     fn start(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         #[cfg(all(test, not(loom)))]
         if tests::is_refused() {
@@ -170,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// The next work; sleeps while there is none. `None` ends the thread.
+    /// The next work. Sleeps while no work is posted. `None` ends the thread.
     fn next(&self, sleeper: &Arc<Sleeper>) -> Option<Arc<dyn Work>> {
         loop {
             let mut state = self.state.lock();
@@ -178,7 +178,7 @@ impl Shared {
                 return Some(work);
             }
             if state.is_stopped || state.asleep.is_some() {
-                state.count -= 1; // one that sleeps is enough
+                state.count -= 1; // at most one thread sleeps
                 return None;
             }
             state.asleep = Some(Arc::clone(sleeper));

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A fallible method of `Backend`; of `VirtualMemory` with the prefix `Vm`, of `Kernels` with the
-/// prefix `Kernels`.
+/// A fallible method. The prefix `Vm` means a method of `VirtualMemory`, the prefix `Kernels` a
+/// method of `Kernels`, and no prefix a method of `Backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is named after its method, documented at the trait")]
 pub enum Method {
@@ -90,7 +90,7 @@ impl Method {
         Self::KernelsProgramRelease,
     ];
 
-    /// The method's name; prefixed with `VirtualMemory::` or `Kernels::` for those traits.
+    /// The method's name, with the prefix `VirtualMemory::` or `Kernels::` for these traits.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -148,8 +148,8 @@ impl Method {
         )
     }
 
-    /// True for the methods that release: when one of these fails as planned, the inner call has
-    /// been made.
+    /// True for the methods that release. A planned failure of these methods first makes the inner
+    /// call.
     #[must_use]
     pub const fn is_release(self) -> bool {
         matches!(

@@ -29,20 +29,20 @@ pub enum FaultError {
 /// The repetition of a planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// Only its call fails.
+    /// Only the planned call fails.
     Once,
-    /// Its call and every later one fail.
+    /// The planned call and every later call fail.
     FromThenOn,
 }
 
 /// A planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The method; `None` is any, and with `OutOfMemory` any that allocates.
+    /// The method. `None` means any method, and with `OutOfMemory` any method that allocates.
     pub method: Option<Method>,
-    /// The failing call, counted from the planning; the first is 1.
+    /// The number of the failing call. The first call after the planning has the number 1.
     pub call: u64,
-    /// Whether later calls fail as well.
+    /// Whether later calls also fail.
     pub repeat: Repeat,
     /// The error.
     pub error: FaultError,
@@ -61,7 +61,7 @@ impl Fault {
         Self { method: None, call, repeat: Repeat::Once, error }
     }
 
-    /// Every call of a method fails from now on.
+    /// Every later call of a method fails.
     #[must_use]
     pub const fn always(method: Method, error: FaultError) -> Self {
         Self { method: Some(method), call: 1, repeat: Repeat::FromThenOn, error }
@@ -83,7 +83,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A call without a device: its error names device 0.
+    /// The request of a call without a device. The error names device 0.
     pub(super) const ANY: Self = Self { device_index: 0, bytes: 0 };
 
     pub(super) const fn of(device_index: usize) -> Self {
@@ -91,7 +91,7 @@ impl Request {
     }
 }
 
-/// A planned fault and its count of calls so far.
+/// A planned fault and the number of calls since the planning.
 #[derive(Debug)]
 struct Planned {
     fault: Fault,
@@ -151,7 +151,7 @@ impl Injector {
     pub(super) fn clear(&self) {
         self.plans.lock().clear();
         let actions = std::mem::take(&mut *self.actions.lock());
-        drop(actions); // user code: without the lock
+        drop(actions); // outside the lock, because the drop may run user code
     }
 
     pub(super) fn calls(&self, method: Method) -> u64 {
@@ -190,15 +190,15 @@ impl Injector {
         Err(self.error(error, method, request)?)
     }
 
-    /// Counts a call; returns the actions due inside it.
+    /// Counts a call. Returns the actions that are due inside the call.
     fn due_actions(&self, method: Method) -> Vec<Action> {
         let mut actions = self.actions.lock();
         actions.iter_mut().filter(|action| action.method == method).for_each(|a| a.calls -= 1);
         actions.extract_if(.., |action| action.calls == 0).collect()
     }
 
-    /// The error planned for this call. Every plan that covers the method counts the call; the
-    /// earliest planned one that is due decides.
+    /// The planned error of this call. Every plan that covers the method counts the call. The
+    /// earliest plan that is due determines the error.
     fn planned_error(&self, method: Method) -> Option<FaultError> {
         let mut due = None;
         for planned in self.plans.lock().iter_mut().filter(|planned| planned.fault.covers(method)) {

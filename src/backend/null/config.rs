@@ -3,26 +3,26 @@
 use crate::base::device::DeviceKind;
 use crate::base::size::{GIB, MIB};
 
-/// When a device of the null kind completes submissions.
+/// The moment at which a device of the null kind completes a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionMode {
     /// At the submission.
     AtOnce,
-    /// When a thread waits for it or for a later one of its stream, when a callback is registered
-    /// for it, or at the poll after `polls` negative ones.
+    /// When a thread waits for this or a later submission of the stream, when a callback for it is
+    /// registered, or at the next poll after `polls` negative polls.
     WhenAsked {
         /// The number of negative polls.
         polls: u32,
     },
 }
 
-/// When a released address is reused.
+/// The moment at which a released address is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// After all others of its arena: detects uses after a release.
+    /// After all other addresses of the arena. Detects uses after a release.
     Late,
-    /// For the next request that fits: detects stale records about an address. The releasing thread
-    /// first yields to other threads.
+    /// At the next request that fits. Detects stale records about an address. The releasing thread
+    /// yields to other threads after the release.
     AtOnce,
 }
 

@@ -14,7 +14,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{LockRank, Mutex};
 
-/// The same as those of the xpu kind.
+/// The same priorities as those of the xpu kind.
 pub(super) const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct NullDevice {
 struct Accounting {
     arena: Arena,
     allocations: Allocations,
-    /// The shared ones among `allocations`.
+    /// The addresses of shared allocations.
     shared: BTreeSet<Address>,
     pages: Pages,
 }
@@ -136,8 +136,8 @@ impl NullDevice {
         Some((base, bytes, kind))
     }
 
-    /// True when the whole range is allocated or mapped. Adjacent mappings count as one: a copy may
-    /// cross page borders.
+    /// True when the whole range is allocated or mapped. Adjacent mappings count as one mapping,
+    /// because a copy may cross page borders.
     pub(super) fn covers(&self, range: Address, bytes: usize) -> bool {
         let accounting = self.accounting.lock();
         let Some(end) = range.0.checked_add(bytes as u64) else { return false };

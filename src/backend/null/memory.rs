@@ -1,8 +1,8 @@
 //! Addresses without memory: arenas, and the allocations in them.
 //!
-//! Each device has an arena, and so has the host. They lie above the user address space, so that a
-//! number is never a valid pointer. The search is next fit, for the latest possible reuse; with
-//! [`Reuse::AtOnce`] it begins at the last released address.
+//! Each device and the host have an arena. The arenas lie above the user address space, so that no
+//! address is a valid pointer. The search is next fit, which reuses an address as late as possible.
+//! With [`Reuse::AtOnce`], the search begins at the last released address.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::backend::contract::Address;
 use crate::backend::null::Reuse;
 use crate::base::sync::yield_now;
 
-/// Start of the first arena: above the user half of the address space, with five-level tables too.
+/// Start of the first arena, above user addresses, even with five-level page tables.
 const NUMBERS_START: u64 = 0x7000_0000_0000_0000;
 /// Addresses per arena: 256 TiB.
 const ARENA_SHIFT: u32 = 48;
@@ -60,7 +60,7 @@ impl Ranges {
         assert!(before.is_none(), "a range begins at {base:#x} already");
     }
 
-    /// Removes the range that begins at `base`; returns its size, if present.
+    /// Removes the range that begins at `base`, if any, and returns the size.
     pub(super) fn remove(&mut self, base: u64) -> Option<usize> {
         self.0.remove(&base)
     }
@@ -87,7 +87,7 @@ impl Arena {
         Self { start, cursor: start, spans, reuse }
     }
 
-    /// Allocates `bytes` addresses, aligned to `align_bytes`; `None` when no gap is large enough.
+    /// Allocates `bytes` addresses, aligned to `align_bytes`. `None` when no gap is large enough.
     pub(super) fn take(&mut self, bytes: usize, align_bytes: usize) -> Option<u64> {
         let align_bytes = align_bytes.max(LEAST_ALIGN_BYTES) as u64;
         let base = self
@@ -98,7 +98,7 @@ impl Arena {
         Some(base)
     }
 
-    /// Releases the span that begins at `base`; returns its size, if present.
+    /// Releases the span that begins at `base`, if any, and returns the size.
     pub(super) fn release(&mut self, base: u64) -> Option<usize> {
         if self.reuse == Reuse::AtOnce {
             self.cursor = base;
@@ -106,7 +106,7 @@ impl Arena {
         self.spans.remove(base)
     }
 
-    /// The first aligned address from `from` on with a gap of `bytes` and a guard.
+    /// The first aligned address, not below `from`, of a gap for `bytes` and a guard.
     fn gap(&self, from: u64, bytes: u64, align_bytes: u64) -> Option<u64> {
         let end = self.start + (1 << ARENA_SHIFT);
         let mut place = from;
@@ -116,7 +116,7 @@ impl Arena {
             if guarded > end {
                 return None;
             }
-            // The last span that begins before the end: if it overlaps, no earlier address fits.
+            // If the last span that begins before the end overlaps, no address before its end fits.
             let last = self.spans.0.range(..guarded).next_back();
             match last.map(|(base, span)| base + *span as u64 + GUARD_BYTES) {
                 Some(behind) if behind > place => place = behind,
@@ -126,7 +126,7 @@ impl Arena {
     }
 }
 
-/// Allocations in an arena. Invariant: `allocated_bytes` is the sum of their sizes.
+/// Allocations in an arena. Invariant: `allocated_bytes` is the sum of the allocations' sizes.
 #[derive(Debug)]
 pub(super) struct Allocations {
     ranges: Ranges,
@@ -177,7 +177,7 @@ impl Reuse {
     }
 }
 
-/// The host's arena and its allocations; limited only by the arena's size.
+/// The host's arena and its allocations. Only the arena's size limits them.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     pub(super) arena: Arena,

@@ -1,9 +1,9 @@
 //! The null kind: addresses without memory. It checks the contract and counts its resources.
 //!
 //! It behaves like a driver: tasks run on the enqueuing thread, marks report the device's progress,
-//! and the host cannot dereference addresses. No bytes are stored. All live objects are counted, so
-//! leaks show in [`NullBackend::resource_counts`]. No call ever blocks: a wait completes the
-//! awaited work at once. Misuse panics with an explanation.
+//! and the host cannot dereference addresses. It stores no bytes. It counts all live objects, so
+//! [`NullBackend::resource_counts`] shows leaks. No call blocks: a wait completes the awaited work
+//! at once. Misuse panics with an explanation.
 
 mod backend;
 mod config;
@@ -145,13 +145,13 @@ impl NullBackend {
         counts
     }
 
-    /// Bytes that tasks have moved so far.
+    /// Bytes that tasks have moved since the backend's creation.
     #[must_use]
     pub fn moved(&self) -> MovedBytes {
         self.timeline.lock().moved
     }
 
-    /// The launches so far, in their order.
+    /// All recorded launches, in their order.
     #[must_use]
     pub fn launched(&self) -> Vec<Launched> {
         self.programs.lock().launched.clone()
@@ -165,7 +165,7 @@ impl NullBackend {
         Ok(device)
     }
 
-    /// Counts work as one submission; false after a shutdown, when the work is dropped.
+    /// Counts work as one submission. False after a shutdown: the caller then drops the work.
     fn count_work(&self, stream: StreamHandle) -> bool {
         let mut timeline = self.timeline.lock();
         if !timeline.is_shut_down {

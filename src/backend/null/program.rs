@@ -1,7 +1,7 @@
 //! Programs of the null kind: signatures of OpenCL C kernels, and a record of the launches.
 //!
-//! Nothing is executed, so the bodies are dropped. A text without a kernel or with unbalanced
-//! braces fails to compile. A binary is the same text, and its kernels report no types.
+//! The compiler drops the kernels' bodies, because nothing executes them. A text without a kernel
+//! or with unbalanced braces fails to compile. A binary is also a text; its kernels have no types.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::base::error::{Error, ProgramError, Result};
 pub struct Launched {
     /// The kernel's name.
     pub kernel: String,
-    /// Its arguments.
+    /// The arguments of the launch.
     pub arguments: Vec<LaunchArgument>,
     /// The number of work-items.
     pub size: LaunchSize,
@@ -53,7 +53,7 @@ impl Programs {
         (self.compiled.len(), self.kernels.len())
     }
 
-    /// Compiles a program; the error is the compiler's message.
+    /// Compiles a program. The error is the compiler's message.
     pub(super) fn compile(
         &mut self,
         device_index: usize,
@@ -86,7 +86,7 @@ impl Programs {
         kernels.unwrap_or_else(|| panic!("{program:?} is no live program"))
     }
 
-    /// Creates a kernel; `None` when the program has none of this name.
+    /// Creates a kernel. `None` when the program has no kernel of this name.
     pub(super) fn create_kernel(&mut self, program: ProgramHandle, name: &str) -> Option<u64> {
         let found = self.kernels_of(program).iter().find(|kernel| kernel.name == name)?.clone();
         let handle = self.handle();
@@ -107,7 +107,7 @@ impl Programs {
     }
 }
 
-// SAFETY: a launch is only recorded; nothing is executed.
+// SAFETY: a launch accesses no memory; it is only recorded.
 unsafe impl Kernels for NullBackend {
     fn compile(
         &self,
@@ -171,7 +171,7 @@ unsafe impl Kernels for NullBackend {
 }
 
 impl Kernel {
-    /// Asserts that the arguments fit the declared parameters: the layers above reject misuse.
+    /// Asserts that the arguments fit the declared parameters. The layers above reject misuse.
     pub(super) fn check(&self, arguments: &[LaunchArgument]) {
         let Self { name, parameters, .. } = self;
         assert_eq!(arguments.len(), parameters.len(), "arguments of {name}");

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::backend::contract::StreamHandle;
 use crate::backend::null::CompletionMode;
 
-/// A position in a stream: everything up to this submission.
+/// A position in a stream. It is reached when every submission up to `number` is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) stream: u64,
@@ -25,15 +25,15 @@ pub(super) struct Submission {
 ///
 /// | number | meaning |
 /// |---|---|
-/// | `submitted` | submissions so far |
+/// | `submitted` | submissions to the stream |
 /// | `done` | executed submissions, from the first; never more than `submitted` |
 ///
-/// A wait is a submission too. It is done only when its point is: code that advances `done` past a
-/// wait first advances the other stream.
+/// A wait is also a submission. It is done only after its point is done: code that advances `done`
+/// past a wait first advances the other stream.
 #[derive(Debug)]
 pub(super) struct Streams {
     completion: CompletionMode,
-    /// The stream of each handle: equal numbers for a created one, another's for a wrapped one.
+    /// The number of each handle's stream. A created stream's handle has the stream's number.
     handles: HashMap<u64, u64>,
     by_number: HashMap<u64, Stream>,
     next_handle: u64,
@@ -46,7 +46,7 @@ struct Stream {
     submitted: u64,
     done: u64,
     waits: VecDeque<Wait>,
-    /// The polls of the stream's end, and the submission that they were for.
+    /// The number of polls of the stream's end, and the submission that they polled.
     polls: u32,
     polled_at: u64,
 }
@@ -81,7 +81,7 @@ impl Streams {
         self.handle_for(stream)
     }
 
-    /// Adds a handle for a stream of this device, without ownership; `None` when `native` is none.
+    /// Adds a handle for an existing stream of this device. `None` when `native` is no such stream.
     pub(super) fn wrap(&mut self, device_index: usize, native: u64) -> Option<StreamHandle> {
         let found = self.by_number.get(&native)?;
         (found.device_index == device_index).then(|| self.handle_for(native))
@@ -142,12 +142,12 @@ impl Streams {
         Point { stream, number: state.submitted }
     }
 
-    /// True when the point is reached; a destroyed stream has completed before.
+    /// True when the point is reached. A destroyed stream has completed all of its submissions.
     pub(super) fn is_done(&self, point: Point) -> bool {
         self.by_number.get(&point.stream).is_none_or(|stream| stream.done >= point.number)
     }
 
-    /// Polls a point once and counts it in `polls`; true when it is done.
+    /// Polls a point once and counts the poll in `polls`. True when the point is done.
     pub(super) fn poll(&mut self, point: Point, polls: &mut u32) -> bool {
         if self.is_done(point) {
             return true;
@@ -162,7 +162,7 @@ impl Streams {
         true
     }
 
-    /// Polls once for everything submitted so far.
+    /// Polls once for all earlier submissions.
     pub(super) fn poll_end(&mut self, handle: StreamHandle) -> bool {
         let end = self.end(handle);
         let stream = self.by_number.get_mut(&end.stream).expect("end() found it");
@@ -173,11 +173,11 @@ impl Streams {
         done
     }
 
-    /// Executes everything up to a point, and first its waits' points on other streams.
+    /// Executes everything up to a point. First executes what its waits on other streams need.
     pub(super) fn finish(&mut self, point: Point) {
-        // A list instead of a recursion: a chain of waits may be as long as there are streams. It
-        // ends because a wait only refers to an earlier submission. The caller holds the lock, so
-        // no thread sees the intermediate states.
+        // A list instead of a recursion: a chain of waits may include every stream. The loop ends,
+        // because a wait only refers to an earlier submission. The caller holds the lock, so no
+        // thread sees the intermediate states.
         let mut reached = vec![point];
         while let Some(point) = reached.pop() {
             let Some(stream) = self.by_number.get_mut(&point.stream) else { continue };

@@ -7,18 +7,17 @@ use crate::backend::contract::{Address, PhysicalHandle};
 use crate::backend::null::memory::Arena;
 use crate::base::size::to_usize;
 
-/// The virtual memory of one device. A look-up takes a few steps, because the allocator is
-/// benchmarked on this device.
+/// The virtual memory of one device. A lookup takes a few steps, because benchmarks of the
+/// allocator run on this device.
 ///
-/// Invariants: `reserved_bytes` is the sum over the reservations, `physical_bytes` over the
-/// physical memory. Every mapping lies inside one reservation, and no two share a granule. Physical
-/// memory holds its address exactly while the granules there hold its handle.
-/// says where it lies exactly while the granules there name it.
+/// Invariants: `reserved_bytes` is the sum of the sizes of all reservations, and `physical_bytes`
+/// of all physical memory. Every mapping lies inside one reservation, and no two mappings share a
+/// granule. Physical memory records an address exactly while the granules there hold its handle.
 #[derive(Debug)]
 pub(super) struct Pages {
     granularity_bytes: usize,
     reservations: BTreeMap<u64, Reservation>,
-    /// By ascending ids; the first is `first_physical`. Ids are not reused.
+    /// By ascending id, from `first_physical`. Ids are not reused.
     physical: VecDeque<Option<Physical>>,
     first_physical: u64,
     reserved_bytes: usize,
@@ -28,7 +27,7 @@ pub(super) struct Pages {
 #[derive(Debug)]
 struct Reservation {
     bytes: usize,
-    /// The mapping of each granule, up to the last one ever mapped.
+    /// The mapping of each granule, up to the last granule that was ever mapped.
     granules: Vec<Option<PhysicalHandle>>,
 }
 
@@ -39,7 +38,7 @@ struct Physical {
 }
 
 impl Pages {
-    /// Without reservations; the first physical memory will have the id `first_id`.
+    /// Creates virtual memory without reservations. `first_id` is the first physical memory's id.
     pub(super) fn new(granularity_bytes: usize, first_id: u64) -> Self {
         Self {
             granularity_bytes,
@@ -89,7 +88,7 @@ impl Pages {
         self.reserved_bytes -= bytes;
     }
 
-    /// Creates physical memory; the caller has checked the capacity.
+    /// Creates physical memory. The caller has checked the capacity.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.check_size(bytes);
         let id = self.first_physical + self.physical.len() as u64;
@@ -150,8 +149,8 @@ impl Pages {
         (&mut reservation.granules, first..first + bytes / self.granularity_bytes)
     }
 
-    /// The index of a handle's entry; out of bounds for an unknown handle, or once all entries up
-    /// to it are removed.
+    /// The index of a handle's entry. Out of bounds for an unknown handle, and after the removal of
+    /// all entries up to the handle's.
     fn index_of(&self, physical: PhysicalHandle) -> usize {
         physical.0.checked_sub(self.first_physical).map_or(usize::MAX, to_usize)
     }

@@ -1,6 +1,6 @@
 //! The xpu kind behind the contract.
 //!
-//! A stream's, program's or kernel's handle is the address of an object here, a mark the driver's.
+//! The handle of a stream, program or kernel is the address of our object; a mark is an event's.
 #![expect(unsafe_code, reason = "handles are addresses, which the caller keeps live")]
 
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::base::machine_memory;
 use crate::base::sync::Ordering;
 
 impl XpuBackend {
-    /// The stream of a handle. Fails when its device is lost.
+    /// Borrows the stream of a handle. Fails when the stream's device is lost.
     ///
     /// # Safety
     /// The stream is live.
@@ -160,10 +160,10 @@ unsafe impl Backend for XpuBackend {
         self.stream_result(&stream, stream.wait_for(event::of_mark(mark)))
     }
 
-    /// The callback runs on a thread of this backend; the driver's thread only wakes it.
+    /// The callback runs on a thread of this backend. The driver's thread only posts the callback.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
         let completions = Arc::clone(&self.completions);
-        completions.prepare()?; // a posted callback cannot be refused
+        completions.prepare()?; // ensures a thread, because a posted callback cannot be refused
         let completion = event::Completion::new(callback);
         let posted = Arc::clone(&completion);
         let post = Box::new(move || completions.post(posted));
@@ -215,7 +215,7 @@ unsafe impl Backend for XpuBackend {
         released.map_err(driver_error)
     }
 
-    /// Own allocations from the records; other memory of the context from the driver.
+    /// Searches this backend's records, then asks the driver about other memory of the context.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
         let own = self.memory.owner(address);
         let Some(session) = self.session.get().filter(|_| own.is_none() && !fork::is_child())
@@ -248,7 +248,7 @@ unsafe impl Backend for XpuBackend {
         Some(self)
     }
 
-    /// Streams and memory are released by their owners; the last of them ends the context.
+    /// Ends the resume threads. Streams and memory remain until their owners release them.
     fn shutdown(&self, deadline: Instant) -> Leftover {
         // Release: pairs with `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);

@@ -1,9 +1,8 @@
 //! Typed wrappers of OpenCL's compiler and kernel functions: all of their unsafe code is here.
 //!
-//! Every handle comes from the driver and is not yet released: an
-//! [`XpuProgram`](super::program::XpuProgram) owns its program, an
-//! [`XpuKernel`](super::program::XpuKernel) its kernel. The comments below call that "a live
-//! handle".
+//! The comments below call a handle "live" if it comes from the driver and is not yet released.
+//! [`XpuProgram`](super::program::XpuProgram) ensures that for its program, and
+//! [`XpuKernel`](super::program::XpuKernel) for its kernel.
 #![expect(unsafe_code, reason = "calls OpenCL")]
 
 use std::ffi::{CStr, c_void};
@@ -15,7 +14,7 @@ use super::sys::{
 };
 use crate::backend::contract::{LaunchArgument, LaunchSize, ProgramSource};
 
-/// OpenCL's description of a kernel argument; `None` where the program has none.
+/// OpenCL's description of a kernel argument.
 #[derive(Debug)]
 pub(super) struct ArgumentInfo {
     pub(super) address_space: u32,
@@ -23,7 +22,7 @@ pub(super) struct ArgumentInfo {
     pub(super) name: String,
 }
 
-/// The result of a creation. Null without an error code counts as lack of resources.
+/// Converts the result of a creation. Null without an error code means a lack of resources.
 fn created_object<T: PartialEq>(call: &'static str, object: T, null: &T, code: i32) -> Answer<T> {
     check(call, code)?;
     if object == *null { Err(Refusal { call, code: sys::OUT_OF_RESOURCES }) } else { Ok(object) }
@@ -38,10 +37,10 @@ impl Compiler {
         let mut code = sys::SUCCESS;
         let (call, program) = match source {
             ProgramSource::Text(text) => {
-                // A zero length means a text that ends with a zero; this one does not.
+                // For a length of 0, OpenCL reads up to a zero byte, which a Rust text lacks.
                 let text = if text.is_empty() { "\n" } else { text };
                 let (begin, bytes) = (text.as_ptr().cast(), text.len());
-                // SAFETY: a live handle; one text of this length, which the driver copies.
+                // SAFETY: a live handle; one text of this length. The driver copies the text.
                 let program = unsafe {
                     (self.create_with_source)(
                         context,
@@ -55,7 +54,7 @@ impl Compiler {
             }
             ProgramSource::Binary(binary) => {
                 let (begin, bytes) = (binary.as_ptr().cast(), binary.len());
-                // SAFETY: a live handle; a binary of this length, which the driver copies.
+                // SAFETY: a live handle; a binary of this length. The driver copies the binary.
                 let program =
                     unsafe { (self.create_with_il)(context, begin, bytes, &raw mut code) };
                 ("clCreateProgramWithIL", program)
@@ -65,7 +64,7 @@ impl Compiler {
     }
 
     pub(super) fn build(&self, program: ProgramObject, device: DeviceId, options: &CStr) -> Answer {
-        // SAFETY: live handles, a list of one; without a callback the call blocks until completion.
+        // SAFETY: live handles; a list of one device; text that ends with a zero; no callback.
         let code = unsafe {
             (self.build)(program, 1, &raw const device, options.as_ptr(), None, ptr::null_mut())
         };
@@ -113,7 +112,7 @@ impl Compiler {
         })
     }
 
-    /// The program's description of an argument.
+    /// The program's description of an argument; `None` if the program contains none.
     pub(super) fn argument_info(
         &self,
         kernel: KernelObject,
@@ -139,14 +138,14 @@ impl Compiler {
     /// Lets the kernel dereference pointers that it loads from memory.
     pub(super) fn allow_indirect_access(&self, kernel: KernelObject, what: u32) -> Answer {
         let yes = 1_u32;
-        // SAFETY: a live handle, and a `cl_bool`, which the driver copies.
+        // SAFETY: a live handle and a `cl_bool`. The driver copies the `cl_bool`.
         let code = unsafe {
             (self.set_exec_info)(kernel, what, size_of::<u32>(), (&raw const yes).cast())
         };
         check("clSetKernelExecInfo", code)
     }
 
-    /// Sets an argument. The caller holds the kernel's lock, so no other thread sets one.
+    /// Sets an argument. The caller must hold the kernel's lock: OpenCL forbids concurrent calls.
     pub(super) fn set_argument(
         &self,
         set_mem_pointer: SetMemPointer,
@@ -173,7 +172,7 @@ impl Compiler {
         check("clSetKernelArg", unsafe { (self.set_arg)(kernel, index, bytes, begin) })
     }
 
-    /// Runs the kernel with its current arguments.
+    /// Enqueues the kernel with its current arguments.
     pub(super) fn enqueue(&self, queue: Queue, kernel: KernelObject, size: &LaunchSize) -> Answer {
         let local = size.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
         // SAFETY: live handles; both sizes have three numbers, of which `dimensions` are read. The
@@ -195,7 +194,7 @@ impl Compiler {
     }
 
     pub(super) fn release_kernel(&self, kernel: KernelObject) -> Answer {
-        // SAFETY: a live handle, which its owner no longer uses; queued launches hold references.
+        // SAFETY: a live handle, which its owner no longer uses. Queued launches retain the kernel.
         check("clReleaseKernel", unsafe { (self.release_kernel)(kernel) })
     }
 }

@@ -15,7 +15,7 @@ const USM_EXTENSION: &str = "cl_intel_unified_shared_memory";
 const BFLOAT16_EXTENSION: &str = "cl_intel_bfloat16_conversions";
 const PRIORITY_EXTENSION: &str = "cl_khr_priority_hints";
 
-/// Priorities of a device with priority hints, as for torch's XPU streams.
+/// Priorities of a device with priority hints. They are those of torch's XPU streams.
 const HINTED: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 const ONE_LEVEL: PriorityRange = PriorityRange { least: 0, greatest: 0 };
 
@@ -37,7 +37,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Queries the description; the error is the reason why the device is unusable.
+    /// Queries the description. The error says why the device is unusable.
     pub(super) fn of(driver: &Driver, id: DeviceId, name: String) -> Result<Self, String> {
         Self::query(driver, id, name).unwrap_or_else(|Refusal { call, code }| {
             Err(format!("{call} answered {} ({code})", sys::code_name(code)))
@@ -55,7 +55,7 @@ impl Facts {
         if memory_bytes == 0 {
             return Ok(Err("it says that it has no memory".to_owned()));
         }
-        // A device that does not support the query has no such capability.
+        // A failed query counts as a missing capability.
         let shared =
             driver.device_info(id, sys::DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
         let unified = driver.device_info::<u32>(id, sys::DEVICE_HOST_UNIFIED_MEMORY);
@@ -88,12 +88,12 @@ pub(super) struct XpuDevice {
     pub(super) device: Device,
     pub(super) capacity: Arc<Capacity>,
     facts: Facts,
-    /// Set by the first thread that detects the loss; never reset.
+    /// Set when a thread detects the loss; never reset.
     is_lost: AtomicBool,
 }
 
 impl XpuDevice {
-    /// A given `memory_bytes` replaces the capacity that the driver reports.
+    /// Creates a device. `memory_bytes` replaces the capacity that the driver reports.
     pub(super) fn new(index: usize, facts: Facts, memory_bytes: Option<usize>) -> Self {
         let device = Device::new(DeviceKind::XPU, index).expect("128 devices at most");
         let capacity = Capacity::new(device, memory_bytes.unwrap_or(facts.memory_bytes));
@@ -115,7 +115,7 @@ impl XpuDevice {
         properties
     }
 
-    /// True when the device has no memory but the machine's.
+    /// True when the device uses the host's memory and has no other.
     pub(super) fn is_host_memory(&self) -> bool {
         self.facts.is_host_memory
     }
@@ -152,19 +152,19 @@ impl XpuDevice {
 
     /// Fails when the device is lost. A loss is permanent.
     pub(super) fn check(&self) -> Result<()> {
-        // Relaxed: a thread that misses the store soon gets the error from the driver.
+        // Relaxed: a thread that does not see the store yet gets the error from the driver.
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(self.lost("an earlier call found it gone".to_owned()));
         }
         Ok(())
     }
 
-    /// The error for a refusal on this device. A device counts as lost only when the driver reports
-    /// it unavailable: other codes have other causes too.
+    /// The error for a refusal on this device. The device counts as lost only when the driver
+    /// reports it as unavailable, because other error codes also have other causes.
     pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
         let Refusal { call, code } = refusal;
         if code == sys::DEVICE_NOT_AVAILABLE || self.is_unavailable(driver) {
-            // Relaxed: it publishes nothing; a reader that misses it asks the driver.
+            // Relaxed: publishes nothing. A thread that does not see the store asks the driver.
             self.is_lost.store(true, Ordering::Relaxed);
             return self.lost(format!("{call} answered {} ({code})", sys::code_name(code)));
         }

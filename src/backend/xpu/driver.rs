@@ -1,9 +1,8 @@
 //! Typed wrappers of OpenCL's functions: all of their unsafe code is here.
 //!
-//! Every handle comes from this driver and is not yet released. Its owner ensures that:
-//! [`Session`](super::session::Session) for the context, [`XpuStream`](super::stream::XpuStream)
-//! for its queue, and the contract of marks for an event. The `SAFETY` comments below call that "a
-//! live handle".
+//! The `SAFETY` comments below call a handle "live" if it comes from this driver and is not yet
+//! released. [`Session`](super::session::Session) ensures that for the context,
+//! [`XpuStream`](super::stream::XpuStream) for its queue, and the contract of marks for events.
 #![expect(unsafe_code, reason = "calls OpenCL")]
 
 use std::ffi::{CString, c_void};
@@ -30,7 +29,7 @@ pub(super) fn check(call: &'static str, code: i32) -> Answer {
     if code == sys::SUCCESS { Ok(()) } else { Err(Refusal { call, code }) }
 }
 
-/// Values that a driver may write bytewise: every bit pattern is valid.
+/// Values for which every bit pattern is valid, so that a driver may write them as bytes.
 pub(super) trait Plain: Copy {
     const ZERO: Self;
 }
@@ -48,7 +47,7 @@ plain!(
     *mut c_void = ptr::null_mut()
 );
 
-/// The ICD loader. The first query loads the vendors' libraries.
+/// The functions of the ICD loader. Their first call loads the vendors' libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
     core: Core,
@@ -56,7 +55,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The functions of a loaded library; the error is the name of a missing one.
+    /// Resolves the functions of a loaded library. The error is the name of a missing function.
     pub(super) fn of(library: Library) -> Result<Self, &'static str> {
         let compiler = Compiler::resolve(|name| library.symbol(name)).ok();
         Core::resolve(|name| library.symbol(name)).map(|core| Self { core, compiler })
@@ -103,7 +102,7 @@ impl Driver {
         })
     }
 
-    /// The functions of unified shared memory; the error is the name of a missing one.
+    /// Resolves the functions of unified shared memory. The error is the name of a missing one.
     pub(super) fn usm(&self, platform: Platform) -> Result<Usm, &'static str> {
         Usm::resolve(|name| self.extension_function(platform, name))
     }
@@ -138,8 +137,8 @@ impl Driver {
         let properties = [sys::CONTEXT_PLATFORM, platform.0.addr().cast_signed(), 0];
         let count = u32::try_from(devices.len()).expect("128 devices at most");
         let mut code = sys::SUCCESS;
-        // SAFETY: live handles, as many as counted; the properties end with a zero; no callback,
-        // and thus no data for it.
+        // SAFETY: `count` live handles; the properties end with a zero; there is no callback, so
+        // no data for a callback is needed.
         let context = unsafe {
             (self.core.create_context)(
                 properties.as_ptr(),
@@ -158,7 +157,7 @@ impl Driver {
         check("clReleaseContext", unsafe { (self.core.release_context)(context) })
     }
 
-    /// Creates an in-order queue. The properties end with a zero.
+    /// Creates an in-order queue. The properties must end with a zero.
     pub(super) fn create_queue(
         &self,
         context: Context,
@@ -174,10 +173,9 @@ impl Driver {
         check("clCreateCommandQueueWithProperties", code).map(|()| queue)
     }
 
-    /// Retains a queue of other code, by its native handle.
+    /// Retains a queue that other code created, so that this crate may use and release it.
     pub(super) fn retain_queue(&self, queue: Queue) -> Answer {
-        // SAFETY: the caller of `stream_wrap` upholds that it is a live queue; the loader also
-        // validates what it can.
+        // SAFETY: the caller of `stream_wrap` upholds that the handle is a live queue.
         check("clRetainCommandQueue", unsafe { (self.core.retain_queue)(queue) })
     }
 
@@ -211,10 +209,10 @@ impl Driver {
         check("clEnqueueMarkerWithWaitList", code).map(|()| event)
     }
 
-    /// Makes later commands wait for the event; returns the wait's own event.
+    /// Makes later commands wait for `event`. Returns the event of the wait itself.
     pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer<Event> {
         let mut wait = Event::NULL;
-        // SAFETY: live handles; the list has one event, which the queue retains.
+        // SAFETY: live handles; the list has one event. The queue retains the event.
         let code =
             unsafe { (self.core.enqueue_barrier)(queue, 1, &raw const event, &raw mut wait) };
         check("clEnqueueBarrierWithWaitList", code).map(|()| wait)
@@ -242,16 +240,16 @@ impl Driver {
         })
     }
 
-    /// Registers a callback for the event's completion or failure, called on a thread of the driver
-    /// or on this one. On failure it is dropped without a call.
+    /// Registers a callback for the event's completion or failure. The driver calls it on one of
+    /// its threads or on this one. A failed registration drops the callback without a call.
     pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> Answer {
         let data = Box::into_raw(Box::new(callback));
-        // SAFETY: a live handle; `data` has the type that `call_back` expects and is passed to it
-        // once.
+        // SAFETY: a live handle; `data` has the type that `call_back` expects, and the driver
+        // passes `data` to it once.
         let code =
             unsafe { (self.core.set_event_callback)(event, sys::COMPLETE, call_back, data.cast()) };
         check("clSetEventCallback", code).inspect_err(|_| {
-            // SAFETY: it came from a box just above, and the failed call did not pass it on.
+            // SAFETY: `data` came from a box just above, and the failed call did not store it.
             drop(unsafe { Box::from_raw(data) });
         })
     }
@@ -262,18 +260,18 @@ impl Driver {
     }
 }
 
-/// Runs on a thread of the driver: the callback only posts, and a panic must not escape.
+/// Runs on a thread of the driver. The callback only posts work, and no panic may escape.
 ///
 /// # Safety
 /// `data` is the raw pointer of a boxed [`DoneCallback`], owned by this call.
 unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
-    // SAFETY: `set_event_callback` created it from a box of this type, and this is the only call.
+    // SAFETY: `set_event_callback` created `data` from a box of this type; this is its only use.
     let callback = unsafe { Box::from_raw(data.cast::<DoneCallback>()) };
     contain(callback);
 }
 
 impl Usm {
-    /// Allocates device memory; with an `align_bytes` of 0 the driver chooses the alignment.
+    /// Allocates device memory. With an `align_bytes` of 0, the driver chooses the alignment.
     pub(super) fn allocate(
         &self,
         context: Context,
@@ -321,12 +319,12 @@ impl Usm {
 
     /// Frees memory that no queued command uses any more.
     pub(super) fn free_memory(&self, context: Context, address: u64) -> Answer {
-        // SAFETY: a live handle; the records of `memory.rs` hold this address as allocated, and the
-        // contract excludes commands that use it.
+        // SAFETY: a live handle; `memory.rs` has recorded the address as allocated, and the
+        // contract excludes commands that use the memory.
         check("clMemFreeINTEL", unsafe { (self.free)(context, pointer(address)) })
     }
 
-    /// A property of an address in the context. Any number is allowed.
+    /// A property of the allocation at an address. Any number is a valid `address`.
     pub(super) fn alloc_info<T: Plain>(
         &self,
         context: Context,
@@ -344,7 +342,7 @@ impl Usm {
     pub(super) fn enqueue_copy(&self, queue: Queue, to: u64, from: u64, bytes: usize) -> Answer {
         let (to, from) = (pointer(to), pointer(from).cast_const());
         // SAFETY: a live handle; the callers of `copy` uphold that both ranges are valid until the
-        // queue has executed this.
+        // queue has executed the copy.
         let code = unsafe {
             (self.enqueue_memcpy)(queue, 0, to, from, bytes, 0, ptr::null(), ptr::null_mut())
         };
@@ -354,8 +352,8 @@ impl Usm {
     /// Enqueues a fill.
     pub(super) fn enqueue_fill(&self, queue: Queue, to: u64, byte: u8, bytes: usize) -> Answer {
         let (to, pattern) = (pointer(to), (&raw const byte).cast::<c_void>());
-        // SAFETY: a live handle; a pattern of one byte, which the driver copies; the callers of
-        // `fill` uphold that the range is valid until the queue has executed this.
+        // SAFETY: a live handle; the driver copies the pattern of one byte; the callers of `fill`
+        // uphold that the range is valid until the queue has executed the fill.
         let code = unsafe {
             (self.enqueue_fill)(queue, to, pattern, 1, bytes, 0, ptr::null(), ptr::null_mut())
         };
@@ -368,11 +366,11 @@ pub(super) fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(address).expect("addresses have 64 bits"))
 }
 
-/// The result of an allocation.
+/// Converts the result of an allocation.
 fn allocated_address(call: &'static str, memory: *mut c_void, code: i32) -> Answer<u64> {
     check(call, code)?;
     if memory.is_null() {
-        // Null without an error code counts as lack of memory.
+        // The driver reported success without memory: treated as a lack of memory.
         return Err(Refusal { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
     }
     Ok(memory.expose_provenance() as u64)

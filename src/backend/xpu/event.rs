@@ -1,4 +1,4 @@
-//! Marks: events of the driver. A mark's number is the event's address.
+//! Marks of the xpu kind: a mark's number is the address of an event of the driver.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::sys::{self, Event};
 use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
 use crate::base::sync::{LockRank, Mutex};
 
-/// The mark of an event; it owns the event's reference until its release.
+/// The mark of an event. The mark owns the event's reference until the mark's release.
 pub(super) fn to_mark(event: Event) -> Mark {
     Mark(event.0.expose_provenance() as u64)
 }
@@ -30,7 +30,7 @@ pub(super) fn is_done(driver: &Driver, event: Event) -> Answer<bool> {
 /// Blocks until the command is complete.
 pub(super) fn wait(driver: &Driver, event: Event) -> Answer {
     driver.wait_for_event(event).map_err(|refusal| {
-        // The wait reports only that some command failed; the event's status has the code.
+        // The wait reports only that some command has failed. The event's status has the code.
         is_done(driver, event).err().unwrap_or(refusal)
     })
 }
@@ -41,8 +41,8 @@ pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> Answer<i6
     Ok(end.wrapping_sub(start).cast_signed())
 }
 
-/// A callback in transfer from a driver's thread to one of this backend. A driver's thread must not
-/// call the driver, and a callback may drop the last handle of a stream.
+/// A callback posted by a driver's thread to one of this backend. A driver's thread must not call
+/// the driver, but a callback may: it may drop the last handle of a stream, which releases a queue.
 pub(super) struct Completion(Mutex<Option<DoneCallback>>);
 
 impl Completion {
@@ -73,7 +73,7 @@ impl Work for Completion {
 }
 
 impl Drop for Completion {
-    /// Calls the callback even if a shutdown dropped the posted completion.
+    /// Calls the callback if no thread has run the completion, as after a shutdown.
     fn drop(&mut self) {
         self.call();
     }

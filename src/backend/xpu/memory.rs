@@ -1,4 +1,4 @@
-//! Memory of the devices and of the host, with look-up of owners by address.
+//! Memory of the devices and of the host, and the lookup of an address's allocation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ const LEAST_ALIGN_BYTES: usize = 64;
 
 /// Live allocations, by first address.
 ///
-/// The sizes of a device's allocations sum up to its capacity's use, those of the host to the use
-/// of `host`.
+/// The used bytes of a device's capacity are the sum of the sizes of its allocations. The used
+/// bytes of `host` are the sum for host memory.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// The machine's memory; the devices' configured capacities do not limit it.
+    /// The capacity for host memory: all memory of the machine.
     host: Capacity,
     allocations: Mutex<BTreeMap<u64, Allocation>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Memory {
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     bytes: usize,
-    /// The address from the driver; the allocation's may lie further inside.
+    /// The address to free. The allocation may begin behind it: see [`aligned`].
     raw: u64,
     /// Meaningless for host memory.
     device_index: usize,
@@ -91,7 +91,7 @@ impl Memory {
         Ok(Address(address))
     }
 
-    /// Free and total bytes of the host.
+    /// Free and total bytes of host memory.
     pub(super) fn host_info(&self) -> MemoryInfo {
         self.host.info()
     }
@@ -118,7 +118,7 @@ impl Memory {
         freed
     }
 
-    /// The own allocation that contains an address.
+    /// The allocation of this backend that contains an address.
     pub(super) fn owner(&self, address: Address) -> Option<PointerOwner> {
         let allocations = self.allocations.lock();
         let (base, allocation) = allocations.range(..=address.0).next_back()?;
@@ -133,7 +133,7 @@ impl Memory {
     }
 }
 
-/// Other memory of the context: a user's, allocated through our native handles.
+/// The owner of other memory in the context, which a user allocated through our native handles.
 pub(super) fn foreign_owner(
     session: &Session,
     devices: &[Arc<XpuDevice>],
@@ -161,8 +161,8 @@ pub(super) fn foreign_owner(
     }))
 }
 
-/// The address to use and the one to free. A driver may reject or ignore an alignment beyond that
-/// of its largest type. The allocation is then enlarged, and the address lies inside.
+/// Returns the aligned address to use and the address to free. A driver may reject or ignore an
+/// alignment above that of its largest type. This then allocates more and aligns the address.
 fn aligned(
     session: &Session,
     bytes: usize,
@@ -180,7 +180,7 @@ fn aligned(
     Ok((raw.next_multiple_of(align_bytes as u64), raw))
 }
 
-/// Error codes of an allocation that mean lack of memory.
+/// True for error codes of an allocation that mean a lack of memory.
 fn is_shortage(code: i32) -> bool {
     matches!(
         code,
@@ -191,7 +191,7 @@ fn is_shortage(code: i32) -> bool {
     )
 }
 
-/// The driver has less memory than the capacity. Its largest allocation is a limit too.
+/// The error of a shortage in the driver. It reports at most the largest allocation as free.
 fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
     let info = device.capacity.info();
     let free_bytes = match device.largest_bytes() {

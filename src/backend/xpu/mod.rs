@@ -6,7 +6,7 @@
 //!   kernels, on `compiler`'s wrappers
 //!
 //! The first query about devices opens the ICD loader, which loads the vendors' libraries. The
-//! first use of a device creates the context, with which drivers start their threads.
+//! first use of a device creates the context. Most drivers then start their threads.
 
 mod backend;
 mod compiler;
@@ -57,7 +57,7 @@ pub struct XpuBackend {
     session: OnceLock<Arc<Session>>,
     memory: Memory,
     resume_threads: ResumeThreads,
-    /// Executes callbacks, apart from resumed work, which may block in user code for long.
+    /// Executes callbacks. `resume_threads` could delay them, since user code may block there.
     completions: Arc<ResumeThreads>,
     is_shut_down: AtomicBool,
 }
@@ -78,8 +78,8 @@ impl XpuBackend {
         })
     }
 
-    /// The library and its devices, probed at the first call. Two threads may probe at once, and
-    /// one result remains: without a lock, a child forked during a probe cannot block on it.
+    /// The library and its devices, probed at the first call. Holds no lock, so a child forked
+    /// during a probe cannot block here. Two threads may therefore probe; one result remains.
     fn probe(&self) -> &Probe {
         if let Some(probe) = self.probe.get() {
             return probe;
@@ -105,7 +105,7 @@ impl XpuBackend {
         Ok(device)
     }
 
-    /// A usable device, and the context, which the first call creates.
+    /// A device that is not lost, and the context. The first call creates the context.
     fn begin(&self, index: usize) -> Result<(&Arc<XpuDevice>, &Arc<Session>)> {
         fork::check()?;
         let device = self.device(index)?;
@@ -120,7 +120,7 @@ impl XpuBackend {
         Ok((device, self.session.get_or_init(|| Arc::new(session))))
     }
 
-    /// The context of an existing object.
+    /// The context. An object of this backend must exist, which ensures that the context exists.
     fn session(&self) -> &Arc<Session> {
         self.session.get().expect("what was made by this backend was made in its context")
     }
@@ -129,13 +129,13 @@ impl XpuBackend {
         &self.session().driver
     }
 
-    /// The result of a stream's call.
+    /// Converts the answer to a call on a stream.
     fn stream_result<T>(&self, stream: &XpuStream, answer: Answer<T>) -> Result<T> {
         answer.map_err(|refusal| stream.device.error(self.driver(), refusal))
     }
 
-    /// The result of a mark's call. The mark's queue may be released, so its device is unknown; on
-    /// a refusal, searches for a device that is lost.
+    /// Converts the answer to a call on a mark. A mark does not record its device. With several
+    /// devices, a refusal is therefore attributed to the first that the driver reports as lost.
     fn mark_result<T>(&self, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| {
             let device = match &self.found()?.devices[..] {

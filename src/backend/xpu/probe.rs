@@ -1,15 +1,15 @@
-//! The library, its platforms and their devices: probed once.
+//! The discovery of devices: opens the library and queries its platforms and their devices.
 //!
-//! The probe initialises no device, but it loads the vendors' libraries. Most of these start their
-//! threads with the first context. One that starts threads during the probe is detected, because a
-//! forked child would wait for them for ever.
+//! The probe initialises no device, but it loads the vendors' libraries. Most of them start threads
+//! with the first context. If threads start during the probe, it records that: a forked child would
+//! wait for these threads for ever, and is refused.
 //!
-//! The library is the configured one, else the system's ICD loader. If that is missing or has no
-//! usable device, Intel's runtime in the environment's own folder is used: it exports the loader's
-//! functions itself, so installing its wheel is sufficient.
+//! The library is the configured one, else the system's ICD loader. If the loader is missing or
+//! finds no usable device, the probe opens Intel's runtime in the environment's own folder. This
+//! runtime exports the loader's functions, so installing its wheel is sufficient.
 //!
-//! As in torch, all devices are of one platform, because memory and events are shared only inside a
-//! platform. It is the first with a GPU, else the first with any usable device.
+//! As in torch, all devices are of one platform, because only devices of one platform share memory
+//! and events. The probe chooses the first platform with a GPU, else the first usable one.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,18 +24,18 @@ use crate::backend::contract::LeftOutDevice;
 use crate::base::device::MAX_DEVICE_INDEX;
 use crate::base::dylib::{self, Library};
 
-/// The names of the ICD loader, in order of preference.
+/// File names of the ICD loader, in order of preference.
 const LOADERS: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
 
-/// Intel's runtime for CPUs, under its wheel's name.
+/// The file name of Intel's runtime for CPUs in its wheel.
 const INTEL_RUNTIME: &str = "libintelocl.so";
 
-/// The result of the probe: the devices, or the reason why there are none.
+/// The result of the probe: the usable devices, or the reason why there are none.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) found: Result<Found, String>,
     pub(super) left_out: Vec<LeftOutDevice>,
-    /// The probing process, and whether the probe started threads in it.
+    /// The process id during the probe; `has_started_threads` is about this process.
     process: u32,
     has_started_threads: bool,
 }
@@ -50,7 +50,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The devices of the first of these libraries that loads.
+    /// Opens the first of the named libraries that loads, and searches it for usable devices.
     fn in_first_of(
         names: &[&str],
         memory_bytes: Option<usize>,
@@ -74,7 +74,7 @@ struct Candidate {
 }
 
 impl Probe {
-    /// Probes `library`, or else the default ones. `memory_bytes` is each device's capacity.
+    /// Probes `library`, or else the default libraries. `memory_bytes` is each device's capacity.
     pub(super) fn new(library: Option<&str>, memory_bytes: Option<usize>) -> Self {
         let own = || dylib::environment_folder().map(|folder| folder.join(INTEL_RUNTIME));
         match library {
@@ -97,13 +97,13 @@ impl Probe {
             found.map_err(|reason| reasons.push(reason)).ok()
         });
         let found = found.ok_or_else(|| reasons.join("; "));
-        // Threads that other code started during the probe count too: a forked child is then
-        // refused needlessly.
+        // Also true if other code started threads during the probe. A forked child is then refused
+        // without need.
         let has_started_threads = !threads().is_subset(&before);
         Self { found, left_out, process: process::id(), has_started_threads }
     }
 
-    /// True when the driver's threads are in another process.
+    /// True in a forked child when the probe's threads exist only in the parent.
     pub(super) fn is_in_forked_child(&self) -> bool {
         self.has_started_threads && self.process != process::id()
     }
@@ -122,7 +122,7 @@ fn threads() -> BTreeSet<OsString> {
     tasks.into_iter().flatten().flatten().map(|task| task.file_name()).collect()
 }
 
-/// The platforms with a usable device; the devices of others go to `left_out`.
+/// The driver, and its platforms with a usable device. Adds unusable devices to `left_out`.
 fn find(
     names: &[&str],
     left_out: &mut Vec<LeftOutDevice>,
@@ -144,7 +144,7 @@ fn find(
     Ok((driver, candidates))
 }
 
-/// A platform with its usable devices, GPUs first; `None` when it has none.
+/// A platform with its usable devices, GPUs first. `None` when no device is usable.
 fn usable_devices(
     driver: &Driver,
     platform: Platform,
@@ -182,7 +182,7 @@ fn usable_devices(
     Some(Candidate { platform, name, usm, devices })
 }
 
-/// Chooses the platform; the devices of the others go to `left_out`.
+/// Chooses the platform. Adds the devices of the other platforms to `left_out`.
 fn choose(candidates: Vec<Candidate>, left_out: &mut Vec<LeftOutDevice>) -> Option<Candidate> {
     let has_gpu = |candidate: &Candidate| candidate.devices.iter().any(|facts| facts.is_gpu);
     let place = candidates.iter().position(has_gpu).unwrap_or(0);

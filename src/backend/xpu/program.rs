@@ -1,4 +1,4 @@
-//! Programs and kernels: compiled in the context; a lock covers arguments and launch.
+//! Programs and kernels, compiled in the context of all devices.
 #![expect(unsafe_code, reason = "a handle is the address of a program or a kernel")]
 
 use std::ffi::CString;
@@ -33,7 +33,7 @@ const INDIRECT: [u32; 3] = [
     sys::KERNEL_EXEC_INFO_INDIRECT_SHARED_ACCESS_INTEL,
 ];
 
-/// A program, released when its handle and its kernels' references are dropped.
+/// A program. Its last reference, held by the handle or a call, releases it.
 #[derive(Debug)]
 pub(super) struct XpuProgram {
     session: Arc<Session>,
@@ -43,15 +43,15 @@ pub(super) struct XpuProgram {
     device_index: usize,
 }
 
-/// A kernel. The lock is held from its first argument to its launch, because OpenCL forbids only
-/// concurrent calls that set arguments of one kernel.
+/// A kernel. A launch sets the arguments and enqueues the kernel under the lock, because OpenCL
+/// forbids concurrent calls that set arguments of one kernel.
 #[derive(Debug)]
 pub(super) struct XpuKernel {
     compiler: Compiler,
     set_mem_pointer: SetMemPointer,
     device_index: usize,
     object: Mutex<KernelObject>,
-    /// Keeps the context alive.
+    /// Keeps the context alive until the kernel's release.
     _session: Arc<Session>,
 }
 
@@ -61,8 +61,8 @@ pub(super) struct XpuKernel {
 /// The handle is live and of type `T`.
 unsafe fn borrow<T>(handle: u64) -> ManuallyDrop<Arc<T>> {
     let address = usize::try_from(handle).expect("addresses have 64 bits");
-    // SAFETY: a handle of this type is an address from `into_handle`, and the caller upholds that
-    // it is live: its reference is not released.
+    // SAFETY: a handle of this type is an address from `into_handle`. The caller upholds that the
+    // handle is live: its reference is not released.
     ManuallyDrop::new(unsafe { Arc::from_raw(std::ptr::with_exposed_provenance(address)) })
 }
 
@@ -75,7 +75,7 @@ fn into_handle<T>(thing: T) -> u64 {
 /// # Safety
 /// The handle is live.
 unsafe fn borrow_program(handle: ProgramHandle) -> ManuallyDrop<Arc<XpuProgram>> {
-    // SAFETY: the caller upholds that the handle is live; its type is `XpuProgram`.
+    // SAFETY: the caller upholds that the handle is live; `compile` issues it for an `XpuProgram`.
     unsafe { borrow(handle.0) }
 }
 
@@ -84,12 +84,12 @@ unsafe fn borrow_program(handle: ProgramHandle) -> ManuallyDrop<Arc<XpuProgram>>
 /// # Safety
 /// The handle is live.
 unsafe fn borrow_kernel(handle: KernelHandle) -> ManuallyDrop<Arc<XpuKernel>> {
-    // SAFETY: the caller upholds that the handle is live; its type is `XpuKernel`.
+    // SAFETY: the caller upholds that the handle is live; `kernel` issues it for an `XpuKernel`.
     unsafe { borrow(handle.0) }
 }
 
 impl XpuProgram {
-    /// Compiles; the error contains the compiler's log.
+    /// Compiles a program. The error of a failed build contains the compiler's log.
     fn compile(
         session: &Arc<Session>,
         (device, device_index): (&XpuDevice, usize),
@@ -114,7 +114,7 @@ impl XpuProgram {
         let options = CString::new(format!("{KEEP_TYPES} {options}"));
         let options = options.map_err(|_| failed("the options contain a zero byte".to_owned()))?;
         let object = compiler.create(session.context, source).map_err(refused)?;
-        // From here on the drop releases the object.
+        // From here on, the drop of `program` releases the object.
         let session = Arc::clone(session);
         let program = Self { session, compiler, set_mem_pointer, object, device_index };
         if let Err(refusal) = compiler.build(object, device.id(), &options) {
@@ -141,7 +141,7 @@ impl XpuProgram {
             CString::new(name).map_err(|_| Refusal { call, code: sys::INVALID_KERNEL_NAME })?;
         let object = self.compiler.create_kernel(self.object, &name)?;
         for what in INDIRECT {
-            // A driver that rejects this has no such memory, and thus no pointers to it.
+            // The result is ignored: a driver that rejects the flag lacks this kind of memory.
             let _ = self.compiler.allow_indirect_access(object, what);
         }
         Ok(XpuKernel {
@@ -156,7 +156,7 @@ impl XpuProgram {
 
 impl Drop for XpuProgram {
     fn drop(&mut self) {
-        // An error has no remedy, here and below: this was the only handle.
+        // The result is ignored, here and below: a failure leaks the object.
         let _ = self.compiler.release_program(self.object);
     }
 }
@@ -191,13 +191,13 @@ impl Drop for XpuKernel {
     }
 }
 
-/// The parameter of an OpenCL description.
+/// Converts OpenCL's description of a parameter.
 fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
     let Some(ArgumentInfo { address_space, type_name, name }) = info else {
         let class = ParameterClass::Unknown;
         return KernelParameter { name: String::new(), type_name: String::new(), class };
     };
-    // Images are reported as global too, but are no pointers.
+    // OpenCL reports images as global too, but they are not pointers.
     let is_pointer = type_name.is_empty() || type_name.ends_with('*');
     let class = match address_space {
         sys::KERNEL_ARG_ADDRESS_GLOBAL | sys::KERNEL_ARG_ADDRESS_CONSTANT if is_pointer => {
@@ -211,7 +211,7 @@ fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
 }
 
 impl XpuBackend {
-    /// The result of a call about a program or kernel.
+    /// Converts the answer to a call on a program or kernel.
     fn program_result<T>(&self, device_index: usize, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| Err(self.device(device_index)?.error(self.driver(), refusal)))
     }

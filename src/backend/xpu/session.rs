@@ -1,11 +1,11 @@
-//! The context of the devices, created at the first use of a device.
+//! The OpenCL context of all devices. The first use of a device creates it.
 
 use super::driver::{Answer, Driver};
 use super::probe::Found;
 use super::sys::{Context, DeviceId, SetMemPointer, Usm};
 use crate::base::fork;
 
-/// One context for all devices, so that they share memory and events. Its last stream ends it.
+/// One context for all devices, so that they share memory and events. Its last user ends it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) driver: Driver,
@@ -16,8 +16,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Creates the context and thus starts the driver's threads: forked children are refused from
-    /// here.
+    /// Creates the context. The driver may then start threads, so from now on a forked child is
+    /// detected and refused.
     pub(super) fn begin(found: &Found) -> Answer<Self> {
         fork::watch();
         let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.id()).collect();
@@ -30,7 +30,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if !fork::is_child() {
-            // An error has no remedy: this was the only handle of the context.
+            // The result is ignored: a failure leaks the context, since no other handle exists.
             let _ = self.driver.release_context(self.context);
         }
     }

@@ -16,7 +16,7 @@ use crate::base::error::Error;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 
-/// Submissions of waits between two checks, so that unqueried waits do not accumulate.
+/// Checks for completed waits when their number is a multiple of this, so that few accumulate.
 const WAITS_PER_CHECK: usize = 64;
 
 /// A queue and its counts.
@@ -24,28 +24,28 @@ const WAITS_PER_CHECK: usize = 64;
 /// | number | meaning |
 /// |---|---|
 /// | `submitted` | commands enqueued by this backend |
-/// | `flushed` | of them, those flushed to the device; others may never start |
-/// | `done` | of them, those known to be complete |
+/// | `flushed` | submitted commands that were flushed to the device; others may never start |
+/// | `done` | submitted commands that are known to be complete |
 ///
-/// Their accesses are relaxed: each is independent, and the driver orders the commands.
+/// All accesses are relaxed: the counts are independent, and the driver orders the commands.
 #[derive(Debug)]
 pub(super) struct XpuStream {
     session: Arc<Session>,
     pub(super) queue: Queue,
     pub(super) device: Arc<XpuDevice>,
-    /// False for a wrapped queue, to which other code submits too.
+    /// False for a wrapped queue, since other code also submits to it.
     is_own: bool,
     submitted: AtomicU64,
     flushed: AtomicU64,
     done: AtomicU64,
-    /// The marker of the latest query, and the submissions before it.
+    /// The marker of the latest query, and the number of submissions before the marker.
     question: Mutex<Option<(Event, u64)>>,
-    /// Waits for other streams not yet seen complete. Only their own events report a failure of the
-    /// awaited work, and a queue need not stop at a failed wait.
+    /// The events of waits for other streams that are not known to be complete. Only these events
+    /// report that the awaited work failed, because a queue need not stop at a failed wait.
     waits: Mutex<Vec<Event>>,
 }
 
-/// A borrowed stream: its handle's holder keeps it alive.
+/// A borrowed stream. The owner of its handle keeps it alive.
 pub(super) struct StreamRef(ManuallyDrop<Arc<XpuStream>>);
 
 impl StreamRef {
@@ -56,17 +56,17 @@ impl StreamRef {
     pub(super) unsafe fn borrow(handle: StreamHandle) -> Self {
         let address = usize::try_from(handle.0).expect("addresses have 64 bits");
         let stream = std::ptr::with_exposed_provenance(address);
-        // SAFETY: a handle of this backend is an address from `Arc::into_raw` in `into_handle`, and
-        // the caller upholds that it is live: `end` has not released its reference.
+        // SAFETY: a handle of this backend is an address from `Arc::into_raw` in `into_handle`. The
+        // caller upholds that the handle is live: `end` has not released its reference.
         Self(ManuallyDrop::new(unsafe { Arc::from_raw(stream) }))
     }
 
-    /// A separate reference, which outlives the handle.
+    /// A separate reference, which may outlive the handle.
     pub(super) fn share(&self) -> Arc<XpuStream> {
         Arc::clone(&self.0)
     }
 
-    /// Releases the handle's reference.
+    /// Ends the handle and returns its reference.
     pub(super) fn end(self) -> Arc<XpuStream> {
         ManuallyDrop::into_inner(self.0)
     }
@@ -81,7 +81,7 @@ impl Deref for StreamRef {
 }
 
 impl XpuStream {
-    /// Takes ownership of a queue; the drop releases it.
+    /// Takes ownership of a queue. The stream's drop releases the queue.
     pub(super) fn new(
         session: &Arc<Session>,
         queue: Queue,
@@ -106,7 +106,7 @@ impl XpuStream {
         StreamHandle(Arc::into_raw(self).expose_provenance() as u64)
     }
 
-    /// Counts a command; returns its number.
+    /// Counts a submitted command and returns its number.
     fn count(&self) -> u64 {
         self.submitted.fetch_add(1, Ordering::Relaxed) + 1 // relaxed: see the type
     }
@@ -135,7 +135,7 @@ impl XpuStream {
         Ok(())
     }
 
-    /// Makes later commands wait for an event, which was flushed on its creation.
+    /// Makes later commands wait for an event. The creation of the event has flushed it.
     pub(super) fn wait_for(&self, event: Event) -> Answer {
         let wait = self.session.driver.enqueue_wait(self.queue, event)?;
         self.count();
@@ -149,7 +149,7 @@ impl XpuStream {
 
     /// Removes completed waits; fails when one of them failed.
     fn check_waits(&self) -> Answer {
-        // Moved out of the lock, because the driver must not be called under one.
+        // Takes the waits out of the lock, because no lock may be held during a driver call.
         let mut waits = std::mem::take(&mut *self.waits.lock());
         let mut outcome = Ok(());
         waits.retain(|wait| {
@@ -167,12 +167,12 @@ impl XpuStream {
         outcome
     }
 
-    /// Creates an event behind everything submitted, and flushes.
+    /// Creates an event behind everything submitted, and flushes the queue.
     pub(super) fn mark(&self) -> Answer<Event> {
         let event = self.session.driver.enqueue_marker(self.queue)?;
         self.count();
         if let Err(refusal) = self.flush() {
-            // Unflushed, the mark might never be reached.
+            // The device might never reach an unflushed mark. The release's result is ignored.
             let _ = self.session.driver.release_event(event);
             return Err(refusal);
         }
@@ -192,7 +192,7 @@ impl XpuStream {
     pub(super) fn flush_rest(&self) {
         // Relaxed: this thread ran the tasks that submitted the commands.
         if self.submitted.load(Ordering::Relaxed) != self.flushed.load(Ordering::Relaxed) {
-            // No caller can receive the error; the next mark flushes again and reports it.
+            // The result is ignored: the next mark flushes again and reports the error.
             let _ = self.flush();
         }
     }
@@ -205,8 +205,8 @@ impl XpuStream {
         self.check_waits()
     }
 
-    /// True when everything submitted is done. A queue has no query, so this enqueues a marker,
-    /// which later calls query.
+    /// True when everything submitted is done. OpenCL cannot query a queue, so this enqueues a
+    /// marker and queries its event. Later calls reuse the marker.
     pub(super) fn query(&self) -> Answer<bool> {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         // Relaxed: see the type.
@@ -241,18 +241,18 @@ impl XpuStream {
 
     fn release_question(&self, question: Option<(Event, u64)>) {
         if let Some((event, _)) = question {
-            // An error has no remedy: this was the only handle of the event.
+            // The result is ignored: a failure leaks the event, since no other handle exists.
             let _ = self.session.driver.release_event(event);
         }
     }
 
-    /// The native handle.
+    /// The queue's native handle.
     pub(super) fn native(&self) -> u64 {
         self.queue.0.expose_provenance() as u64
     }
 
-    /// Wraps a queue of other code. It must be in-order, on this device, and of our context: memory
-    /// and events of other contexts are invalid here.
+    /// Wraps a queue of other code. The queue must be in-order, on this device and of our context,
+    /// because memory and events of one context are invalid in another.
     pub(super) fn wrap(
         session: &Arc<Session>,
         device: &Arc<XpuDevice>,
@@ -266,7 +266,7 @@ impl XpuStream {
             return refuse(sys::INVALID_COMMAND_QUEUE);
         }
         driver.retain_queue(queue)?;
-        // From here on the drop releases the queue.
+        // From here on, the drop of `stream` releases the queue.
         let stream = Self::new(session, queue, device, false);
         if driver.queue_info::<sys::Context>(queue, sys::QUEUE_CONTEXT)? != session.context {
             return refuse(sys::INVALID_CONTEXT);
@@ -290,12 +290,12 @@ impl Drop for XpuStream {
         for wait in waits {
             self.release_question(Some((wait, 0)));
         }
-        // The driver completes the submitted commands: a release flushes the queue.
+        // The release also flushes. The result is ignored: a failure leaks the queue.
         let _ = self.session.driver.release_queue(self.queue);
     }
 }
 
-/// Work that flushes its stream afterwards.
+/// Work that flushes its stream after each run.
 pub(super) struct Flushed {
     pub(super) work: Arc<dyn Work>,
     pub(super) stream: Arc<XpuStream>,

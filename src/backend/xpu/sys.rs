@@ -1,7 +1,7 @@
 //! The used part of OpenCL: types, constants, and function tables resolved at run time.
 //!
 //! Source: the Khronos OpenCL 3.0 specification and `cl_intel_unified_shared_memory` revision 1.0.
-//! `table!` defines a table with one line per function; it resolves all of them or fails.
+//! `table!` defines a function table. A table resolves all of its functions or fails.
 #![expect(unsafe_code, reason = "casts symbols to functions, and shares handles among threads")]
 
 use std::ffi::{c_char, c_void};
@@ -14,7 +14,7 @@ macro_rules! handle {
         #[repr(transparent)]
         pub(super) struct $name(pub(super) *mut c_void);
 
-        // SAFETY: an opaque name; the specification lets any thread use the object, in section
+        // SAFETY: an opaque name. The specification lets any thread use the object: see section
         // "Shared OpenCL objects and thread safety".
         unsafe impl Send for $name {}
         // SAFETY: an opaque name, which any thread may use: see `Send`.
@@ -55,7 +55,7 @@ macro_rules! table {
         }
 
         impl $name {
-            /// Resolves every function; the error is the name of the first missing one.
+            /// Resolves every function. The error is the name of the first missing function.
             pub(super) fn resolve(
                 find: impl Fn(&str) -> Option<std::ptr::NonNull<std::ffi::c_void>>,
             ) -> Result<Self, &'static str> {
@@ -78,7 +78,7 @@ macro_rules! table {
 
 /// The callback of `clSetEventCallback`.
 pub(super) type EventCallback = unsafe extern "C" fn(Event, i32, *mut c_void);
-/// The callback of `clBuildProgram`, which would make it asynchronous.
+/// The callback of `clBuildProgram`. A callback would make the call asynchronous.
 pub(super) type BuildCallback = unsafe extern "C" fn(ProgramObject, *mut c_void);
 /// The error callback of `clCreateContext`.
 pub(super) type ContextCallback =
@@ -123,7 +123,7 @@ table! {
 }
 
 table! {
-    /// Unified shared memory: extension functions, resolved per platform.
+    /// Unified shared memory: extension functions, resolved for each platform.
     Usm {
         clDeviceMemAllocINTEL as device_alloc(
             Context, DeviceId, *const u64, usize, u32, *mut i32,
@@ -184,7 +184,7 @@ table! {
 }
 
 table! {
-    /// Kernel arguments in unified shared memory: an extension function too.
+    /// Kernel arguments in unified shared memory: an extension function, resolved per platform.
     SetMemPointer {
         clSetKernelArgMemPointerINTEL as set(KernelObject, u32, *const c_void) -> i32;
     }

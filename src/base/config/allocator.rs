@@ -20,18 +20,18 @@ const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with their
 pub enum PolicyName {
     /// PyTorch's caching allocator, constant by constant.
     Torch,
-    /// The runtime's own, the default: the least memory, in a bounded number of steps. Pinned
-    /// memory always has its own policy.
+    /// The runtime's own policy, the default: the least memory, in a bounded number of steps.
+    /// Pinned memory always has its own policy.
     Native,
 }
 
 /// Settings of a caching allocator, parsed from text: `key:value` pairs between commas.
 ///
 /// A key that the text does not name has its default, whatever was set before. The exceptions are
-/// [`AllocatorConfig::followed_by`] under policy `torch`, and a limit that was set without a text,
-/// which remains until a text names another. A text that is not valid is refused as a whole, with
-/// key, value and what is allowed. Keys are written as here, each at most once, in any order; sizes
-/// are in MiB.
+/// [`AllocatorConfig::followed_by`] under policy `torch`, and a limit that was set without a text.
+/// This limit remains until a text names another limit. An invalid text is refused as a whole. The
+/// error names the key, the value and the allowed values. Keys are written as here, each at most
+/// once, in any order. Sizes are in MiB.
 ///
 /// | key | value | meaning |
 /// |---|---|---|
@@ -50,15 +50,15 @@ pub enum PolicyName {
 /// | `exact_statistics` | `True`, `False` | threads keep nothing, so that peaks hold only what is in use or awaits its free |
 /// | `deterministic` | `True`, `False` | the same requests get the same offsets in every process |
 ///
-/// The keys from `expandable_segments` to `garbage_collection_threshold` are decisions of policy
-/// `torch`, the last two of `native`: a text that names one of them names its policy, and another
-/// policy beside them is refused. Under either of the last two, threads cache no blocks; under
-/// `deterministic`, memory that other streams used is reused only after the cache was emptied or
-/// memory is short.
+/// The keys from `expandable_segments` to `garbage_collection_threshold` belong to policy `torch`,
+/// and the last two to `native`. A text with one of these keys selects the key's policy, and must
+/// not name another policy. With `exact_statistics` or `deterministic`, threads cache no blocks.
+/// With `deterministic`, memory that other streams used is reused only after the cache was emptied
+/// or when memory is short.
 ///
 /// PyTorch's other keys would change nothing here, so each is refused with the reason, unless the
-/// text says `strict:False`. Settings other than the default come only from text, so an allocator
-/// can follow all of them.
+/// text says `strict:False`. Settings other than the defaults come only from text, so an allocator
+/// can follow all settings.
 ///
 /// ```
 /// use accelrt::AllocatorConfig;
@@ -82,14 +82,14 @@ pub struct AllocatorConfig {
     pub(crate) max_split_bytes: Option<usize>,
     /// `max_non_split_rounding_mb`.
     pub(crate) max_non_split_rounding_bytes: usize,
-    /// `roundup_power2_divisions`: for sizes from 2^(20 + i); the first is for all below too, the
-    /// last for all above. 0 and 1 are off.
+    /// `roundup_power2_divisions`: entry `i` is for sizes from 2^(20 + i). The first entry is also
+    /// for all smaller sizes, the last for all larger sizes. 0 and 1 are off.
     pub(crate) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
     /// `garbage_collection_threshold`; `None` collects nothing.
     pub(crate) garbage_collection_threshold: Option<f64>,
     /// `per_process_memory_fraction`; `None` removes the fraction of an earlier text.
     pub(crate) per_process_memory_fraction: Option<f64>,
-    /// True when the last text named the fraction; otherwise a limit set without a text remains.
+    /// True when the last text named the fraction. Otherwise a limit set without a text remains.
     pub(crate) is_limit_named: bool,
     /// `throw_on_cudamalloc_oom`.
     pub(crate) reject_above_fraction: bool,
@@ -133,10 +133,10 @@ impl FromStr for AllocatorConfig {
 }
 
 impl AllocatorConfig {
-    /// The settings after a further text: keys that it does not name have their defaults. When both
-    /// have policy `torch`, only the keys that PyTorch resets do: `max_split_size_mb`,
-    /// `roundup_power2_divisions` and `garbage_collection_threshold`. The other settings are
-    /// unchanged.
+    /// The settings after a further text. Keys that the text does not name return to their
+    /// defaults. If both settings have policy `torch`, only the keys that PyTorch resets do:
+    /// `max_split_size_mb`, `roundup_power2_divisions` and `garbage_collection_threshold`. Other
+    /// settings are then unchanged.
     ///
     /// ```
     /// use accelrt::AllocatorConfig;
@@ -171,8 +171,8 @@ impl AllocatorConfig {
         }
     }
 
-    /// The keys of a text that says `strict:False` which have no effect, with the reasons. Fails
-    /// when the text is not valid.
+    /// The keys without effect in a text that says `strict:False`, with the reasons. Fails when the
+    /// text is invalid.
     ///
     /// ```
     /// use accelrt::AllocatorConfig;
@@ -187,7 +187,7 @@ impl AllocatorConfig {
         Ok(WITHOUT_EFFECT.iter().filter(|(key, _)| is_there(key)).copied().collect())
     }
 
-    /// The policy of the decisions.
+    /// The allocator's policy.
     #[must_use]
     pub fn policy(&self) -> PolicyName {
         self.policy
@@ -283,10 +283,10 @@ impl FromStr for AllocatorSettings {
     }
 }
 
-/// The settings of a recording, without PyTorch's keys that have no effect here: a recording may
-/// contain them, but a setting of this runtime may not.
+/// The settings of a recording, without PyTorch's keys that have no effect here. A recording may
+/// contain these keys, but a setting of this runtime may not.
 ///
-/// Fails when the recording is of another allocator than PyTorch's own.
+/// Fails when the recording is not of PyTorch's own allocator.
 pub fn recorded_settings(text: &str) -> Result<String> {
     let pairs = pairs::pairs(text)?;
     if let Some(other) = pairs.iter().find(|pair| pair.key == "backend" && pair.value != "native") {
@@ -314,7 +314,7 @@ const KEYS: &[&str] = &[
     "deterministic",
 ];
 
-/// The keys of one policy: a text that names one selects that policy.
+/// The keys that belong to one policy. A text that names a key selects the key's policy.
 const POLICY_KEYS: &[(&str, PolicyName)] = &[
     ("expandable_segments", PolicyName::Torch),
     ("large_segment_size_mb", PolicyName::Torch),
@@ -402,7 +402,7 @@ fn policy(setting: Setting<'_>) -> Result<PolicyName> {
 }
 
 /// Parses one number for all intervals, or a list. The first entry of a list also holds for all
-/// smaller sizes; skipped intervals are off.
+/// smaller sizes. Skipped intervals are off.
 fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
     let refused = || setting.refused(DIVISIONS);
     if !setting.is_list() {

@@ -1,7 +1,7 @@
-//! Goal: settings are taken as PyTorch takes them where it is strict, and refused where it is not.
+//! Goal: settings are read as PyTorch reads them where it is strict, and are refused elsewhere.
 //!
-//! Method: tables of strings. The refused ones are those that PyTorch 2.13 was measured to take, or
-//! to fail on with an internal assertion; each error names key and value and says what is allowed.
+//! Method: tables of strings. PyTorch 2.13 was measured to accept the refused strings, or to fail
+//! on them with an internal assertion. Each error names the key, the value and what is allowed.
 
 use super::allocator::{AllocatorConfig, PolicyName, recorded_settings};
 use crate::base::size::MIB;

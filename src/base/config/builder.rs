@@ -43,15 +43,15 @@ impl ConfigBuilder {
         stream_task_limit(tasks: u64) = tasks;
     }
 
-    /// Sets [`Config::allocator`] by its text; [`ConfigBuilder::build`] fails when that is
+    /// Sets [`Config::allocator`] by its text. [`ConfigBuilder::build`] fails when the text is
     /// malformed.
     pub fn allocator_settings(mut self, text: &str) -> Self {
         self.allocator = text.parse().map(|settings| self.config.allocator = settings);
         self
     }
 
-    /// Builds the settings. Fails when one is out of range; the error names it, its value and the
-    /// allowed ones.
+    /// Builds the settings. Fails when a setting is out of range. The error names the setting, its
+    /// value and the allowed values.
     pub fn build(self) -> Result<Config> {
         self.allocator?;
         self.config.validate()?;

@@ -1,7 +1,7 @@
 //! The grammar of allocator settings: `key:value` pairs between commas, with lists `[a:b,c:d]`.
 //!
 //! Blanks may surround keys, values and separators, and one comma may follow the last pair. The
-//! grammar is otherwise strict; each value is checked where it is read.
+//! grammar is otherwise strict. The reader of a value checks the value.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,7 @@ pub(super) struct Setting<'a> {
     pub(super) value: &'a str,
 }
 
-/// The pairs of a string, in its order. Fails on an empty pair and on one without a colon.
+/// The pairs of a text, in order. Fails on an empty pair and on a pair without a colon.
 pub(super) fn pairs(text: &str) -> Result<Vec<Setting<'_>>> {
     let text = text.trim();
     if text.is_empty() {
@@ -24,7 +24,7 @@ pub(super) fn pairs(text: &str) -> Result<Vec<Setting<'_>>> {
     entries(text).into_iter().map(pair).collect()
 }
 
-/// The entries between the commas that are outside of lists.
+/// The entries of a text. Commas outside of lists separate the entries.
 fn entries(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     text.split(|sign: char| {

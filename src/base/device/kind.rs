@@ -10,8 +10,8 @@ use crate::base::error::{DeviceError, Error, Result};
 
 /// A kind of device: a handle of one byte to a registered name and type code.
 ///
-/// A crate that brings a kind of its own registers it, and adds a backend of that kind to its
-/// runtimes with [`Runtime::with_backends`](crate::Runtime::with_backends), or to all of them with
+/// A crate with its own kind registers the kind. The crate then adds a backend of the kind to its
+/// runtimes with [`Runtime::with_backends`](crate::Runtime::with_backends), or to all runtimes with
 /// [`register_backend`](crate::backend::registry::register_backend).
 ///
 /// ```
@@ -23,12 +23,12 @@ use crate::base::error::{DeviceError, Error, Result};
 /// assert!(taken.contains("64") && taken.contains("npu"), "{taken}");
 /// # Ok::<(), accelrt::Error>(())
 /// ```
-// The type code plus one: comparisons read no table, and an `Option` has the same size.
+// Holds the type code plus one: comparisons read no table, and an `Option` has the same size.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct DeviceKind(NonZeroU8);
 
-/// torch's own type codes; this crate has some of its kinds.
+/// torch's own type codes. This crate has some of these kinds.
 const OWN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
 
 /// The type codes of external kinds: above torch's own, and within a signed byte.
@@ -56,7 +56,7 @@ impl DeviceKind {
     pub const CPU: Self = Self::of_code(0);
     /// NVIDIA GPUs through the CUDA driver API.
     pub const CUDA: Self = Self::of_code(1);
-    /// Addresses without memory, as torch's `meta` device: for tests and accounting.
+    /// Addresses without memory, as of torch's `meta` device, for tests and accounting.
     pub const NULL: Self = Self::of_code(9);
     /// Intel GPUs and other OpenCL devices with unified shared memory.
     pub const XPU: Self = Self::of_code(12);
@@ -100,18 +100,18 @@ impl DeviceKind {
         entry.map_or("", |entry| entry.name) // found: every handle comes from an entry
     }
 
-    /// The type code: torch's for our kinds.
+    /// The type code, which is torch's for a kind of this crate.
     #[must_use]
     pub const fn type_code(self) -> u8 {
         self.0.get() - 1
     }
 
-    /// The registered kinds that a user may name: null is for programs that add its backend.
+    /// The registered kinds except null, which is for programs that add the null backend.
     pub(crate) fn named() -> impl Iterator<Item = Self> {
         Self::registered().filter(|kind| *kind != Self::NULL)
     }
 
-    /// The names of these kinds, for errors.
+    /// The names of the kinds of [`DeviceKind::named`], for errors.
     pub(crate) fn names() -> String {
         Self::named().map(Self::name).collect::<Vec<_>>().join(", ")
     }
@@ -145,8 +145,8 @@ struct KindEntry {
     name: &'static str,
 }
 
-/// Kinds in the order of their registration. The table only grows and has no gap, so it is read
-/// without a lock, and a kind that conflicts with no entry before an empty slot may take that slot.
+/// Kinds in the order of their registration. The table only grows and has no gap, so readers need
+/// no lock. A kind that conflicts with no entry before an empty slot may take this slot.
 struct KindTable {
     slots: [OnceLock<KindEntry>; MOST_KINDS],
 }
@@ -171,7 +171,7 @@ impl KindTable {
         self.slots.iter().map_while(OnceLock::get)
     }
 
-    /// Enters a kind whose code is one of `allowed`, or finds it with the same name and code.
+    /// Enters a kind with a code in `allowed`, or finds the kind with the same name and code.
     fn enter(&self, name: &str, code: u8, allowed: RangeInclusive<u8>) -> Result<DeviceKind> {
         let refused = |reason| {
             let name = name.to_owned();
@@ -191,7 +191,7 @@ impl KindTable {
             if slot.get().is_none() && !allowed.contains(&code) {
                 return not_allowed();
             }
-            // If another thread fills the slot first, its entry is compared.
+            // If another thread fills the slot first, this compares the entry of that thread.
             let new = || KindEntry { kind, name: name.to_owned().leak() };
             let entry = slot.get_or_init(new);
             match (entry.name == name, entry.kind == kind) {
@@ -210,7 +210,7 @@ impl KindTable {
     }
 }
 
-/// A lower-case letter, then lower-case letters, digits and underscores: also a name for a module.
+/// A lower-case letter, then lower-case letters, digits and underscores: also valid for a module.
 fn is_identifier(name: &str) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_lowercase();
     let is_rest = |byte: u8| is_letter(&byte) || byte.is_ascii_digit() || byte == b'_';

@@ -6,7 +6,7 @@ use crate::base::device::{Device, DeviceKind};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// A device string without a character in it.
+    /// An empty device string.
     #[error("Device string must not be empty")]
     EmptyString,
     /// A device string whose part after the colon is not a plain decimal number.
@@ -48,7 +48,7 @@ pub enum DeviceError {
         /// The kind.
         kind: DeviceKind,
     },
-    /// A device index that no name can carry.
+    /// A device index above the maximum.
     #[error("Device index {index} of {kind} is out of range: an index is at most 127")]
     IndexTooLarge {
         /// The kind asked for.

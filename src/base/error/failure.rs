@@ -18,7 +18,7 @@ pub struct StreamFailure {
     device: Device,
     stream_id: u64,
     operation: Option<&'static str>,
-    /// 0 until the stream fails with it: tickets begin at 1.
+    /// 0 until the stream fails with this error: tickets begin at 1.
     ticket: AtomicU64,
     skipped_count: AtomicU64,
     cause: FailureCause,
@@ -66,7 +66,7 @@ impl StreamFailure {
     }
 
     pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
-        // Refers to the origin directly: a chain of all the streams would be dropped recursively.
+        // Refers to the origin directly, because the drop of a long chain would recurse deeply.
         let origin = from.inherited_from.as_ref().unwrap_or(from);
         let origin = Some(Arc::clone(origin));
         Self::with(device, stream_id, Some("wait"), FailureCause::Inherited, origin)
@@ -120,14 +120,14 @@ impl StreamFailure {
         self.ticket.load(Ordering::Relaxed)
     }
 
-    /// The number of users' tasks that were retired without running because of this error: up to
-    /// the synchronise that raised it, or so far.
+    /// The number of users' tasks that were retired without running because of this error. Grows
+    /// until a synchronise raises the error.
     #[must_use]
     pub fn skipped_count(&self) -> u64 {
         self.skipped_count.load(Ordering::Relaxed)
     }
 
-    /// Sets the task that the stream failed at, once: a reopened error keeps its first task.
+    /// Sets the task that the stream failed at. A reopened error keeps its first task.
     pub(crate) fn begin_at(&self, ticket: u64) {
         let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -145,7 +145,7 @@ impl StreamFailure {
         &self.cause
     }
 
-    /// The original failure, when this one came through events.
+    /// The original failure, if this failure came through events.
     #[must_use]
     pub fn inherited_from(&self) -> Option<&Arc<StreamFailure>> {
         self.inherited_from.as_ref()
@@ -171,12 +171,12 @@ impl StreamFailure {
         self.root().is_seen.store(true, Ordering::Relaxed);
     }
 
-    /// True when this error, or the one it came from, was raised.
+    /// True when this error, or the error that it came from, was raised.
     pub(crate) fn is_seen(&self) -> bool {
         self.is_seen.load(Ordering::Relaxed) || self.root().is_seen.load(Ordering::Relaxed)
     }
 
-    /// The original failure, or this one if it is not inherited.
+    /// The original failure, or this failure if it is not inherited.
     #[must_use]
     pub fn root(&self) -> &StreamFailure {
         self.inherited_from.as_deref().unwrap_or(self)
@@ -184,18 +184,18 @@ impl StreamFailure {
 }
 
 impl Drop for StreamFailure {
-    /// The last owner is often the engine; a panic of a user's drop must not unwind through it.
+    /// The last owner is often the engine, through which a panic of a user's drop must not unwind.
     fn drop(&mut self) {
         let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(cause))) {
-            std::mem::forget(panic); // its drop may panic as well
+            std::mem::forget(panic); // the drop of this value may panic too
         }
     }
 }
 
-/// Shortens a stream error that a task returned to the first one of its chain. Chains are printed
-/// and dropped recursively, so a program that passes on the last error each time must not build
-/// one.
+/// Replaces a stream error that a task returned by the first error of its chain. Chains are printed
+/// and dropped recursively, so a program that passes on the last error each time must not build a
+/// chain.
 fn shorten_chain(error: TaskError) -> TaskError {
     match returned_stream_error(&error).and_then(StreamFailure::returned) {
         Some(first) => Box::new(Error::Stream(StreamError::Failed(Arc::clone(first)))),
@@ -203,8 +203,8 @@ fn shorten_chain(error: TaskError) -> TaskError {
     }
 }
 
-/// The stream error that a task returned, in any form in which the runtime raises it, or as a part
-/// of such a form.
+/// The stream error that a task returned, in any form in which the runtime raises the error, or as
+/// a part of this form.
 fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamFailure>> {
     let family = match error.downcast_ref::<Error>() {
         Some(Error::Stream(family)) => Some(family),

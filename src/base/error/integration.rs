@@ -22,7 +22,7 @@ pub enum IntegrationError {
         /// The refusing component, or the accepted levels.
         reason: String,
     },
-    /// An allocator that cannot be oneMKL's, or that it does not use.
+    /// An allocator that oneMKL cannot use or does not use.
     #[error("oneMKL does not get its memory from {allocator}: {reason}")]
     MklAllocator {
         /// The allocator's name.

@@ -5,7 +5,7 @@ use crate::base::device::Device;
 use crate::base::shortage::Shortage;
 use crate::base::size::display_bytes;
 
-/// A refused request, use of a buffer, or description of memory.
+/// A refused request for memory, use of a buffer, or description of memory.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -23,7 +23,7 @@ pub enum MemoryError {
         requested_bytes: usize,
         /// The device's free bytes.
         free_bytes: usize,
-        /// The device's capacity; 0 when that is not known, as of pinned memory before a refusal.
+        /// The device's capacity; 0 when unknown, such as that of pinned memory before a refusal.
         total_bytes: usize,
         /// The allocator's state, if there is one, read under one lock with `free_bytes`.
         cache: Option<Box<Shortage>>,
@@ -100,7 +100,7 @@ pub enum MemoryError {
         target_offset: usize,
         /// Offset of the source range.
         source_offset: usize,
-        /// Size of both.
+        /// The size of each range.
         bytes: usize,
     },
     /// Work on a buffer was given to a stream whose device is not the buffer's.

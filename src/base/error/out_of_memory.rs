@@ -1,6 +1,6 @@
 //! The message of an out-of-memory error.
 //!
-//! It begins as PyTorch's, which programs search for "out of memory".
+//! The text begins as PyTorch's message, which programs search for "out of memory".
 
 use crate::base::device::Device;
 use crate::base::shortage::Shortage;
@@ -9,7 +9,7 @@ use crate::base::size::display_bytes;
 /// PyTorch names no size above this one.
 const EXBIBYTE: usize = 1 << 60;
 
-/// The message of an error. Numbers that are not known are left out.
+/// The message of an error, without unknown numbers.
 pub(super) fn message(
     device: Device,
     requested_bytes: usize,

@@ -32,7 +32,7 @@ pub enum ProgramError {
         /// The number of given arguments.
         given: usize,
     },
-    /// An argument of a launch that does not fit what the kernel declares.
+    /// An argument of a launch that does not fit the kernel's parameter.
     #[error(
         "Argument {} of kernel {kernel}{} must be {expected}, not {given}",
         index + 1, in_commas(declared)
@@ -61,7 +61,7 @@ pub enum ProgramError {
         /// The accepted values.
         allowed: &'static str,
     },
-    /// A kernel that was given to a stream of another device, or another runtime's.
+    /// A kernel that was given to a stream of another device or another runtime.
     #[error("Kernel {kernel} was compiled for {compiled}: a stream of {stream} cannot run it")]
     DeviceMismatch {
         /// The kernel's name.
@@ -70,7 +70,7 @@ pub enum ProgramError {
         compiled: Device,
         /// The stream's device.
         stream: Device,
-        /// True when the stream runs on the host: functions, not kernels.
+        /// True when the stream runs on the host, where it executes functions but no kernels.
         on_host: bool,
     },
     /// A native call of the null address.

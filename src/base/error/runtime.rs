@@ -1,4 +1,4 @@
-//! The runtime itself: forked, shut down, interrupted, or another one.
+//! The runtime itself: forked, shut down or interrupted, or an object of another runtime.
 
 /// A call that the runtime as a whole refuses.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum RuntimeError {
     /// The runtime was shut down.
     #[error("The runtime is shut down: it takes no new work")]
     ShutDown,
-    /// A wait ended because its interrupt check returned true; the work continues.
+    /// A wait ended because its interrupt check returned true. The work continues.
     #[error("The wait was interrupted; the work goes on")]
     Interrupted,
 }

@@ -9,7 +9,7 @@ use crate::base::device::Device;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// One stream failed; raised where the failure is synchronised with.
+    /// One stream failed. A synchronise with the failed work raises this.
     #[error(transparent)]
     Failed(Arc<StreamFailure>),
     /// Several streams of one device failed.
@@ -17,8 +17,8 @@ pub enum StreamError {
     SeveralFailed {
         /// One error per stream.
         errors: Arc<[Arc<StreamFailure>]>,
-        /// The number of further failed streams without an error here: of streams dropped before
-        /// their error was raised, only the newest errors are retained.
+        /// The number of further failed streams whose errors are missing here. The runtime retains
+        /// only the newest errors of streams that were dropped before their errors were raised.
         num_forgotten: u64,
     },
     /// A priority outside the device's range.
@@ -47,7 +47,7 @@ pub enum StreamError {
         /// The id asked for.
         stream_id: u64,
     },
-    /// A task waits for the stream that it runs on, or for one below it on this thread's stack.
+    /// A task waits for its own stream, or for a stream of an outer task of the same thread.
     #[error(
         "A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would \
          never end"

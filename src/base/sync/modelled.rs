@@ -1,13 +1,13 @@
 //! loom's atomics, with the guarantees of `SeqCst` beyond acquire and release.
 //!
-//! loom treats a `SeqCst` access as `AcqRel`; only its fences order a store before a later load. So
-//! such an access gets a fence here: a run puts all of them behind stores and exchanges, or all
-//! before loads and exchanges ([`Fences`]). Either is enough for a Dekker pair, as `SeqCst` on all
-//! four accesses is in the language. When the source asks for less on a store, the fence is missing
-//! in the first run; when it does on a load, in the second.
+//! loom treats a `SeqCst` access as `AcqRel`. Only loom's fences order a store before a later load,
+//! so each `SeqCst` access gets a fence here. One run puts all fences behind stores and exchanges,
+//! another run puts all fences before loads and exchanges ([`Fences`]). Either position is enough
+//! for a Dekker pair, as `SeqCst` on all four accesses is in the language. A weaker store lacks its
+//! fence in the first run, a weaker load in the second run.
 //!
-//! A fence of loom's synchronizes with every other one, which is more than the language guarantees,
-//! and may hide a missing release. Models without a Dekker pair therefore run without fences.
+//! Each fence of loom synchronizes with every other fence. The language guarantees less, so a fence
+//! may hide a missing release. Models without a Dekker pair therefore run without fences.
 
 use std::cell::Cell;
 use std::fmt;
@@ -47,13 +47,13 @@ fn fence_in(run: Fences, ordering: Ordering) {
     }
 }
 
-/// The ordering passed to loom, which gives `SeqCst` accesses a little more than `AcqRel`, at
-/// random.
+/// The ordering passed to loom: `AcqRel` for `SeqCst`, because loom gives `SeqCst` accesses a
+/// little more than `AcqRel`, at random.
 fn of_one_place(ordering: Ordering) -> Ordering {
     if ordering == Ordering::SeqCst { Ordering::AcqRel } else { ordering }
 }
 
-/// The orderings of the source: in tests one access may be given a weaker one.
+/// The orderings of the source. In tests one access may have a weaker ordering.
 #[cfg(not(test))]
 fn asked<const N: usize>(orderings: [Ordering; N]) -> [Ordering; N] {
     orderings
@@ -102,8 +102,8 @@ macro_rules! modelled {
                 }
             )*
 
-            /// A failing exchange is a load with the ordering `failure`. The outcome is not known
-            /// before, so the fence is there for either.
+            /// A failing exchange is a load with the ordering `failure`. The outcome is unknown
+            /// before the exchange, so the fence covers both orderings.
             #[track_caller]
             pub(crate) fn compare_exchange(
                 &self,

@@ -15,8 +15,8 @@ pub(crate) fn model(switches: Option<usize>, test: impl Fn() + Send + Sync + 'st
     explore(&[Fences::BehindStores, Fences::BeforeLoads], switches, test);
 }
 
-/// As [`model`], in one run, for protocols that need no order across several atomics: without
-/// fences loom explores more behaviours than in either run.
+/// As [`model`], in one run, for protocols that need no order across several atomics. Without
+/// fences loom explores more behaviours than in either run of [`model`].
 pub(crate) fn model_without_fences(
     switches: Option<usize>,
     test: impl Fn() + Send + Sync + 'static,

@@ -1,8 +1,8 @@
 //! The default generators of a runtime, one per device, created at their first use.
 //!
-//! Seeding needs no device and initialises nothing: a seed for all devices of a kind also applies
-//! to generators created later. The latest seed wins, both of one device and of all. Unseeded
-//! devices begin with an unpredictable seed.
+//! Seeding neither needs nor initialises a device. A seed for all devices, or for those of a kind,
+//! also applies to generators created later. Each seeding replaces the earlier seeds of its
+//! devices. Without a seeding, a default generator begins with an unpredictable seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Defaults {
 #[derive(Debug, Default)]
 struct Known {
     generators: BTreeMap<Device, Generator>,
-    /// The last seed for all devices of a kind, unless a later one for all kinds replaced it.
+    /// The last seed for all devices of a kind. A later seed for all kinds removes the entry.
     seeds: BTreeMap<DeviceKind, u64>,
     /// The last seed for all devices of all kinds, including kinds registered later.
     seed_of_all: Option<u64>,
@@ -37,7 +37,7 @@ impl Defaults {
         Self { kits: Kits::new(runtime), known: Mutex::new(LockRank::Defaults, Known::default()) }
     }
 
-    /// A separate generator, with the default seed.
+    /// A new generator with the default seed, independent of the default generators.
     pub(crate) fn generator(&self, device: Device) -> Generator {
         Generator::new(device, Arc::clone(&self.kits))
     }

@@ -14,50 +14,49 @@ use crate::memory::buffer::{Buffer, Order};
 pub enum RawType {
     /// Single words.
     Uint32,
-    /// Two words each, the lower one first.
+    /// Two words per number, the lower word first.
     Uint64,
 }
 
 /// The type of uniform and normal numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloatType {
-    /// 4 bytes each.
+    /// 4 bytes per number.
     Float32,
-    /// 8 bytes each. Not supported by every device.
+    /// 8 bytes per number. Not every device supports this type.
     Float64,
 }
 
 impl Generator {
-    /// Fills a buffer with raw numbers, on a stream. Does not block, except that a device without
-    /// host tasks compiles a program at its first fill.
+    /// Enqueues a fill of a buffer with raw numbers. Does not block, except at the first fill on a
+    /// device that does not run tasks on the host: that fill compiles a program.
     ///
-    /// Uses 4 words for each 16 bytes, also for an incomplete last block. The numbers are generated
-    /// on the device. A fill on a failed stream is skipped, but its words count as used. Ordered
+    /// Uses 4 words for each 16 bytes, also for an incomplete last block. The device generates the
+    /// numbers. A failed stream skips the fill, but its words count as used. The fill is ordered
     /// like [`Buffer::fill`].
     ///
-    /// Fails when the generator is of another kind or runtime, the buffer's size or address is not
-    /// a multiple of the type's size, the stream is of another device, the device has no double
-    /// precision, no kernels or no readable properties, after a release or a shutdown, and in a
-    /// forked child. No words are used then.
+    /// Fails when the generator is of another kind or runtime than the buffer, the buffer's size or
+    /// address is not a multiple of the type's size, the stream is of another device, or the device
+    /// has no double precision, no kernels or no readable properties. Also fails after a release or
+    /// a shutdown, and in a forked child. A failed call uses no words.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
         self.fill(buffer, Values::raw(dtype), stream, Order::BehindConflicts)
     }
 
-    /// Fills a buffer with uniform numbers in [0, 1): multiples of 2^-24 for
-    /// [`FloatType::Float32`], of 2^-53 for [`FloatType::Float64`]. Otherwise as
-    /// [`Generator::fill_raw`].
+    /// As [`Generator::fill_raw`], with uniform numbers in [0, 1). They are multiples of 2^-24 for
+    /// [`FloatType::Float32`] and of 2^-53 for [`FloatType::Float64`].
     pub fn fill_uniform(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
         self.fill(buffer, Values::uniform(dtype), stream, Order::BehindConflicts)
     }
 
-    /// Fills a buffer with normal numbers of mean 0 and variance 1, by Box and Muller. Their
-    /// absolute values are below 6.7 for [`FloatType::Float32`], 8.6 for [`FloatType::Float64`].
-    /// Otherwise as [`Generator::fill_raw`].
+    /// As [`Generator::fill_raw`], with normal numbers of mean 0 and variance 1, by Box and Muller.
+    /// Their absolute values are below 6.7 for [`FloatType::Float32`] and below 8.6 for
+    /// [`FloatType::Float64`].
     pub fn fill_normal(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
         self.fill(buffer, Values::normal(dtype), stream, Order::BehindConflicts)
     }
 
-    /// As [`Generator::fill_raw`], ordered only by its own stream.
+    /// As [`Generator::fill_raw`], but only `stream` orders the fill.
     ///
     /// # Safety
     /// Until the fill is done, no other task and no thread reads or writes the buffer's bytes.
@@ -70,7 +69,7 @@ impl Generator {
         self.fill(buffer, Values::raw(dtype), stream, Order::ByCaller)
     }
 
-    /// As [`Generator::fill_uniform`], ordered only by its own stream.
+    /// As [`Generator::fill_uniform`], but only `stream` orders the fill.
     ///
     /// # Safety
     /// As [`Generator::fill_raw_unordered`].
@@ -83,7 +82,7 @@ impl Generator {
         self.fill(buffer, Values::uniform(dtype), stream, Order::ByCaller)
     }
 
-    /// As [`Generator::fill_normal`], ordered only by its own stream.
+    /// As [`Generator::fill_normal`], but only `stream` orders the fill.
     ///
     /// # Safety
     /// As [`Generator::fill_raw_unordered`].

@@ -1,4 +1,4 @@
-//! The public generator: a handle of a state shared by threads.
+//! The public generator: a handle to a state that threads can share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::compute::generator::values::{Block, Values};
 /// A generator of random numbers: Philox 4x32-10, from a seed and an offset into its sequence.
 ///
 /// The same seed and offset give the same bits on every kind of device and with any number of
-/// threads. Handles are cheap to clone and share one state. Any thread may use it at any time: each
-/// call takes its own part of the sequence.
+/// threads. Handles are cheap to clone, and clones share one state. Any thread may use a handle at
+/// any time, because each call takes a separate part of the sequence.
 ///
 /// Created by [`Runtime::generator`](crate::Runtime::generator). Every method fails in a forked
 /// child whose parent had initialised the runtime.
@@ -55,13 +55,13 @@ impl Generator {
         Self { core: Inherited::new(Arc::new(core)) }
     }
 
-    /// Its device: it fills buffers on devices of the same kind.
+    /// The generator's device. The generator fills buffers on all devices of the same kind.
     #[must_use]
     pub fn device(&self) -> Device {
         self.core.device
     }
 
-    /// Moves to the beginning of a seed's sequence.
+    /// Sets the seed and moves to the beginning of its sequence.
     pub fn manual_seed(&self, seed: u64) -> Result<()> {
         self.with_state(|state| *state = State::of(seed))
     }
@@ -87,13 +87,13 @@ impl Generator {
         self.with_state(|state| State::at(state.seed, offset).map(|moved| *state = moved))?
     }
 
-    /// The seed, then the offset, 8 bytes each, little-endian.
+    /// The state as bytes: the seed, then the offset, 8 bytes each, little-endian.
     pub fn state(&self) -> Result<[u8; 16]> {
         self.with_state(|state| state.to_bytes())
     }
 
-    /// Restores a state of [`Generator::state`]. Fails, without a change, when its offset is not a
-    /// multiple of 4.
+    /// Restores a state of [`Generator::state`]. If its offset is not a multiple of 4, fails and
+    /// changes nothing.
     pub fn set_state(&self, state: [u8; 16]) -> Result<()> {
         let given = State::from_bytes(state)?;
         self.with_state(|state| *state = given)
@@ -105,8 +105,8 @@ impl Generator {
         Ok(Self::at(self.core.device, Arc::clone(&self.core.kits), state))
     }
 
-    /// The next 64-bit numbers, computed on this thread: the same as from a fill with
-    /// [`RawType::Uint64`](crate::RawType::Uint64).
+    /// Computes the next 64-bit numbers on this thread. They are the numbers that a fill with
+    /// [`RawType::Uint64`](crate::RawType::Uint64) would write.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -145,7 +145,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Takes the next blocks; returns the seed, and the number of the first block.
+    /// Takes the next blocks. Returns the seed and the number of the first of these blocks.
     pub(super) fn take(&self, blocks: usize) -> Result<(u64, u64)> {
         self.with_state(|state| (state.seed, state.take(blocks as u64)))
     }
@@ -155,7 +155,7 @@ impl Generator {
     }
 
     fn with_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> Result<R> {
-        fork::check()?; // a lock held by a thread of the parent would block for ever
+        fork::check()?; // in a child, a thread of the parent could hold the lock for ever
         Ok(change(&mut self.core.state.lock()))
     }
 }

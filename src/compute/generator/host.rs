@@ -1,4 +1,4 @@
-//! A fill on a kind that runs tasks on the host: in chunks, with the help of other workers.
+//! A fill on a kind that runs tasks on the host: several workers write it in chunks.
 #![expect(unsafe_code, reason = "writes to memory by its address")]
 
 use std::fmt;
@@ -11,14 +11,14 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::queue::{Class, Command};
 
-/// The unit of a claim: some tens of microseconds, and half of a usual L2 cache.
+/// Blocks that a thread claims at once. They take tens of microseconds and half a usual L2 cache.
 const CHUNK_BLOCKS: usize = (256 << 10) / BLOCK_BYTES;
 
-/// Minimum chunks per helper: waking a thread takes as long as one chunk.
+/// Minimum chunks per helper, because waking a thread takes as long as writing one chunk.
 const CHUNKS_PER_HELPER: usize = 4;
 
-/// A memory range to fill with consecutive blocks of a seed's sequence; the last block is cut at
-/// the end of the range.
+/// A memory range to fill with consecutive blocks of a seed's sequence. The end of the range may
+/// cut the last block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) seed: u64,
@@ -26,7 +26,7 @@ pub(super) struct Range {
     pub(super) to: Address,
     pub(super) bytes: usize,
     pub(super) values: Values,
-    /// Maximum number of threads.
+    /// Maximum number of threads, the task's own included.
     pub(super) core_count: u16,
 }
 
@@ -38,7 +38,7 @@ impl Range {
     /// Writes one chunk.
     ///
     /// # Safety
-    /// The memory of this chunk is writable, and until the return no other thread accesses it.
+    /// The memory of this chunk is writable. Until the return, no other thread accesses the memory.
     unsafe fn write_chunk(&self, chunk: usize) {
         let begin = chunk * CHUNK_BLOCKS * BLOCK_BYTES;
         let bytes = (self.bytes - begin).min(CHUNK_BLOCKS * BLOCK_BYTES);
@@ -46,8 +46,8 @@ impl Range {
         let first = self.first_block.wrapping_add((chunk * CHUNK_BLOCKS) as u64);
         let to = usize::try_from(self.to.offset(begin).0).expect("addresses have 64 bits");
         let to = std::ptr::with_exposed_provenance_mut::<Block>(to);
-        // SAFETY: the caller upholds that the memory is writable and not shared; `Generator`
-        // rejects misaligned ranges, so it is word-aligned.
+        // SAFETY: the caller upholds that the memory is writable and not shared. The memory is
+        // word-aligned, because `Generator` rejects other ranges.
         let whole = unsafe { std::slice::from_raw_parts_mut(to, blocks) };
         self.values.write(self.seed, first, whole);
         if rest > 0 {
@@ -55,7 +55,7 @@ impl Range {
             self.values.write(self.seed, first.wrapping_add(blocks as u64), &mut last);
             let from = last.as_ptr().cast::<u8>();
             let behind = to.wrapping_add(blocks).cast::<u8>();
-            // SAFETY: the same memory, after the whole blocks; `rest` is less than a block.
+            // SAFETY: the rest of the same memory after the whole blocks, shorter than a block.
             unsafe { std::ptr::copy_nonoverlapping(from, behind, rest) };
         }
     }
@@ -68,10 +68,10 @@ struct Team {
 }
 
 impl Team {
-    /// Claims and writes chunks until none is left.
+    /// Claims and writes chunks until no unclaimed chunk is left.
     fn help(&self) {
-        // SAFETY: each chunk is claimed once, and the task uses the memory exclusively: it waits
-        // for the last chunk before it retires.
+        // SAFETY: each chunk is claimed once. The memory is exclusive to the task, which waits for
+        // all chunks before it retires.
         self.shares.work(|chunk| unsafe { self.range.write_chunk(chunk) });
     }
 }
@@ -114,7 +114,7 @@ impl Command<TaskContext> for HostFill {
         }
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
         for _ in 0..helpers {
-            // A resumption never runs on this stack. It is a hint: this thread writes the rest.
+            // Never runs on this stack. If no helper starts, this thread writes all chunks.
             context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
         }
         team.help();

@@ -1,4 +1,4 @@
-//! Cached data of fills per device: the core count, and the kernels compiled at the first fill.
+//! Cached data of fills on each device: the core count, and the kernels that first fills compile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Order};
 
 /// The number of work-items is a multiple of this, so that the driver finds a group size that
-/// divides it. Work-items after the last block do nothing.
+/// divides the number. Work-items after the last block do nothing.
 const ITEMS_MULTIPLE: usize = 64;
 
 /// The kits of one runtime.
@@ -37,7 +37,7 @@ impl Kits {
     }
 }
 
-/// Cached data of fills on a device, computed on demand.
+/// Cached data of fills on one device, computed on demand.
 #[derive(Debug, Default)]
 pub(super) struct Kit {
     core_count: OnceLock<u16>,
@@ -56,8 +56,8 @@ impl Kit {
         Ok(*self.core_count.get_or_init(|| count))
     }
 
-    /// The kernel for these numbers. The first call compiles and blocks; concurrent first calls may
-    /// each compile, and all use one result.
+    /// The kernel for these numbers. The first call on a device compiles the program and blocks.
+    /// Concurrent first calls may each compile; one result remains.
     pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
         let (place, name) = (&self.kernels[values as usize], values.name());
         if let Some(kernel) = place.get() {
@@ -104,7 +104,7 @@ impl Values {
     }
 }
 
-/// The program with this crate's coefficients, in digits that parse to the same numbers.
+/// The program's text. The coefficients have enough digits to parse to the same numbers.
 fn source() -> String {
     let mut text = String::new();
     let single = [("LOG_32", &LOG_32[..]), ("SIN_32", &SIN_32), ("COS_32", &COS_32)];
@@ -122,8 +122,8 @@ fn source() -> String {
     text + include_str!("fill.cl")
 }
 
-/// Enqueues the kernel of a fill, which writes the whole buffer. The buffer is not empty, and its
-/// numbers are complete and aligned.
+/// Enqueues the kernel that fills a whole buffer. The buffer must not be empty, and its size and
+/// address must be multiples of `item_bytes`.
 pub(super) fn launch(
     kernel: &Kernel,
     (seed, first_block): (u64, u64),

@@ -5,7 +5,7 @@
 //! not on threads, chunks or the device. `docs/generators.md` specifies the mapping to numbers.
 //!
 //! * [`philox`], `philox_avx2`: four words from a counter and a key
-//! * [`normal`]: normal numbers, with own logarithm, sine and root
+//! * [`normal`]: normal numbers, with this crate's own logarithm, sine and root
 //! * [`values`]: conversion of words into numbers, with vector instructions
 //! * [`handle`], [`state`]: the public [`Generator`], its seed and its offset
 //! * [`fill`]: the checks before a fill is enqueued, and the number of used words

@@ -1,14 +1,14 @@
 //! Normal numbers by Box and Muller, from IEEE operations that round identically everywhere.
 //!
-//! Only additions, multiplications and fused multiply-adds, in a fixed order: no division, no
-//! table, no branch. The result is therefore the same in vectors and in OpenCL C (`fill.cl`), which
-//! uses these coefficients. Two words give two numbers: a radius, the root of -2 log(u) of a
-//! uniform u, times the cosine and sine of a uniform angle. Logarithm, sine and cosine are
-//! polynomials, fitted by Remez' algorithm to the least relative error; the root uses Newton's
-//! method. Source: G. Box, M. Muller, "A note on the generation of random normal deviates" (1958).
+//! The functions use only additions, multiplications and fused multiply-adds, in a fixed order: no
+//! division, no table, no branch. Vectors and OpenCL C (`fill.cl`, with the same coefficients)
+//! therefore give the same results. Two words give two numbers: a radius times the cosine and the
+//! sine of a uniform angle. The radius is the root of -2 log(u) for a uniform u. Remez' algorithm
+//! fitted the polynomials to the least relative error; the root uses Newton's method.
+//! Source: G. Box, M. Muller, "A note on the generation of random normal deviates" (1958).
 
-/// p of log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1, constant term first. Relative
-/// error 2^-27.
+/// The polynomial p in log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1; the constant
+/// term is first. Relative error 2^-27.
 pub(super) const LOG_32: [f32; 8] = [
     0.333_333_3,
     -0.250_008_2,
@@ -113,10 +113,10 @@ macro_rules! functions {
                 -2.0 * exponent.mul_add(std::$float::consts::LN_2, log)
             }
 
-            /// The square root of 0 or of a number far above the smallest ones.
+            /// The square root of 0 or of a number far above the smallest positive numbers.
             #[inline(always)]
             pub(super) fn root(square: $float) -> $float {
-                // The inverse root first, from an estimate by halving the exponent.
+                // First the inverse root: Newton's steps improve an estimate by half the exponent.
                 let half = 0.5 * square;
                 let mut inverse = $float::from_bits($root_guess - (square.to_bits() >> 1));
                 for _ in 0..$root_steps {
@@ -159,15 +159,15 @@ functions!(
     root_guess 0x5fe6_eb50_c7b5_37a9, root_steps 3, exponent super::exact_64
 );
 
-/// The nearest number; exact below 2^24.
+/// Converts to the nearest number; exact for absolute values up to 2^24.
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "rounds to the nearest, as intended")]
 fn exact_32(integer: i32) -> f32 {
     integer as f32
 }
 
-/// Exact for 52 bits with sign: adds the integer to the bits of 1.5 · 2^52, since not every
-/// processor converts vectors of this type.
+/// Converts a signed integer of up to 52 bits exactly. Adds the integer to the bits of 1.5 · 2^52,
+/// because not every processor can convert vectors of this type.
 #[inline(always)]
 #[expect(clippy::cast_sign_loss, reason = "bits are added")]
 fn exact_64(integer: i64) -> f64 {
@@ -185,7 +185,7 @@ const fn below_64(power: u64) -> f64 {
     f64::from_bits((1023 - power) << 52)
 }
 
-/// The upper 53 bits, times 2^-53: exact, converted in two parts.
+/// The upper 53 bits times 2^-53, exactly. Converts the bits in two parts.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
 pub(super) fn uniform_64(number: u64) -> f64 {
@@ -198,7 +198,7 @@ pub(super) fn uniform_64(number: u64) -> f64 {
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "31 bits, and a distance to the nearest quadrant")]
 pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
-    // The middle of its interval of 2^-31: never 0.
+    // u is the middle of an interval of length 2^-31, so it is never 0.
     let u = exact_32((first >> 1) as i32).mul_add(below_32(31), below_32(32));
     let radius = single::root(single::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 29) >> 30;
@@ -213,7 +213,7 @@ pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
 #[expect(clippy::cast_possible_wrap, reason = "52 bits, and a distance to the nearest quadrant")]
 pub(super) fn pair_64(first: u64, second: u64) -> (f64, f64) {
     const HALF: i64 = 1 << 51;
-    // Counted from the middle, since the 52 bits include a sign.
+    // Subtracts half of the range, because `exact_64` converts 52 bits including a sign.
     let step = exact_64((first >> 12) as i64 - HALF);
     let u = step.mul_add(below_64(52), 0.5 + below_64(53));
     let radius = double::root(double::minus_two_log(u));

@@ -1,7 +1,7 @@
-//! Philox 4x32-10: four random words from a counter and a key, without other state.
+//! Philox 4x32-10: computes four random words from a counter and a key, without other state.
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-//! Processes several counters in parallel; the AVX2 version does so with intrinsics.
+//! Compilers can vectorise the loop over a batch's counters; `philox_avx2` uses intrinsics instead.
 #![expect(clippy::cast_possible_truncation, reason = "words are halves of products")]
 
 /// The number of rounds.
@@ -14,7 +14,7 @@ pub(super) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 const LOW_WORD: u64 = 0xFFFF_FFFF;
 
-/// Block numbers have 62 bits, so that an offset, in words, has 64. Block 0 follows the last one.
+/// The last block of a sequence; block 0 follows. Block numbers have 62 bits, word offsets 64.
 pub(super) const LAST_BLOCK: u64 = u64::MAX >> 2;
 
 /// Blocks per batch: a KiB of numbers.
@@ -42,8 +42,8 @@ pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
     }
 }
 
-/// The ten rounds. The upper half of an element is ignored, so products can stay where vector
-/// multiplications put them.
+/// The ten rounds. Each element holds a word in its lower half. The upper half is ignored, so a
+/// 64-bit product can stay in its element.
 #[inline(always)]
 fn mix(mut counter: [u64; 4], [mut low_key, mut high_key]: [u32; 2]) -> [u64; 4] {
     for round in 0..ROUNDS {

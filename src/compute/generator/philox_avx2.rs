@@ -1,8 +1,8 @@
 //! Philox for processors with AVX2: eight blocks at once, two vectors per word.
 //!
-//! Written with intrinsics, because no known compiler generates this from the portable loop. A
-//! 64-bit element holds the word in its lower half, where multiplications read and write it; the
-//! upper half is ignored.
+//! Written with intrinsics, because no known compiler generates this code from the portable loop.
+//! Each 64-bit element holds a word in its lower half, where multiplications read their factors.
+//! The upper half is ignored.
 #![expect(unsafe_code, reason = "a vector is stored to an array")]
 #![expect(clippy::cast_possible_wrap, reason = "intrinsics take bits as signed numbers")]
 
@@ -20,7 +20,7 @@ use crate::compute::generator::philox::{
 /// One word of four lanes.
 type Word = __m256i;
 
-/// Vectors per word in one step: twice as many would not fit into the registers.
+/// Vectors per word in one step. Twice as many would not fit into the registers.
 const VECTORS: usize = 2;
 
 /// Lanes per step.
@@ -36,7 +36,7 @@ pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
             for pair in 0..VECTORS / 2 {
                 let packed = packed(counters[2 * pair][word], counters[2 * pair + 1][word]);
                 let place = &mut lanes[lane + 8 * pair..][..8];
-                // SAFETY: the slice has eight words, the 32 bytes that are written.
+                // SAFETY: the call writes 32 bytes, and the slice has eight words of 4 bytes.
                 unsafe { _mm256_storeu_si256(place.as_mut_ptr().cast(), packed) };
             }
         }

@@ -1,14 +1,14 @@
-//! The parts of one task, claimed by several threads; one thread waits for the last.
+//! The parts of one task: several threads execute them, and the creating thread waits for all.
 //!
-//! A thread claims the next number of `next`, and decrements `left` after that part. The thread
-//! that makes `left` zero wakes the creator. Later threads find no part.
+//! A thread claims a part by incrementing `next`, executes the part, and then decrements `left`.
+//! The thread that decrements `left` to zero wakes the creator. Later threads find no part.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::base::sync::{AtomicUsize, Ordering, Sleeper, spin_hint};
 
-/// Polls before the waiting thread sleeps: the other threads are in their last parts.
+/// Polls before the waiting thread sleeps. They mostly suffice, since only last parts remain.
 #[cfg(not(loom))]
 const SPINS: u32 = 2000;
 #[cfg(loom)]
@@ -32,7 +32,7 @@ impl Shares {
     /// Executes parts until all are claimed.
     pub(super) fn work(&self, mut part: impl FnMut(usize)) {
         loop {
-            // Relaxed: only the uniqueness of a claim matters.
+            // Relaxed: a claim must only be unique; `left` publishes the writes of a part.
             let claimed = self.next.fetch_add(1, Ordering::Relaxed);
             if claimed >= self.count {
                 return;
@@ -52,8 +52,8 @@ impl Shares {
         self.next.load(Ordering::Relaxed) < self.count
     }
 
-    /// Waits until every part is done. Called by the creator after its own [`Shares::work`]: all
-    /// parts are then claimed, and other threads may still execute some.
+    /// Waits until every part is done. The creator calls this after its own [`Shares::work`]. All
+    /// parts are then claimed, but other threads may still execute some of them.
     pub(super) fn wait(&self) {
         for _ in 0..SPINS {
             if self.is_done() {

@@ -8,7 +8,7 @@ use crate::base::error::{Error, GeneratorError, Result};
 /// The initial seed of a generator: torch's `default_rng_seed_val`.
 pub(super) const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// Words per block: offsets are multiples of it.
+/// Words per block. Every offset is a multiple of this.
 pub(super) const BLOCK_WORDS: u64 = 4;
 
 /// A position in a seed's sequence.
@@ -25,7 +25,7 @@ impl State {
         Self { seed, offset: 0 }
     }
 
-    /// Fails when the offset is not a multiple of 4.
+    /// The state of a seed and an offset. Fails when the offset is not a multiple of 4.
     pub(super) fn at(seed: u64, offset: u64) -> Result<Self> {
         if offset.is_multiple_of(BLOCK_WORDS) {
             Ok(Self { seed, offset })
@@ -38,14 +38,14 @@ impl State {
         self.offset
     }
 
-    /// Advances by `blocks` blocks; returns the number of the first.
+    /// Advances by `blocks` blocks. Returns the number of the first of these blocks.
     pub(super) fn take(&mut self, blocks: u64) -> u64 {
         let first = self.offset / BLOCK_WORDS;
         self.offset = self.offset.wrapping_add(blocks.wrapping_mul(BLOCK_WORDS));
         first
     }
 
-    /// The seed, then the offset, both little-endian.
+    /// The encoding: the seed, then the offset, both little-endian.
     pub(super) fn to_bytes(self) -> [u8; 16] {
         let both = u128::from(self.seed) | u128::from(self.offset) << 64;
         both.to_le_bytes()
@@ -58,8 +58,8 @@ impl State {
     }
 }
 
-/// An unpredictable seed, different in every process: from the keys of the standard library's
-/// hashes (random bytes of the system), the process id and the time.
+/// An unpredictable seed: a hash of the process id and the time, with the standard library's
+/// hash keys, which are random bytes of the system. It differs between processes.
 pub(super) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id()); // a forked child inherits the keys

@@ -1,7 +1,7 @@
 //! Converts the words of a block into sixteen bytes of numbers.
 //!
-//! Uses vector instructions where available. Both builds of the loop execute the same operations,
-//! each rounded as IEEE 754 requires, so their results are bitwise equal.
+//! Uses vector instructions where available. The vector and portable loops execute the same
+//! operations, each rounded as IEEE 754 requires, so their results are bitwise equal.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -42,7 +42,7 @@ impl Values {
         }
     }
 
-    /// Writes consecutive blocks of a seed's sequence, from block `first`.
+    /// Writes consecutive blocks of a seed's sequence. The first one is block `first`.
     pub(super) fn write(self, seed: u64, first: u64, out: &mut [Block]) {
         match self {
             Self::RawUint32 => write::<RawUint32>(seed, first, out),
@@ -55,15 +55,15 @@ impl Values {
     }
 }
 
-/// One kind of numbers. A trait, because a function passed as a value is compiled separately,
-/// without the target features of its caller.
+/// The conversion to one kind of numbers. A trait, because a function passed as a value is
+/// compiled separately and lacks the target features of its caller.
 trait Numbers {
     /// Converts each lane's words into a block.
     fn make(words: &Words, out: &mut [Block; LANES]);
 }
 
-/// The two steps of a batch, compiled separately: compiled together, they are interleaved, and
-/// vectors across lanes mostly need shuffles.
+/// The two steps of a batch. They are separate functions, because a compiler interleaves them in
+/// one function, and vectors across lanes then mostly need shuffles.
 #[derive(Clone, Copy)]
 struct Steps {
     blocks: fn(u64, u64, &mut Words),
@@ -114,7 +114,7 @@ fn run(steps: Steps, seed: u64, first: u64, out: &mut [Block]) {
     }
 }
 
-/// The 64-bit numbers of a lane's words, the lower word first.
+/// The two 64-bit numbers of a lane's four words. The first word of each pair is the lower half.
 #[inline(always)]
 fn wide(words: &Words, lane: usize) -> [u64; 2] {
     [
@@ -164,7 +164,7 @@ impl Numbers for RawUint64 {
     }
 }
 
-/// Multiples of 2^-24 below 1: the upper 24 bits of a word.
+/// Multiples of 2^-24 in [0, 1), from the upper 24 bits of a word.
 struct UniformFloat32;
 
 impl Numbers for UniformFloat32 {
@@ -181,7 +181,7 @@ impl Numbers for UniformFloat32 {
     }
 }
 
-/// Multiples of 2^-53 below 1: the upper 53 bits of two words.
+/// Multiples of 2^-53 in [0, 1), from the upper 53 bits of two words.
 struct UniformFloat64;
 
 impl Numbers for UniformFloat64 {

@@ -13,10 +13,10 @@ use crate::memory::buffer::Buffer;
 pub enum KernelArgument<'a> {
     /// Memory of the kernel's device, or pinned memory of its kind. The launch records its use.
     Buffer(&'a Buffer),
-    /// A number of exactly the declared type. A pointer is an address of the device, in memory that
-    /// stays allocated until the launch is done.
+    /// A number of exactly the parameter's type. A pointer is an address of the device; its memory
+    /// must stay allocated until the launch is done.
     Value(Argument),
-    /// The bytes of a value of another type, up to 16.
+    /// The 1 to 16 bytes of a value of another type.
     Bytes(&'a [u8]),
     /// Memory of each work-group, of this many bytes.
     Local(usize),
@@ -57,7 +57,7 @@ impl KernelArgument<'_> {
         })
     }
 
-    /// `None` for bytes that are empty or too many.
+    /// `None` if there are no bytes, or too many for a value.
     fn convert(&self) -> Result<Option<LaunchArgument>> {
         Ok(match self {
             Self::Buffer(buffer) => Some(LaunchArgument::Memory(Address(buffer.address()?))),

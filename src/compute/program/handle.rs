@@ -37,23 +37,23 @@ pub struct Kernel {
     core: Inherited<Arc<KernelCore>>,
 }
 
-/// A program of a backend, released when its last kernel and handle are dropped.
+/// A program of a backend. The drop of its last kernel or handle releases it.
 struct Compiled {
     backend: Arc<dyn Backend>,
     device: Device,
     handle: ProgramHandle,
 }
 
-/// A kernel of a backend, released after the tasks that launch it.
+/// A kernel of a backend. The drop of its last handle or launch releases it.
 pub(super) struct KernelCore {
-    /// Outlives the kernel: dropped last.
+    /// Keeps the program live until the kernel's release.
     program: Arc<Compiled>,
     handle: KernelHandle,
     name: String,
     parameters: Vec<KernelParameter>,
 }
 
-/// The kernel compiler of a backend, if any.
+/// The kernel compiler of a backend. Fails with `Unsupported` if the backend has none.
 fn kernels_of(backend: &Arc<dyn Backend>) -> Result<&dyn Kernels> {
     let capability = "programs of kernels";
     backend
@@ -79,7 +79,7 @@ impl Program {
         self.compiled.device
     }
 
-    /// The names of its kernels. Fails in a forked child.
+    /// The names of the program's kernels. Fails in a forked child.
     pub fn kernel_names(&self) -> Result<Vec<String>> {
         fork::check()?;
         let kernels = kernels_of(&self.compiled.backend)?;
@@ -87,7 +87,7 @@ impl Program {
         unsafe { kernels.kernel_names(self.compiled.handle) }
     }
 
-    /// The kernel of this name. Fails when there is none, and in a forked child.
+    /// The kernel of this name. Fails when the program has no such kernel, and in a forked child.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let names = self.kernel_names()?;
         if !names.iter().any(|known| known == name) {
@@ -102,14 +102,14 @@ impl Program {
         let program = Arc::clone(&self.compiled);
         let mut core =
             KernelCore { program, handle, name: name.to_owned(), parameters: Vec::new() };
-        // SAFETY: the kernel is live: `core` owns it, and releases it on an error.
+        // SAFETY: the kernel is live: `core` owns it, and only the drop of `core` releases it.
         core.parameters = unsafe { kernels.parameters(handle) }?;
         Ok(Kernel { core: Inherited::new(Arc::new(core)) })
     }
 }
 
 impl Kernel {
-    /// Its name in the program.
+    /// The kernel's name in the program.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.core.name
@@ -121,7 +121,7 @@ impl Kernel {
         self.core.program.device
     }
 
-    /// Its parameters, in order.
+    /// The kernel's parameters, in order.
     #[must_use]
     pub fn parameters(&self) -> &[KernelParameter] {
         &self.core.parameters
@@ -148,9 +148,9 @@ impl KernelCore {
 
 impl Drop for Compiled {
     fn drop(&mut self) {
-        // An error has no remedy, here and below: the driver retains the object.
+        // Errors are ignored, here and below: the driver's object then leaks.
         let Ok(kernels) = kernels_of(&self.backend) else { return };
-        // SAFETY: the program is live, and only this releases it; its handle's users hold `self`.
+        // SAFETY: the program is live: only this drop releases it, and every user holds `self`.
         let _ = unsafe { kernels.program_release(self.handle) };
     }
 }
@@ -158,7 +158,7 @@ impl Drop for Compiled {
 impl Drop for KernelCore {
     fn drop(&mut self) {
         let Ok(kernels) = self.kernels() else { return };
-        // SAFETY: the kernel is live, and only this releases it; tasks that launch it hold `self`.
+        // SAFETY: the kernel is live: only this drop releases it, and its launches hold `self`.
         let _ = unsafe { kernels.kernel_release(self.handle) };
     }
 }

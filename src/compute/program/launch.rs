@@ -19,7 +19,7 @@ use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::memory::buffer::{Access, Buffer, Task};
 use crate::queue::{Class, Command};
 
-/// A launch. It holds addresses instead of buffers: frees are ordered after it.
+/// A launch. It holds addresses instead of buffers, because a buffer's free is ordered after it.
 pub(crate) struct Launch {
     kernel: Arc<KernelCore>,
     arguments: Box<[LaunchArgument]>,
@@ -39,7 +39,7 @@ impl Command<TaskContext> for Launch {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // As for copies: threads may wait for single buffers on the host.
+        // The retirement wakes waiting threads, since a host thread may wait for one buffer.
         context.is_marker = true;
         let Self { kernel, arguments, size } = self;
         let launched = kernel.kernels().and_then(|kernels| {
@@ -57,12 +57,12 @@ impl Command<TaskContext> for Launch {
 impl Stream {
     /// Enqueues a kernel with a number of work-items in one to three dimensions. Without a local
     /// size, the driver chooses the size of a work-group. Does not block. Returns the task's
-    /// ticket. Buffers may be dropped right after: their uses are recorded.
+    /// ticket. The launch records its buffers' uses, so the caller may drop the buffers at once.
     ///
     /// Fails when the kernel is of another device, an argument does not fit the kernel's parameter,
     /// a buffer was released or is of another device or runtime, a size is zero or has too many
-    /// dimensions, after a shutdown and in a forked child; nothing is enqueued then. A refusal by
-    /// the driver fails the stream.
+    /// dimensions, after a shutdown and in a forked child. A failed call enqueues nothing. If the
+    /// driver refuses the launch later, the stream fails.
     ///
     /// ```
     /// use accelrt::backend::null::{NullBackend, NullConfig};
@@ -82,8 +82,8 @@ impl Stream {
     ///
     /// # Safety
     /// The kernel, with this many work-items, accesses only the memory of the buffers and of the
-    /// given addresses, and no other code accesses that out of stream order. Where the program does
-    /// not declare parameter types, the arguments have the right ones.
+    /// given addresses. No other code accesses this memory out of stream order. For a parameter
+    /// without a declared type, the argument has the type that the kernel expects.
     pub unsafe fn launch_kernel(
         &self,
         kernel: &Kernel,
@@ -92,16 +92,16 @@ impl Stream {
         local_size: Option<&[usize]>,
     ) -> Result<u64> {
         let sizes = (global_size, local_size);
-        // SAFETY: the caller upholds the same conditions; no use is declared.
+        // SAFETY: the caller upholds the same conditions; `writes` declares nothing.
         unsafe { self.launch_kernel_with_uses(kernel, arguments, sizes, &[]) }
     }
 
-    /// As [`Stream::launch_kernel`]. `writes` declares for each argument, if known, whether the
-    /// kernel writes its buffer: the kernel then accesses only the bytes of this view. Unknown for
-    /// arguments beyond `writes`.
+    /// As [`Stream::launch_kernel`]. `writes` declares for each argument whether the kernel writes
+    /// its buffer. The kernel then accesses only the bytes of this view. `None` and a missing entry
+    /// mean that the use is unknown.
     ///
     /// # Safety
-    /// As for [`Stream::launch_kernel`], and `writes` is correct.
+    /// As for [`Stream::launch_kernel`]. The declarations in `writes` are correct.
     pub(crate) unsafe fn launch_kernel_with_uses(
         &self,
         kernel: &Kernel,

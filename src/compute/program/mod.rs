@@ -1,4 +1,4 @@
-//! Programs: kernels compiled for a device and run in stream order.
+//! Programs: kernels that a backend compiles for a device and runs in stream order.
 //!
 //! * [`handle`]: the public [`Program`] and its [`Kernel`]s
 //! * [`argument`]: the arguments of a launch, checked against a kernel's parameters

@@ -5,7 +5,7 @@ use crate::base::error::{Error, ProgramError, Result};
 
 const EXTENTS: &str = "allowed are 1 to 3 positive numbers";
 
-/// The size of a launch; fails when it is invalid.
+/// The checked size of a launch. The error says which sizes are allowed.
 pub(super) fn launch_size(
     kernel: &str,
     global: &[usize],
@@ -34,7 +34,7 @@ pub(super) fn launch_size(
     Ok(size)
 }
 
-/// The extents, with 1 for unused dimensions.
+/// The extents, with 1 for unused dimensions. `None` unless they are 1 to 3 positive numbers.
 fn extents(given: &[usize]) -> Option<[usize; 3]> {
     let is_right = (1..=3).contains(&given.len()) && given.iter().all(|extent| *extent > 0);
     is_right.then(|| std::array::from_fn(|place| given.get(place).copied().unwrap_or(1)))

@@ -1,7 +1,7 @@
-//! The record as a task: stores its time stamp or failure, if any, in the event.
+//! The record as a task: stores the time stamp or failure of the record in the event.
 //!
-//! A record needs no completion flag: the stream's counter shows it, and on a driver's stream the
-//! mark that the record places.
+//! A record needs no completion flag. The stream's counter shows the completion. On a driver's
+//! stream the mark that the record places shows it.
 
 use std::sync::Arc;
 
@@ -51,11 +51,11 @@ impl Enqueue for Recording<'_> {
         };
         let version = event.begin_direct(&mut latest);
         let previous = latest.move_to(core, ticket);
-        // The task, and tasks that other threads have enqueued since, run without the lock.
+        // This task and the tasks that other threads have enqueued meanwhile run without the lock.
         drop(latest);
         direct.run::<RecordCommand>(|context| run(event, version, context));
         drop(direct);
-        drop(previous); // it may be the last reference to a stream, whose drop waits for its device
+        drop(previous); // perhaps the last reference to a stream, whose drop waits for the device
         Attempt::Over(Ok(()))
     }
 
@@ -69,7 +69,7 @@ impl Enqueue for Recording<'_> {
         let pushed = push(RecordCommand(self.0.begin(&mut latest)));
         let previous = latest.move_to(core, pushed.ticket);
         drop(latest);
-        drop(previous); // it may be the last reference to a stream: without the lock
+        drop(previous); // without the lock: perhaps the last reference to a stream
         Ok((pushed, ()))
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
         return;
     }
     if is_plain && let Some(mark) = context.bare_mark(false) {
-        // An event stores a mark for elapsed times only: a wait uses the stream's mark.
+        // An event without timing stores no mark. A wait uses the stream's mark.
         context.effects().mark = Some(PlacedMark::Sole(mark));
         return;
     }
@@ -96,7 +96,7 @@ fn finish(event: &EventCore, version: u64, was_refused: bool, context: &mut Task
     let mark = if was_refused { None } else { context.mark(event.finished.is_timed) };
     let is_refused = mark.is_none() && !context.on_host;
     if is_refused {
-        // The record has failed, but is not complete before the device has reached it.
+        // The failed record must not complete before the device reaches it. The result is ignored.
         let _ = while_blocked(|| context.handle.synchronize());
     }
     event.finish(version, mark.clone(), context.failure().cloned());

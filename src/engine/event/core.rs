@@ -15,10 +15,10 @@ use crate::engine::stream::wait::Interrupt;
 
 /// The state of one event.
 ///
-/// Recording threads write the first fields, consumers those of `finished` on a separate cache
-/// line: a pipeline of records would move a shared line between processors at each record.
+/// Recording threads write the first fields. Consumers write the fields of `finished` on a separate
+/// cache line: a shared line would move between processors at each record of a pipeline.
 pub(super) struct EventCore {
-    /// The device of all records, set by the first. Read without the lock, also in a forked child.
+    /// The records' device, set by the first record. Read without the lock, also in a forked child.
     pub(super) device: OnceLock<Device>,
     /// The latest version: the number of records begun.
     pub(super) recorded: AtomicU64,
@@ -34,14 +34,14 @@ pub(super) struct EventCore {
 /// The fields that consumers use.
 pub(super) struct Finished {
     pub(super) is_timed: bool,
-    /// The highest version that a thread found done. Saves later queries a read of the stream.
+    /// The highest version known to be done. Saves later queries a read of the stream.
     completed: AtomicU64,
-    /// The number of records passed or dropped. The drop of the last handle subtracts the records
-    /// begun (`shared`).
+    /// The number of records passed or dropped. The drop of the last handle subtracts the number of
+    /// records begun (`shared`).
     pub(super) records: AtomicU64,
 }
 
-/// The source of the latest version, and the outcome of the highest finished one.
+/// The source of the latest version, and the outcome of the highest finished version.
 pub(super) struct Latest {
     /// The kind that the event was created for, or the kind of the first record.
     kind: Option<DeviceKind>,
@@ -53,8 +53,8 @@ pub(super) struct Latest {
     failure: Option<Arc<StreamFailure>>,
 }
 
-/// A snapshot of one version of an event. It binds the source's errors: an error that covers the
-/// record is retained until this is dropped.
+/// A snapshot of one version of an event. It binds the source's error log, which therefore retains
+/// an error that covers the record until the snapshot is dropped.
 pub(super) struct Record {
     pub(super) source: Arc<StreamCore>,
     pub(super) ticket: u64,
@@ -89,13 +89,13 @@ impl EventCore {
         let (source, ticket) = latest.source.as_ref()?;
         // Relaxed: advanced under the lock.
         let version = self.recorded.load(Ordering::Relaxed);
-        // Bound under the lock, while the record is still the latest and the event has its failure.
+        // Binds under the lock, while the record is the latest one and the event has its failure.
         source.failures.bind();
         Some(Record { source: Arc::clone(source), ticket: *ticket, version })
     }
 
-    /// Takes the lock to record the event on a stream; fails when the event's kind, device or
-    /// runtime does not match. The latest record is unchanged until [`Latest::move_to`].
+    /// Takes the lock to record the event on a stream. Fails when the event's kind, device or
+    /// runtime does not match the stream. Leaves the latest record to [`Latest::move_to`].
     #[inline]
     pub(super) fn lock_for(&self, core: &Arc<StreamCore>) -> Result<SpinGuard<'_, Latest>> {
         let mut latest = self.latest.lock();
@@ -105,7 +105,7 @@ impl EventCore {
         Ok(latest)
     }
 
-    /// Checks that the event's kind, device and runtime match another stream.
+    /// Binds the event to the stream's device. Fails if its kind, device or runtime do not match.
     #[cold]
     fn bind(&self, latest: &mut Latest, core: &StreamCore) -> Result<()> {
         let device = core.identity.device;
@@ -127,7 +127,7 @@ impl EventCore {
         Ok(())
     }
 
-    /// True when its stream's counter has passed the latest record.
+    /// True when the counter of the latest record's stream has passed the record.
     pub(super) fn is_passed(&self, latest: &Latest) -> bool {
         let is_passed = latest.is_passed();
         if is_passed {
@@ -177,7 +177,7 @@ impl EventCore {
         is_reached
     }
 
-    /// Stores the outcome of a version, unless a later one has finished before.
+    /// Stores the outcome of a version, unless a later version has already finished.
     pub(super) fn finish(
         &self,
         version: u64,
@@ -246,9 +246,9 @@ impl Latest {
         self.source.as_ref().is_some_and(|(source, _)| Arc::ptr_eq(source, core))
     }
 
-    /// Moves the latest record to this ticket of the stream at once: a query never finds the event
-    /// done between two pending records. Returns the previous stream, which the caller drops
-    /// without the lock.
+    /// Moves the latest record to this ticket of the stream in one step, so that no query finds the
+    /// event done between two pending records. Returns the previous stream, which the caller must
+    /// drop without the lock.
     #[inline]
     #[must_use]
     pub(super) fn move_to(

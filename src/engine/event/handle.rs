@@ -20,8 +20,8 @@ use crate::engine::stream::wait::Interrupt;
 /// A mark that streams record, wait for and query.
 ///
 /// An event that was never recorded counts as done. A wait refers to the record that is the latest
-/// when the wait is enqueued; a later record does not change it. An event recorded on a failed
-/// stream is complete and failed until it is recorded again.
+/// when the wait is enqueued. A later record does not change the wait. An event recorded on a
+/// failed stream is complete and failed until the event is recorded again.
 ///
 /// ```
 /// use accelrt::{Config, Device, Event, Runtime};
@@ -42,7 +42,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event without timing. Its kind is that of the first stream it is recorded on.
+    /// An event without timing. The first stream that the event is recorded on determines its kind.
     #[must_use]
     pub fn new() -> Self {
         Self::build(None, false)
@@ -76,7 +76,7 @@ impl Event {
         self.core.device.get().copied()
     }
 
-    /// The number of records so far, which identifies the latest record; 0 before the first.
+    /// The number of records, which identifies the latest record; 0 before the first record.
     #[must_use]
     pub fn version(&self) -> u64 {
         // Acquire: a thread that sees the version also sees its device; pairs with `Shared::begin`.
@@ -91,15 +91,15 @@ impl Event {
         if self.version() == 0 { 0 } else { self.core.address() }
     }
 
-    /// True when everything before the latest record is done, even if it failed, and before the
-    /// first record. Never blocks, never fails.
+    /// True when everything before the latest record is done, even if it failed. Also true before
+    /// the first record. Never blocks, never fails.
     #[must_use]
     #[inline]
     pub fn query(&self) -> bool {
         self.core.is_latest_complete() || self.poll()
     }
 
-    /// True when the latest record is done, and failed. Never blocks.
+    /// True when the latest record is done and has failed. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         // In a forked child the locks may be held by a thread that exists in the parent only.
         let is_done = !fork::is_child() && self.query();
@@ -124,8 +124,8 @@ impl Event {
         let Some(record) = core.record() else { return true };
         match record.source.marks.poll() {
             Ok(()) => core.is_reached(&record) && core.is_latest_complete(),
-            // A lost device executes no more work, so the record counts as done; after any other
-            // refusal it is pending.
+            // A lost device executes no more work, so the record counts as done. After any other
+            // refusal the record counts as pending.
             Err(error) => matches!(error, Error::Driver(DriverError::DeviceLost { .. })),
         }
     }
@@ -136,8 +136,8 @@ impl Event {
         self.wait_on_host(&mut None)
     }
 
-    /// As [`Event::synchronize`], but calls `is_interrupted` every 50 ms. When it returns true, the
-    /// wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the work continues.
+    /// As [`Event::synchronize`], but calls `is_interrupted` every 50 ms. If the call returns true,
+    /// the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted). The work continues.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_on_host(&mut Some(is_interrupted))
     }
@@ -152,8 +152,8 @@ impl Event {
     /// Milliseconds from this event's record to the other's; negative when the other's was first.
     ///
     /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
-    /// one runtime. Resolution: one tick of the time stamp counter where that is the system's
-    /// clock, else the clock's step.
+    /// one runtime. Resolution: one tick of the time stamp counter if the system's clock is this
+    /// counter, else one step of the clock.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
         fork::check()?;
         let (this_record, other_record) = (self.core.record(), other.core.record());
@@ -198,8 +198,8 @@ impl Default for Event {
 }
 
 impl Stream {
-    /// Records the event behind everything enqueued so far. Never blocks; never fails because of an
-    /// open error of the stream.
+    /// Records the event behind everything enqueued before. Never blocks. An open error of the
+    /// stream does not make this call fail.
     ///
     /// Fails when the event belongs to another kind, another device or another runtime.
     #[inline]
@@ -214,8 +214,8 @@ impl Stream {
         Ok(event)
     }
 
-    /// Tasks enqueued from now on run after everything before the event's latest record. No thread
-    /// waits. Has no effect when the event was never recorded. A failed event fails this stream.
+    /// Makes tasks enqueued later run after everything before the event's latest record. No thread
+    /// waits. Has no effect if the event was never recorded. A failed event fails this stream.
     ///
     /// Fails when the event belongs to another kind or another runtime.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
@@ -243,8 +243,8 @@ impl Stream {
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)
         {
-            // The stream has passed the record; the device may not have reached it. If its error
-            // has ended since, only the event still has it.
+            // The source may have passed the record before the device reached it. If the record's
+            // error has ended meanwhile, only the event still has this error.
             core.enqueue(Inherit(error), Checked)?;
         }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
@@ -252,8 +252,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Tasks enqueued from now on run after everything enqueued on `other` so far. Fails as
-    /// [`Stream::wait_event`].
+    /// Makes tasks enqueued later run after everything already enqueued on `other`. Fails as
+    /// [`Stream::wait_event`] does.
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
         let lifecycle = &self.core().lifecycle;
         lifecycle.check_same_runtime("a stream", other.core().lifecycle.runtime)?;
@@ -261,8 +261,8 @@ impl Stream {
     }
 
     /// True when this stream's next task is known to run after the event's latest record: the
-    /// record is done, it is on this stream, or this stream waits for it, directly or through other
-    /// streams. May lag behind waits that are being enqueued; never runs ahead of them.
+    /// record is done or on this stream, or this stream waits for the record, directly or through
+    /// other streams. May be false while the wait is being enqueued.
     #[must_use]
     pub fn is_ordered_after(&self, event: &Event) -> bool {
         if fork::is_child() {

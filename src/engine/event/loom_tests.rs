@@ -100,9 +100,9 @@ fn loom_a_late_older_record_does_not_overwrite_a_newer_outcome() {
     });
 }
 
-/// Goal: an event that is recorded on another stream of a driver is never done between two records
-/// that are pending. Method: a device that makes no progress when polled; one thread records, one
-/// competes for the record's ticket, one queries.
+/// Goal: an event that is recorded on another stream of a driver is never done between two pending
+/// records. Method: polls of the device show no progress. One thread records, one competes for the
+/// record's ticket, and one queries.
 #[test]
 fn loom_an_event_that_moves_between_streams_stays_pending() {
     model(Some(3), || {
@@ -123,8 +123,8 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
     });
 }
 
-/// Goal: a query returns false between two pending records, also when the older one is found done
-/// in the middle of it. Method: as for the previous model; the thread that records again then
+/// Goal: a query returns false between two pending records, even if a thread finds the older record
+/// done during the query. Method: as in the previous model, but the thread that records again then
 /// completes the older record.
 #[test]
 fn loom_an_older_record_that_is_found_done_completes_no_newer_one() {

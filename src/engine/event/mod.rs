@@ -3,14 +3,14 @@
 //! Source of the behaviour: torch 2.13's `Event`, with its argument checks made complete.
 //!
 //! * [`core`]: the state that the handles and the queued records of one event share
-//! * [`shared`]: the lifetime of that state, counted without a cache line that both sides write
+//! * [`shared`]: the lifetime of the state, counted by two counts on separate cache lines
 //! * [`command`]: the record as a task
 //! * [`handle`]: the public type
 //!
-//! Each record creates a new *version*. The event is done when its highest version known to be done
-//! is the latest one. To record an event, a thread takes its lock, pushes a command with the event
-//! and its version, stores stream and ticket, releases the lock and schedules the stream. That is
-//! O(1) and clones no frontier: a waiting stream searches the ticket in the source's history.
+//! Each record creates a new *version*. The event is done when its latest version is known to be
+//! done. To record an event, a thread takes the event's lock, pushes a command with the event and
+//! the version, stores stream and ticket, releases the lock and schedules the stream. This is O(1)
+//! and clones no frontier: a waiting stream searches the ticket in the source's history.
 
 mod command;
 mod core;

@@ -1,12 +1,12 @@
 //! The lifetime of an event's core: handles and queued records are counted on separate cache lines.
 //!
-//! With a single reference count the recording thread would increment it and the consumer decrement
-//! it, so its cache line would move between them at every record. Instead two counts are
-//! incremented: `recorded` when a record is begun, and `finished.records` when it was passed or
-//! dropped. The last handle subtracts the first count, now final, from the second. The last handle
-//! or record brings the result to zero and frees the core; the others do not touch the core again.
-//! A record that bypasses the queue ends before the handle that began it: `direct` counts these
-//! records, and the last handle subtracts them from the first count.
+//! The cache line of a single count would move at every record: the recording thread increments the
+//! count, and the consumer decrements it. So there are two counts. `recorded` counts the records
+//! begun, and `finished.records` the records passed or dropped. The drop of the last handle
+//! subtracts the first count, now final, from the second. The thread that then brings the second
+//! count to zero frees the core; other threads do not touch the core again. A record that bypasses
+//! the queue ends before the handle that began it. `direct` counts these records, and the last
+//! handle subtracts them from the first count.
 #![expect(unsafe_code, reason = "a core is reached by raw pointers whose counts are kept here")]
 
 use std::ops::Deref;
@@ -18,7 +18,7 @@ use crate::engine::event::core::{EventCore, Latest};
 /// A handle. Clones share one core.
 pub(super) struct Shared(NonNull<EventCore>);
 
-/// A record in progress. Its drop finishes it.
+/// A record in progress. The drop finishes the record.
 pub(super) struct Pending {
     core: NonNull<EventCore>,
     pub(super) version: u64,
@@ -42,7 +42,7 @@ impl Shared {
         Self(NonNull::from(Box::leak(Box::new(core))))
     }
 
-    /// Begins the next version, under the lock: versions and tickets of one stream grow together.
+    /// Begins the next version. The lock makes versions and tickets of one stream grow together.
     #[inline]
     pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
         // Relaxed, and a load and a store: advanced under the lock only.

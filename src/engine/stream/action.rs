@@ -1,10 +1,10 @@
 //! Reports each executed task to a watcher of the runtime.
 //!
 //! On host kinds the reported time starts when the consumer first reads the task at the head of the
-//! queue, after all earlier tasks are done, and ends when the task is done; the time of a wait is
-//! how long the stream was blocked. On driver kinds it is the device's time. The consumer
-//! synchronises with the device after each task, as verbose libraries do on GPUs; otherwise the
-//! times of overlapping tasks would be reported late and out of order.
+//! queue, and ends when the task is done. For a wait this is the time that the stream was blocked.
+//! On driver kinds the device measures the time. The consumer synchronises with the device after
+//! each task, as verbose libraries do on GPUs. Otherwise the times of overlapping tasks would be
+//! reported late and out of order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ impl StreamCore {
         stop
     }
 
-    /// Takes a timed mark on a driver stream. `None` on a host kind or when the driver refuses: the
-    /// caller then reads the host's clock.
+    /// Places a timed mark on a driver stream. `None` on a host kind, and when the driver refuses
+    /// the mark. The caller then reads the host's clock.
     fn place_mark(&self) -> Option<Arc<OwnedMark>> {
         if self.on_host {
             return None;

@@ -65,8 +65,8 @@ static TIMES: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
 
 #[test]
 fn the_times_of_the_tasks_of_a_stream_do_not_overlap() {
-    // Goal: a task's time begins where the task before it is done. Method: all of them together
-    // took no longer than the stream.
+    // Goal: a task's time begins where the task before it is done. Method: the sum of the times
+    // is no longer than the time of the stream.
     const TASKS: usize = 3;
     let runtime = Runtime::new(Config::default()).unwrap();
     let stream = runtime.stream(Device::cpu(0)).unwrap();

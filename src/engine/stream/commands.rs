@@ -56,20 +56,20 @@ where
     }
 }
 
-/// Calls `act` and catches a panic. Under loom a panic passes: it reports the model's error.
+/// Calls `act` and catches its panic. Under loom the panic passes, to report the model's error.
 #[inline]
 pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
 }
 
-/// Calls `drop_it`, which drops a user's value, and discards a panic. The panic must not unwind the
-/// thread that retires tasks, and the task's outcome is already decided.
+/// Calls `drop_it`, which drops a user's value, and discards its panic. The task's outcome is
+/// already decided, and the panic must not unwind the thread that retires tasks.
 pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     if let Err(panic) = caught(drop_it)
         && !panic.is::<&str>()
         && !panic.is::<String>()
     {
-        std::mem::forget(panic); // its drop may panic as well
+        std::mem::forget(panic); // the drop of this value may panic too
     }
 }
 
@@ -94,8 +94,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("with a value that is not a text").to_owned()
 }
 
-/// Waits until another stream has passed its task `ticket`, which is a marker and wakes its
-/// waiters. Orders the two streams only: the task's failure is not inherited.
+/// Waits until the stream `source` has passed its task `ticket`, which must be a marker. This only
+/// orders the two streams: the task's failure is not inherited.
 pub(crate) struct Behind {
     source: Arc<StreamCore>,
     ticket: u64,
@@ -142,8 +142,8 @@ impl Behind {
             State::Submitted(mark) => {
                 if let Err(refusal) = context.handle.wait(&mark) {
                     context.fail(FailureCause::Backend(refusal));
-                    // The order must still hold: this thread waits instead of the stream. A driver
-                    // that refuses this wait too is lost.
+                    // The order must still hold, so this thread waits instead of the stream. The
+                    // result is ignored: the stream has failed already.
                     let _ = while_blocked(|| mark.wait());
                 }
             }
@@ -184,7 +184,7 @@ impl Command<TaskContext> for Behind {
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         let mut state = self.poll(&context.backend);
         if matches!(state, State::Unmarked) {
-            // Only records place marks, so this places one behind the task.
+            // No mark is pending at or behind the task, so this places a mark.
             if let Err(refusal) = self.source.mark_now() {
                 // The tasks that follow are skipped, so they need no order.
                 context.fail(FailureCause::Backend(refusal));
@@ -198,13 +198,13 @@ impl Command<TaskContext> for Behind {
     fn run(self, _context: &mut TaskContext) {}
 }
 
-/// Waits for a record as [`Behind`] does, and inherits its failure.
+/// Waits for a record as [`Behind`] does, and inherits the record's failure.
 ///
-/// Its creator has bound the source's error log; the drop unbinds it.
+/// Its creator must have bound the source's error log. The drop unbinds the log.
 pub(crate) struct WaitFor(Behind);
 
 impl WaitFor {
-    /// The caller has called `source.failures.bind()`. The drop unbinds.
+    /// The caller must have called `source.failures.bind()`.
     pub(crate) fn new_bound(source: Arc<StreamCore>, ticket: u64) -> Self {
         Self(Behind::new(source, ticket))
     }

@@ -25,7 +25,7 @@ pub(crate) struct TaskContext {
     /// The open error. While it is set, users' tasks are retired without running.
     pub(crate) error: Option<Arc<StreamFailure>>,
     /// The effects that the stream applies when it retires the command; most commands have none.
-    /// Stored inline, because each record on a driver's stream places a mark.
+    /// Stored inline, so that a record on a driver's stream allocates no memory for its mark.
     pub(crate) effects: Effects,
     /// True when `effects` is not empty.
     pub(crate) has_effects: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Effects {
     pub(crate) blocked_on: Option<Blocker>,
 }
 
-/// The condition that the head of a queue waits for while it is not ready.
+/// The condition that the head of a queue waits for before it is ready.
 pub(crate) enum Blocker {
     /// Until the stream has retired a marker.
     Retired(Arc<StreamCore>, u64),
@@ -90,7 +90,7 @@ impl TaskContext {
         self.effects().failure.get_or_insert(error);
     }
 
-    /// Places a mark behind the work submitted so far. A refusal becomes the stream's error.
+    /// Places a mark behind all submitted work. A refusal becomes the stream's error.
     pub(crate) fn mark(&mut self, timed: bool) -> Option<Arc<OwnedMark>> {
         let marked = self.handle.mark(timed);
         self.fail_if_refused(marked)

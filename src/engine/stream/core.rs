@@ -2,8 +2,8 @@
 //!
 //! The path of a task: [`StreamCore::enqueue`] pushes it onto the queue and hands an idle stream to
 //! the backend. A worker (on a driver kind: the enqueuing thread) calls [`Work::run`], which drains
-//! the queue (`drain`). It then leaves the turnstile, parks or reschedules the stream, depending on
-//! why the drain stopped.
+//! the queue (`drain`). It then leaves, parks or reschedules the stream, depending on why the drain
+//! stopped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ pub(crate) struct Identity {
     /// Unique on its device, never reused; 0 is the default stream.
     pub(crate) id: u64,
     pub(crate) priority: i32,
-    /// True for a stream outside the pools. It ends with its last handle and its last task.
+    /// True for a dedicated stream, which ends with its last handle and its last task.
     pub(crate) is_dedicated: bool,
 }
 
-/// One stream. Shared by its handles, by events recorded on it and by the component responsible for
-/// it (the run queue, a drain, or the completer that will resume it), so that queued work keeps it
-/// alive.
+/// One stream. Handles, recorded events and the component that is responsible for the stream share
+/// it. This component is the run queue, a drain, or the completer that will resume the stream. So
+/// queued work keeps the stream alive.
 pub(crate) struct StreamCore {
     pub(crate) identity: Identity,
     pub(crate) backend: Arc<dyn Backend>,
@@ -65,8 +65,8 @@ pub(crate) struct StreamCore {
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
     pub(super) sender: Sender<TaskContext>,
-    /// The last ticket below the stream's task limit, when last computed. Saves producers a read of
-    /// the consumer's counter.
+    /// The last ticket below the stream's task limit at the last computation. Saves producers a
+    /// read of the consumer's counter.
     pub(super) below_limit_until: AtomicU64,
     pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
 }
@@ -131,12 +131,12 @@ impl StreamCore {
         self.progress.stream_key()
     }
 
-    /// The number of tasks enqueued so far.
+    /// The number of all tasks ever enqueued.
     pub(crate) fn pushed(&self) -> u64 {
         self.sender.pushed()
     }
 
-    /// Hands the stream to the backend. The caller has taken the responsibility for scheduling it.
+    /// Hands the stream to the backend. The caller must be responsible for scheduling the stream.
     #[cold]
     #[inline(never)]
     pub(super) fn submit(self: &Arc<Self>) {
@@ -150,8 +150,8 @@ impl StreamCore {
         }
     }
 
-    /// Resumes the stream: its head is no longer blocked. Called by completers, so it executes no
-    /// tasks: a chain of streams that wait for each other would nest on one stack.
+    /// Resumes the stream after its head was unblocked. Executes no tasks, because completers call
+    /// this: a chain of streams that wait for each other would nest on one stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
         if self.turnstile.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
             let work = Arc::clone(self) as Arc<dyn Work>;
@@ -159,11 +159,11 @@ impl StreamCore {
                 self.retire_unaccepted("resume", panic);
             }
         }
-        // When cancelled, the shutdown polls every stream until all are retired.
+        // After a cancellation the shutdown polls every stream until all tasks are retired.
     }
 
     /// Releases the right to consume: leaves, reschedules or parks, depending on `stop`. On
-    /// [`Next::Schedule`] the caller is responsible for the stream and puts it into the run queue.
+    /// [`Next::Schedule`] the caller must put the stream into the run queue.
     #[inline]
     pub(crate) fn leave(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) -> Next {
         match stop {
@@ -183,7 +183,7 @@ impl StreamCore {
         let parking = pass.park();
         if self.lifecycle.is_cancelled() {
             // A shutdown resumes parked streams for a limited time, which may be over. So this
-            // thread resumes the stream, unless another one has, and submits it for retirement.
+            // thread ends the parking, unless another one has, and the caller submits the stream.
             return self.turnstile.unpark(parking);
         }
         self.await_blocker(blocker.expect("a command that is not ready has a blocker"), parking);
@@ -208,7 +208,7 @@ impl StreamCore {
                 });
                 let registered = caught(|| mark.when_done(resume));
                 if !matches!(registered, Ok(Ok(()))) {
-                    // The driver refuses the callback: the command is polled again at once.
+                    // Without a callback the stream resumes at once and polls the command again.
                     self.unpark(parking);
                 }
             }
@@ -280,7 +280,7 @@ impl Drop for StreamCore {
     fn drop(&mut self) {
         let forgotten = self.lifecycle.absorb(self.figures.counters.read(), self.unseen_error());
         self.progress.end();
-        drop(forgotten); // a user's drop may ask for all streams: this one has ended
+        drop(forgotten); // after `end`, because a user's drop may ask for all streams
         // No thread executes the stream any more: tasks that were not submitted never will be.
         self.finish_held(u64::MAX);
         if !self.marks.has_abandoned() {

@@ -41,8 +41,8 @@ impl Completion {
         Self { latch: Inherited::new(Arc::clone(latch)), is_finished: false }
     }
 
-    /// Finishes the task; an error fails its stream. The stream's later tasks run on the threads of
-    /// its kind, never inside this call. Does not block.
+    /// Finishes the task. An error fails the stream. The stream's later tasks run on the threads of
+    /// the stream's kind, never inside this call. Does not block.
     pub fn finish(mut self, outcome: Result<(), TaskError>) {
         self.is_finished = true;
         self.open(outcome.map_err(FailureCause::Returned));
@@ -75,14 +75,14 @@ struct Deferred<F>(Stage<F>);
 enum Stage<F> {
     Queued(F),
     Approaching(F, LatchWaiter),
-    /// With the panic of `start`, if it panicked.
+    /// With the cause if `start` panicked.
     Started(LatchWaiter, Option<Box<FailureCause>>),
     /// The failure is recorded, or the outcome was read.
     Over,
 }
 
 impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
-    /// The next stage if the stream can enter it now, else the same one.
+    /// The next stage if the task can enter it now, else the same stage.
     fn next(self, context: &mut TaskContext) -> Self {
         match self {
             Self::Queued(start) if context.on_host => Self::begin(start),
@@ -142,8 +142,8 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
         let latch = match &self.0 {
-            // The latch may be open by now: parking on it then resumes the stream at once, and the
-            // next poll calls `start`.
+            // The latch may have opened meanwhile. Parking on an open latch resumes the stream at
+            // once, and the next poll calls `start`.
             Stage::Approaching(_, LatchWaiter(latch)) => latch,
             Stage::Started(LatchWaiter(latch), _) if !latch.is_open() => latch,
             _ => return true,

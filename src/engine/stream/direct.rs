@@ -1,9 +1,9 @@
 //! The fast path of a driver's stream: the producer's thread runs its task past an empty queue.
 //!
-//! A driver's tasks run on the thread that enqueues them. When the stream has no consumer and an
-//! empty queue, that thread enters the turnstile first, consumes the queue's next slot without
-//! writing to it, runs the task and retires it as any consumer does. A producer that enqueues at
-//! the same time finds the stream in use; this thread reads the queue again after it has left.
+//! A driver's tasks run on the thread that enqueues them. If the stream has no consumer and an
+//! empty queue, that thread enters the turnstile, consumes the queue's next slot without writing to
+//! the slot, runs the task and retires it. A producer that enqueues at the same time finds the
+//! stream in use, so the first thread reads the queue again after it has left.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::engine::stream::turnstile::Pass;
 use crate::queue::{Command, CommandContext};
 
 /// The right to consume a driver's stream, released on drop. The drop may run tasks that other
-/// threads have enqueued since, so the caller must hold no lock.
+/// threads have enqueued meanwhile, so the caller must hold no lock.
 pub(crate) struct Direct<'a> {
     core: &'a Arc<StreamCore>,
     /// `Some` until the drop.
@@ -25,8 +25,8 @@ pub(crate) struct Direct<'a> {
 
 impl StreamCore {
     /// Enters the stream to run a task on this thread. `None` when the task has to be queued: on
-    /// host kinds, while another thread consumes the stream or its head is blocked, and for a
-    /// stream that failed, is watched or is cancelled, which only the drain handles.
+    /// host kinds, while another thread consumes the stream, and while its head is blocked. Also
+    /// `None` for a stream that failed, is watched or is cancelled: only the drain handles these.
     #[inline]
     pub(crate) fn enter_directly(self: &Arc<Self>) -> Option<Direct<'_>> {
         if self.on_host || self.lifecycle.is_unusual() {
@@ -53,8 +53,8 @@ impl<'a> Direct<'a> {
         self.pass.as_mut()?.receiver.take_ticket()
     }
 
-    /// Runs the task whose ticket was taken: a command of type `T`, or code that acts as one. True
-    /// when the stream has failed.
+    /// Runs the task whose ticket was taken: a command of type `T`, or code that acts as this
+    /// command. True when the stream has failed.
     #[inline]
     pub(crate) fn run<T: Command<TaskContext>>(
         &mut self,

@@ -1,11 +1,11 @@
 //! The consumer's side of a stream: runs the task at the head of its queue and retires it.
 //!
-//! For each command the drain polls whether it is ready, runs it, and advances the counter. Effects
-//! that other threads read after the counter are applied before it moves; waiters are woken after.
+//! The drain polls whether a command is ready, runs it, applies its effects, advances the counter
+//! and wakes the waiters. Other threads read the counter before they read the effects.
 //!
-//! A worker that finds its stream empty lingers for a moment: tasks pushed then do not pass through
-//! the run queue. It leaves a stream that waiting host threads execute at once, because a host
-//! thread starts a task faster.
+//! A worker that finds its stream empty lingers for a moment, so that tasks pushed meanwhile do not
+//! pass through the run queue. The worker does not linger if waiting host threads execute the
+//! stream, because a host thread starts a task faster.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ const BATCH_TASKS: u32 = 64;
 /// Short tasks between two checks for more urgent work.
 const TASKS_PER_URGENCY_CHECK: u32 = 8;
 
-/// The number of reads of a slot that a producer has claimed and not published, before the stream
-/// returns to the run queue: the producer was preempted.
+/// The maximum number of reads of a slot that a producer has claimed and not published. After these
+/// reads the stream returns to the run queue: the producer was probably preempted.
 const UNPUBLISHED_READS: u32 = if cfg!(loom) { 1 } else { 200 };
 
 /// The state that only the draining thread touches.
@@ -51,19 +51,19 @@ pub(crate) enum Stop {
     Yield,
     /// A waiting thread has executed tasks for the longest time between two interrupt checks.
     TimeIsUp,
-    /// The head is not ready: the context has its blocker.
+    /// The head is not ready. The context contains the head's blocker.
     Blocked,
 }
 
 impl StreamCore {
-    /// Retires tasks up to `until` on a thread that waits for the stream. It stops before a task
-    /// that only a worker may execute, and between two tasks when its time is up.
+    /// Retires tasks up to `until` on a thread that waits for the stream. Stops before a task that
+    /// only a worker may execute. Also stops between two tasks when an interrupt check is due.
     #[inline]
     pub(crate) fn drain_helping(&self, consumer: &mut Consumer, until: u64) -> Stop {
         if consumer.receiver.consumed() + 1 < until {
             self.drain_shift(consumer, until)
         } else {
-            // A round trip waits for a single task: no task follows it, so no clock is read.
+            // At most one task is left, so no interrupt check can follow it and no clock is read.
             let stop = self.drain(consumer, until, None);
             self.figures.hints.end_help();
             stop
@@ -93,8 +93,8 @@ impl StreamCore {
         until: u64,
         turn: Option<&Turn<'_>>,
     ) -> Stop {
-        // Frames nest deeper only without helping: a driver's streams, and all streams of a runtime
-        // that is shutting down, run on the thread that pushes to them.
+        // A thread that may not help drains only streams whose tasks run on the enqueuing thread:
+        // a driver's streams, and all streams of a runtime that is shutting down.
         debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
@@ -155,7 +155,7 @@ impl StreamCore {
         Stop::Here
     }
 
-    /// Executes the head, or retires it unrun. `Some` when the drain has to stop first.
+    /// Runs the head or discards it. `Some` when the drain has to stop before the head.
     #[inline]
     fn execute(
         &self,
@@ -198,7 +198,7 @@ impl StreamCore {
 
     /// True when a waiting thread may execute a task of this class. A native function needs a
     /// stream with measured task times and a stack as large as a worker's. Rust checks the stack of
-    /// closures, and the runtime's own tasks need little.
+    /// closures, and the runtime's own tasks need little stack.
     #[inline]
     fn is_for_helpers(&self, class: Class) -> bool {
         class != Class::Ffi || !self.figures.hints.is_unknown() && stack::is_as_large_as_a_workers()
@@ -214,7 +214,7 @@ impl StreamCore {
     ) {
         context.operation = entry.operation();
         drop_quietly(|| entry.discard());
-        context.is_marker = true; // it may have been a marker: wakes its waiters
+        context.is_marker = true; // the task may have been a marker: wakes its waiters
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
         let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
         self.figures.counters.add(counts);
@@ -227,7 +227,7 @@ impl StreamCore {
         }
     }
 
-    /// Calls `batch`, and again behind each task that panics. Costs nothing without a panic.
+    /// Calls `batch` until a call does not panic. Retires each task that panics.
     #[inline]
     pub(super) fn past_panics<R>(
         &self,
@@ -242,15 +242,15 @@ impl StreamCore {
         }
     }
 
-    /// Retires the task in which a batch panicked. The panic is the backend's or the runtime's:
-    /// commands catch those of users.
+    /// Retires the task in which a batch panicked. The backend or the runtime panicked, because
+    /// commands catch the panics of users' code.
     #[cold]
     fn pass_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
         let receiver = &mut consumer.receiver;
         if receiver.consumed() == self.progress.retired()
             && let Head::Ready(head) = receiver.head()
         {
-            // Its `is_ready` panicked, and would panic again.
+            // The head's `is_ready` panicked and would panic again, so the head is discarded.
             drop_quietly(|| head.discard());
         }
         self.retire_panicked(consumer, panic);
@@ -262,18 +262,18 @@ impl StreamCore {
         let Consumer { receiver, context, .. } = consumer;
         let ticket = receiver.consumed();
         context.fail(panic_cause(panic));
-        context.is_marker = true; // it may have been a marker: wakes its waiters
+        context.is_marker = true; // the task may have been a marker: wakes its waiters
         if !self.on_host && context.effects.mark.is_none() {
-            // It may have been a record, whose completion is polled through its mark.
+            // The task may have been a record, whose completion is polled through a mark.
             drop_quietly(|| context.effects.mark = context.bare_mark(false).map(PlacedMark::Sole));
         }
-        // If `retire` panics, the second attempt has no effect left that calls the backend.
+        // If `retire` panics, the second call applies no effects and does not call the backend.
         while self.progress.retired() < ticket {
             drop_quietly(|| self.retire(ticket, context));
         }
     }
 
-    /// Waits a moment for producers, unless a host thread wants to execute the stream. False when
+    /// Waits a moment for a producer, unless a host thread wants to execute the stream. False when
     /// the turn has to end.
     #[inline(never)]
     fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) -> bool {
@@ -298,8 +298,8 @@ impl StreamCore {
         }
     }
 
-    /// Retires a task that may have waiters or effects. Effects are applied before the counter
-    /// moves, because other threads read them after the counter.
+    /// Retires a task that may have waiters or effects. Applies the effects before the counter
+    /// moves, because other threads read the counter before the effects.
     #[inline]
     fn retire_with_waiters(&self, ticket: u64, context: &mut TaskContext) {
         if context.has_effects {

@@ -8,7 +8,7 @@
 //! | [`Always`] | enters | the stream is scheduled; the caller is never throttled |
 //! | [`Unscheduled`] | enters | the caller, which holds a lock, schedules the stream later |
 //!
-//! On a driver's idle stream a checked task runs past the queue (`direct`); others are queued.
+//! On a driver's idle stream a checked task runs past the queue (`direct`). Other tasks are queued.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::engine::stream::direct::Direct;
 use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Command, Pushed};
 
-/// A task to enqueue: a command, or one whose creator's state must change with the ticket.
+/// A task to enqueue: a command, or a task whose creator must change its own state with the ticket.
 pub(crate) trait Enqueue: Sized {
     /// The command that the queue stores.
     type Command: Command<TaskContext>;
     /// The result of enqueueing. Dropped when no thread can execute the task.
     type Receipt;
 
-    /// Runs the task past the queue, or returns it when it has to be queued. Drops `direct`, which
-    /// leaves the stream.
+    /// Runs the task past the queue, or returns the task when it has to be queued. Drops `direct`,
+    /// and so leaves the stream.
     fn run_directly(self, direct: Direct<'_>) -> Attempt<Self>;
 
     /// Queues the task by one call of `push`, under the creator's locks, and records its ticket.
@@ -126,7 +126,7 @@ impl Mode for Unscheduled {
 }
 
 impl StreamCore {
-    /// Enqueues a task. This is the only way into a stream.
+    /// Enqueues a task in this mode.
     #[inline(always)]
     pub(crate) fn enqueue<T: Enqueue, M: Mode>(
         self: &Arc<Self>,
@@ -143,7 +143,7 @@ impl StreamCore {
         M::outcome(self.enter::<T, M>(task))
     }
 
-    /// Enqueues a checked task on a driver's stream: past the queue if possible.
+    /// Runs a checked task of a driver's stream past the queue if possible, or queues the task.
     #[inline(never)]
     fn enqueue_on_driver<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         self.lifecycle.check()?;
@@ -187,8 +187,8 @@ impl StreamCore {
         Ok(receipt)
     }
 
-    /// Schedules the stream if it is idle; checks its task limit once per segment. Fails when no
-    /// thread can execute the task, now or later.
+    /// Schedules the stream if it is idle. Checks the stream's task limit once per segment. Fails
+    /// when no thread can execute the task, now or later.
     #[inline]
     fn schedule_for(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
@@ -203,7 +203,7 @@ impl StreamCore {
     /// Schedules the stream if it is idle; never throttles the caller.
     pub(crate) fn schedule(self: &Arc<Self>) {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
-            // When no worker can be started, the runtime's own tasks run on this thread.
+            // The result is ignored: without a worker the runtime's own tasks run on this thread.
             let _ = self.submit_for(0);
         }
     }

@@ -1,9 +1,9 @@
 //! The errors of one stream, and the range of tasks that each one covers.
 //!
-//! A failing task *opens* an error at its ticket; a synchronise *ends* it. Every record in between
-//! is failed. A thread or stream that waits for a pending record binds the log first. When no
-//! binding is left, ended errors are dropped: each record in their ranges was passed and knows its
-//! own failure.
+//! A failing task *opens* an error at its ticket; a synchronise *ends* the error. Every record in
+//! between is failed. A thread or stream that waits for a pending record binds the log first. When
+//! no binding is left, the log drops ended errors: each record in their ranges was passed and knows
+//! its own failure.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct Extent {
 /// The error log of one stream.
 #[derive(Debug)]
 pub(crate) struct Failures {
-    /// True while `log` has entries. Written under its lock; read without it in the usual case.
+    /// True while `log` has entries. Written under the log's lock, and read without the lock.
     any: AtomicBool,
     /// The number of waits that may read an ended error.
     bound: AtomicUsize,

@@ -18,7 +18,7 @@ pub(crate) const NATIVE_CALLS: &str =
 
 /// The placed arguments of a native function.
 trait Arguments: Send + 'static {
-    /// Calls the function and returns its result, if it returns an `int`.
+    /// Calls the function. The returned value is meaningful only if the function returns an `int`.
     ///
     /// # Safety
     /// As [`ShortFrame::call`].
@@ -42,8 +42,8 @@ impl Arguments for Box<Frame> {
     }
 }
 
-/// A call of a native function. With `CHECKED` its result is a status; with `MARKER` its retirement
-/// wakes the task's waiters.
+/// A call of a native function. With `CHECKED` the function's result is a status. With `MARKER` the
+/// task's retirement wakes waiters.
 struct Launch<A, const CHECKED: bool, const MARKER: bool> {
     function: Function,
     arguments: A,
@@ -75,25 +75,25 @@ impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
 const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTES);
 
 impl Stream {
-    /// Enqueues a call of a native function, as [`Stream::enqueue`] does a closure: it runs once,
-    /// on some thread, after everything enqueued before, and is dropped without running if the
-    /// stream has an error by then. Returns the task's ticket, which identifies this use of memory.
+    /// Enqueues a call of a native function, as [`Stream::enqueue`] does a closure. The call runs
+    /// once, on some thread, after everything enqueued before. A stream with an error by then drops
+    /// the call unrun. Returns the task's ticket, which identifies this use of memory.
     ///
     /// A status other than 0 fails the stream when the call is [checked](FfiCall::checked).
-    /// Allocates nothing for up to 4 arguments. Until a task of the stream was timed, the call
-    /// counts as long, and threads that wait for it leave it to a worker; so do threads with less
-    /// stack left than a worker has (8 MiB, with a tolerance of 1 MiB).
+    /// Allocates nothing for up to 4 arguments. Until a task of the stream was timed, waiting
+    /// threads leave the call to a worker. A thread with less stack left than a worker has (8 MiB,
+    /// with a tolerance of 1 MiB) always leaves the call to a worker.
     ///
     /// Fails on kinds whose streams do not run on the host, on processors whose calling convention
     /// is unknown (known are those of x86-64 and aarch64 on Unix), after a shutdown, and in a
     /// forked child.
     ///
     /// # Safety
-    /// The address is that of a function of the C convention that takes exactly these arguments; it
-    /// returns its result in a register, as `void`, integers and floats do, and an `int` when the
-    /// call is checked. It does not unwind. The function and the memory behind its arguments stay
-    /// usable from any thread until the task has run or the stream has passed it, which a
-    /// synchronise confirms. The function's other requirements hold when the stream runs it.
+    /// The address must be that of a function of the C convention that takes exactly these
+    /// arguments and does not unwind. It must return `void`, or an integer or float in a register.
+    /// A checked call must return an `int`. The function and the memory behind its arguments must
+    /// stay usable from any thread until the task has run or the stream has passed it, which a
+    /// synchronise confirms. The function's other requirements must hold when the stream runs it.
     ///
     /// See [`FfiCall`] for an example.
     #[inline(always)]

@@ -1,8 +1,8 @@
 //! The streams whose tasks the calling thread is executing.
 //!
-//! A worker executes one stream; a task that waits for a second stream may execute that one too. At
-//! this depth a thread helps no further stream: it drains only a driver's submissions or cancelled
-//! tasks. The frames form a list through the thread's stack, so only the stack limits the depth.
+//! A task that waits for a second stream may execute the second stream on its own thread. Inside
+//! two streams a thread helps no third: it drains only a driver's submissions or cancelled tasks.
+//! The frames form a list through the thread's stack, so only the stack limits the depth.
 #![expect(unsafe_code, reason = "the list's nodes are in the stack frames of calls under way")]
 
 use std::cell::Cell;

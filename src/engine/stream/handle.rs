@@ -75,20 +75,20 @@ impl Stream {
         self.core.backend.priority_range(self.device().index())
     }
 
-    /// True for a stream outside the pools. It ends with its last handle and its last task.
+    /// True for a dedicated stream, which ends with its last handle and its last task.
     #[must_use]
     pub fn is_dedicated(&self) -> bool {
         self.core.identity.is_dedicated
     }
 
-    /// The driver's handle. Fails on kinds without one, as cpu.
+    /// The driver's handle. Fails on kinds without driver handles, such as cpu.
     pub fn native_handle(&self) -> Result<u64> {
         self.core.handle.native()
     }
 
     /// Enqueues a function. Does not block, except that the caller helps or waits while the stream
     /// has more tasks queued than its limit. The function runs once, on some thread, after
-    /// everything enqueued before; it is dropped unrun if the stream has an error by then.
+    /// everything enqueued before. A stream with an error by then drops the function unrun.
     ///
     /// The function may return nothing or a `Result<(), E>`; an error or a panic becomes the
     /// stream's error. It is allocated when it is larger than 40 bytes. A worker has a stack of 8
@@ -114,14 +114,14 @@ impl Stream {
         })
     }
 
-    /// Drops `owner` when everything enqueued so far is done, failed or cancelled. Not called in a
-    /// forked child.
+    /// Drops `owner` when everything enqueued before is done, failed or cancelled. Must not be
+    /// called in a forked child.
     pub(crate) fn drop_behind<T: Send + 'static>(&self, owner: T) {
         self.core.enqueue(DropTask(owner), Always);
     }
 
-    /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Not
-    /// called in a forked child.
+    /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Must not
+    /// be called in a forked child.
     pub(crate) fn drop_after<T: Send + 'static>(&self, ticket: u64, owner: T) {
         if self.core.on_host {
             self.drop_behind(owner);
@@ -163,8 +163,8 @@ impl Stream {
         self.core.expect_helper();
     }
 
-    /// True when everything enqueued is done. Does not block; a driver that cannot tell counts as
-    /// not done.
+    /// True when everything enqueued is done. Does not block. False when the driver refuses to
+    /// answer.
     #[must_use]
     pub fn query(&self) -> bool {
         let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
@@ -191,10 +191,10 @@ impl Stream {
         self.core.synchronize(&mut None)
     }
 
-    /// As [`Stream::synchronize`], but calls `is_interrupted` every 50 ms. When it returns true,
-    /// the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the work
-    /// continues. A task that this thread executes is not interrupted: the check runs between
-    /// tasks, and this thread executes none of a stream whose recent tasks were long.
+    /// As [`Stream::synchronize`], but calls `is_interrupted` every 50 ms. If the call returns
+    /// true, the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted), and the work
+    /// continues. The check runs between the tasks that this thread executes. If the stream's
+    /// recent tasks were long, this thread executes none.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.core.synchronize(&mut Some(is_interrupted))
     }

@@ -83,7 +83,7 @@ impl StreamCore {
     /// True when only markers are left in the queue. Markers are no work, so a thread that waited
     /// for the last task finds the stream done.
     pub(crate) fn is_drained(&self) -> bool {
-        // The consumer's counter comes first: a task enqueued between the reads counts as pending.
+        // Reads the consumer's counter first, so that a task enqueued meanwhile counts as pending.
         let retired = self.progress.retired();
         let pushed = self.pushed();
         pushed <= retired || self.markers.lock().is_all_behind(retired, pushed)
@@ -91,7 +91,7 @@ impl StreamCore {
 
     /// Places a mark on a driver stream behind all work submitted so far.
     pub(super) fn mark_now(&self) -> Result<Arc<OwnedMark>> {
-        // The counter is read first: the tasks that it counts were submitted before the mark.
+        // Reads the counter first: the tasks that it counts were submitted before the mark.
         let submitted = self.progress.retired();
         let mark = self.handle.mark(false)?;
         self.marks.insert(submitted, Arc::clone(&mark));
@@ -99,7 +99,7 @@ impl StreamCore {
     }
 
     /// True when the task `ticket` is known to be done. Polls the device, and places a mark when
-    /// none is pending at or behind the task. A refusal is ignored.
+    /// none is pending at or behind the task. Refusals are ignored: the counter gives the answer.
     pub(crate) fn poll_ticket(&self, ticket: u64) -> bool {
         if self.progress.done() >= ticket {
             return true;
@@ -123,22 +123,22 @@ impl StreamCore {
         }
     }
 
-    /// Drops the values held for tasks that the device has done; true when none is left. Places a
-    /// mark only when none is pending: later values get the next one.
+    /// Drops the values held for tasks that the device has done. True when no value is left. Places
+    /// a mark only when none is pending: later values wait for the next mark. Ignores refusals.
     pub(crate) fn poll_held(&self) -> bool {
         if let Some(ticket) = self.marks.held_until() {
             let _ = self.marks.poll();
             if self.marks.is_empty() {
                 self.poll_ticket(ticket.min(self.progress.retired()));
             }
-            // A driver's callback moves the counter and drops no held value.
+            // A driver's callback may have moved the counter without dropping held values.
             self.marks.drop_passed();
         }
         self.marks.held_until().is_none()
     }
 
     /// Waits for the device, if a value is held, and drops the values held for tasks up to `until`.
-    /// When the device cannot be waited for, the values are leaked: it may still use them.
+    /// If the wait fails, leaks all held values, because the device may still use them.
     pub(super) fn finish_held(&self, until: u64) {
         if self.marks.held_until().is_none() {
             return;
@@ -150,7 +150,7 @@ impl StreamCore {
     }
 
     /// Blocks until the device has finished all submitted tasks or is lost. If the driver refuses
-    /// to synchronise the stream, this waits for a mark.
+    /// to synchronise the stream, this thread waits for a mark.
     pub(super) fn wait_idle(&self) -> Result<()> {
         let by_mark = |_| self.handle.mark(false)?.wait();
         let waited = while_blocked(|| self.handle.synchronize().or_else(by_mark));

@@ -1,4 +1,4 @@
-//! A latch: closed until it is opened, once; the stream parked on it is then resumed.
+//! A latch that opens only once, and whose opener resumes the stream that is parked on the latch.
 //!
 //! | state | on `open` | on `wait` | on `abandon` |
 //! |---|---|---|---|
@@ -7,8 +7,8 @@
 //! | open | (happens once) | returns false | abandoned |
 //! | abandoned | no effect | returns false | (happens once) |
 //!
-//! The opener and the waiter change the state under one lock, so the second one sees the change of
-//! the first. A latch may therefore be opened before the stream has parked on it.
+//! The opener and the waiter change the state under one lock, so the later of them sees the earlier
+//! change. A latch may therefore open before the stream has parked on it.
 
 use std::fmt;
 use std::mem;
@@ -66,7 +66,7 @@ impl<S> Latch<S> {
         let State::Closed(waiting) = &mut *state else { return false };
         let before = waiting.replace((stream, parking));
         drop(state);
-        drop(before); // after the lock: it may be the last reference to a stream
+        drop(before); // after the lock: `before` may be the last reference to a stream
         true
     }
 

@@ -1,4 +1,4 @@
-//! Streams parked on latches: abandoning a latch, a command that waits for one, and opening one.
+//! Latches of streams: opening a latch, abandoning a latch, and a command that waits for a latch.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) fn open(latch: &Latch<StreamCore>, outcome: Outcome) {
 pub(crate) struct WaitForLatch(LatchWaiter);
 
 impl WaitForLatch {
-    /// Takes over the latch: its drop abandons it, so no other command may wait for it.
+    /// Takes over the latch. The command's drop abandons it, so no other command may wait for it.
     pub(crate) fn new(latch: Arc<Latch<StreamCore>>) -> Self {
         Self(LatchWaiter(latch))
     }

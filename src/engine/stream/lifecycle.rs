@@ -13,14 +13,14 @@ use crate::engine::stream::action::Action;
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
-/// Bit of the first two phases while the runtime is watched. One comparison per task then detects a
-/// watch or a cancellation.
+/// The bit that is set in the first two phases while the runtime is watched. One comparison per
+/// task then detects a watch or a cancellation.
 const WATCHED: usize = 4;
 
 /// Shared by all streams of a runtime.
 ///
 /// `phase` only grows: running, stopped (no new work, queued tasks run), cancelled (queued tasks
-/// are retired without running). The watch bit is set and cleared before the last phase.
+/// are retired without running). The watch bit changes only before the last phase.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     /// Identifies the runtime in this process.
@@ -34,7 +34,7 @@ pub(crate) struct Lifecycle {
     watcher: OnceLock<fn(&Action)>,
     /// Never-raised errors of dropped streams.
     unseen: Mutex<BTreeMap<Device, Unseen>>,
-    /// Called with each error in `unseen`, to drop everything but its text.
+    /// Called with each error that enters `unseen`, to drop everything but the error's text.
     fade: OnceLock<fn(&Arc<StreamFailure>)>,
 }
 
@@ -49,8 +49,8 @@ pub(crate) struct Unseen {
 }
 
 impl Unseen {
-    /// Adds later errors. Returns the ones beyond the maximum, which the caller drops without a
-    /// lock: they are users' values.
+    /// Adds later errors. Returns the errors beyond the maximum. The caller must drop them without
+    /// a lock, because they are users' values.
     #[must_use = "it is a user's"]
     fn add(&mut self, later: Self) -> Vec<Arc<StreamFailure>> {
         self.errors.extend(later.errors);
@@ -158,7 +158,7 @@ impl Lifecycle {
         self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stopped).is_ok()
     }
 
-    /// From now on queued tasks are retired without running.
+    /// Makes every stream retire its queued tasks without running them.
     pub(crate) fn cancel(&self) {
         // Relaxed, here and below: the phase publishes no other memory. The shutdown polls each
         // stream until it is retired, through the stream's own atomics and locks.
@@ -176,10 +176,10 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
-    /// Calls `watcher` with each task from now on. All callers pass the same function.
+    /// Starts calling `watcher` with each task. All callers must pass the same function.
     pub(crate) fn watch(&self, watcher: fn(&Action)) {
         self.watcher.get_or_init(|| watcher);
-        // After a cancellation no task is reported.
+        // The result is ignored: after a cancellation no task is reported.
         let with_bit = |phase| (phase < CANCELLED).then_some(phase | WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_bit);
     }
@@ -221,7 +221,7 @@ impl Lifecycle {
     }
 
     /// Calls `fade` with each unseen error of a dropped stream, on the thread that drops the
-    /// stream. All callers pass the same function.
+    /// stream. All callers must pass the same function.
     pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamFailure>)) {
         self.fade.get_or_init(|| fade);
     }

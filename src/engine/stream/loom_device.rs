@@ -38,7 +38,7 @@ impl HostDevice {
         stream(&(Arc::clone(self) as Arc<dyn Backend>), id)
     }
 
-    /// Acts as a worker: takes an entry from the run queue and runs it. False when it is empty.
+    /// Acts as a worker: takes an entry from the run queue and runs it. False for an empty queue.
     pub(crate) fn work(&self) -> bool {
         let entry = self.run_queue.lock().pop_front();
         entry.map(|(_, work)| work.run(&Turn::unshared())).is_some()

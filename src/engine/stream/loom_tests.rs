@@ -1,9 +1,9 @@
 //! Loom models of the engine: no task is left behind, a stream is resumed once, waiters are woken.
 //!
-//! The streams are those of production; the workers of their device are threads of the model, and
-//! the model runs the entries left in the run queue at its end. The cell that tasks write is not
-//! atomic, so loom also reports two concurrent consumers, and a read that is not ordered after a
-//! task.
+//! The streams are those of production. The workers of their device are threads of the model. At
+//! its end the model runs the entries that are left in the run queue. The cell that tasks write is
+//! not atomic, so loom also reports two concurrent consumers, and a read that is not ordered after
+//! a task.
 #![expect(unsafe_code, reason = "what tasks write has no order of its own")]
 
 use std::sync::Arc;
@@ -184,8 +184,8 @@ fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
     });
 }
 
-/// On a driver's stream a task runs past an empty queue while another thread calls `other` with the
-/// stream; each task runs once. One slot is left in the segment.
+/// Checks that each task runs once if a task runs past the empty queue of a driver's stream while
+/// another thread calls `other` with the stream. One slot is left in the segment.
 fn run_directly_beside(other: fn(&Arc<StreamCore>, Ran)) {
     model(Some(3), move || {
         let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
@@ -339,8 +339,8 @@ fn loom_a_finish_during_a_parking_resumes_the_stream_once() {
     });
 }
 
-/// Goal: an ended error is dropped when no wait can read it any more. Method: the stream ends it
-/// concurrently with the last unbinding.
+/// Goal: an ended error is dropped when no wait can read it any more. Method: the stream ends the
+/// error concurrently with the last unbinding.
 #[test]
 fn loom_an_ended_error_is_dropped_by_the_last_unbinding() {
     model(EVERY, || {

@@ -1,8 +1,8 @@
 //! Completion marks of one driver stream, by ticket: the known progress of the device.
 //!
 //! The same struct holds values until the device has passed a task: memory to free, and owners of
-//! memory that a copy still uses. A held value needs no mark of its own; each poll of the device
-//! drops the values of the tasks that it has passed.
+//! memory that a copy still uses. A held value needs no mark of its own: each poll drops the values
+//! of the tasks that the device has passed.
 #![expect(unsafe_code, reason = "marks that have no owner are of this stream's backend")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -194,10 +194,10 @@ impl Marks {
         }
     }
 
-    /// Notes that the device has reached the task `ticket`: releases its marks and held values.
+    /// Notes that the device has reached the task `ticket`. Releases marks and values up to there.
     pub(crate) fn reached(&self, ticket: u64) {
         self.progress.advance_device_done(ticket);
-        // One at a time: releasing a mark calls the driver, hence without the lock.
+        // Takes one mark at a time: the release calls the driver, so the lock must not be held.
         while let Some(passed) = self.take_passed(ticket) {
             self.release(passed);
         }

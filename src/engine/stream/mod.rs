@@ -1,14 +1,13 @@
-//! Streams: in-order work. The public [`Stream`], and the engine below it, the same for every kind.
+//! Streams of in-order work: the public [`Stream`], and the engine that all kinds share.
 //!
 //! * [`enqueue`], [`direct`]: the entry of every task, and the fast path of a driver's tasks
-//! * [`core`], [`drain`]: schedule, park, resume; the consumer's loop
+//! * [`core`], [`drain`]: scheduling, parking and resuming, and the consumer's loop
 //! * [`turnstile`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
 //!   synchronise ends an error
 //! * [`operation`], [`commands`], [`context`]: kinds of tasks, the commands, and the context that
 //!   each one runs with
-//! * [`ffi_launch`], [`deferred`]: calls of C functions, tasks that are finished outside of the
-//!   stream
+//! * [`ffi_launch`], [`deferred`]: calls of C functions, and tasks that another thread finishes
 //! * [`latch`], [`latch_commands`]: a latch that a parked stream waits for, and its commands
 //! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
 //! * [`action`]: the report about each task, for a watcher of the runtime

@@ -1,7 +1,7 @@
 //! The operations of a stream: the kind and name of a task, and its details for a subscriber.
 //!
-//! Kind and name belong to the type of a command: reading them needs no task. Details are computed
-//! only when a subscriber asks for them, before the task runs.
+//! A command's type determines its kind and name, so reading them needs no task. Details are
+//! computed before the task runs, and only when a subscriber asks for them.
 
 use crate::backend::contract::Address;
 use crate::engine::frontier::Point;
@@ -82,7 +82,7 @@ impl MemoryAccess {
         Self { address, bytes: Some(bytes), writes: Some(true) }
     }
 
-    /// True when `use_` agrees with every field that is known here.
+    /// True when `use_` has the same value in every field that is known here.
     pub(crate) fn agrees_with(&self, use_: &Self) -> bool {
         self.address == use_.address
             && self.bytes.is_none_or(|bytes| Some(bytes) == use_.bytes)

@@ -1,9 +1,9 @@
 //! Streams that no worker can execute: the system starts no thread, or the backend panics.
 //!
-//! The thread that scheduled such a stream retires its queue: the runtime's own tasks run, users'
-//! tasks are dropped. That thread's enqueue call fails, and its task only uses up a ticket. Tasks
-//! that other threads enqueued at the same time fail the stream, because their calls have already
-//! returned; so do blocked waits ahead of the task.
+//! The thread that scheduled the stream retires the stream's queue. The runtime's own tasks run,
+//! and users' tasks are dropped. That thread's enqueue call fails, and its task only uses up a
+//! ticket. A task that another thread enqueued at the same time fails the stream, because its call
+//! has already returned. A blocked wait ahead of the task fails the stream too.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -34,7 +34,7 @@ const NO_TASK: TaskKey = (0, 0);
 /// Replaces the task's key after its refusal.
 const REFUSED: TaskKey = (0, u64::MAX);
 
-/// Takes the reason of this thread's refusal. It is lost once the thread-locals are destroyed.
+/// Takes the reason of this thread's refusal: `ShutDown` after the thread-locals are destroyed.
 fn take_refusal() -> Error {
     REASON.try_with(RefCell::take).ok().flatten().unwrap_or(Error::Runtime(RuntimeError::ShutDown))
 }
@@ -45,14 +45,14 @@ impl StreamCore {
     #[cold]
     #[inline(never)]
     pub(super) fn submit_for(self: &Arc<Self>, ticket: u64) -> Result<()> {
-        // Users' values that `submit` drops may enqueue tasks, so the outer key is restored.
+        // `submit` may drop a user's value that enqueues a task, so the outer key is restored.
         let outer = SUBMITTING.replace((self.key(), ticket));
         self.submit();
         if SUBMITTING.replace(outer) == REFUSED { Err(take_refusal()) } else { Ok(()) }
     }
 
-    /// Retires the queue after the backend panicked in `call`: no other thread will execute the
-    /// stream. If the backend did accept it, its worker finds no task.
+    /// Retires the queue after the backend panicked in `call`, because perhaps no worker has the
+    /// stream. If the backend has accepted the stream, its worker finds no task.
     #[cold]
     pub(super) fn retire_unaccepted(
         self: &Arc<Self>,
@@ -71,7 +71,7 @@ impl StreamCore {
             if self.leave(pass, Stop::Here) == Next::Nothing {
                 return;
             }
-            // Tasks enqueued since the drain are refused as well.
+            // The loop also refuses tasks enqueued since the drain.
         }
     }
 

@@ -25,7 +25,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// Worker turns with tasks after which workers linger at the stream again.
 const TURNS_AFTER_HELP: u32 = 8;
 
-/// As `TURNS_AFTER_HELP`, and a worker has arrived while a waiting thread executed the stream.
+/// As `TURNS_AFTER_HELP`, but a worker has also found that a waiting thread executed the stream.
 const COLLIDED: u32 = TURNS_AFTER_HELP + 1;
 
 /// How long a worker first leaves a stream to host threads: about the time between two round trips.
@@ -39,8 +39,8 @@ pub(crate) struct SchedulingHints {
     recent_ns: AtomicU64,
     /// Remaining worker turns before workers linger at this stream.
     turns_after_help: AtomicU32,
-    /// The number of tasks retired when a worker last left the stream to host threads, and how
-    /// often in a row it did. One worker at a time visits a stream.
+    /// The number of tasks retired when a worker last left the stream to host threads. `times_left`
+    /// counts how often in a row workers left it. One worker at a time visits a stream.
     left_at: AtomicU64,
     times_left: AtomicU32,
     /// The time when a worker found a waiting thread executing the stream, by [`now_ns`]. Saves the
@@ -59,7 +59,7 @@ impl SchedulingHints {
         }
     }
 
-    /// Notes that a waiting host thread executes the stream or is about to: workers do not linger.
+    /// Notes that a waiting host thread executes the stream, or soon will. Workers then leave it.
     #[inline]
     pub(crate) fn note_helper(&self) {
         // Relaxed, here and below: these are figures for heuristics and order nothing.
@@ -175,8 +175,8 @@ impl Shift {
         Self { began: now, task_began: now }
     }
 
-    /// Called after each task; true when the thread has to run its interrupt check. A task of
-    /// `LONGEST_SHIFT` makes the stream a long one, whatever ran before, so no thread helps it.
+    /// Called after each task. True when the thread has to run its interrupt check. A task of
+    /// `LONGEST_SHIFT` makes the stream a long one, whatever ran before. Then no thread helps it.
     pub(crate) fn is_over(&mut self, hints: &SchedulingHints) -> bool {
         let now = Instant::now();
         let task = now - self.task_began;
@@ -192,7 +192,7 @@ impl Shift {
 #[derive(Debug, Default)]
 pub(crate) struct Stopwatch {
     batches_to_skip: u32,
-    /// If the current batch is measured: its start, and the task before it.
+    /// The start of the current batch and the task before it; `None` for an unmeasured batch.
     started: Option<(Instant, u64)>,
 }
 

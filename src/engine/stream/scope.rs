@@ -62,7 +62,7 @@ impl Stream {
     /// stream's error. If another synchronise has already ended the error by which a task of the
     /// scope failed or was skipped, this raises that error too: `Ok` means that every task ran.
     ///
-    /// Inside a task of this stream it fails without calling `tasks`.
+    /// Inside a task of this stream this fails without calling `tasks`.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -104,7 +104,7 @@ impl Stream {
 /// The state of a scope's tasks.
 #[derive(Default)]
 struct Tasks {
-    /// The number of tasks enqueued and not yet run or dropped; tasks may enqueue more.
+    /// The number of tasks enqueued and not yet run or dropped. Tasks may enqueue more tasks.
     pending: AtomicU64,
     /// True when a task failed or was dropped without running.
     is_any_lost: AtomicBool,
@@ -156,7 +156,7 @@ impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
     }
 }
 
-/// One task of a scope that was not yet run or dropped.
+/// One task of a scope, until the task has run or was dropped.
 struct Pending {
     tasks: Arc<Tasks>,
     is_done: bool,
@@ -183,7 +183,7 @@ impl Drop for Pending {
     }
 }
 
-/// The end of a scope: its drop blocks until no task is pending, even when the synchronise was
+/// The end of a scope. The drop blocks until no task is pending, even when the synchronise was
 /// refused or a task panicked. Tasks may have enqueued more tasks behind the synchronise.
 struct End<'a> {
     stream: &'a Stream,
@@ -202,8 +202,8 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         while !self.is_reached() {
             let core = self.stream.core();
-            // Executes the stream's tasks on this thread or blocks; while it blocks, a worker pool
-            // may start a substitute. Raises no task error.
+            // Executes tasks on this thread or blocks: then a worker pool may start a substitute.
+            // The result is ignored: the loop checks whether the scope has ended.
             let _ = core.wait_ticket(core.pushed(), false, &mut None);
             if !self.is_reached() {
                 park(Some(PENDING_PERIOD)); // a task is counted but not yet enqueued

@@ -16,7 +16,7 @@ use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::wait::{Interrupt, ask_now};
 use crate::queue::{Class, Command};
 
-/// One thread inside a synchronise. Consumers add the errors that they end until it returns.
+/// One thread inside a synchronise. Until it returns, consumers add the errors that they end.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
     errors: Mutex<Vec<Arc<StreamFailure>>>,
@@ -27,7 +27,7 @@ impl SyncPoint {
         Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
     }
 
-    /// Adds an error: usually one, several when other threads synchronise at the same time.
+    /// Adds an error. A point gets several when other threads synchronise at the same time.
     pub(crate) fn add_error(&self, error: &Arc<StreamFailure>) {
         self.errors.lock().push(Arc::clone(error));
     }
@@ -68,13 +68,13 @@ pub(crate) struct Pending {
     ticket: u64,
 }
 
-/// The error that a synchronise by helping has ended, if any.
+/// The error that a helping thread has ended in its synchronise, if any.
 struct Passed {
     error: Option<Arc<StreamFailure>>,
 }
 
 impl StreamCore {
-    /// Blocks until everything enqueued before is done; raises the open error and ends it.
+    /// Blocks until everything enqueued before is done. Then ends the open error and raises it.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         crate::base::fork::check()?;
         if self.is_quiet() {
@@ -95,8 +95,8 @@ impl StreamCore {
             && self.failures.current().is_none()
     }
 
-    /// Announces that this waiting thread is about to execute the stream: a lingering worker leaves
-    /// it. False when the thread has to sleep instead.
+    /// Announces that this waiting thread is about to execute the stream, so that a lingering
+    /// worker leaves. False when this thread must not execute the stream.
     #[inline]
     pub(crate) fn expect_helper(&self) -> bool {
         let hints = &self.figures.hints;
@@ -133,7 +133,7 @@ impl StreamCore {
     /// Enqueues the point.
     pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
         let point = SyncPoint::new();
-        // First the list, then the queue: the consumer that runs the point finds it in the list.
+        // The list comes before the queue, so the consumer that runs the point finds it listed.
         self.synchronizing.lock().push(Arc::clone(&point));
         match self.enqueue(Synchronize(Arc::clone(&point)), Checked) {
             Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
@@ -144,7 +144,7 @@ impl StreamCore {
         }
     }
 
-    /// Waits for the point and raises the errors that ended. If the wait fails, they are reopened.
+    /// Waits for the point and raises the ended errors. If the wait fails, reopens the errors.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
         pending: &Pending,
@@ -159,7 +159,7 @@ impl StreamCore {
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Vec<Arc<StreamFailure>>> {
-        // A backend that panics is treated as one that refuses.
+        // A panic of the backend abandons the synchronise too, and then unwinds further.
         let waited = caught(|| self.wait_for(pending, interrupt));
         if let Ok(Ok(())) = waited {
             return Ok(pending.point.take());
@@ -177,7 +177,7 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Removes a point from the list: when the queue passes it, it ends no error.
+    /// Removes a point from the list, so that the point ends no error when the queue passes it.
     fn remove_point(&self, point: &Arc<SyncPoint>) {
         self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
     }
@@ -190,14 +190,14 @@ impl StreamCore {
         }
     }
 
-    /// Reopens an error that was ended and could not be raised.
+    /// Reopens an ended error that could not be raised.
     pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamFailure>) {
-        // Refused only after a shutdown, when no error is raised any more.
+        // The result is ignored: after a shutdown no error is raised any more.
         let _ = self.enqueue(Reopen(error), Checked);
     }
 }
 
-/// Converts an error to a result and marks it as seen. Cancelled work is reported as `ShutDown`.
+/// Converts an error to a result and marks the error as seen. A cancellation becomes `ShutDown`.
 #[inline]
 pub(crate) fn raise(error: Option<Arc<StreamFailure>>) -> Result<()> {
     error.map_or(Ok(()), |error| raise_all(vec![error]))

@@ -22,7 +22,7 @@ pub(crate) const POOL_STREAMS: usize = 32;
 /// The id of the default stream.
 pub(crate) const DEFAULT_ID: u64 = 0;
 
-/// The polling period for a stream that another thread is dropping, which takes nanoseconds.
+/// The polling period while another thread drops a stream. A drop takes nanoseconds.
 const ENDING_PERIOD: Duration = Duration::from_micros(20);
 
 /// All streams of one device.
@@ -84,7 +84,7 @@ impl StreamTable {
         if let Some(stream) = &self.streams.lock().default {
             return Ok(Arc::clone(stream));
         }
-        // Created without the lock, because this calls the backend; the first stream stored wins.
+        // Created without the lock, because this calls the backend. The first stored stream wins.
         let new = self.create(DEFAULT_ID, 0, false)?;
         let first = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&new)));
         Ok(first)
@@ -154,7 +154,7 @@ impl StreamTable {
         // In a forked child the thread that was dropping the stream does not exist.
         let is_ending = |progress: &Arc<Progress>| !progress.has_ended() && !fork::is_child();
         while ending.iter().any(is_ending) {
-            park(Some(ENDING_PERIOD)); // the thread that drops it may need this one's processor
+            park(Some(ENDING_PERIOD)); // the dropping thread may need this thread's processor
         }
         all
     }

@@ -11,9 +11,9 @@
 //! | PARKED | the head is blocked; its completer resumes the stream |
 //! | PARKED, QUEUED | a helper parked the stream; the worker only clears QUEUED |
 //!
-//! A producer pushes, then reads this word; a consumer leaves, then reads the queue: a Dekker pair,
-//! so one of them sees the other and schedules the stream. The bits above the three count parkings,
-//! so that resuming an earlier parking has no effect.
+//! A producer pushes, then reads this word. A consumer leaves, then reads the queue. This is a
+//! Dekker pair: one side sees the other and schedules the stream. The bits above the three count
+//! parkings, so that resuming an earlier parking has no effect.
 #![expect(unsafe_code, reason = "the DRAINING bit is the lock of the consumer's state")]
 
 use std::fmt;
@@ -57,7 +57,7 @@ impl<T> Turnstile<T> {
         Self { state: AtomicU64::new(0), consumer: UnsafeCell::new(consumer) }
     }
 
-    /// After a push: takes the responsibility for scheduling if the stream is idle.
+    /// Takes the responsibility for scheduling if the stream is idle. Called after a push.
     #[inline]
     pub(crate) fn schedule_if_idle(&self) -> Next {
         // SeqCst: read after the push; partner: `leave`.
@@ -98,7 +98,7 @@ impl<T> Turnstile<T> {
             .map(|_| Pass(self))
     }
 
-    /// Ends a parking: takes the responsibility for scheduling, unless the parking is over.
+    /// Ends a parking and takes the responsibility for scheduling, unless the parking is over.
     pub(crate) fn unpark(&self, parking: Parking) -> Next {
         let old = self.change(|state| {
             let current = state & PARKED != 0 && state / PARKING == parking.0;
@@ -110,7 +110,7 @@ impl<T> Turnstile<T> {
         }
     }
 
-    /// The current parking, if the stream is parked: for a cancellation.
+    /// The current parking, if the stream is parked. A cancellation ends the parking.
     pub(crate) fn parking(&self) -> Option<Parking> {
         // Relaxed: a guess that `unpark` checks.
         let state = self.state.load(Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl<T> Turnstile<T> {
         self.state.load(Ordering::Relaxed) & (QUEUED | DRAINING | PARKED) == 0
     }
 
-    /// Replaces the word by `next(word)`, unless that is `None`, and returns the old word.
+    /// Replaces the word by `next(word)` and returns the old word. `None` if `next` returns `None`.
     #[inline]
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         // AcqRel: acquires the consumer's state as the last consumer left it, and releases this
@@ -147,8 +147,8 @@ impl<T> Turnstile<T> {
 }
 
 impl<T> Pass<'_, T> {
-    /// Releases the right. True when the stream is now idle: the caller reads the queue and, unless
-    /// it is empty, calls [`Turnstile::schedule_if_idle`].
+    /// Releases the right. True when the stream is now idle. The caller must then read the queue
+    /// and, unless the queue is empty, call [`Turnstile::schedule_if_idle`].
     #[inline]
     pub(crate) fn leave(self) -> bool {
         // SeqCst: stored before the queue is read; partner: the claim in `Sender::push`. Its

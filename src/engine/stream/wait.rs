@@ -1,4 +1,4 @@
-//! Host threads that wait for a stream: help, then spin, then sleep.
+//! A host thread that waits for a stream first helps, then spins, then sleeps.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -20,18 +20,18 @@ const SPIN: Duration = Duration::from_micros(4);
 /// Spins between two readings of the clock.
 const SPINS_PER_READING: u32 = 32;
 
-/// The period of a waiting thread's interrupt check, asleep and between the tasks it executes.
+/// The period of a waiting thread's interrupt checks, while it sleeps and while it executes tasks.
 const INTERRUPT_PERIOD: Duration = LONGEST_SHIFT;
 
 /// The polling period of a producer whose stream is above its task limit.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
 
-/// The polling period of a thread that waits for a task that is no marker: the marker that wakes it
-/// may be behind a long task.
+/// The polling period of a thread that waits for a task that is no marker. The marker that wakes
+/// the thread may be queued behind a long task.
 const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
 
 /// An interrupt check. A waiting thread calls it every 50 ms, between tasks if it executes any.
-/// True ends the wait with [`RuntimeError::Interrupted`]; the work continues.
+/// True ends the wait with [`RuntimeError::Interrupted`]. The stream's work continues.
 pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
 
 impl StreamCore {
@@ -63,9 +63,9 @@ impl StreamCore {
         while_blocked(|| self.sleep(ticket, interrupt))
     }
 
-    /// Blocks until the task `ticket` is done: on a driver kind by the device, which may have to
-    /// finish later tasks too. A marker wakes this thread; for any other task it pushes a marker
-    /// and polls the counter. Raises and ends no error.
+    /// Blocks until the task `ticket` is done, on a driver kind by the device. The device may have
+    /// to finish later tasks too. A marker wakes this thread. For any other task this thread pushes
+    /// a marker and polls the counter. Raises and ends no error.
     pub(crate) fn wait_ticket(
         self: &Arc<Self>,
         ticket: u64,
@@ -89,7 +89,7 @@ impl StreamCore {
         if self.on_host { Ok(()) } else { self.wait_reached(ticket) }
     }
 
-    /// Blocks until the device has done the task `ticket`, which was submitted to it.
+    /// Blocks until the device has done the task `ticket`, which must have been submitted.
     fn wait_reached(&self, ticket: u64) -> Result<()> {
         assert_no_lock_held();
         let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
@@ -102,22 +102,22 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Blocks until the task `ticket` no longer touches its memory, even when a wait is refused or
-    /// panics, or the device cannot be polled: the memory is borrowed from the caller.
+    /// Blocks until the task `ticket` no longer touches its memory, which the caller has lent. Also
+    /// blocks if a wait is refused or panics, or if the device cannot be polled.
     pub(crate) fn wait_to_the_end(self: &Arc<Self>, ticket: u64) {
         while self.progress.retired() < ticket && !crate::base::fork::is_child() {
             park(Some(THROTTLE_PERIOD));
         }
         let is_over =
             || self.on_host || self.progress.done() >= ticket || crate::base::fork::is_child();
-        // After any refusal but a lost device the memory may still be in use. A panic must not
-        // leave this function, which may run while another panic unwinds.
+        // A device that refuses the wait, and is not lost, may still use the memory. A panic must
+        // not leave this function, which may run while another panic unwinds.
         while !is_over() && !matches!(caught(|| self.wait_idle()), Ok(Ok(()))) {
             park(Some(THROTTLE_PERIOD));
         }
     }
 
-    /// Executes the stream up to `ticket` as far as possible; true when `ticket` is retired.
+    /// Executes the stream up to `ticket` as far as this thread may. True when `ticket` is retired.
     pub(super) fn help(
         self: &Arc<Self>,
         ticket: u64,
@@ -132,7 +132,7 @@ impl StreamCore {
             }
             match stop {
                 Stop::Here => {}
-                // Called outside of the stream: the check may run a user's signal handler.
+                // This thread has left the stream: the check may run a user's signal handler.
                 Stop::TimeIsUp => ask_now(interrupt)?,
                 Stop::Yield | Stop::Blocked => break,
             }
@@ -140,7 +140,7 @@ impl StreamCore {
         Ok(self.progress.retired() >= ticket)
     }
 
-    /// Spins for a moment, and helps when the stream becomes idle; true when `ticket` is retired.
+    /// Spins for a moment. Helps when the stream becomes idle. True when `ticket` is retired.
     fn spin(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<bool> {
         if is_single_cpu() {
             return Ok(false);
@@ -180,7 +180,7 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Sleeps until `ticket`, which may be no marker, is retired.
+    /// Sleeps until the task `ticket` is retired. The task may be no marker.
     fn sleep_unmarked(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let sleeper = Sleeper::new();
         let waiter = Waiter::Thread(Arc::clone(&sleeper));
@@ -206,7 +206,7 @@ impl StreamCore {
         if let Some(enough) = pushed.checked_sub(limit)
             && !frames::is_inside_task()
         {
-            // After a shutdown no producer is throttled, and the next call reports the shutdown.
+            // The result is ignored: this fails only after a shutdown, which the next call reports.
             let _ = self.hold_back(enough, &mut None);
         }
     }
@@ -222,7 +222,7 @@ impl StreamCore {
         self.hold_back(self.full_until(), interrupt)
     }
 
-    /// The ticket that has to be retired before the next enqueue; 0 when it need not wait.
+    /// The ticket that has to be retired before the next enqueue. 0 when the enqueue need not wait.
     #[inline]
     fn full_until(&self) -> u64 {
         let next = self.pushed() + 1;

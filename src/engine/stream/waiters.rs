@@ -1,9 +1,9 @@
 //! The waiters for a stream's counter: parked streams and sleeping threads, by ticket.
 //!
-//! A waiter registers, then reads the counter; a consumer that retires a *marker* (a record, a
-//! synchronise, a task with buffers: anything that can be waited for) advances the counter, then
-//! checks for waiters. A Dekker pair on `lowest` and the counter: one of them sees the other, so no
-//! wake is lost, and tasks that are not markers pay no cost.
+//! A *marker* is a task that can be waited for: a record, a synchronise, a task with buffers. A
+//! waiter registers, then reads the counter. A consumer that retires a marker advances the counter,
+//! then checks for waiters. This is a Dekker pair on `lowest` and the counter: one side sees the
+//! other, so no wake is lost. The retirement of any other task checks for no waiters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) enum Waiter<S> {
 
 /// The waiters of one stream.
 pub(crate) struct Waiters<S> {
-    /// The lowest ticket in `list`; `u64::MAX` when it is empty. Written under the lock.
+    /// The lowest ticket in `list`; `u64::MAX` for an empty list. Written under the list's lock.
     lowest: AtomicU64,
     list: Mutex<List<S>>,
 }
@@ -42,8 +42,7 @@ impl<S> Waiters<S> {
         Self { lowest: AtomicU64::new(u64::MAX), list: Mutex::new(LockRank::Waiters, list) }
     }
 
-    /// Adds a waiter for the marker `ticket`. Returns the waiter when the marker is already
-    /// retired.
+    /// Adds a waiter for the marker `ticket`. Returns the waiter if the marker was already retired.
     pub(crate) fn register(
         &self,
         ticket: u64,
@@ -63,7 +62,7 @@ impl<S> Waiters<S> {
         {
             return Err(waiter);
         }
-        // The waiter is still registered, or the consumer has taken it to wake it.
+        // The waiter is still registered, or the consumer has taken the waiter to wake it.
         Ok(registration)
     }
 
@@ -75,9 +74,9 @@ impl<S> Waiters<S> {
         waiter
     }
 
-    /// Removes and returns all waiters for tickets up to `retired`; `None` when there are none. The
-    /// consumer calls it after [`Progress::retire_with_waiters`] has stored that number, and wakes
-    /// the waiters without a lock.
+    /// Removes and returns all waiters for tickets up to `retired`, if there are any. The consumer
+    /// calls this after [`Progress::retire_with_waiters`] has stored `retired`. It then wakes the
+    /// waiters without a lock.
     #[inline]
     pub(crate) fn served(&self, retired: u64) -> Option<Vec<Waiter<S>>> {
         // SeqCst: loaded after the counter was stored; partner: `update_lowest` in `register`.

@@ -1,8 +1,8 @@
-//! The memory functions registered with oneMKL: each dispatches to the current allocator.
+//! The memory functions registered with oneMKL: each dispatches to an allocator.
 //!
-//! oneMKL reads its pointers once, so these functions stay registered with any current allocator. A
-//! free goes to the allocator of the address: the heap and mimalloc know their own memory; all
-//! other memory belongs to the previously registered functions.
+//! oneMKL reads its pointers once, so these functions stay registered when the current allocator
+//! changes. An allocation goes to the current allocator, a free to the allocator that owns the
+//! address. The heap and mimalloc recognise their memory; the previous functions own the rest.
 #![expect(unsafe_code, reason = "C memory functions, whose contract oneMKL upholds")]
 
 use std::ffi::c_void;
@@ -17,15 +17,15 @@ use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::integrations::host_heap::{self, Functions, is_ours};
 use crate::integrations::mkl_allocator::MklAllocator;
 
-/// A `MklAllocator`. Relaxed, here and below: either allocator may serve a concurrent call.
+/// The current `MklAllocator`. Relaxed, here and below: a concurrent call may use either allocator.
 static CURRENT: AtomicUsize = AtomicUsize::new(MklAllocator::System as usize);
 /// Successful allocations per allocator.
 static CALLS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// The previously registered functions: set once, before any function of this file is registered.
+/// The previously registered functions, set before the first registration of this file's functions.
 static PREVIOUS: OnceLock<Functions> = OnceLock::new();
 static MIMALLOC: OnceLock<Mimalloc> = OnceLock::new();
 
-/// mimalloc, and its test for its own memory.
+/// mimalloc's functions. `has` recognises memory of mimalloc.
 #[derive(Debug)]
 struct Mimalloc {
     functions: Functions,
@@ -45,12 +45,12 @@ pub(super) fn current() -> MklAllocator {
     }
 }
 
-/// Makes another allocator serve the next calls.
+/// Makes `allocator` serve later allocations.
 pub(super) fn switch(allocator: MklAllocator) {
     CURRENT.store(allocator as usize, Ordering::Relaxed);
 }
 
-/// The number of allocations for oneMKL by an allocator.
+/// The number of allocations that an allocator has made for oneMKL.
 pub(super) fn calls(allocator: MklAllocator) -> u64 {
     CALLS[allocator as usize].load(Ordering::Relaxed)
 }
@@ -62,7 +62,7 @@ pub(super) fn save_previous(pointers: [*mut c_void; 4]) {
         if pointers.iter().any(|pointer| pointer.is_null()) {
             return Functions::LIBC;
         }
-        // SAFETY: oneMKL's pointers are to functions of these types, loaded as long as oneMKL is.
+        // SAFETY: oneMKL's pointers are to functions of these types, which stay loaded with oneMKL.
         unsafe { transmute::<[*mut c_void; 4], Functions>(pointers) }
     });
 }
@@ -71,7 +71,7 @@ fn previous() -> &'static Functions {
     PREVIOUS.get().unwrap_or(&Functions::LIBC) // the default applies only before a registration
 }
 
-/// Opens an allocator; a failure changes nothing.
+/// Opens an allocator. A failure changes nothing.
 pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
     match allocator {
         MklAllocator::System => Ok(()),
@@ -94,7 +94,7 @@ pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
     }
 }
 
-/// mimalloc's functions in a library; the error is the name of a missing one.
+/// Finds mimalloc's functions in a library. The error is the name of a missing function.
 fn mimalloc_in(library: Library) -> std::result::Result<Mimalloc, &'static str> {
     let symbol = |name| library.symbol(name).map(NonNull::as_ptr).ok_or(name);
     let pointers =
@@ -107,14 +107,14 @@ fn mimalloc_in(library: Library) -> std::result::Result<Mimalloc, &'static str> 
     Ok(Mimalloc { functions, has })
 }
 
-/// The functions of the allocator of this memory, which is not the heap's.
+/// The functions of the allocator that owns `foreign`, which is not memory of the heap.
 fn owner_of(foreign: *mut c_void) -> &'static Functions {
     // SAFETY: the function accepts any address.
     let is_its = |mimalloc: &&Mimalloc| unsafe { (mimalloc.has)(foreign) };
     MIMALLOC.get().filter(is_its).map_or_else(previous, |mimalloc| &mimalloc.functions)
 }
 
-/// Allocates from the current allocator, and counts.
+/// Allocates from the current allocator and counts a success.
 fn counted_allocation(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_void {
     let allocator = current();
     let memory = take(allocator);
@@ -124,7 +124,7 @@ fn counted_allocation(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_
     memory
 }
 
-/// The functions of an allocator other than the heap.
+/// The functions of mimalloc or of the system. The heap has none.
 fn functions_of(allocator: MklAllocator) -> &'static Functions {
     let mimalloc = MIMALLOC.get().filter(|_| allocator == MklAllocator::Mimalloc);
     mimalloc.map_or_else(previous, |mimalloc| &mimalloc.functions)
@@ -147,13 +147,13 @@ extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 }
 
 /// # Safety
-/// `memory` is null, or live memory of one of these or of the previous functions.
+/// `memory` is null, or live memory that these functions or the previous functions allocated.
 unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
     if memory.is_null() {
         return malloc(bytes);
     }
     if is_ours(memory) {
-        // SAFETY: the heap owns this live memory: `is_ours` found it, the caller upholds the rest.
+        // SAFETY: `is_ours` found that the heap owns the memory; the caller upholds it is live.
         return unsafe { host_heap::realloc(memory, bytes, previous()) };
     }
     // SAFETY: the caller upholds that the memory is live; `owner_of` finds its allocator.
@@ -161,9 +161,9 @@ unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
 }
 
 /// # Safety
-/// `memory` is null, or live memory of one of these or the previous functions, no longer used.
+/// `memory` is null, or live, unused memory that these functions or the previous ones allocated.
 unsafe extern "C" fn free(memory: *mut c_void) {
-    // SAFETY: the caller upholds that the memory is live and unused; the heap or its owner frees
-    // it.
+    // SAFETY: the caller upholds that the memory is live and unused. The heap frees its memory,
+    // `owner_of` all other memory.
     unsafe { host_heap::free(memory, owner_of(memory)) };
 }

@@ -1,8 +1,8 @@
 //! oneMKL's pointers to memory functions, and a probe for their use.
 //!
-//! `libmkl_rt` has pointers of its own, and loads `libmkl_core` at its first call. The core's
-//! pointers are used, unless `libmkl_rt` was in the global scope before. All are set. The core
-//! reads them only once, at its first allocation.
+//! `libmkl_rt` has separate pointers, and loads `libmkl_core` at its first call. oneMKL uses the
+//! core's pointers, unless `libmkl_rt` was already in the global scope. This file therefore sets
+//! the pointers of all libraries. The core reads its pointers once, at its first allocation.
 #![expect(unsafe_code, reason = "accesses symbols found at run time")]
 
 use std::ffi::{c_int, c_void};
@@ -14,7 +14,7 @@ use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicPtr;
 
-/// A library that exports the first of them exports all four.
+/// oneMKL's names of the pointers. A library that exports the first name exports all four.
 const NAMES: [&str; 4] = ["i_malloc", "i_calloc", "i_realloc", "i_free"];
 
 /// The four pointers of one library.
@@ -30,8 +30,8 @@ impl Pointers {
     fn of(library: Library) -> Option<Self> {
         let place = |name| {
             let address = library.symbol(name)?.cast::<*mut c_void>();
-            // SAFETY: oneMKL's variables of these names are aligned pointers. They exist as long as
-            // the library, which is never closed. It reads each as one word.
+            // SAFETY: oneMKL's variables of these names are aligned pointers, which oneMKL reads as
+            // single words. They live as long as the library, which is never closed.
             Some(unsafe { AtomicPtr::from_ptr(address.as_ptr()) })
         };
         let [malloc, calloc, realloc, free] = NAMES.map(place);
@@ -39,7 +39,7 @@ impl Pointers {
     }
 
     pub(super) fn read(&self) -> [*mut c_void; 4] {
-        // Relaxed, here and below: the functions exist before their addresses are stored.
+        // Relaxed, here and below: the functions exist before any store of their addresses.
         self.0.map(|place| place.load(Ordering::Relaxed))
     }
 
@@ -50,11 +50,11 @@ impl Pointers {
     }
 }
 
-/// Rows and columns of the probe's matrices: large enough to allocate, some milliseconds.
+/// Rows and columns of the probe's matrices. The product allocates memory and takes milliseconds.
 const SIZE: i64 = 320;
 
-/// `cblas_dgemm`. Its integers have 32 or 64 bits, depending on the interface: small ones are
-/// passed alike.
+/// `cblas_dgemm`. Its integers have 32 or 64 bits, depending on oneMKL's interface. The calling
+/// convention passes small numbers of both types in the same way.
 type Gemm = unsafe extern "C" fn(
     c_int,
     c_int,
@@ -72,7 +72,7 @@ type Gemm = unsafe extern "C" fn(
     i64,
 );
 
-/// A oneMKL, and its matrix product.
+/// The functions of one oneMKL that the probe calls.
 pub(super) struct Probe {
     gemm: NonNull<c_void>,
     free_buffers: Option<NonNull<c_void>>,
@@ -85,13 +85,13 @@ impl Probe {
         Some(Self { gemm, free_buffers: found.library.symbol("MKL_Free_Buffers") })
     }
 
-    /// Makes oneMKL free its unused memory, and multiplies two zero matrices, which allocates.
+    /// Makes oneMKL free its unused memory, then multiplies two zero matrices. This allocates.
     pub(super) fn run(&self) {
         if let Some(function) = self.free_buffers {
             // SAFETY: oneMKL's function of this name has this type in every version.
             let free_buffers =
                 unsafe { transmute::<NonNull<c_void>, unsafe extern "C" fn()>(function) };
-            // SAFETY: takes no arguments; any thread may call it; memory in use is not freed.
+            // SAFETY: takes no arguments; any thread may call it; it frees no memory in use.
             unsafe { free_buffers() };
         }
         // SAFETY: CBLAS's function has this type; see `Gemm`.
@@ -99,7 +99,7 @@ impl Probe {
         let (a, b, mut c) = (zeros(), zeros(), zeros());
         let (row_major, plain, size) = (101, 111, SIZE);
         let (one, zero) = (1.0, 0.0);
-        // SAFETY: three matrices of this many rows and columns; only this call uses the last one.
+        // SAFETY: three matrices of `SIZE` rows and columns; only this call uses the third one.
         unsafe {
             gemm(
                 row_major,

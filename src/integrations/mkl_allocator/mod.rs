@@ -1,4 +1,4 @@
-//! L3, oneMKL's memory: selects its allocator. A registration is verified by a probe.
+//! L3, oneMKL's memory: selects the allocator, and verifies by a probe that oneMKL uses it.
 //!
 //! * `functions`: the registered functions
 //! * `library`: oneMKL's pointers to them, and the probe
@@ -19,11 +19,11 @@ use library::{Pointers, Probe};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum MklAllocator {
-    /// The previously registered functions: the C library's, unless a program has set others.
+    /// The previously registered functions. They are the C library's, unless a program set others.
     System,
     /// The heap over the host cache.
     Accelrt,
-    /// mimalloc, loaded by name.
+    /// mimalloc, from a library that is loaded by name.
     Mimalloc,
 }
 
@@ -42,10 +42,10 @@ impl MklAllocator {
         functions::current()
     }
 
-    /// Makes it the current allocator in every oneMKL of the process; loads a oneMKL if there is
-    /// none. Returns the previous one. As a probe, oneMKL then multiplies two matrices. If it
-    /// allocates nothing here, because it had read its pointers before, the call fails without a
-    /// change.
+    /// Makes this the current allocator of every oneMKL in the process and returns the previous
+    /// one. Loads a oneMKL if the process has none. As a probe, each oneMKL then multiplies two
+    /// matrices. If a oneMKL does not use the allocator for that, because it had already read its
+    /// pointers, the call fails and restores the previous state.
     pub(crate) fn register(self, folders: &[&Path]) -> Result<Self> {
         fork::check()?;
         let _changing = Changing::begin().ok_or_else(|| {
@@ -63,7 +63,7 @@ impl MklAllocator {
             other => other,
         })?;
         for one in &libraries {
-            // This call loads the libraries behind `libmkl_rt`, and allocates nothing.
+            // The query loads the libraries behind `libmkl_rt`, but allocates nothing.
             VerboseLibrary::Mkl.version_of(one.library);
         }
         let pointers = Pointers::in_process();
@@ -106,17 +106,17 @@ impl MklAllocator {
     }
 }
 
-/// Set once a probe saw oneMKL call these functions. Relaxed: `Changing` orders all readers.
+/// True after a successful probe. Relaxed: `Changing` orders all readers.
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Serialises registrations. Not a lock, because oneMKL calls the registered functions during one.
+/// Serialises registrations. Not a lock, because oneMKL's calls during a registration take locks.
 struct Changing;
 
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);
 
 impl Changing {
     fn begin() -> Option<Self> {
-        // Acquire: pairs with the drop of the previous one.
+        // Acquire: pairs with the drop of the previous `Changing`.
         (!IS_CHANGING.swap(true, Ordering::Acquire)).then_some(Self)
     }
 }

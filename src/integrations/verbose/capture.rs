@@ -1,12 +1,12 @@
-//! Captures: while one is open, descriptor 1 is a pipe, and the lines of a library are collected.
+//! Captures: collect the lines that a library prints, by a pipe in place of descriptor 1.
 //!
-//! All captures of a process share one pipe: the first installs it, the last removes it. Each
-//! collects the lines that its library prints while it is open, on any thread.
+//! All captures of a process share one pipe. The first capture installs the pipe, the last removes
+//! it. An open capture collects the lines that its library prints on any thread.
 //!
-//! Forks: a child has no reader thread; its output passes through its parent's, even after the
-//! parent's captures end. A child does not touch a drain's locks. The lock of the sessions is held
-//! only during non-blocking steps, and by the Python module with the GIL, so a fork by Python never
-//! finds it locked.
+//! Forks: a child has no reader thread. Its output passes through the parent's reader, even after
+//! the parent's captures end. A child never takes a drain's lock. The lock of the sessions is held
+//! only during non-blocking steps; the Python module then also holds the GIL. A fork by Python
+//! therefore never finds this lock held.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -23,22 +23,22 @@ use crate::integrations::verbose::descriptor;
 use crate::integrations::verbose::drain::Drain;
 use crate::integrations::verbose::library::VerboseLibrary;
 
-/// The installed pipes, the newest last: several if a program replaced descriptor 1 between two
-/// captures.
+/// The installed pipes, the newest last. There are several if a program replaced descriptor 1
+/// between two captures.
 static SESSIONS: Mutex<Vec<Session>> = Mutex::new(LockRank::Capture, Vec::new());
 
 struct Session {
-    /// The installing process: a child inherits this state without the thread.
+    /// The process that installed the pipe. A child inherits this state, but not the thread.
     process: u32,
     captures: usize,
     drain: Arc<Drain>,
-    /// Not dropped in a child, where this thread does not exist.
+    /// The reader thread. Not dropped in a child, where the thread does not exist.
     reader: ManuallyDrop<JoinHandle<()>>,
 }
 
-/// Collects the lines that a library prints, until it is ended or dropped. All other standard
-/// output passes through, in order. Beginning and end flush the C library's buffer, but not buffers
-/// of the program.
+/// Collects the lines that a library prints until the capture is ended or dropped. All other
+/// standard output passes through, in order. The beginning and the end flush the C library's
+/// buffer, but no buffer of the program.
 ///
 /// ```
 /// use accelrt::{VerboseCapture, VerboseLibrary, VerboseScope};
@@ -69,7 +69,7 @@ impl VerboseCapture {
         Ok(capture)
     }
 
-    /// The lines so far. Empty in a child forked since the beginning: the lines are its parent's.
+    /// The lines collected until now. Empty in a forked child: the parent collects the lines.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         descriptor::flush_c_output();
@@ -91,7 +91,7 @@ impl VerboseCapture {
         descriptor::flush_c_output();
     }
 
-    /// Installs the pipe if needed, without blocking.
+    /// Joins the installed pipe, or installs one. Does not block.
     pub(crate) fn attach(library: VerboseLibrary) -> Result<Self> {
         let mut sessions = SESSIONS.lock();
         let process = process::id();
@@ -109,15 +109,15 @@ impl VerboseCapture {
         Ok(Self { library, process, drain, id: 0, is_open, is_attached })
     }
 
-    /// Collects lines from now on. May block on the reader of the standard output.
+    /// Starts the collection of lines. May block on the reader of the standard output.
     pub(crate) fn start(&mut self) {
         self.id = self.drain.open(self.library);
-        // Relaxed, here and below: it only ensures that one call ends the capture; the drain has a
-        // lock.
+        // Relaxed, here and below: the flag only lets one call end the capture; the drain's lock
+        // orders the data.
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// Stops the collection; returns its lines. May block on the reader of the standard output.
+    /// Stops the collection and returns its lines. May block on the reader of the standard output.
     pub(crate) fn stop(&self) -> Vec<String> {
         if !self.is_open.swap(false, Ordering::Relaxed) {
             return Vec::new();
@@ -126,7 +126,7 @@ impl VerboseCapture {
         if self.is_mine() { self.drain.close(self.id) } else { Vec::new() }
     }
 
-    /// Leaves the pipe, without blocking; returns the remaining steps if this was the last capture.
+    /// Leaves the pipe. Does not block. Returns the remaining steps if this was the last capture.
     pub(crate) fn detach(&self) -> Option<CaptureEnd> {
         if !self.is_attached.swap(false, Ordering::Relaxed) {
             return None;
@@ -178,7 +178,7 @@ impl Session {
         let drain = Drain::new(read, target);
         let of_thread = Arc::clone(&drain);
         let reader = Builder::new().name("accelrt-verbose".to_owned());
-        // The thread reads until `write` is closed, also when the next call fails.
+        // The thread reads until `write` is closed, so it also ends if the next call fails.
         let reader = with_signals_blocked(|| reader.spawn(move || of_thread.run()));
         let reader = ManuallyDrop::new(reader.map_err(refused("pthread_create"))?);
         descriptor::replace_output(&write).map_err(refused("dup2"))?;
@@ -186,12 +186,12 @@ impl Session {
         Ok(Self { process, captures: 1, drain, reader })
     }
 
-    /// Restores descriptor 1, unless other code has replaced it since. `None` in a child, which has
-    /// no further steps.
+    /// Restores descriptor 1, unless other code has replaced it since. Returns the remaining steps,
+    /// or `None` in a child.
     fn end(self) -> Option<CaptureEnd> {
         if self.drain.is_output() {
             match &self.drain.target {
-                // Both descriptors are open, which is the only pre-condition.
+                // The result is ignored: the call cannot fail, since both descriptors are open.
                 Some(target) => drop(descriptor::replace_output(target)),
                 None => descriptor::close_output(),
             }
@@ -211,20 +211,20 @@ pub(crate) struct CaptureEnd {
 }
 
 impl CaptureEnd {
-    /// Passes on the rest and ends the reader, unless a child or a copy of descriptor 1 still has
-    /// the pipe: the reader then continues for these. May block on the reader of the standard
-    /// output.
+    /// Passes on the remaining output and waits for the reader's end. If a child or a copy of
+    /// descriptor 1 still holds the pipe, the reader instead continues. May block on the reader of
+    /// the standard output.
     pub(crate) fn finish(self) {
         self.drain.catch_up();
         self.drain.settle_all();
         if self.drain.is_at_end() {
-            // The reader sees the same end. A panic of it has been printed by its thread.
+            // The reader ends too. The result is ignored: the thread has printed a panic itself.
             drop(self.reader.join());
         }
     }
 }
 
-/// Prints the output left in the pipe when a process exits with an open capture.
+/// Prints the pipe's remaining output when a process exits with an open capture.
 extern "C" fn end_at_exit() {
     contain(|| {
         descriptor::flush_c_output();

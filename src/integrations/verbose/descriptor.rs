@@ -16,7 +16,7 @@ const STANDARD_OUTPUT: RawFd = 1;
 unsafe extern "C" {
     /// The C library's standard output.
     static stdout: *mut libc::FILE;
-    /// Size of a stream's buffer; 0 until its first use. In glibc and musl.
+    /// Size of a stream's buffer; 0 until the stream's first use. Exists in glibc and musl.
     fn __fbufsize(stream: *mut libc::FILE) -> libc::size_t;
 }
 
@@ -25,7 +25,7 @@ fn c_output() -> *mut libc::FILE {
     unsafe { stdout }
 }
 
-/// Flushes the C library's standard output. Errors are reported to the next writer.
+/// Flushes the C library's standard output. Ignores errors: a later write reports them.
 pub(super) fn flush_c_output() {
     // SAFETY: a stream of the C library, which locks it.
     unsafe { libc::fflush(c_output()) };
@@ -38,14 +38,14 @@ pub(super) fn set_line_buffering_for(terminal: &OwnedFd) {
     let is_terminal = unsafe { libc::isatty(terminal.as_raw_fd()) } == 1;
     // SAFETY: a stream of the C library.
     if is_terminal && unsafe { __fbufsize(c_output()) } == 0 {
-        // SAFETY: a stream of the C library, not used yet; with null it allocates its own buffer.
+        // SAFETY: an unused stream of the C library, which allocates the buffer itself for null.
         unsafe { libc::setvbuf(c_output(), null_mut(), libc::_IOLBF, 0) };
     }
 }
 
 /// Duplicates descriptor 1, close-on-exec; `None` if it is closed.
 pub(super) fn duplicate_output() -> io::Result<Option<OwnedFd>> {
-    // SAFETY: if the descriptor is closed, the call returns an error; it touches no other one.
+    // SAFETY: the borrow ends in this function. For a closed descriptor, the clone fails.
     let output = unsafe { BorrowedFd::borrow_raw(STANDARD_OUTPUT) };
     match output.try_clone_to_owned() {
         Ok(copy) => Ok(Some(copy)),
@@ -60,15 +60,15 @@ pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((away_from_standard(read.into())?, away_from_standard(write.into())?))
 }
 
-/// With descriptor 1 closed, a new pipe gets that number; a clone has a higher one.
+/// A new pipe may get a closed standard descriptor's number. A clone has a number above 2.
 fn away_from_standard(end: OwnedFd) -> io::Result<OwnedFd> {
     if end.as_raw_fd() > 2 { Ok(end) } else { end.try_clone() }
 }
 
-/// Makes descriptor 1 a duplicate of this one.
+/// Makes descriptor 1 a duplicate of `descriptor`.
 pub(super) fn replace_output(descriptor: &OwnedFd) -> io::Result<()> {
     loop {
-        // SAFETY: the first is open; the call closes the second's previous file.
+        // SAFETY: `descriptor` is open; the call closes the previous file of descriptor 1.
         if unsafe { libc::dup2(descriptor.as_raw_fd(), STANDARD_OUTPUT) } >= 0 {
             return Ok(());
         }
@@ -95,7 +95,7 @@ fn identity(descriptor: RawFd) -> Option<(u64, u64)> {
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: any number is allowed; the call writes the structure.
     let is_open = unsafe { libc::fstat(descriptor, found.as_mut_ptr()) } == 0;
-    // SAFETY: zeroed before the call, which is a valid structure.
+    // SAFETY: zeroed before the call, and all zeroes are a valid structure.
     let found = unsafe { found.assume_init() };
     is_open.then_some((found.st_dev, found.st_ino))
 }
@@ -109,7 +109,7 @@ pub(super) enum PipeState {
     End,
 }
 
-/// Waits until a pipe has bytes or ends, at most for the timeout; -1 is infinite.
+/// Waits until a pipe has bytes or ends, at most for the timeout. -1 is infinite.
 pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> PipeState {
     let mut asked = libc::pollfd { fd: end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, which lives during the call.
@@ -117,7 +117,7 @@ pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> PipeState {
     match (answer, asked.revents & libc::POLLIN) {
         (1.., 0) => PipeState::End,
         (1.., _) => PipeState::Bytes,
-        _ => PipeState::Nothing, // also when interrupted: callers look again
+        _ => PipeState::Nothing, // also after an interruption: callers poll again
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn byte_count(end: &OwnedFd) -> usize {
     if answer == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
 }
 
-/// Reads available bytes; blocks when there are none.
+/// Reads available bytes. Blocks when the pipe is empty.
 pub(super) fn read(end: &OwnedFd, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         match file(end).read(bytes) {
@@ -165,18 +165,18 @@ fn file(descriptor: &OwnedFd) -> std::mem::ManuallyDrop<std::fs::File> {
     std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor.as_raw_fd()) })
 }
 
-/// Reading ends that forked children must not have: a child does not read, and after its parent's
-/// end its own output would fill the pipe and block. 0 if unused.
+/// Reading ends that forked children must not hold; 0 if unused. A child does not read the pipe.
+/// With a reading end, its output would fill the pipe after the parent's end, and block.
 static READING_ENDS: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
-/// Makes forked children release their copies of a reading end. The limit is sixteen.
+/// Makes forked children close their copies of a reading end. Has no effect beyond sixteen ends.
 pub(super) fn close_in_children(end: &OwnedFd) {
     static WATCHING: Once = Once::new();
     extern "C" fn in_child() {
         // Relaxed, here and below: the forking thread sees the values from before the fork.
         for number in READING_ENDS.iter().map(|end| end.load(Ordering::Relaxed)) {
             if number != 0 {
-                // The number stays in use, so that its owner may still close it.
+                // Replaces the end, so that its owner in the child may still close the number.
                 // SAFETY: an async-signal-safe call; the first descriptor is the standard output,
                 // the second a reading end that this process owns.
                 unsafe { libc::dup3(STANDARD_OUTPUT, number.cast_signed(), libc::O_CLOEXEC) };
@@ -196,7 +196,7 @@ pub(super) fn close_in_children(end: &OwnedFd) {
     }
 }
 
-/// Ends [`close_in_children`], before the end is closed.
+/// Ends [`close_in_children`] for an end. Called before the end is closed.
 pub(super) fn forget(end: &OwnedFd) {
     let number = end.as_raw_fd().cast_unsigned();
     for place in &READING_ENDS {
@@ -206,10 +206,10 @@ pub(super) fn forget(end: &OwnedFd) {
     }
 }
 
-/// Calls `handler` at `exit`, before the C library flushes its buffers.
+/// Makes the C library call `handler` at `exit`, before the flush of its buffers.
 pub(super) fn at_exit(handler: extern "C" fn()) {
-    // SAFETY: a function of this library without arguments. If the library is closed, the C library
-    // calls it then.
+    // SAFETY: a function of this library without arguments. If this library is unloaded earlier,
+    // the C library calls the handler then.
     let refused = unsafe { libc::atexit(handler) };
     assert_eq!(refused, 0, "atexit fails only without memory");
 }

@@ -2,9 +2,9 @@
 //!
 //! Library lines go to the open captures, everything else to the original target, in order.
 //!
-//! A separate thread reads, so that writers do not block for long. A thread that needs all output
-//! so far reads the rest itself, under the same lock; no marker in the stream and no wait is
-//! needed.
+//! A separate thread reads, so that writers do not block for long. A thread that needs all earlier
+//! output reads the pipe itself, under the same lock. It therefore need not wait for the reader
+//! thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::integrations::verbose::splitter::{Piece, Splitter};
 /// The capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How long a possible beginning of a keyword is held: the rest comes in the same write, or in the
-/// next one of the same call.
+/// The time for which a possible beginning of a keyword is held. A library writes the rest in the
+/// same write or in the next write of the same call.
 const DOUBT_MS: i32 = 20;
 
 /// The reader of the pipe.
@@ -42,7 +42,7 @@ struct State {
     /// The last issued id.
     last_id: u64,
     collectors: Vec<Collector>,
-    /// The target accepts no more output, which is then dropped, as the writers' own would be.
+    /// True after a write to the target failed. Later output is dropped, as without a capture.
     is_broken: bool,
 }
 
@@ -59,7 +59,7 @@ impl Drain {
         Arc::new(Self { source, target, state })
     }
 
-    /// Reads until all writers have closed the pipe, children that inherited it included.
+    /// Reads until all writers, including forked children, have closed the pipe.
     pub(super) fn run(&self) {
         let mut timeout_ms = -1;
         loop {
@@ -94,7 +94,7 @@ impl Drain {
         self.read(&mut state, count);
     }
 
-    /// Collects the lines of a library from now on.
+    /// Starts to collect the lines of a library. Returns the id of the collection.
     pub(super) fn open(&self, library: VerboseLibrary) -> u64 {
         self.catch_up();
         let mut state = self.state.lock();
@@ -104,7 +104,7 @@ impl Drain {
         id
     }
 
-    /// The collected lines so far.
+    /// The lines that a collection has collected until now.
     pub(super) fn lines(&self, id: u64) -> Vec<String> {
         self.catch_up();
         let state = self.state.lock();
@@ -121,21 +121,21 @@ impl Drain {
         place.map(|place| state.collectors.remove(place).lines).unwrap_or_default()
     }
 
-    /// Emits held bytes that may be text as text.
+    /// Emits undecided bytes as text.
     fn settle(&self) {
         let mut state = self.state.lock();
         let pieces = state.splitter.settle();
         self.distribute(&mut state, pieces);
     }
 
-    /// Emits all held bytes.
+    /// Emits all held bytes, including a library's line without an end.
     pub(super) fn settle_all(&self) {
         let mut state = self.state.lock();
         let pieces = state.splitter.finish();
         self.distribute(&mut state, pieces);
     }
 
-    /// Reads `count` bytes, which the pipe contains.
+    /// Reads `count` bytes. The pipe must contain them.
     fn read(&self, state: &mut State, mut count: usize) {
         let mut chunk = vec![0; count.min(CHUNK_BYTES)];
         while count > 0 {
@@ -162,7 +162,7 @@ impl Drain {
                         is_wanted = true;
                     }
                     if !is_wanted {
-                        // The capture ended before the line arrived.
+                        // The capture ended before the end of the line arrived.
                         self.pass_on(state, &[&line[..], b"\n"].concat());
                     }
                 }

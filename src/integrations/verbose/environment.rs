@@ -1,6 +1,6 @@
-//! The verbose levels in the variables of oneMKL and oneDNN: the base of all scopes.
+//! The verbose levels in the variables of oneMKL and oneDNN. They apply outside of all scopes.
 
-/// The level of a variable, as far as the library's function can restore it.
+/// The level of a variable that the end of a scope restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EnvironmentLevel {
     /// The nearest level.
@@ -9,15 +9,15 @@ pub(super) struct EnvironmentLevel {
     pub(super) not_restorable: Option<String>,
 }
 
-/// The level of `MKL_VERBOSE`. The library reads a number, and anything else as 0.
+/// The level of `MKL_VERBOSE`. The library reads a number; any other text means 0.
 pub(super) fn of_mkl(variable: impl Fn(&'static str) -> Option<String>) -> EnvironmentLevel {
     let value = variable("MKL_VERBOSE").unwrap_or_default();
     let level = value.trim().parse().ok().filter(|level| (0..=2).contains(level));
     EnvironmentLevel { level: level.unwrap_or(0), not_restorable: None }
 }
 
-/// The level of `ONEDNN_VERBOSE`, or else of `DNNL_VERBOSE`: a list of flags since version 3; a
-/// level is a combination of flags.
+/// The level of `ONEDNN_VERBOSE`, or else of `DNNL_VERBOSE`. Since version 3, the variable is a
+/// list of flags. Each level is equivalent to a combination of flags.
 pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> EnvironmentLevel {
     let names = ["ONEDNN_VERBOSE", "DNNL_VERBOSE"];
     let set = names.into_iter().find_map(|name| Some((name, variable(name)?)));
@@ -29,7 +29,7 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> En
         (true, false) => 1,
         (false, false) => 0,
     };
-    // Every level with creations also has executions.
+    // Every level that prints creations also prints executions.
     let is_exact = !asked.others && asked.executions >= asked.creations;
     let not_restorable = (!is_exact).then(|| format!("{name}={value}"));
     EnvironmentLevel { level, not_restorable }
@@ -40,7 +40,7 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> En
 struct Flags {
     executions: bool,
     creations: bool,
-    /// A flag outside all levels.
+    /// True for a flag that belongs to no level.
     others: bool,
 }
 
@@ -52,7 +52,7 @@ impl Flags {
             "2" | "profile" => (self.executions, self.creations) = (true, true),
             "profile_create" => self.creations = true,
             "all" | "-1" => *self = Self { executions: true, creations: true, others: true },
-            // Errors are printed by default, and at every level but 0.
+            // The library prints errors by default, and at every level but 0.
             "" | "error" => {}
             _ => self.others = true,
         }

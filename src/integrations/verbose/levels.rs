@@ -1,8 +1,8 @@
-//! The current verbose level: that of the open scope that was opened last.
+//! The current verbose level: the newest open scope determines it.
 //!
-//! Neither library can report its level, so the scopes are recorded here, for the whole process;
-//! the environment's level is below all scopes. A level set by other code is not visible; it lasts
-//! until the next scope begins or ends.
+//! Neither library can report its level, so this file records the scopes of the whole process.
+//! Without a scope, the environment's level applies. This file cannot see a level that other code
+//! has set. The next beginning or end of a scope replaces such a level.
 
 use std::fmt;
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Levels {
         self.open.retain(|(known, _)| *known != id);
     }
 
-    /// The current level; `bottom` without a scope.
+    /// The level of the newest scope, or `bottom` without a scope.
     fn in_force(&self, bottom: i32) -> i32 {
         self.open.last().map_or(bottom, |(_, level)| *level)
     }
@@ -60,7 +60,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// The environment's level, read once.
+    /// The environment's level. Reads the variables once.
     fn environment_level(self) -> &'static EnvironmentLevel {
         static MKL: OnceLock<EnvironmentLevel> = OnceLock::new();
         static ONEDNN: OnceLock<EnvironmentLevel> = OnceLock::new();
@@ -71,8 +71,8 @@ impl VerboseLibrary {
         }
     }
 
-    /// A sentence about the part of the environment's level that the end of a scope cannot restore:
-    /// oneDNN's variable also has flags without a level. `None` when it can.
+    /// A sentence about the part of the environment's level that the end of a scope cannot restore.
+    /// oneDNN's variable may have flags that no level contains. `None` without such a part.
     #[must_use]
     pub fn lost_by_restoring(self) -> Option<String> {
         let EnvironmentLevel { level, not_restorable } = self.environment_level();
@@ -85,8 +85,8 @@ impl VerboseLibrary {
     }
 }
 
-/// Sets a library's verbose level in the whole process until this is dropped. Then the level of the
-/// previous open scope applies again, or finally the environment's.
+/// Sets a library's verbose level in the whole process until the scope is dropped. Then the level
+/// of the newest open scope applies, or the environment's level without one.
 ///
 /// ```
 /// use accelrt::{VerboseLibrary, VerboseScope};
@@ -107,12 +107,12 @@ pub struct VerboseScope {
 }
 
 impl VerboseScope {
-    /// Opens a scope. For a level other than 0 it searches for the library in the process, by name,
-    /// and in `folders`, or uses the file configured by `ACCELRT_MKL_LIBRARY` or
-    /// `ACCELRT_DNNL_LIBRARY`. Level 0 silences the libraries in the process and never fails.
+    /// Opens a scope. For a level other than 0, searches for the library in the process, by name
+    /// and in `folders`, or uses the file that `ACCELRT_MKL_LIBRARY` or `ACCELRT_DNNL_LIBRARY`
+    /// names. Level 0 silences the libraries in the process and never fails.
     ///
-    /// Fails, without a change, when the level does not exist, when no library is found and when
-    /// one refuses the level.
+    /// Fails when the level does not exist, no library is found, or a library refuses the level. A
+    /// failed call changes no level.
     pub fn enter(library: VerboseLibrary, level: i32, folders: &[&Path]) -> Result<Self> {
         if !(0..=library.highest_level()).contains(&level) {
             let reason = format!("levels are 0 to {}", library.highest_level());
@@ -152,7 +152,7 @@ impl Drop for VerboseScope {
         let found = self.library.in_process();
         let mut levels = self.library.levels().lock();
         levels.close(self.id);
-        // A library that refuses the earlier level has no remedy.
+        // The result is ignored: a library that refuses the level retains its current one.
         apply(self.library, &found, levels.in_force(self.library.environment_level().level));
     }
 }
@@ -163,7 +163,7 @@ impl fmt::Debug for VerboseScope {
     }
 }
 
-/// Sets a level; returns the files of the libraries that refuse it.
+/// Sets a level. Returns the files of the libraries that refuse the level.
 fn apply(library: VerboseLibrary, found: &[FoundLibrary], level: i32) -> Vec<String> {
     if library == VerboseLibrary::Accelrt {
         task_lines::set(level);

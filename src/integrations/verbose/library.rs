@@ -1,7 +1,7 @@
 //! Libraries that print a line per call: their locations, versions and levels.
 //!
-//! A process may contain several copies of one, such as a oneMKL inside `libtorch_cpu.so` and one
-//! loaded by NumPy. A level is set in all of them.
+//! A process may contain several copies of a library, such as a oneMKL inside `libtorch_cpu.so` and
+//! another that NumPy loads. This file sets a level in all copies.
 #![expect(unsafe_code, reason = "calls functions of libraries that are found at run time")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -24,7 +24,7 @@ pub enum VerboseLibrary {
     Mkl,
     /// oneDNN, called mkldnn in PyTorch.
     OneDnn,
-    /// The process's own runtime, [`Runtime::global`]: a line for each task of its streams.
+    /// The process's own runtime, [`Runtime::global`]. It prints a line for each task.
     Accelrt,
 }
 
@@ -67,8 +67,8 @@ impl VerboseLibrary {
         }
     }
 
-    /// The function that sets the level. oneMKL's lower-case variant is Fortran's and takes a
-    /// pointer.
+    /// The function that sets the level. oneMKL also has a lower-case variant for Fortran, which
+    /// takes a pointer.
     fn setter(self) -> &'static str {
         match self {
             Self::Mkl => "MKL_Verbose",
@@ -96,8 +96,8 @@ impl VerboseLibrary {
         Ok(file.clone().map(|file| (variable, file)))
     }
 
-    /// True when a copy is in the process or can be loaded; the check loads it. Fails when an
-    /// `ACCELRT_*` variable is malformed.
+    /// True when a copy is in the process or can be loaded. The check then loads the copy. Fails
+    /// when an `ACCELRT_*` variable is malformed.
     ///
     /// ```
     /// let has_mkl = accelrt::VerboseLibrary::Mkl.is_available(&[])?;
@@ -153,7 +153,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// The copies in the process; loads one when there is none, or the configured one.
+    /// The copies in the process. Loads the configured file, or else a copy if there is none.
     pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<FoundLibrary>> {
         if let Some((variable, file)) = self.configured()? {
             let missing = |why: &str| {
@@ -176,7 +176,7 @@ impl VerboseLibrary {
         let hidden = self.hidden_in(&loaded);
         let mut searched = vec![self.searched_process(&loaded, hidden.as_deref())];
         if hidden.is_some() {
-            // A newly loaded copy would print nothing for the calls of the hidden one.
+            // Loads no other copy: it would print nothing for the calls of the hidden copy.
             let (library, searched) = (self.name(), searched.remove(0));
             return Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }));
         }
@@ -193,7 +193,7 @@ impl VerboseLibrary {
                     return Ok(self.in_process());
                 }
                 Ok(_) => searched.push(format!("{file} (it has no {})", self.setter())),
-                // An existing file that does not load is reported with the reason.
+                // Reports an existing file that does not load, with the reason.
                 Err(refused) if Path::new(&file).exists() => {
                     searched.push(format!("{file} ({})", refused.refusals().join("; ")));
                 }
@@ -204,7 +204,7 @@ impl VerboseLibrary {
         Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }))
     }
 
-    /// The file of a library that contains this one without exporting its function.
+    /// The file of a loaded library that contains a copy but does not export the setter.
     fn hidden_in(self, loaded: &Loaded) -> Option<String> {
         let mut names = loaded.names.iter().map(|name| name.to_string_lossy().into_owned());
         names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"))
@@ -219,7 +219,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// The copies in the process now; loads nothing.
+    /// The copies that are now in the process. Loads no library.
     pub(super) fn in_process(self) -> Vec<FoundLibrary> {
         /// The last result per library: a search through hundreds of libraries takes milliseconds.
         static KNOWN: [Mutex<Known>; 2] = [Known::new(), Known::new()];
@@ -235,7 +235,7 @@ impl VerboseLibrary {
         known.found.clone()
     }
 
-    /// Sets the level of one copy; false when it refuses.
+    /// Sets the level of one copy. False when the copy refuses the level.
     pub(super) fn set(self, found: &FoundLibrary, level: i32) -> bool {
         // SAFETY: both libraries' functions of these names take a C integer and return one.
         let set = unsafe {
@@ -262,8 +262,8 @@ impl Known {
     }
 }
 
-/// The version of the cuDNN in the process, else of the first one that loads and then stays loaded:
-/// 90100 for 9.1.0. `None` when there is none.
+/// The version of cuDNN, such as 90100 for 9.1.0. If the process has no cuDNN, loads the first one
+/// found, which then stays loaded. `None` if none is found.
 pub(crate) fn cudnn_version() -> Option<usize> {
     let entry = "cudnnGetVersion";
     let in_process = Loaded::now().definitions(entry).into_iter().next().map(|found| found.address);
@@ -275,7 +275,7 @@ pub(crate) fn cudnn_version() -> Option<usize> {
     Some(unsafe { version() })
 }
 
-/// The file of an OpenMP runtime in the process, else of the first that loads, which stays loaded.
+/// The file of an OpenMP runtime in the process. If there is none, loads one, which stays loaded.
 pub(crate) fn openmp() -> Option<String> {
     let entry = "omp_get_max_threads";
     if let Some(found) = Loaded::now().definitions(entry).into_iter().next() {

@@ -5,8 +5,8 @@
 //! * [`library`]: oneMKL and oneDNN, found in the process or loaded, and their levels
 //! * [`levels`]: the open scopes, recorded because neither library can report its level
 //! * [`environment`]: the levels of the environment's variables
-//! * [`capture`]: replaces descriptor 1 by a pipe; [`drain`] reads it on a separate thread,
-//!   [`splitter`] finds each library's lines, [`descriptor`] wraps the system calls
+//! * [`capture`]: replaces descriptor 1 by a pipe; [`drain`]: reads the pipe on a separate thread
+//! * [`splitter`]: finds each library's lines; [`descriptor`]: wraps the system calls
 
 mod capture;
 mod descriptor;

@@ -1,16 +1,16 @@
 //! Separates the lines of verbose libraries from all other output, incrementally.
 //!
-//! A library's line begins with its keyword and ends with the line. It may follow other text: a
-//! program that buffers its output writes parts of lines, and a library's line may come in between.
-//! Other text is passed on at once, unless it may be the beginning of a keyword.
+//! A library's line begins with a keyword and ends at the end of the line. It may begin inside a
+//! line of the program, because a program that buffers its output writes parts of lines. The
+//! splitter passes other text on at once, unless the text may be the beginning of a keyword.
 
 use crate::integrations::verbose::library::VerboseLibrary;
 
-/// Longer than any line of a library: the rest counts as text.
+/// A line of a library is shorter than this. Longer held output counts as text.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 impl VerboseLibrary {
-    /// The keywords of its lines; older versions of oneDNN have other ones.
+    /// The keywords of the library's lines, including those of older versions of oneDNN.
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Mkl => &["MKL_VERBOSE "],
@@ -45,16 +45,16 @@ pub(super) enum Piece {
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     held: Vec<u8>,
-    /// The library of the line at the start of the held bytes.
+    /// The library whose line is at the start of the held bytes; `None` for text.
     inside: Option<VerboseLibrary>,
-    /// The number of held bytes known not to contain the end of that line.
+    /// The number of held bytes that were searched without finding the end of the line.
     searched: usize,
-    /// True when the text so far ends inside a line.
+    /// True when the emitted text ends inside a line.
     is_mid_line: bool,
 }
 
 impl Splitter {
-    /// Adds output and returns the pieces classified so far. Searches for lines of `libraries`.
+    /// Adds output. Searches it for lines of `libraries` and returns the pieces that are decided.
     pub(super) fn feed(&mut self, bytes: &[u8], libraries: &[VerboseLibrary]) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.held.extend_from_slice(bytes);
@@ -69,12 +69,12 @@ impl Splitter {
         }
     }
 
-    /// True while held bytes may be text, and only further bytes can decide it.
+    /// True while held bytes are either text or the beginning of a keyword.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.inside.is_none() && !self.held.is_empty()
     }
 
-    /// Classifies undecided bytes as text, when no further bytes have arrived.
+    /// Classifies the undecided bytes as text. Called when no further bytes have arrived.
     pub(super) fn settle(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         if self.inside.is_none() {
@@ -83,7 +83,7 @@ impl Splitter {
         pieces
     }
 
-    /// As [`Splitter::settle`]; a library's line without an end counts as a line.
+    /// As [`Splitter::settle`]. A library's line without an end counts as a line.
     pub(super) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = self.settle();
         if let Some(library) = self.inside.take() {
@@ -132,7 +132,7 @@ impl Splitter {
         true
     }
 
-    /// Emits a complete line. After other text on the same line, it is text if the format differs.
+    /// Emits a complete line. A line behind other text counts as text if the format differs.
     fn put_line(
         &mut self,
         library: VerboseLibrary,

@@ -18,8 +18,8 @@ use crate::memory::buffer::host_accesses::HostAccesses;
 use crate::memory::buffer::thread_hints;
 use crate::memory::buffer::uses::{CHECK_ALL, CHECKS_PER_USE, Task, Touch, Use, Uses};
 
-/// A block of an allocator, shared by views. The drop of the last view, or a release, frees it in
-/// stream order.
+/// A block of an allocator, shared by views. The drop of the last view, or a release, frees the
+/// block in stream order.
 pub(crate) struct Allocation {
     pub(super) memory: Memory,
     /// The stream that was current when the buffer was created.
@@ -31,20 +31,20 @@ pub(crate) struct Allocation {
 
 /// Accesses, uses and exports of an allocation.
 ///
-/// The memory is freed once. While `is_released` is false, the last handle frees it. After a
-/// release, the access that brings `accesses` to zero frees it. A release requires `exports` to be
-/// zero; after it neither counter grows.
+/// The memory is freed once. Without a release, the drop of the last handle frees it. A release
+/// frees it when `accesses` is zero; otherwise the last access frees it. A release requires
+/// `exports` to be zero, and after a release neither counter grows.
 #[derive(Debug, Default)]
 pub(super) struct State {
     uses: Uses,
-    /// Threads that are enqueuing uses, and host threads that access the bytes themselves.
+    /// Threads that are enqueuing uses, and host threads that are accessing the bytes.
     accesses: usize,
     exports: usize,
     is_released: bool,
     pub(super) host_accesses: HostAccesses,
 }
 
-/// The source of a request's memory, and the alignment.
+/// The source and the alignment of a request's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) allocator: Arc<CachingAllocator>,
@@ -68,10 +68,10 @@ pub(super) enum Refusal {
 }
 
 impl Allocation {
-    /// Allocates memory for a home stream. Zero bytes need no memory; the address is 0.
+    /// Allocates memory for a home stream. Zero bytes need no memory; their address is 0.
     ///
-    /// Fails with `OutOfMemory`; the only side effect is that the cache may have returned memory to
-    /// the device. Blocks on memory that streams still use if that would be enough.
+    /// Fails with `OutOfMemory`. A failed call may have returned cached memory to the device. When
+    /// memory is short, the call blocks on freed memory that streams still use, if that suffices.
     pub(super) fn new(
         home: &Arc<StreamCore>,
         bytes: usize,
@@ -83,8 +83,8 @@ impl Allocation {
         Ok(Self::of(block, home, bytes, origin, thread_hints::take))
     }
 
-    /// As [`Allocation::new`], from cached memory and reusing an allocation of `take_vacant`;
-    /// `None` when it would need a call to the device.
+    /// As [`Allocation::new`], from cached memory, and reuses an allocation of `take_vacant`.
+    /// `None` when cached memory does not serve the request.
     #[inline(always)]
     pub(super) fn cached(
         home: &Arc<StreamCore>,
@@ -132,7 +132,7 @@ impl Allocation {
         LastHandle::new(Self { memory, home, state, is_lasting }).share()
     }
 
-    /// Prevents the free of the memory while uses of it are enqueued. `None` after a release.
+    /// Prevents a free of the memory while the caller enqueues uses of it. `None` after a release.
     #[inline]
     pub(super) fn access(&self) -> Option<Access<'_>> {
         let mut state = self.state.lock();
@@ -149,16 +149,16 @@ impl Allocation {
         Access(self)
     }
 
-    /// Locks the state, to read the uses and to record one more. `None` after a release.
+    /// Locks the state: the caller reads and records uses. `None` after a release.
     #[inline]
     pub(super) fn lock(&self) -> Option<SpinGuard<'_, State>> {
         let state = self.state.lock();
         (!state.is_released).then_some(state)
     }
 
-    /// Records a use by a stream whose tasks up to ticket `done` are done; checks up to `checks`
-    /// other uses for completion. The caller drops the returned uses after the lock: one may hold
-    /// the last reference to a stream.
+    /// Records a use by a stream whose tasks up to ticket `done` are done. Forgets finished uses
+    /// among up to `checks` others. The caller drops the forgotten uses after the lock, because one
+    /// may hold the last reference to a stream.
     #[inline]
     pub(super) fn note(
         &self,
@@ -176,8 +176,8 @@ impl Allocation {
     }
 
     /// The tasks of streams other than `own` that a use must follow and that are not known to be
-    /// done: tasks on the same bytes where either side writes, and the home stream's last task that
-    /// used the memory before this allocation.
+    /// done. These are tasks on the same bytes where either side writes, and the home stream's last
+    /// task that used the memory for an earlier allocation.
     #[inline]
     pub(super) fn conflicts<'a>(
         &'a self,
@@ -201,7 +201,7 @@ impl Allocation {
         state.accesses -= 1;
         if state.is_released && state.accesses == 0 {
             let uses = std::mem::take(&mut state.uses);
-            drop(state); // commands are pushed, and a backend may be called
+            drop(state); // before the free, which may call a backend
             self.free(uses);
         }
     }
@@ -232,7 +232,7 @@ impl Allocation {
         state.is_released = true;
         if state.accesses == 0 {
             let uses = std::mem::take(&mut state.uses);
-            drop(state); // commands are pushed, and a backend may be called
+            drop(state); // before the free, which may call a backend
             self.free(uses);
         }
         Ok(())
@@ -242,12 +242,12 @@ impl Allocation {
         self.state.lock().is_released
     }
 
-    /// Every recorded use that a wait still needs, or that may have failed.
+    /// The recorded uses. They include every use that is not done or that may have failed.
     pub(super) fn uses(&self) -> Vec<Use> {
         let mut state = self.state.lock();
         let forgotten = state.uses.forget_finished(CHECK_ALL);
         let uses = self.uses_in(&state);
-        drop(state); // before the uses, which may hold the last reference to a stream
+        drop(state); // before `forgotten`, which may hold the last reference to a stream
         drop(forgotten);
         uses
     }
@@ -260,7 +260,7 @@ impl Allocation {
         at_home.into_iter().chain(state.uses.others().cloned()).collect()
     }
 
-    /// The home stream's last ticket that may use the memory on behalf of an earlier allocation.
+    /// The last ticket of the home stream that may use the memory for an earlier allocation.
     pub(super) fn busy_until(&self) -> u64 {
         self.memory.block.busy_until()
     }
@@ -327,21 +327,21 @@ impl fmt::Debug for Allocation {
     }
 }
 
-/// The right to enqueue uses of the memory. A release during its lifetime frees the memory when it
-/// is dropped, after the uses recorded by then.
+/// The right to enqueue uses of the memory. When the memory is released meanwhile, the drop of the
+/// last access frees it, ordered after the uses that are recorded by then.
 #[derive(Debug)]
 pub(crate) struct Access<'a>(&'a Allocation);
 
 impl Access<'_> {
-    /// Records that `task`, the last one enqueued on the stream, may read and write all of the
+    /// Records that `task`, the last task enqueued on the stream, may read and write all of the
     /// memory. Ends the access under the same lock.
     #[inline]
     pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
         self.record_touch(stream, task, &Touch::UNKNOWN);
     }
 
-    /// Records a task that writes, or only reads, the bytes of a view; `None` for a task that may
-    /// read and write all of the memory.
+    /// Records a task that writes (`Some(true)`) or only reads (`Some(false)`) the bytes of a view.
+    /// `None` stands for a task that may read and write all of the memory.
     pub(crate) fn record_use(
         self,
         stream: &Arc<StreamCore>,

@@ -1,4 +1,4 @@
-//! Copies and fills as tasks. They hold addresses and no buffer: a free is ordered after them.
+//! Copies and fills as tasks. They hold addresses and no buffer: a free follows the tasks.
 #![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked")]
 
 use crate::backend::contract::Address;
@@ -29,7 +29,7 @@ impl Command<TaskContext> for Copy {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // A thread may wait for a single copy; a wake-up is cheap beside a copy.
+        // A thread may wait for this copy, so it wakes waiters. A wake-up is cheap beside a copy.
         context.is_marker = true;
         let Ranges { to, from, bytes } = self.0;
         // SAFETY: both ranges must be live and ordered against other accesses. `transfer.rs`, the
@@ -42,7 +42,7 @@ impl Command<TaskContext> for Copy {
     }
 }
 
-/// A copy on a kind that runs on the host; it owns the host's bytes.
+/// A copy on a kind that runs on the host. The task owns the bytes of the host side.
 pub(super) struct OwningCopy<O> {
     pub(super) copy: Copy,
     pub(super) owner: O,

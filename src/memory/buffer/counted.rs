@@ -1,9 +1,9 @@
-//! Reference-counted handles without weak ones: the last handle owns its value alone.
+//! Reference-counted handles without weak handles: the last handle owns its value alone.
 //!
 //! `std::sync::Arc` has to exclude its weak handles before it can report a unique handle, and frees
-//! the memory with the last. Here the last handle becomes a [`LastHandle`], which can be changed,
-//! cached and shared again, so a value that is dropped and reused often costs no allocation and no
-//! locked instruction.
+//! the memory with the last handle. Here the last handle becomes a [`LastHandle`], which can be
+//! changed, cached and shared again. So a value that is often dropped and reused usually costs no
+//! allocation and no locked instruction.
 #![expect(unsafe_code, reason = "handles are raw pointers to a counted allocation")]
 
 use std::mem::ManuallyDrop;
@@ -15,7 +15,7 @@ use crate::base::sync::{AtomicUsize, Life, Ordering};
 /// A shared handle of a value.
 pub(super) struct Counted<T: OnLastHandle>(NonNull<Inner<T>>);
 
-/// The only handle of a value.
+/// The only handle of a value; gives mutable access.
 pub(super) struct LastHandle<T>(NonNull<Inner<T>>);
 
 /// A value with an action for the drop of its last handle.
@@ -31,8 +31,8 @@ struct Inner<T> {
     value: T,
 }
 
-// SAFETY: as for `Arc`: handles on several threads share the value (`Sync`), and any of them may be
-// the one that drops it (`Send`).
+// SAFETY: as for `Arc`: handles on several threads share the value (`Sync`), and the handle that
+// drops the value may be on any of these threads (`Send`).
 unsafe impl<T: OnLastHandle + Send + Sync> Send for Counted<T> {}
 // SAFETY: a shared reference can be cloned into a handle, so the bounds are those of `Send`.
 unsafe impl<T: OnLastHandle + Send + Sync> Sync for Counted<T> {}
@@ -118,8 +118,8 @@ impl<T: OnLastHandle> Drop for Counted<T> {
         let inner = self.inner();
         inner.life.note_use();
         // Acquire: pairs with the release of each earlier handle's drop, so their accesses come
-        // before the end. A count of 1 cannot grow: only a handle creates another, and the only one
-        // is being dropped.
+        // before `end`. A count of 1 cannot grow: only a handle creates another one, and the only
+        // handle is being dropped.
         if inner.handles.load(Ordering::Acquire) != 1 {
             // AcqRel: releases this handle's accesses to the last handle, which acquires them.
             if inner.handles.fetch_sub(1, Ordering::AcqRel) != 1 {

@@ -2,8 +2,8 @@
 //!
 //! On the home stream a block may serve the next request at once, because that request is ordered
 //! after every use there. For other streams the allocator records a use point (stream and ticket)
-//! and polls the stream's progress counter: no thread or stream waits for a free, and no task is
-//! enqueued. A driver's stream holds its resources until the device has passed the points.
+//! and polls the stream's progress counter: no thread or stream waits for a free. On a driver's
+//! stream a value held at the point keeps the stream polled until the device has passed the point.
 #![expect(unsafe_code, reason = "gives up a shared block once, behind its uses")]
 
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::engine::stream::internal::EmptyTask;
 use crate::memory::allocator::{Allocated, CachingAllocator, UsePoint};
 use crate::memory::buffer::uses::{LastTasks, Use, Uses};
 
-/// A block of an allocator, returned once; `State::is_released` records it.
+/// A block of an allocator, which is returned once. `State::is_released` records the return.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) allocator: Arc<CachingAllocator>,
     pub(super) block: Allocated,
-    /// The device of the memory; for pinned host memory the device named in the request.
+    /// The device of the memory; for pinned host memory, the device that the request named.
     pub(super) device: Device,
     pub(super) kind: MemoryKind,
     /// The requested size.
@@ -34,11 +34,11 @@ impl Memory {
     }
 }
 
-/// Frees a block, ordered after all work on its home stream and its uses on other streams, and
-/// clears the uses. Never called in a forked child.
+/// Frees a block and clears the uses. The free is ordered after all work on the home stream and
+/// after the uses on other streams. Never called in a forked child.
 ///
 /// # Safety
-/// Called once for the block of this memory.
+/// The caller must call this once for the block of this memory.
 #[inline]
 pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Uses) {
     if memory.bytes == 0 {
@@ -60,7 +60,7 @@ fn free_behind_uses(
     home: &Arc<StreamCore>,
     others: impl Iterator<Item = Use>,
 ) {
-    // A driver's stream may have work that other code submitted through the native handle.
+    // On a driver's stream, a new task's ticket also follows work of the native handle.
     let ticket = if home.on_host { home.pushed() } else { home.enqueue(EmptyTask, Always).ticket };
     let home = point(home, ticket);
     let others = others.filter(|point| !point.is_done());

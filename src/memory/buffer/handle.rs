@@ -20,16 +20,16 @@ use crate::memory::buffer::uses::Task;
 /// Memory on a device, freed in stream order.
 ///
 /// A buffer is a view: clones and slices share one allocation and keep it alive. Copies and fills
-/// record their use of it, but their tasks hold no reference. So dropping the last view right after
-/// a copy is a *stream-ordered free*: the memory is freed when all work on the home stream (current
-/// at the buffer's creation) and every recorded use on other streams is done. No thread and no
-/// stream waits for a free. For uses on other streams that the runtime cannot see, the program
-/// calls [`Buffer::record_use`].
+/// record their use of the allocation, but their tasks hold no reference to it. So dropping the
+/// last view right after a copy is a *stream-ordered free*: the memory is freed when all work on
+/// the home stream (current at the buffer's creation) and every recorded use on other streams is
+/// done. No thread and no stream waits for a free. The program calls [`Buffer::record_use`] for
+/// uses on other streams that the runtime cannot see.
 ///
 /// Copies, fills and host accesses are ordered after conflicting uses on any stream: see
-/// [`Buffer::copy_from`]. The program orders functions that take the address itself, by events or
-/// [`Stream::wait_stream`]. They must also follow the home stream: a new buffer may reuse memory
-/// whose earlier tasks are still queued there.
+/// [`Buffer::copy_from`]. The program orders functions that take the address, by events or
+/// [`Stream::wait_stream`]. These functions must also follow the home stream, because a new buffer
+/// may reuse memory whose earlier tasks are still queued there.
 ///
 /// Get one from [`Runtime::empty`](crate::Runtime::empty) and its siblings. A buffer of no bytes
 /// has no memory; its address is 0.
@@ -54,8 +54,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates memory with the home stream `home`. When memory is short, blocks on freed memory
-    /// that streams still use, if that would be enough.
+    /// Allocates memory with the home stream `home`. When memory is short, the call blocks on freed
+    /// memory that streams still use, if that suffices.
     pub(crate) fn allocate(
         home: &Stream,
         bytes: usize,
@@ -66,7 +66,7 @@ impl Buffer {
         Ok(Self::of(allocation, bytes))
     }
 
-    /// As [`Buffer::allocate`], without blocking; `None` when cached memory is not enough.
+    /// As [`Buffer::allocate`], without blocking; `None` when cached memory does not suffice.
     #[cold]
     pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
         let allocation = Allocation::cached(home.core(), bytes, origin, thread_hints::take)?;
@@ -90,7 +90,7 @@ impl Buffer {
         self.bytes == 0
     }
 
-    /// The device of the memory; for pinned host memory the device named in the request.
+    /// The device of the memory; for pinned host memory, the device that the request named.
     #[must_use]
     pub fn device(&self) -> Device {
         self.allocation.memory.device
@@ -108,8 +108,8 @@ impl Buffer {
         self.allocation.memory.kind == MemoryKind::Shared
     }
 
-    /// The home stream, current at the buffer's creation. A free comes after all work on it,
-    /// recorded or not.
+    /// The home stream, which was current at the buffer's creation. A free follows all work on this
+    /// stream, recorded or not.
     #[must_use]
     pub fn stream(&self) -> Stream {
         Stream::from_core(Arc::clone(&self.allocation.home))
@@ -127,15 +127,15 @@ impl Buffer {
         !fork::is_child() && self.allocation.is_released()
     }
 
-    /// The device address of the first byte; 0 for an empty allocation. Does not block: tasks may
-    /// still be writing there. Fails after a release.
+    /// The device address of the first byte; 0 for an empty allocation. Fails after a release. Does
+    /// not block: tasks may still be writing to the memory.
     pub fn address(&self) -> Result<u64> {
         self.check_not_released()?;
         Ok(self.begin().0)
     }
 
-    /// A view of a range of the bytes, which keeps the memory alive. Fails when the range exceeds
-    /// this view, and after a release.
+    /// A view of a range of the bytes; the view keeps the memory alive. Fails when the range
+    /// exceeds this view, and after a release.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -164,9 +164,9 @@ impl Buffer {
         Ok(Self { allocation: self.allocation.clone(), offset, bytes })
     }
 
-    /// Records that all work enqueued on `stream` so far may use the memory: for uses that the
-    /// runtime cannot see, such as those of a function that takes the address. On the home stream
-    /// only [`Buffer::wait_for_host`] needs it. Does not block.
+    /// Records that all work enqueued on `stream` until now may use the memory. It is for uses that
+    /// the runtime cannot see, such as those of a function that takes the address. On the home
+    /// stream only [`Buffer::wait_for_host`] needs the record. Does not block.
     ///
     /// Fails when the stream belongs to another runtime, after a release and in a forked child.
     ///
@@ -188,14 +188,14 @@ impl Buffer {
         if core.on_host {
             access.record(core, Task::any(core.pushed()));
         } else {
-            // The native handle may have submitted work that has no ticket: a new ticket follows
-            // that work.
+            // The native handle may have submitted work that has no ticket. The ticket of a new
+            // task follows that work.
             access.record(core, Task::any(core.enqueue(EmptyTask, Always).ticket));
         }
         Ok(())
     }
 
-    /// Frees the memory in stream order although views of it exist: every later use of any view
+    /// Frees the memory in stream order, even when other views exist. Every later use of any view
     /// fails. A second release has no effect. Does not block.
     ///
     /// Fails with [`MemoryError::Exported`] while exports exist; the memory then remains allocated.

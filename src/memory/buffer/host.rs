@@ -1,4 +1,4 @@
-//! Host access to a buffer: it synchronises with every use.
+//! Accesses by host threads to a buffer's bytes. They wait for every use of the buffer.
 #![expect(unsafe_code, reason = "copies memory that devices share with the host")]
 
 use std::ptr;
@@ -31,8 +31,8 @@ impl Buffer {
         self.wait_for_uses(&mut None)
     }
 
-    /// As [`Buffer::wait_for_host`], polling `is_interrupted` every 50 ms; when that returns true,
-    /// the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the tasks
+    /// As [`Buffer::wait_for_host`]. Calls `is_interrupted` every 50 ms. When the function returns
+    /// true, the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the tasks
     /// continue.
     pub fn wait_for_host_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_for_uses(&mut Some(is_interrupted))
@@ -96,7 +96,7 @@ impl Buffer {
     }
 
     /// True when host threads can access the memory directly, as [`Buffer::read_to_vec`] does: on
-    /// kinds where the host is the device, and for host memory and shared memory.
+    /// kinds that run on the host, and for pinned or shared memory of kinds with addresses.
     #[must_use]
     pub fn is_host_accessible(&self) -> bool {
         let home = &self.allocation().home;
@@ -105,7 +105,7 @@ impl Buffer {
     }
 
     /// Waits for the uses and begins an access. Until the access is dropped, later conflicting uses
-    /// wait for it and the memory is not freed.
+    /// wait for it, and a release does not free the memory.
     fn host_access(&self, writes: bool) -> Result<HostAccess<'_>> {
         if !self.is_host_accessible() {
             let (kind, capability) = (self.device().kind(), "access to their memory by the host");
@@ -118,14 +118,14 @@ impl Buffer {
         if let Some(uses) = uses {
             wait_all(uses, &mut None)?;
             while !access.is_next() {
-                park(Some(HOST_PERIOD)); // another host thread copies
+                park(Some(HOST_PERIOD)); // until another host thread has copied
             }
         }
         Ok(access)
     }
 
-    /// Copies on this thread between this buffer and host bytes. A kind that runs on the host
-    /// copies in the call; a driver's `copy` would only submit.
+    /// Copies on this thread between this buffer and host bytes. The `copy` of a kind that runs on
+    /// the host copies during the call. A driver's `copy` would only submit and is not used.
     fn copy_on_this_thread(&self, to: Address, from: Address) -> Result<()> {
         let home = &self.allocation().home;
         if self.is_empty() {
@@ -133,15 +133,15 @@ impl Buffer {
         }
         if home.on_host {
             // SAFETY: both ranges are live for the call: `host_access` prevents the free of the
-            // buffer, and the caller borrows or owns the other one. This kind copies before it
-            // returns.
+            // buffer, and the caller borrows or owns the other range. This kind's `copy` returns
+            // after the bytes are copied.
             return unsafe { home.handle.copy(to, from, self.nbytes()) };
         }
         let [to, from] = [to, from].map(|address| to_usize(address.0));
         let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
         // SAFETY: both ranges are live and disjoint. `host_access` checked that the host can access
-        // the buffer and prevents its free; the other range is a slice of the same size that this
-        // thread borrows or owns.
+        // the buffer, and prevents the buffer's free. The other range is a slice of the same size
+        // that this thread borrows or owns.
         unsafe { ptr::copy_nonoverlapping::<u8>(from, to, self.nbytes()) };
         Ok(())
     }
@@ -150,24 +150,24 @@ impl Buffer {
         fork::check()?;
         let _access = self.access()?;
         let allocation = self.allocation();
-        // Queued tasks may still use the memory for an earlier buffer; their failures are not
-        // reported here.
+        // Tasks of an earlier buffer may still use the memory. This wait does not report their
+        // failures.
         allocation.home.wait_ticket(allocation.busy_until(), false, interrupt)?;
         wait_all(allocation.uses(), interrupt)
     }
 }
 
-/// Blocks until the uses are done; returns the failures that cover them.
+/// Blocks until the uses are done. Fails with the failures that cover them.
 fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
     let mut errors: Vec<Arc<StreamFailure>> = Vec::new();
     for point in uses {
-        // A synchronise that ended before this wait has reported its errors.
+        // For a use done before this wait, the synchronise that ended an error has reported it.
         let was_done = point.is_done();
         let Task { ticket, is_marker } = point.last.task;
         let task = Watched::new(&point.stream, ticket);
         point.stream.wait_ticket(ticket, is_marker, interrupt)?;
         if !was_done && point.stream.lifecycle.is_cancelled() {
-            // A shutdown may have retired the task without running it.
+            // A shutdown may have retired the task without running it, and leaves no error.
             return Err(Error::Runtime(RuntimeError::ShutDown));
         }
         let failures = &point.stream.failures;

@@ -1,12 +1,12 @@
-//! Host threads that access the bytes of an allocation, and the queue of those that wait.
+//! Host threads that access the bytes of an allocation, and the queue of the threads that wait.
 //!
 //! An access without a conflict is *counted*; it lasts as long as one copy. An access with a
-//! conflict is *queued*: it waits for the tasks and accesses before it, and later conflicting uses
-//! wait for it, tasks by a latch in their stream and accesses in the same queue. A task that
-//! conflicts with counted accesses is *announced* until it is enqueued: accesses that begin in this
-//! interval are queued, so the task waits only for the accesses before it.
+//! conflict is *queued*: it waits for the tasks and accesses before it. Later conflicting tasks
+//! wait for it by a latch in their stream, and later conflicting accesses in the same queue. A task
+//! that conflicts with counted accesses is *announced* until it is enqueued. Accesses that begin in
+//! this interval are queued, so the task waits only for the accesses before it.
 //!
-//! So later arrivals never delay a thread, whatever their number.
+//! So arrivals never delay a thread that came before them, whatever their number.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ type Latches = StreamMap<Arc<Latch<StreamCore>>>;
 /// The host accesses of one allocation.
 #[derive(Debug, Default)]
 pub(super) struct HostAccesses {
-    /// The sum of all entries below: usually zero.
+    /// The number of counted and queued accesses and announced tasks: usually zero.
     count: usize,
     /// Counted accesses that only read.
     readers: usize,
@@ -67,7 +67,7 @@ impl HostAccesses {
         self.count += 1;
     }
 
-    /// Ends the announcement: the task is enqueued or refused.
+    /// Ends the announcement of a task that was enqueued or refused.
     pub(super) fn withdraw(&mut self) {
         self.announced -= 1;
         self.count -= 1;
@@ -87,8 +87,8 @@ impl HostAccesses {
                 is_new = true;
                 Latch::new()
             });
-            // The opener of a latch first removes its access, so an open latch here means that the
-            // stream's wait was dropped with a refused task.
+            // The opener of a latch first removes its access. An open latch here therefore means
+            // that a refused task dropped the wait: the stream needs a new latch and a new wait.
             if !is_new && latch.is_open() {
                 *latch = Latch::new();
                 is_new = true;
@@ -134,20 +134,20 @@ impl HostAccesses {
     }
 }
 
-/// A host access, counted or queued. Conflicting uses wait until it is dropped.
+/// A host access, counted or queued. Later conflicting uses wait until it is dropped.
 #[derive(Debug)]
 pub(super) struct HostAccess<'a> {
     allocation: &'a Allocation,
     touch: Touch,
-    /// 0 for a counted access.
+    /// The place in the queue; 0 for a counted access.
     ticket: u64,
     /// Keeps the memory allocated; dropped after the queue entry.
     _access: Access<'a>,
 }
 
 impl Allocation {
-    /// Begins a host access. On a conflict it is queued, and the uses that it must wait for are
-    /// returned; conflicting accesses that begin later wait for it.
+    /// Begins a host access. On a conflict the access is queued, and the result has the uses that
+    /// it must wait for. Conflicting accesses that begin later wait for this one.
     pub(super) fn enter_host(
         &self,
         touch: Touch,
@@ -172,7 +172,7 @@ impl Allocation {
 }
 
 impl HostAccess<'_> {
-    /// True when no earlier host access conflicts with this one.
+    /// True when no earlier host access that is still running or queued conflicts with this one.
     pub(super) fn is_next(&self) -> bool {
         self.ticket == 0
             || self.allocation.state.lock().host_accesses.is_next(self.ticket, &self.touch)
@@ -186,7 +186,7 @@ impl Drop for HostAccess<'_> {
             return state.host_accesses.leave(self.touch.writes);
         }
         let latches = state.host_accesses.remove_waiter(self.ticket);
-        drop(state); // before streams resume: a latch may hold the last reference to one
+        drop(state); // before streams resume: a latch may hold a stream alone
         for latch in latches.into_values() {
             // Quietly: a backend's panic for one stream must not prevent the wake-up of the others.
             drop_quietly(|| latch_commands::open(&latch, Ok(())));

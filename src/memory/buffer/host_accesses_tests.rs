@@ -32,7 +32,7 @@ fn enter(buffer: &Buffer, writes: bool) -> HostAccess<'_> {
 #[test]
 fn a_copy_refused_during_its_wait_for_the_host_is_forgotten_by_both_buffers() {
     // Goal: after a refused copy, later host accesses need not queue. Method: the copy waits for
-    // this thread's access to the target; during that wait the source is released.
+    // this thread's access to the target. During the wait the source is released.
     let runtime = Runtime::new(Config::default()).unwrap();
     let [source, target] = [(); 2].map(|()| runtime.empty(64, Device::cpu(0)).unwrap());
     let stream = stream(&runtime);
@@ -40,7 +40,7 @@ fn a_copy_refused_during_its_wait_for_the_host_is_forgotten_by_both_buffers() {
     std::thread::scope(|scope| {
         let copy = scope.spawn(|| target.copy_from(&source, &stream));
         while !has_host_access(&source) {
-            std::thread::yield_now(); // until it waits
+            std::thread::yield_now(); // until the copy waits
         }
         source.release().unwrap();
         let refused = copy.join().unwrap();
@@ -52,9 +52,9 @@ fn a_copy_refused_during_its_wait_for_the_host_is_forgotten_by_both_buffers() {
 
 #[test]
 fn a_stream_gets_a_new_wait_for_a_host_access_after_dropping_one() {
-    // Goal: a task never runs beside a queued host access, even after its stream dropped a wait for
-    // it. Method: the first wait is dropped with its refused task; the second task must get a new
-    // wait, and the third task of the stream is ordered after that one.
+    // Goal: a task never runs beside a queued host access, even after the task's stream dropped a
+    // wait for that access. Method: the first wait is dropped with its refused task. The second
+    // task must get a new wait, which also orders the stream's third task.
     let runtime = Runtime::new(Config::default()).unwrap();
     let buffer = runtime.empty(64, Device::cpu(0)).unwrap();
     let [held, other] = [(); 2].map(|()| stream(&runtime));

@@ -8,11 +8,11 @@ use crate::memory::buffer::Buffer;
 use crate::memory::buffer::uses::Task;
 
 impl Stream {
-    /// As [`Stream::launch`], and records a use of each buffer: it may be dropped right after the
-    /// call, and a host access to it waits for the function. Does not block.
+    /// As [`Stream::launch`], and records a use of each buffer. A buffer may be dropped right after
+    /// the call, and a host access to a buffer waits for the function. Does not block.
     ///
-    /// Fails as [`Stream::launch`], and when a buffer is released or belongs to another runtime;
-    /// the call is then not enqueued.
+    /// Fails as [`Stream::launch`], and when a buffer is released or belongs to another runtime. A
+    /// call that fails enqueues nothing.
     ///
     /// ```
     /// use accelrt::FfiCall;
@@ -35,7 +35,7 @@ impl Stream {
     /// As [`Stream::launch`], except that the recorded uses keep the buffers' memory allocated.
     pub unsafe fn launch_with_buffers(&self, call: FfiCall, buffers: &[&Buffer]) -> Result<u64> {
         let uses: Vec<_> = buffers.iter().map(|buffer| (*buffer, None)).collect();
-        // SAFETY: the caller upholds `launch`'s contract for the call; `None` states no access.
+        // SAFETY: the caller upholds `launch`'s contract; with `None`, no accesses are stated.
         unsafe { self.launch_with_uses(call, &uses) }
     }
 
@@ -53,7 +53,7 @@ impl Stream {
         uses.iter()
             .try_for_each(|(it, _)| lifecycle.check_same_runtime("a buffer", it.runtime()))?;
         let accesses: Vec<_> = uses.iter().map(|(it, _)| it.access()).collect::<Result<_>>()?;
-        // SAFETY: the caller upholds `launch`'s contract; the accesses keep the buffers allocated
+        // SAFETY: the caller upholds `launch`'s contract. `accesses` keeps the buffers allocated
         // until their uses are recorded.
         let ticket = unsafe { self.launch_marker(call) }?;
         for (access, (buffer, writes)) in accesses.into_iter().zip(uses) {

@@ -17,8 +17,8 @@ fn counted() -> Counted<Value> {
     LastHandle::new(Value).share()
 }
 
-/// Goal: when several threads drop handles, one is the last and follows the others. loom reports a
-/// value that is never freed, and one that is freed while a thread still uses it.
+/// Goal: when several threads drop handles, exactly one drop is the last and follows the others.
+/// loom reports a value that is never freed, and a value that is freed while in use.
 #[test]
 fn loom_the_last_handle_ends_the_value() {
     model_without_fences(EVERY, || {
@@ -32,7 +32,7 @@ fn loom_the_last_handle_ends_the_value() {
     });
 }
 
-/// Goal: a handle that is cloned while another one drops keeps the value alive.
+/// Goal: a handle that is cloned while another handle drops keeps the value alive.
 #[test]
 fn loom_a_clone_outlives_the_drop_of_another_handle() {
     model_without_fences(EVERY, || {

@@ -7,9 +7,9 @@
 //! * [`uses`]: the tasks that use an allocation, per stream
 //! * [`free`]: returns memory to its allocator, ordered after every use
 //! * [`order`]: enqueues tasks behind conflicting uses
-//! * [`transfer`], [`commands`]: copies and fills as tasks, and waits for a single one
+//! * [`transfer`], [`commands`]: copies and fills as tasks, and the wait for one of these tasks
 //! * [`launch`]: native calls that use buffers
-//! * [`host`], [`host_accesses`]: host accesses, which synchronise with all uses, and their queue
+//! * [`host`], [`host_accesses`]: accesses by host threads, which wait for all uses; their queue
 
 pub(crate) mod allocation;
 mod commands;

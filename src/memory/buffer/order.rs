@@ -1,14 +1,14 @@
 //! Enqueues tasks that use buffers, ordered after conflicting tasks.
 //!
 //! Two uses of the same bytes *conflict* when one of them writes. A task is enqueued and its use
-//! recorded in one step under the locks of its allocations, which are taken in address order: of
+//! recorded in one step under the locks of its allocations, which are taken in address order. So of
 //! two threads with conflicting tasks, the second finds the first one's task. The task makes its
 //! stream wait for the last conflicting task of each other stream; on its own stream the queue
 //! gives the order at no cost. A wait only names earlier tasks, so there are no cycles.
 //!
-//! A task that conflicts with a running host access is enqueued after that access, and its stream
-//! waits for conflicting accesses in the queue (`host_accesses`). Memory that the home stream still
-//! uses for an earlier allocation counts as written there.
+//! A task that conflicts with a running host access is enqueued after that access. Its stream waits
+//! for conflicting accesses in the queue (`host_accesses`). Memory that the home stream still uses
+//! for an earlier allocation counts as written there.
 //!
 //! Code that orders streams by events passes [`Order::ByCaller`]: uses are recorded without waits.
 
@@ -79,7 +79,7 @@ impl<'a> BufferUse<'a> {
     }
 }
 
-/// Enqueues a task that uses buffers; no task for empty buffers.
+/// Enqueues a task that uses buffers. When all of them are empty, no task is needed.
 #[inline]
 pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     stream: &Stream,
@@ -102,8 +102,8 @@ fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[BufferUse<
     used.iter().all(|used| told.iter().any(|access| access.agrees_with(&used.access())))
 }
 
-/// A task to enqueue and its buffers, which are locked while the task gets its ticket and its uses
-/// are recorded.
+/// A task to enqueue, and its buffers. Their states are locked while the task gets its ticket and
+/// its uses are recorded.
 struct BufferTask<'a, T, const N: usize> {
     used: &'a [BufferUse<'a>; N],
     order: Order,
@@ -126,13 +126,13 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
             drop(locked);
             return Attempt::Queue(self);
         };
-        // Recorded before the task runs: a concurrent free on another thread is ordered after it.
+        // Recorded before the task runs, so that another thread's free is ordered after the task.
         let forgotten = locked.note(core, Task::marker(ticket), self.order);
         drop(locked);
         drop(forgotten);
         let has_failed = direct.run::<T>(|context| self.command.run(context));
         if has_failed {
-            // The error is still open: only a consumer ends it, and this thread is the consumer.
+            // The error is still open: only the consumer, which is this thread, ends errors.
             core.failures.bind();
         }
         Attempt::Over(Ok(Transfer::of(core, ticket, has_failed)))
@@ -148,8 +148,8 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         if self.order == Order::BehindConflicts && locked.has_host_access() {
             locked = locked.after_host_accesses()?;
         }
-        // The transfer can be queried later: without this, its error could be opened, ended and
-        // forgotten before.
+        // Binds before the task can fail. Otherwise the error could be ended and forgotten before
+        // the caller queries the transfer.
         core.failures.bind();
         let mut waits = Waits::default();
         if self.order == Order::BehindConflicts {
@@ -158,7 +158,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         }
         let pushed = push(self.command);
         let forgotten = locked.note(core, Task::marker(pushed.ticket), self.order);
-        drop(locked); // before streams are scheduled, or end with their last reference
+        drop(locked); // before `publish` schedules streams and `forgotten` drops some
         drop(forgotten);
         Ok((waits.publish(pushed), Transfer::of(core, pushed.ticket, true)))
     }
@@ -199,7 +199,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         of_it.expect("each allocation is locked")
     }
 
-    /// True when the task can run at once.
+    /// True when the task can run on this thread at once.
     fn is_free(&mut self, core: &Arc<StreamCore>, order: Order) -> bool {
         if order == Order::ByCaller {
             return true;
@@ -227,8 +227,8 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         })
     }
 
-    /// Announces the task, and locks again after the conflicting host accesses have ended. Host
-    /// accesses that begin during the wait are queued.
+    /// Announces the task, unlocks, waits until no running host access conflicts, and locks again.
+    /// Host accesses that begin during the wait are queued.
     #[cold]
     fn after_host_accesses(mut self) -> Result<Self> {
         let used = self.used;
@@ -252,7 +252,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         }
     }
 
-    /// Calls `found` with each wait for a queued host access that the task's stream needs.
+    /// Calls `found` with a wait for each conflicting queued access that needs one in this stream.
     #[inline]
     fn each_queued(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(WaitForLatch)) {
         for index in 0..N {
@@ -264,7 +264,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         }
     }
 
-    /// Calls `found` with each conflicting task of another stream.
+    /// Calls `found` with each conflicting unfinished task of another stream.
     #[inline]
     fn each_conflict(
         &mut self,
@@ -278,11 +278,11 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         }
     }
 
-    /// Records the uses of a task with a ticket. The caller drops the result after the locks.
+    /// Records the uses of a task. The caller drops the result after the locks.
     #[inline]
     fn note(&mut self, core: &Arc<StreamCore>, task: Task, order: Order) -> [Option<Vec<Use>>; N] {
         let done = core.progress.done();
-        // The search for conflicts has already read each use.
+        // The search for conflicts has already read each use, so checking all of them is cheap.
         let checks = if order == Order::BehindConflicts { CHECK_ALL } else { CHECKS_PER_USE };
         std::array::from_fn(|index| {
             let (used, touch) = (self.used[index], self.used[index].touch());
@@ -291,21 +291,21 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
     }
 }
 
-/// The waits that a task needs; they are enqueued under the locks and published after.
+/// The waits that a task needs. They are enqueued under the locks and published afterwards.
 #[derive(Default)]
 struct Waits {
     is_first_of_segment: bool,
-    /// Streams with a new marker, not scheduled yet.
+    /// Streams with a new marker that are not scheduled yet.
     marked: Vec<Arc<StreamCore>>,
 }
 
 impl Waits {
-    /// Makes a stream wait for a task of another one.
+    /// Makes the stream `core` wait for the task `last` of the stream `source`.
     #[cold]
     fn push(&mut self, core: &Arc<StreamCore>, source: &Arc<StreamCore>, last: Task) {
         let Task { mut ticket, is_marker } = last;
         if !is_marker {
-            // The task does not wake waiters; a marker behind it does.
+            // The task does not wake its waiters, so the wait names a new marker behind the task.
             ticket = source.enqueue(Marker, Unscheduled).ticket;
             self.marked.push(Arc::clone(source));
         }
@@ -319,7 +319,7 @@ impl Waits {
         self.is_first_of_segment |= pushed.is_first_of_segment;
     }
 
-    /// Schedules the marked streams; returns the last push with the flags of all of them.
+    /// Schedules the marked streams. Returns `last` with the flags of all pushes.
     #[inline]
     fn publish(self, last: Pushed) -> Pushed {
         self.marked.iter().for_each(StreamCore::schedule);

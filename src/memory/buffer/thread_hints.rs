@@ -1,13 +1,13 @@
 //! Per-thread hints for the next buffer: a cached stream and allocator, and vacant allocations.
 //!
-//! A *hint* is the stream and the allocator that served a request: one for requests without a
-//! device, one for the last named device. Both depend on the thread's current device, stream, pool
-//! and mode, so a change of any of them clears the hints. *Vacant* allocations have no memory; they
-//! retain their stream and allocator, so that a request for the same pair changes no reference
-//! count.
+//! A *hint* is the stream and the allocator that served a request. A thread has one hint for
+//! requests without a device and one for the last named device. Both depend on the thread's current
+//! device, stream, pool and mode, so a change of any of these clears the hints. *Vacant*
+//! allocations have no memory. They retain their stream and allocator, so a request for the same
+//! stream and allocator changes no reference count.
 //!
-//! Hints extend no lifetime: they refer to the process's runtime, which is never dropped, and a
-//! vacant allocation is cached only when its stream and allocator live as long.
+//! Hints extend no lifetime: they refer to the process's runtime, which is never dropped. A vacant
+//! allocation is cached only when its stream and allocator live as long as that runtime.
 
 use std::cell::RefCell;
 
@@ -44,8 +44,8 @@ thread_local! {
 
 /// A vacant allocation from this thread's cache.
 pub(super) fn take() -> Option<LastHandle<Allocation>> {
-    // `try_with`, here and below: a buffer may be created or dropped while thread-locals are
-    // destroyed.
+    // `try_with`, here and below, because buffers may be created or dropped while the thread's
+    // locals are destroyed.
     HINTS.try_with(|hints| hints.borrow_mut().vacant.pop()).ok().flatten()
 }
 
@@ -60,8 +60,8 @@ pub(super) fn cache(allocation: LastHandle<Allocation>) {
     });
 }
 
-/// Allocates by this thread's hint for the device, or for requests without one. `None` when there
-/// is no hint or cached memory is not enough.
+/// Allocates with this thread's hint for the device, or with the hint for requests without a
+/// device. `None` when there is no hint or cached memory does not suffice.
 #[inline(always)]
 pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffer>> {
     let served = HINTS.try_with(|hints| {
@@ -75,7 +75,7 @@ pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffe
         if home.core().on_host {
             return Allocation::cached(home.core(), bytes, origin, || vacant.pop());
         }
-        // The poll of a driver's stream may drop buffers, which borrow the hints.
+        // Copied before the borrow ends: a driver's poll may drop buffers, which borrow the hints.
         let (home, origin) = (home.clone(), origin.clone());
         drop(borrowed);
         Allocation::cached(home.core(), bytes, &origin, take)
@@ -84,15 +84,15 @@ pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffe
     Ok(allocation.map(|allocation| Buffer::of(allocation, bytes)))
 }
 
-/// Sets this thread's hint, for requests without a device or for the stream's device, until
-/// [`forget`]. Stream and allocator must live as long as the process; the stream may also be
+/// Sets this thread's hint until [`forget`]: for requests without a device or for the stream's
+/// device. The allocator must live as long as the process. The stream must live as long, or be
 /// current on this thread.
 pub(crate) fn remember(home: Stream, origin: Origin, is_default: bool) {
     let replaced = HINTS.try_with(|hints| {
         let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
         if is_default { default } else { named }.replace((home, origin))
     });
-    drop(replaced); // outside the borrow: it may be the last handle of a stream
+    drop(replaced); // outside the borrow: a hint may hold the last handle of a stream
 }
 
 /// Clears the hints; called when the thread's current device, stream, pool or mode changes.
@@ -101,7 +101,7 @@ pub(crate) fn forget() {
         let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
         (default.take(), named.take())
     });
-    drop(forgotten); // outside the borrow: it may be the last handle of a stream
+    drop(forgotten); // outside the borrow: a hint may hold the last handle of a stream
 }
 
 #[cfg(all(test, not(loom)))]

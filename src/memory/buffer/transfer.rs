@@ -1,4 +1,4 @@
-//! Copies and fills: the checks before they are enqueued, and the wait for a single one.
+//! Copies and fills: the checks before they are enqueued, and the wait for one of them.
 #![expect(unsafe_code, reason = "functions that take the address of memory that is not ours")]
 
 use std::fmt;
@@ -19,14 +19,14 @@ use crate::memory::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
 use crate::memory::buffer::order::{Order, enqueue, read_use, write_use};
 use crate::queue::Command;
 
-/// An enqueued copy or fill. Dropping it does not cancel the work.
+/// An enqueued copy or fill. Dropping the handle does not cancel the work.
 #[derive(Debug)]
 pub struct Transfer(
     /// `None` for a transfer of zero bytes, which has no task.
     Option<Inherited<Watched>>,
 );
 
-/// A task whose failure remains recorded until this is dropped.
+/// A task whose failure remains recorded until the drop of this value.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) stream: Arc<StreamCore>,
@@ -41,7 +41,7 @@ impl Watched {
         Self { stream: Arc::clone(stream), ticket, is_bound: true }
     }
 
-    /// Waits for the task and returns the failure that covers it.
+    /// Waits for the task. Fails with the failure that covers it.
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Self { stream, ticket, .. } = self;
         stream.wait_ticket(*ticket, true, interrupt)?;
@@ -71,15 +71,15 @@ impl Transfer {
     }
 
     /// Blocks until the task is done; executes tasks of the stream while it waits. Returns the
-    /// failure that covers the task and does not end it. Later tasks are not waited for, except
-    /// that a driver may also have to finish work submitted in the meantime. Fails inside a task of
-    /// the stream.
+    /// failure that covers the task and does not end that failure. The call does not wait for later
+    /// tasks, but a driver may have to finish work submitted in the meantime. Fails inside a task
+    /// of the stream.
     pub fn wait(&self) -> Result<()> {
         self.wait_for(&mut None)
     }
 
-    /// As [`Transfer::wait`], polling `is_interrupted` every 50 ms; when that returns true, the
-    /// wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the task continues.
+    /// As [`Transfer::wait`]. Calls `is_interrupted` every 50 ms; after a result of true the wait
+    /// fails with [`Interrupted`](crate::RuntimeError::Interrupted), and the task continues.
     pub fn wait_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_for(&mut Some(is_interrupted))
     }
@@ -90,13 +90,13 @@ impl Transfer {
 }
 
 /// An enqueued copy to host memory that it owns; [`wait`](Self::wait) returns the memory. Dropping
-/// it does not cancel the copy: the memory lives until the copy is done.
+/// the handle does not cancel the copy: the memory lives until the copy is done.
 pub struct HostTransfer<O> {
     transfer: Transfer,
     target: Arc<Target<O>>,
 }
 
-/// Shared with the task, which keeps it alive. A vector, because its elements do not move with it.
+/// Shared with the task. A vector, because the elements stay in place when the vector moves.
 type Target<O> = SpinMutex<Vec<O>>;
 
 impl<O> HostTransfer<O> {
@@ -106,10 +106,10 @@ impl<O> HostTransfer<O> {
         self.transfer.is_done()
     }
 
-    /// As [`Transfer::wait`]; returns the memory with the copied bytes. A failure drops the memory.
+    /// As [`Transfer::wait`]. Returns the memory with the copied bytes; a failure drops it.
     ///
     /// # Panics
-    /// Never: only this call takes the memory.
+    /// Never: only this call takes the memory out.
     pub fn wait(self) -> Result<O> {
         self.transfer.wait()?;
         let target = self.target.lock().pop();
@@ -127,16 +127,15 @@ impl Buffer {
     /// Copies another buffer of the same size into this one, on `stream`. Does not block; `wait` on
     /// the result waits for this copy only. A failed stream skips the copy.
     ///
-    /// The copy runs after every conflicting task of other streams: one that writes the bytes of
-    /// either buffer, or reads this one's. The runtime knows the tasks that take buffers and the
-    /// uses that [`Buffer::record_use`] recorded. The call does not wait for tasks, but for a host
-    /// access to the bytes that is copying on another thread ([`Buffer::read_to_vec`] and its
-    /// like).
-    ///
+    /// The copy runs after every conflicting task of other streams. A task conflicts when it writes
+    /// the bytes of either buffer, or reads the bytes of this buffer. The runtime knows the tasks
+    /// that take buffers and the uses that [`Buffer::record_use`] recorded. The call does not wait
+    /// for tasks. It waits while a conflicting host access of another thread is copying
+    /// ([`Buffer::read_to_vec`] and similar calls).
     ///
     /// Fails when the sizes differ, the ranges overlap, the stream's device is neither buffer's, or
-    /// a handle belongs to another runtime; after a release, after a shutdown and in a forked
-    /// child.
+    /// a handle belongs to another runtime. Also fails after a release, after a shutdown and in a
+    /// forked child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -178,8 +177,8 @@ impl Buffer {
         enqueue(stream, [write_use(self), read_use(source)], order, Copy(ranges))
     }
 
-    /// Sets every byte, on `stream`. Does not block; ordered as [`Buffer::copy_from`] and fails
-    /// like it.
+    /// Sets every byte, on `stream`. Does not block. The order and the failures are those of
+    /// [`Buffer::copy_from`].
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
         self.set(byte, stream, Order::BehindConflicts)
     }
@@ -197,8 +196,8 @@ impl Buffer {
         self.overwrite(stream, order, |to| Fill { to, bytes, byte })
     }
 
-    /// Enqueues a task that overwrites the buffer; `task` creates it from the buffer's address. An
-    /// empty buffer needs no task. Does not block; fails as [`Buffer::fill`].
+    /// Enqueues a task that overwrites the buffer. `task` creates it from the buffer's address. For
+    /// an empty buffer nothing is enqueued. Does not block; fails as [`Buffer::fill`].
     pub(crate) fn overwrite<T: Command<TaskContext>>(
         &self,
         stream: &Stream,
@@ -215,8 +214,8 @@ impl Buffer {
     }
 
     /// Copies host bytes into this buffer, on `stream`, and keeps their owner alive until the copy
-    /// is done. Does not block; ordered as [`Buffer::copy_from`] and fails like it. A failed call
-    /// drops the owner.
+    /// is done. Does not block. The order and the failures are those of [`Buffer::copy_from`]. A
+    /// failed call drops the owner.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -229,15 +228,15 @@ impl Buffer {
     where
         O: AsRef<[u8]> + Send + 'static,
     {
-        // A vector's elements do not move with it; an array's would.
+        // The elements of a vector stay in place when it moves; those of an array would not.
         let owner = vec![source];
         let source = owner[0].as_ref();
         let (from, bytes) = (host_address(source.as_ptr()), source.len());
         self.host_copy(Host::Source(from), bytes, owner, stream, Order::BehindConflicts)
     }
 
-    /// Copies this buffer into host memory, on `stream`. Does not block; [`HostTransfer::wait`]
-    /// returns the memory. Ordered as [`Buffer::copy_from`] and fails like it.
+    /// Copies this buffer into host memory, on `stream`. [`HostTransfer::wait`] returns the memory.
+    /// Does not block. The order and the failures are those of [`Buffer::copy_from`].
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -262,14 +261,14 @@ impl Buffer {
     }
 
     /// Copies host bytes into this buffer, on `stream`, and blocks until the copy is done. Ordered
-    /// as [`Buffer::copy_from`]; fails like it and like [`Transfer::wait`].
+    /// as [`Buffer::copy_from`]; fails like that function and like [`Transfer::wait`].
     pub fn copy_from_slice(&self, source: &[u8], stream: &Stream) -> Result<()> {
         self.copy_borrowed(Host::Source(host_address(source.as_ptr())), source.len(), stream)
     }
 
     /// Copies this buffer into host bytes, on `stream`, and blocks until the copy is done. Ordered
-    /// as [`Buffer::copy_from`]; fails like it and like [`Transfer::wait`], which leaves the bytes
-    /// unspecified.
+    /// as [`Buffer::copy_from`]; fails like that function and like [`Transfer::wait`]. A failed
+    /// call leaves the host bytes unspecified.
     pub fn copy_to_slice(&self, target: &mut [u8], stream: &Stream) -> Result<()> {
         let (to, bytes) = (host_address(target.as_mut_ptr()), target.len());
         self.copy_borrowed(Host::Target(to), bytes, stream)
@@ -286,9 +285,9 @@ impl Buffer {
     /// Does not block.
     ///
     /// # Safety
-    /// Until `owner` is dropped, on any thread after the copy, any thread may read the `bytes`
-    /// bytes at `source`, and none writes them. While the copy runs, no other task or thread
-    /// accesses the buffer's bytes.
+    /// Until `owner` is dropped, which can happen on any thread after the copy, any thread may read
+    /// the `bytes` bytes at `source`, and no thread writes them. While the copy runs, no other task
+    /// or thread accesses the buffer's bytes.
     pub unsafe fn copy_from_host_range(
         &self,
         source: *const u8,
@@ -303,9 +302,9 @@ impl Buffer {
     /// not block.
     ///
     /// # Safety
-    /// Until `owner` is dropped, on any thread after the copy, any thread may write the `bytes`
-    /// bytes at `target`, and none accesses them otherwise. While the copy runs, no other task or
-    /// thread writes the buffer's bytes.
+    /// Until `owner` is dropped, which can happen on any thread after the copy, any thread may
+    /// write the `bytes` bytes at `target`, and no thread accesses them otherwise. While the copy
+    /// runs, no other task or thread writes the buffer's bytes.
     pub unsafe fn copy_to_host_range(
         &self,
         target: *mut u8,
@@ -359,7 +358,7 @@ impl Transfer {
     }
 }
 
-/// Ends a borrow: its drop waits until the task no longer accesses the borrowed memory, also after
+/// Ends a borrow. The drop waits until the task no longer accesses the borrowed memory, also after
 /// an error or a panic.
 struct BorrowEnd<'a>(&'a Watched);
 
@@ -388,7 +387,7 @@ fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()> {
     Err(Error::Memory(MemoryError::CopySizeMismatch { target_bytes, source_bytes }))
 }
 
-/// Checks the pairing: the buffers are of the stream's kind or of the cpu, and one is on the
+/// Checks that the buffers are of the stream's kind or of the cpu, and that one of them is on the
 /// stream's device. Pinned memory belongs to every device of its kind.
 fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
     let (device, lifecycle) = (stream.device(), &stream.core().lifecycle);

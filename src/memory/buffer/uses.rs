@@ -10,7 +10,7 @@ use crate::engine::stream::core::StreamCore;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Task {
     pub(crate) ticket: u64,
-    /// True when the task wakes its waiters: a copy, a fill, a launch with its buffers.
+    /// True when the task wakes its waiters, as copies, fills and launches with buffers do.
     pub(crate) is_marker: bool,
 }
 
@@ -42,7 +42,7 @@ impl Touch {
     }
 }
 
-/// The last tasks of a stream that use an allocation; ticket 0 without a use.
+/// The last tasks of a stream that use an allocation; ticket 0 when none does.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastTasks {
     pub(super) task: Task,
@@ -53,8 +53,8 @@ pub(super) struct LastTasks {
 }
 
 impl LastTasks {
-    /// Records one more task of a stream whose tasks up to `done` are done; drops the range of
-    /// finished tasks.
+    /// Records one more task of a stream whose tasks up to `done` are done. The range starts anew
+    /// when the tasks recorded before are done.
     #[inline]
     fn note(&mut self, task: Task, touch: &Touch, done: u64) {
         let Touch { bytes, writes } = touch;
@@ -70,7 +70,7 @@ impl LastTasks {
         }
     }
 
-    /// The last task that conflicts with `touch`; ticket 0 for none. Readers may run concurrently.
+    /// The last task that conflicts with `touch`; ticket 0 for none. Two reads do not conflict.
     pub(super) fn conflict(&self, touch: &Touch) -> Task {
         let Touch { bytes, writes } = touch;
         if bytes.start >= self.bytes.end || self.bytes.start >= bytes.end {
@@ -93,7 +93,7 @@ impl Use {
         self.stream.progress.done() >= self.last.task.ticket
     }
 
-    /// True when no wait needs this use: it is done, and its stream has no failure.
+    /// True when no wait needs this use: the last task is done, and its stream has no failure.
     fn is_over(&self) -> bool {
         self.is_done() && !self.stream.failures.has_failed()
     }
@@ -106,8 +106,8 @@ impl Use {
 /// The uses of one allocation, at most one per stream.
 ///
 /// Usually there is one stream, and recording is a comparison and a maximum. With more streams,
-/// each new use also checks a few others in turns and forgets finished ones: its cost does not grow
-/// with the number of streams, and ended streams do not accumulate.
+/// each new use also checks the next few others and forgets the finished ones. So the cost does not
+/// grow with the number of streams, and ended streams do not accumulate.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// The uses on the home stream, which the allocation names.
@@ -116,16 +116,16 @@ pub(super) struct Uses {
     more: StreamMap<Use>,
 }
 
-/// The number of uses that are checked for each new one.
+/// The number of known uses that the recording of a new use checks.
 pub(super) const CHECKS_PER_USE: usize = 8;
-/// Checks every use: for callers that have already read each one.
+/// Checks every use: for callers that have already read all of them.
 pub(super) const CHECK_ALL: usize = usize::MAX;
 
-/// The most failed uses that are retained when the map is full; a wait reports at least as many.
+/// The most failed uses that a full map retains. A wait reports at least this many.
 const MAX_FAILED: usize = 64;
 
 impl Uses {
-    /// Records a use on the home stream; parameters and result as for [`Uses::record`].
+    /// Records a use on the home stream. Parameters and result are those of [`Uses::record`].
     #[inline]
     pub(super) fn record_home(
         &mut self,
@@ -139,7 +139,7 @@ impl Uses {
     }
 
     /// Records a use on another stream whose tasks up to `done` are done, and checks up to `checks`
-    /// uses. Returns the forgotten uses; the caller drops them without a lock, because one may hold
+    /// uses. Returns the forgotten uses. The caller drops them without a lock, because one may hold
     /// the last reference to a stream.
     #[inline]
     pub(super) fn record(
@@ -159,7 +159,7 @@ impl Uses {
         self.record_other(stream, task, touch, done, checks)
     }
 
-    /// Checks the next few uses, and forgets finished ones.
+    /// Checks the next few uses and forgets the finished ones, which it returns.
     #[inline]
     pub(super) fn forget_finished(&mut self, checks: usize) -> Option<Vec<Use>> {
         if self.more.is_empty() { None } else { Some(self.take_finished(checks)) }
@@ -170,7 +170,7 @@ impl Uses {
         self.more.take_over(checks, |_, known| known.is_over())
     }
 
-    /// Makes the map smaller when it is full: forgets finished uses, and failed ones beyond the
+    /// Makes the map smaller when it is full. Forgets finished uses, and failed uses beyond the
     /// limit.
     fn evict(&mut self) -> Vec<Use> {
         let mut num_failed = 0;

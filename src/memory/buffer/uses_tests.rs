@@ -24,7 +24,7 @@ fn stream(runtime: &Runtime) -> Stream {
     runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
 }
 
-/// An event that blocks the streams waiting for it, and the completion that opens it.
+/// An event that streams wait for, and the completion that lets them continue.
 fn gate(runtime: &Runtime) -> (Event, Completion) {
     let (sender, begun) = mpsc::channel();
     let (stream, event) = (stream(runtime), Event::new());
@@ -43,7 +43,7 @@ fn use_count(buffer: &Buffer) -> usize {
     allocation.uses_in(&state).len()
 }
 
-/// A buffer that `count` ended streams have used, and a live stream that used it before them.
+/// A buffer that `count` ended streams have used, and a live stream that used the buffer first.
 fn used_by_ended_streams(runtime: &Runtime, count: usize) -> (Buffer, Stream) {
     let (event, closed) = gate(runtime);
     let (shared, known) = (buffer(runtime), stream(runtime));
@@ -148,13 +148,13 @@ type Way<'a> = (&'a str, &'a dyn Fn(&Buffer, &Stream), usize);
 #[test]
 fn uses_of_ended_streams_are_forgotten_without_a_new_stream() {
     // Goal: the cost of a use does not depend on the number of ended streams. Method: a stream that
-    // has used the buffer before, or the home stream, uses it again, in each way there is.
+    // has used the buffer before, or the home stream, uses the buffer again in every way.
     let runtime = runtime();
     let home = runtime.default_stream(Device::cpu(0)).unwrap();
     let task = |shared: &Buffer, user: &Stream| shared.fill(1, user).map(drop).unwrap();
     let note = |shared: &Buffer, user: &Stream| shared.record_use(user).unwrap();
     let host = |shared: &Buffer, _: &Stream| shared.read_to_vec().map(drop).unwrap();
-    // A search for conflicts, or a wait, reads each use; a record checks a few.
+    // A search for conflicts and a wait read each use. A record checks a few uses.
     let ways: [Way<'_>; 3] = [("a task", &task, 1), ("a note", &note, 100), ("the host", &host, 1)];
     for (name, way, times) in ways {
         for is_home in [true, false] {

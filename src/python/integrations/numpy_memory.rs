@@ -1,7 +1,7 @@
-//! NumPy's array memory from the host heap: the handler of NEP 49.
+//! NumPy's array memory from the host heap: the memory handler of NEP 49.
 //!
 //! NumPy is found at run time, through its C API table. An array retains the handler that allocated
-//! it, so the handler frees its memory on any thread at any time.
+//! its memory, so that handler frees the memory, on any thread at any time.
 #![expect(unsafe_code, reason = "NumPy's table is one of C functions")]
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
@@ -12,14 +12,14 @@ use pyo3::prelude::*;
 
 use crate::integrations::host_heap::{self, Functions};
 
-/// Indices in the table, from `numpy/core/code_generators/numpy_api.py`; they never change.
+/// Indices in the table, from `numpy/core/code_generators/numpy_api.py`. NumPy never changes them.
 const FEATURE_VERSION: usize = 211;
 const SET_HANDLER: usize = 304;
 
-/// `NPY_1_22_API_VERSION`: the first version whose table has handlers.
+/// `NPY_1_22_API_VERSION`, the first version of the table with memory handlers.
 const LEAST_FEATURE_VERSION: c_uint = 0xf;
 
-/// The capsule name that NumPy requires.
+/// The name that NumPy requires of the capsule.
 const CAPSULE_NAME: &CStr = c"mem_handler";
 
 /// `PyDataMem_Handler`, version 1.
@@ -34,10 +34,10 @@ struct Handler {
     free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize),
 }
 
-// SAFETY: every field is a constant, and the context is null: threads only read it.
+// SAFETY: every field is a constant, and the context is null. Threads only read the handler.
 unsafe impl Sync for Handler {}
 
-/// A static, because arrays that refer to it may live until the process ends.
+/// A static, because arrays may refer to the handler until the process ends.
 static HANDLER: Handler = Handler {
     name: {
         let (mut name, text, mut index) = ([0; 127], b"accelrt", 0);
@@ -109,7 +109,7 @@ pub(crate) fn exchange_numpy_handler<'py>(
     unsafe { Bound::from_owned_ptr_or_err(py, previous) }
 }
 
-/// A capsule that refers to accelrt's handler.
+/// Creates a capsule that refers to accelrt's handler.
 fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let pointer = (&raw const HANDLER).cast_mut().cast();
     // SAFETY: the GIL is held; the handler and the name are statics, which NumPy only reads.
@@ -118,7 +118,7 @@ fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     unsafe { Bound::from_owned_ptr_or_err(py, made) }
 }
 
-/// NumPy's C API table, of a version with handlers. Imports NumPy.
+/// Imports NumPy and returns its C API table. Fails for a version without handlers.
 fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
     let numpy = py.import("numpy").map_err(|missing| {
         let error = PyImportError::new_err("numpy_memory needs NumPy, which cannot be imported");

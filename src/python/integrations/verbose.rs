@@ -21,7 +21,7 @@ pub(crate) struct PyVerboseScope(Mutex<Option<VerboseScope>>);
 
 #[pymethods]
 impl PyVerboseScope {
-    // With the GIL held: Python forks with the GIL, so the levels' lock is then free.
+    // Holds the GIL: Python forks with the GIL, so the lock of the levels is free in the child.
     #[new]
     fn new(py: Python<'_>, library: &str, level: i32) -> PyResult<Self> {
         let folder = library_folder(py)?;
@@ -32,7 +32,7 @@ impl PyVerboseScope {
     /// Restores the level below.
     fn leave(&self) {
         let scope = self.0.lock().take();
-        drop(scope); // after the lock is released
+        drop(scope); // after the unlock
     }
 
     /// The part of the environment's level that the end of a scope cannot restore, as a sentence;
@@ -49,9 +49,9 @@ pub(crate) struct PyVerboseCapture(VerboseCapture);
 
 #[pymethods]
 impl PyVerboseCapture {
-    // Steps that may block run without the GIL: the reader of the standard output may need it.
-    // Steps that take the lock of all captures hold the GIL: Python forks with the GIL, so that
-    // lock is then free.
+    // Steps that may block run without the GIL, because the reader of the standard output may need
+    // the GIL. Steps that take the lock of all captures hold the GIL. Python forks with the GIL, so
+    // this lock is free in the child.
     #[new]
     fn new(py: Python<'_>, library: &str) -> PyResult<Self> {
         let library = library_argument(library)?;
@@ -78,7 +78,7 @@ impl PyVerboseCapture {
 
 impl Drop for PyVerboseCapture {
     fn drop(&mut self) {
-        // As `end`. Without an interpreter no other thread needs the GIL.
+        // As in `end`, with the GIL. Without an interpreter no other thread needs the GIL.
         Python::try_attach(|py| drop(self.end(py)));
     }
 }
@@ -156,7 +156,7 @@ fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
     }
 }
 
-/// The folder where wheels install shared libraries; the loader does not search it.
+/// The folder where wheels install shared libraries. The loader does not search this folder.
 pub(crate) fn library_folder(py: Python<'_>) -> PyResult<PathBuf> {
     let prefix: PathBuf =
         py.import(intern!(py, "sys"))?.getattr(intern!(py, "prefix"))?.extract()?;

@@ -1,4 +1,4 @@
-//! Launch arguments: converts Python objects to C values, and collects the objects to keep alive.
+//! Launch arguments: converts Python objects to C values, and collects objects to keep alive.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
@@ -15,7 +15,7 @@ use crate::python::memory::host_memory::has_buffer_protocol;
 use crate::python::memory::view::PyView;
 use crate::python::support::errors::type_name;
 
-/// The maximum number of `_as_parameter_` attributes to follow.
+/// The maximum number of `_as_parameter_` attributes to follow for one argument.
 const MAX_DEPTH: usize = 8;
 
 /// The allowed types of an argument without a declared type.
@@ -25,7 +25,7 @@ const UNDECLARED: &str = "an int, bool, float, None, bytes, Buffer or View, an o
 /// The conversion of one argument.
 pub(crate) struct ArgumentConverter<'a, 'py> {
     pub(crate) function: &'a Bound<'py, PyAny>,
-    /// From 0.
+    /// The position, counted from 0.
     pub(crate) index: usize,
     pub(crate) used: &'a mut Used,
 }
@@ -35,7 +35,7 @@ pub(crate) struct ArgumentConverter<'a, 'py> {
 pub(crate) struct Used {
     /// Kept alive until the function is done.
     pub(crate) objects: Vec<Py<PyAny>>,
-    /// The memory that it uses through pointers, with the access; uses of buffers are recorded.
+    /// The memory that the function uses through pointers, with the access. Uses are recorded.
     pub(crate) memory: Vec<UsedMemory>,
 }
 
@@ -59,7 +59,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         self.by_kind(value, 0)
     }
 
-    /// Converts an argument to its declared type.
+    /// Converts an argument of a function with declared types.
     pub(crate) fn declared(
         &mut self,
         declared: &Declared,
@@ -74,7 +74,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         }
     }
 
-    /// Converts to `int64_t`, or to `uint64_t` a number that is too large for that.
+    /// Converts to `int64_t`. Converts to `uint64_t` when only that type can hold the number.
     #[inline]
     fn integer(&self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         if let Ok(value) = value.extract::<i64>() {
@@ -85,7 +85,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
                 Err(self.out_of_range(value, "64 bits"))
             }
-            Err(_) => Err(self.wrong(UNDECLARED, value)), // an array has `__index__` too
+            Err(_) => Err(self.wrong(UNDECLARED, value)), // arrays have `__index__`, which raises
         }
     }
 
@@ -97,7 +97,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         is_signed: bool,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Argument> {
-        // The fast path; 128-bit numbers are read through Python's operators.
+        // The fast path. Numbers beyond 64 bits are read through Python's operators.
         match exact_integer(value) {
             Some(number) if fits(number, bytes, is_signed) => Ok(Argument::I64(number)),
             _ => self.sized_from_any(bytes, is_signed, value),
@@ -129,7 +129,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             let what = format!("{bits} bits {} a sign", if is_signed { "with" } else { "without" });
             return Err(self.out_of_range(value, &what));
         }
-        // Extended by the sign or by zeros, as a narrower type would be.
+        // The number is extended by its sign or by zeros, as a narrower type would be.
         #[expect(clippy::cast_possible_truncation, reason = "the low 64 bits, after the check")]
         Ok(Argument::I64(number as i64))
     }
@@ -142,7 +142,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         value.extract().map_err(|_| self.wrong("a float", &value))
     }
 
-    /// Converts to a pointer by the rules of its declared class.
+    /// Converts to a pointer, by the rules of the declared class.
     fn pointer(
         &mut self,
         class: Option<&Py<PyAny>>,
@@ -170,7 +170,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         self.by_kind(&converted, 0)
     }
 
-    /// The slow path: converts by the class of the object.
+    /// The slow path, which converts by the class of the object.
     #[cold]
     fn by_kind(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
         let py = value.py();
@@ -265,8 +265,8 @@ impl<'py> ArgumentConverter<'_, 'py> {
         }
     }
 
-    /// The memory of a Buffer, a View, or an object with `data_ptr()`, marked or not; `None` for
-    /// other objects.
+    /// The memory of a Buffer, a View, or an object with `data_ptr()`, with or without a mark.
+    /// `None` for other objects.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         if let Ok(buffer) = value.cast::<PyBuffer>() {
             return self.buffers_memory(buffer, AccessMark::Unmarked).map(Some);
@@ -334,7 +334,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
     /// The error for an argument that the declared class refuses.
     fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
         let reason = error.value(given.py()).to_string();
-        // ctypes' text when it has no reason.
+        // ctypes' text for an error without a reason.
         let reason = if reason == "wrong type" { String::new() } else { format!(": {reason}") };
         let (name, hint) = (type_name(given), hint(given));
         let text = format!("{} must be {}, not {name}", self.place(), name_of(class));
@@ -352,8 +352,8 @@ impl<'py> ArgumentConverter<'_, 'py> {
     }
 }
 
-/// A Python number that is passed directly, as the declared type or its natural one; `None` for
-/// objects that need the slow path.
+/// A Python number that is passed directly, as the declared type or as the number's own type.
+/// `None` for objects that need the slow path.
 #[inline]
 pub(crate) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> Option<Argument> {
     if let Some(number) = exact_integer(value) {
@@ -385,13 +385,13 @@ fn hint(given: &Bound<'_, PyAny>) -> &'static str {
     }
 }
 
-/// True for NumPy's scalars, and those that other libraries add to it.
+/// True for NumPy's scalars, and for scalars of libraries that extend NumPy.
 fn is_numpy_scalar(value: &Bound<'_, PyAny>) -> bool {
     let has = |name: &str| value.hasattr(name).unwrap_or(false);
     has("dtype") && has("item") && !has("__setitem__")
 }
 
-/// A NumPy scalar with a C type that is not a Python number: `float32` or a bool.
+/// A NumPy scalar that is no Python number but has a C type: `float32` or a bool.
 fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
     if !is_numpy_scalar(value) {
         return Ok(None);
@@ -414,7 +414,7 @@ fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
     }
 }
 
-/// The Python number in a simple ctypes object; other objects unchanged.
+/// The Python number in a simple ctypes object. Other objects are returned unchanged.
 fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>() {
         return Ok(value.clone());

@@ -1,4 +1,4 @@
-//! Queries to `ctypes` and to cffi's backend; imports neither before the program does.
+//! Queries to `ctypes` and to cffi's backend. Imports neither of them before the program does.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -8,10 +8,10 @@ use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::python::support::errors::type_name;
 
-/// The flag of ctypes functions that are called with the GIL.
+/// The flag of ctypes functions that must be called with the GIL.
 const FUNCFLAG_PYTHONAPI: i64 = 4;
 
-/// The types of ctypes that launches distinguish.
+/// The ctypes types that launches distinguish.
 pub(crate) struct Types {
     pub(crate) function: Py<PyType>,
     pub(crate) simple: Py<PyType>,
@@ -54,14 +54,14 @@ impl Types {
             || object.is_instance(self.reference.bind(py))?)
     }
 
-    /// True for ctypes' structures and unions, which C passes by value and a launch refuses.
+    /// True for ctypes structures and unions. C passes them by value, so a launch refuses them.
     pub(crate) fn is_aggregate(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = object.py();
         Ok(object.is_instance(self.structure.bind(py))?
             || object.is_instance(self.union.bind(py))?)
     }
 
-    /// The address that a pointer holds, or that of an array or of a `byref` target.
+    /// The address in a pointer, or the address of an array or of a `byref` target.
     pub(crate) fn address(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let pointer = self.cast.bind(py).call1((object, &self.void_pointer))?;
@@ -78,7 +78,7 @@ pub(crate) fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
         if let Ok(letter) = element.cast::<PyString>() {
             return Ok(letter.to_str()? == "O");
         }
-        // A pointer is a plain address, whatever its target.
+        // A pointer is a plain address, whatever it points to.
         return Ok(kind.hasattr(intern!(py, "_length_"))? && holds_objects(&element)?);
     }
     for class in kind.getattr(intern!(py, "__mro__"))?.try_iter()? {
@@ -126,7 +126,7 @@ pub(crate) fn cffi_backend<'py>(
     if is_ours { object.py().import("_cffi_backend").map(Some) } else { Ok(None) }
 }
 
-/// The address that a cffi pointer holds, or that of an array.
+/// The address in a cffi pointer, or the address of an array.
 pub(crate) fn cffi_address(
     backend: &Bound<'_, PyModule>,
     object: &Bound<'_, PyAny>,

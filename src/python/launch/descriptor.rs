@@ -1,4 +1,4 @@
-//! A computed attribute of a class, read without searching the class and its bases.
+//! A computed attribute of a class, read without a search of the class and its bases.
 #![expect(unsafe_code, reason = "calls the slot that getattr would find")]
 
 use std::mem;
@@ -14,8 +14,8 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// The descriptor of an object's attribute; `None` when the object itself may store it, or when
-    /// the class holds a plain value.
+    /// The descriptor of an object's attribute. `None` when the object may store the attribute
+    /// itself, or when the class holds a plain value.
     pub(crate) fn of(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> Option<Self> {
         let found = object.get_type().getattr(name).ok()?;
         let class = found.get_type();
@@ -27,7 +27,7 @@ impl Descriptor {
         if set.is_null() || get.is_null() {
             return None;
         }
-        // SAFETY: this slot holds a function of this type; it is not null, as checked above.
+        // SAFETY: this slot holds a function of this type. The check above excludes null.
         let get = unsafe { mem::transmute::<*mut std::ffi::c_void, ffi::descrgetfunc>(get) };
         Some(Self { object: found.unbind(), get })
     }
@@ -36,8 +36,8 @@ impl Descriptor {
     #[inline]
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (descriptor, class) = (self.object.as_ptr(), object.get_type_ptr());
-        // SAFETY: `self` keeps the descriptor, its class and so the slot alive; `object` is live
-        // and its lifetime implies the GIL.
+        // SAFETY: `self` keeps the descriptor alive, and with it its class and the slot. `object`
+        // is live, and its lifetime implies the GIL.
         let value = unsafe { (self.get)(descriptor, object.as_ptr(), class.cast()) };
         // SAFETY: the slot returns a new reference, or null with an exception.
         unsafe { Bound::from_owned_ptr_or_err(object.py(), value) }

@@ -65,13 +65,13 @@ b'xxx'";
             drop_parked(py);
             return enqueue_call(py, stream, call);
         }
-        // The slow path takes and drops references to objects.
+        // Attached explicitly, because the slow path takes and drops references to objects.
         Python::attach(|_| launch_any(stream, arguments))
     }
 }
 
-/// A call of a cached function with numbers only, which needs no object kept alive; `None` for any
-/// other, which takes the slow path, [`launch`].
+/// A call of a cached function with numbers only, which needs no object kept alive. `None` for any
+/// other call, which takes the slow path, [`launch`].
 #[inline]
 fn plain_call(function: &Bound<'_, PyAny>, args: &[Bound<'_, PyAny>]) -> PyResult<Option<FfiCall>> {
     let Some(known) = KnownFunction::of(function)? else { return Ok(None) };
@@ -169,7 +169,7 @@ fn launch(
     enqueue_call(py, stream, call)
 }
 
-/// Enqueues a call that uses objects: uses of buffers are recorded; other objects are kept alive
+/// Enqueues a call that uses objects. Uses of buffers are recorded. Other objects are kept alive
 /// until the call is done.
 #[inline(never)]
 fn launch_with_objects(
@@ -185,11 +185,11 @@ fn launch_with_objects(
     let uses: Vec<_> = uses.collect();
     enqueue(py, stream, || {
         if uses.is_empty() {
-            // SAFETY: the caller of `launch` guarantees a function with these arguments; the task
+            // SAFETY: the caller of `launch` guarantees a function with these arguments. The task
             // that is enqueued next keeps the objects alive.
             unsafe { stream.launch(call) }
         } else {
-            // The task holds no reference to a buffer: its free waits for the recorded use.
+            // The task holds no reference to a buffer: a free waits for the recorded use.
             // SAFETY: the caller of `launch` guarantees a function with these arguments, which
             // accesses memory as marked.
             unsafe { stream.launch_with_uses(call, &uses) }
@@ -197,7 +197,7 @@ fn launch_with_objects(
     })?;
     memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !objects.is_empty() {
-        // Enqueued after the call, as a task of the runtime that the counters exclude.
+        // Enqueues a task behind the call that drops the objects. The counters exclude this task.
         stream.drop_behind(DeferredDrop::new(objects));
     }
     Ok(())

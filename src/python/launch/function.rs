@@ -22,14 +22,14 @@ pub(crate) struct KnownFunction {
 }
 
 enum Declaration {
-    /// The `argtypes` of a ctypes function; each launch checks them for changes.
+    /// The `argtypes` of a ctypes function. Each launch checks whether they have changed.
     Argtypes(Argtypes),
-    /// Fixed types: of a cffi function, or of a numba function, which is queried once. Retained
-    /// when the code is freed with the object.
+    /// Fixed types: those of a cffi function, or of a numba function, which is queried once. The
+    /// object is retained when its code is freed with it.
     Fixed { signature: Option<Signature>, is_retained: bool },
 }
 
-/// Caches function objects of every kind; addresses need no entry.
+/// Caches function objects of every kind. Plain addresses need no entry.
 static KNOWN: IdentityCache<KnownFunction> = IdentityCache::new();
 
 impl KnownFunction {
@@ -53,7 +53,7 @@ impl KnownFunction {
         }
     }
 
-    /// True when the code may be freed with the object.
+    /// True when the code may be freed with the object, which a launch must then keep alive.
     #[inline]
     pub(crate) fn is_retained(&self) -> bool {
         matches!(self.types, Declaration::Fixed { is_retained: true, .. })
@@ -64,12 +64,12 @@ impl KnownFunction {
 pub(crate) struct NativeFunction {
     pub(crate) address: u64,
     pub(crate) signature: Option<Signature>,
-    /// True when the code may be freed with the object.
+    /// True when the code may be freed with the object, which a launch must then keep alive.
     pub(crate) is_retained: bool,
 }
 
 impl NativeFunction {
-    /// Resolves an object; the error says why a stream cannot call it.
+    /// Resolves an object. The error says why a stream cannot call it.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_exact_instance_of::<PyInt>() {
             let address = address_argument(object)?;
@@ -141,7 +141,7 @@ fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult
     Ok(KnownFunction { address, types: Declaration::Fixed { signature, is_retained: false } })
 }
 
-/// A `numba.cfunc`, or another object with an integer `address`.
+/// Resolves a `numba.cfunc`, or another object with an integer `address`.
 fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<KnownFunction>> {
     let Ok(address) = object.getattr("address") else { return Ok(None) };
     if !address.is_instance_of::<PyInt>() || address.is_instance_of::<PyBool>() {
@@ -173,7 +173,7 @@ fn refusal(object: &Bound<'_, PyAny>) -> PyErr {
     wrong_type("function", expected, object)
 }
 
-/// For `check=True`: refuses a function whose declared return type is not an `int` status.
+/// For `check=True`, refuses a function whose declared return type is not an `int` status.
 pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let types = Types::get(object.py())?;
     if !object.is_instance(types.function.bind(object.py()))? {
@@ -192,7 +192,7 @@ pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
 /// The names of launched function objects, by address.
 static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
 
-/// The most names to store: programs may compile functions without end.
+/// The most names to store, because a program may compile any number of functions.
 const NAMES_LIMIT: usize = 4096;
 
 fn note_name(address: u64, object: &Bound<'_, PyAny>) {

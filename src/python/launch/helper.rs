@@ -1,8 +1,8 @@
 //! The helper: the only thread of a process that runs Python callables for streams.
 //!
-//! It takes the GIL when a callable is ready, runs a batch, and releases the GIL. Other threads
-//! wait for it, so it never waits for unfinished work, neither in callables nor in destructors that
-//! callables or the garbage collector trigger. It leaves parked objects to the reaper.
+//! The helper takes the GIL when a callable is ready, runs a batch, and releases the GIL. Other
+//! threads wait for the helper, so it never waits for unfinished work: neither in callables nor in
+//! destructors that run meanwhile. The helper leaves parked objects to the reaper.
 
 use std::io;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ use crate::python::support::reaper;
 use crate::python::support::turns::Turns;
 use crate::python::support::waiting::forbid_waits;
 
-/// Callables per acquisition of the GIL: a callable written in C never releases it.
+/// Callables per acquisition of the GIL. A callable written in C may never release the GIL itself.
 const BATCH: usize = 64;
 
 static TURNS: Turns = Turns::new();
@@ -32,7 +32,7 @@ static HELPER: OnceLock<Thread> = OnceLock::new();
 /// True when a callable was posted since the helper's last check.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread, once. The caller holds the GIL, so no other thread starts it concurrently.
+/// Starts the thread at the first call. The caller's GIL prevents concurrent starts.
 pub(crate) fn ensure_started() -> io::Result<()> {
     if HELPER.get().is_none() {
         let builder =
@@ -43,7 +43,7 @@ pub(crate) fn ensure_started() -> io::Result<()> {
     Ok(())
 }
 
-/// Queues a callable that has reached the head of its stream. Called by workers, without the GIL.
+/// Queues a callable that has reached the head of its stream. Workers call this without the GIL.
 pub(crate) fn post(task: HostTask, completion: Completion) {
     READY.push((task, completion));
     // AcqRel: pairs with the swap in `serve`, which then finds the push.
@@ -57,8 +57,8 @@ pub(crate) fn post(task: HostTask, completion: Completion) {
 fn serve() {
     forbid_waits();
     loop {
-        // AcqRel: pairs with `post`. A post after this swap sets the flag again, so it is not lost;
-        // an earlier one is in the queue checked below.
+        // AcqRel: pairs with `post`. A post after this swap sets the flag again, so it is not lost.
+        // The task of an earlier post is in the queue, which is checked below.
         while !IS_WOKEN.swap(false, Ordering::AcqRel) {
             park(None);
         }
@@ -68,7 +68,7 @@ fn serve() {
             }
             Python::attach(run_batch);
             if fork::is_child() {
-                return; // a callable has forked: this thread ends, and the child with it
+                return; // a callable has forked: the child ends with this thread
             }
             if !TURNS.end() {
                 return;
@@ -86,13 +86,13 @@ fn run_batch(py: Python<'_>) {
         let Some((task, completion)) = READY.pop() else { return };
         let outcome = task.run(py);
         if fork::is_child() {
-            return std::mem::forget(completion); // the stream belongs to the parent
+            return std::mem::forget(completion); // only the parent may use the stream
         }
         completion.finish(outcome);
     }
 }
 
-/// Called at the interpreter's exit: no further callable starts; see [`Turns::close`].
+/// Prevents further callables; called at the interpreter's exit. See [`Turns::close`].
 pub(crate) fn close() {
     if !fork::is_child() {
         TURNS.close();

@@ -48,7 +48,7 @@ pub(crate) fn launch_host(
 }
 
 impl HostTask {
-    /// Calls the callable, with its stream and device as the current ones.
+    /// Calls the callable while its stream and device are this thread's current ones.
     pub(crate) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
         let Self { stream, call } = self;
         stream.inside_task(|| Self::call(py, &stream, call))
@@ -76,7 +76,7 @@ impl HostTask {
     }
 }
 
-/// Its drop sleeps for ever: it runs only when the interpreter unwinds this thread.
+/// A value whose drop sleeps for ever. It is dropped only when the interpreter unwinds this thread.
 struct Hang;
 
 impl Drop for Hang {
@@ -94,19 +94,19 @@ type Call = unsafe extern "C-unwind" fn(
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
 
-/// Calls a callable. Before Python 3.14, an interpreter that has ended exits threads that take the
-/// GIL by unwinding their stacks; this thread does so inside a callable that releases the GIL. Code
-/// that forbids unwinding would abort the process, so this thread sleeps until the process ends.
+/// Calls a callable. Before Python 3.14, an interpreter that has ended unwinds the stack of a
+/// thread that takes the GIL, here after a callable had released the GIL. Unwinding into code that
+/// forbids it would abort the process. So this thread sleeps until the process ends.
 fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
-    // Trap: a declaration of our own would be merged with pyo3's at link time, which forbids
-    // unwinding. A call through a pointer that the optimiser cannot resolve uses the pointer's
-    // type.
+    // Trap: a declaration of our own would be merged at link time with pyo3's declaration, which
+    // forbids unwinding. The call goes through a pointer that the optimiser cannot resolve, so it
+    // has the pointer's type.
     let call = black_box(ffi::PyObject_Call as *const c_void);
-    // SAFETY: the address is this function's; the new type differs only in that it may unwind.
+    // SAFETY: the address is that of `PyObject_Call`. The new type differs only in the unwinding.
     let call = unsafe { mem::transmute::<*const c_void, Call>(call) };
     let hang = Hang;
-    // SAFETY: bound references imply that the callable and the argument tuple are alive and that
-    // the GIL is held.
+    // SAFETY: the bound references imply that the callable and the argument tuple are alive and
+    // that the GIL is held.
     let returned = unsafe { call(callable.as_ptr(), args.as_ptr(), std::ptr::null_mut()) };
     mem::forget(hang);
     // SAFETY: the call returns a new reference, or null with an exception set.

@@ -30,7 +30,7 @@ pub(crate) struct Sizes<'a, 'py> {
     pub(crate) local: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// A converted argument with its memory.
+/// A converted argument, with the memory that it refers to.
 enum Owned {
     Buffer(Buffer, AccessMark),
     Value(Argument),
@@ -82,8 +82,8 @@ pub(crate) fn launch(
     let writes: Vec<_> = owned.iter().map(Owned::writes).collect();
     let sizes = (&*global, local.as_deref());
     let ticket = enqueue(py, stream, || {
-        // SAFETY: the caller of `launch` guarantees that the kernel accesses only the given memory
-        // and as marked; foreign memory is kept alive until the kernel is done, below.
+        // SAFETY: the caller of `launch` guarantees that the kernel accesses only the given memory,
+        // and only as marked. The code below keeps foreign memory alive until the kernel is done.
         unsafe { stream.launch_kernel_with_uses(&kernel.get().kernel, &arguments, sizes, &writes) }
     })?;
     used.memory.iter().try_for_each(|used| used.record_lent(stream))?;
@@ -98,7 +98,7 @@ pub(crate) fn needs_global_size() -> PyErr {
     PyTypeError::new_err("a kernel needs global_size: how many work-items run it")
 }
 
-/// The numbers in an integer or a sequence of integers. The engine checks their count and values.
+/// Reads the numbers in an integer or a sequence of integers. The engine checks count and values.
 fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     let wrong = || wrong_type(what, "an integer or a sequence of 1 to 3 of them", given);
     let numbers = if let Some(number) = integer_of(given)? {
@@ -110,7 +110,7 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     };
     let sizes = numbers.iter().map(|number| usize::try_from(*number));
     sizes.collect::<Result<_, _>>().or_else(|_| {
-        // The object as given: `extents` holds the nearest machine word of a larger number.
+        // Shows the given object: in `extents`, numbers beyond 64 bits are replaced.
         Err(PyValueError::new_err(format!(
             "{what} must be positive numbers, not {}",
             given.repr()?
@@ -133,7 +133,7 @@ fn convert<'py>(
         owned.push(if index < parameters.len() {
             argument(&mut passing, class, value)?
         } else {
-            Owned::Value(Argument::I32(0)) // surplus: the engine refuses the count
+            Owned::Value(Argument::I32(0)) // a surplus argument: the engine refuses the count
         });
     }
     Ok(owned)
@@ -173,7 +173,7 @@ fn argument<'py>(
     }
 }
 
-/// Memory that the device can access, marked or not; `None` for other objects.
+/// Memory that the device can access, with or without a mark. `None` for other objects.
 fn memory<'py>(
     passing: &mut ArgumentConverter<'_, 'py>,
     value: &Bound<'py, PyAny>,
@@ -256,7 +256,7 @@ fn number<'py>(
     }))
 }
 
-/// Converts an argument for a parameter of unknown type: its own type gives the size.
+/// Converts an argument for a parameter of unknown type. The argument's own type gives the size.
 fn unknown<'py>(
     passing: &mut ArgumentConverter<'_, 'py>,
     value: &Bound<'py, PyAny>,

@@ -12,7 +12,7 @@ const PAGE_BYTES: usize = 4096;
 /// The polynomial of CRC-32 as zlib, gzip and PNG have it, reflected (ISO 3309).
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// The change of a remainder by each byte value.
+/// For each byte value, the change that it makes to the remainder.
 const REMAINDERS: [u32; 256] = {
     let mut table = [0_u32; 256];
     let mut value = 0_u32;
@@ -31,10 +31,10 @@ const REMAINDERS: [u32; 256] = {
 
 /// Writes the CRC-32 of each page of `count` bytes; the last page may be shorter.
 extern "C" fn crc32_pages(bytes: *const u8, count: usize, checksums: *mut u32) {
-    // SAFETY: the launch's caller passes `count` readable bytes; stream order prevents writes
+    // SAFETY: the launch's caller passes `count` readable bytes. Stream order prevents writes
     // during the call.
     let bytes = unsafe { slice::from_raw_parts(bytes, count) };
-    // SAFETY: the launch's caller passes one aligned number per page; stream order prevents other
+    // SAFETY: the launch's caller passes one aligned number per page. Stream order prevents other
     // accesses during the call.
     let checksums = unsafe { slice::from_raw_parts_mut(checksums, count.div_ceil(PAGE_BYTES)) };
     for (checksum, page) in checksums.iter_mut().zip(bytes.chunks(PAGE_BYTES)) {

@@ -18,7 +18,7 @@ use crate::python::support::errors::wrong_type;
 /// The access of a function to an argument's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMark {
-    /// No mark: the function may read and write it.
+    /// Without a mark, the function may read and write the memory.
     Unmarked,
     Reads,
     Writes,
@@ -52,13 +52,13 @@ pub(crate) struct UsedMemory {
 pub(crate) enum Owner {
     /// A part of a buffer; the launch records the use.
     Ours(Buffer),
-    /// The range of foreign memory, and its lender, kept alive until the launch is done.
+    /// A range of foreign memory, and the memory itself, kept alive until the launch is done.
     Lent(Range<u64>, Option<Arc<HostMemory>>),
 }
 
 impl UsedMemory {
-    /// The memory of a view. `BufferError`, which names `what`, for read-only memory without a
-    /// `reads` mark.
+    /// The memory of a view. For read-only memory without a `reads` mark, a `BufferError` that
+    /// names `what`.
     pub(crate) fn of_view(what: &str, view: &PyView, mark: AccessMark) -> PyResult<Self> {
         let memory = match &view.memory {
             ViewMemory::Ours(buffer) => {
@@ -72,7 +72,7 @@ impl UsedMemory {
         if view.memory.is_read_only() { used.checked_read_only(what) } else { Ok(used) }
     }
 
-    /// Checks the access to read-only memory, with an error as for `of_view`.
+    /// For read-only memory: refuses a use without a `reads` mark, with the error of `of_view`.
     pub(crate) fn checked_read_only(self, what: &str) -> PyResult<Self> {
         let Owner::Lent(range, _) = &self.owner else { return Ok(self) };
         if self.mark == AccessMark::Reads {
@@ -93,8 +93,8 @@ impl UsedMemory {
         }
     }
 
-    /// Records that all work enqueued on a stream so far may use foreign memory; the launch records
-    /// uses of buffers itself.
+    /// Records that all work enqueued on a stream until now may use foreign memory. For buffers
+    /// there is nothing to do: the launch records their uses.
     pub(crate) fn record_lent(&self, stream: &Stream) -> PyResult<()> {
         match &self.owner {
             Owner::Lent(_, Some(memory)) => memory.record_use(stream),

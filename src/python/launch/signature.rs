@@ -12,12 +12,12 @@ use crate::python::launch::descriptor::Descriptor;
 
 /// The declared type of one argument.
 pub(crate) enum Declared {
-    /// The size in bytes, and whether it is signed.
+    /// The size in bytes, and whether the type is signed.
     Integer(u8, bool),
     Bool,
     Float,
     Double,
-    /// Any pointer, with the ctypes class that checks and converts the argument, if there is one.
+    /// Any pointer, with the ctypes class, if any, that checks and converts the argument.
     Pointer(Option<Py<PyAny>>),
 }
 
@@ -29,11 +29,11 @@ pub(crate) type Signature = Arc<[Declared]>;
 
 /// The `argtypes` of a ctypes function at the last read.
 pub(crate) struct Argtypes {
-    /// Reads the attribute again; `None` uses `getattr`.
+    /// Reads the attribute again. Without a descriptor, `getattr` reads it.
     descriptor: Option<Descriptor>,
     /// The attribute's value.
     object: Py<PyAny>,
-    /// The value's elements unless it is a tuple: a list can change.
+    /// The value's elements, unless the value is a tuple: a list can change.
     held: Option<Py<PyTuple>>,
     /// `None` when the function declares no types.
     pub(crate) signature: Option<Signature>,
@@ -56,7 +56,7 @@ impl Argtypes {
         Ok(Self { descriptor, object: object.unbind(), held, signature })
     }
 
-    /// True while the function's declaration is unchanged.
+    /// True while the function's declaration has not changed.
     #[inline]
     pub(crate) fn is_current_for(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
         let object = match &self.descriptor {
@@ -67,14 +67,14 @@ impl Argtypes {
     }
 }
 
-/// True when a list holds exactly the objects of a tuple; false for other sequences.
+/// True when a list holds exactly the objects of a tuple. False for other sequences.
 fn is_same(held: &Py<PyTuple>, object: &Bound<'_, PyAny>) -> bool {
     let Ok(list) = object.cast::<PyList>() else { return false };
     let held = held.bind(object.py());
     held.len() == list.len() && held.iter().zip(list.iter()).all(|(one, other)| one.is(&other))
 }
 
-/// The signature of a cffi function type; `None` for a variable number of arguments.
+/// The signature of a cffi function type. `None` for a variable number of arguments.
 pub(crate) fn of_cffi(
     backend: &Bound<'_, PyModule>,
     function_type: &Bound<'_, PyAny>,

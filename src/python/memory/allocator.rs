@@ -151,7 +151,7 @@ pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let runtime = Runtime::global()?;
     let kind = kind_argument(kind)?;
     for allocator in runtime.known_allocators_of(kind)? {
-        // As in torch, inside a pool `empty_cache` frees no memory.
+        // As in torch, `empty_cache` frees no memory while this thread is inside a pool.
         if runtime.current_pool(allocator.device()) == PoolId::DEFAULT {
             empty(py, &allocator)?;
         }
@@ -254,7 +254,7 @@ fn call(
 #[pyfunction]
 pub(crate) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
     Runtime::global()?.remove_oom_observer(id);
-    drop_parked(py); // usually the observer itself
+    drop_parked(py); // the removal usually parks the observer
     Ok(())
 }
 

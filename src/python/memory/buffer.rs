@@ -149,8 +149,8 @@ impl PyBuffer {
         slf.get().current.write(slf.py(), |buffer| {
             let stream = current_stream(buffer)?;
             enqueue(slf.py(), &stream, || {
-                // SAFETY: the program orders accesses to a buffer on several streams: the contract
-                // of Python's API.
+                // SAFETY: the program orders accesses to a buffer on several streams, as the
+                // contract of Python's API requires.
                 unsafe { buffer.fill_unordered(byte, &stream) }
             })
         })?;
@@ -201,8 +201,8 @@ impl PyBuffer {
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         let is_raising = exception.get_item(0).is_ok_and(|kind| !kind.is_none());
         match self.release(py) {
-            // The last export, which the exception's frames may hold, frees the memory; the
-            // exception is raised instead of this error.
+            // The memory stays: frames of the exception may hold an export, and the drop of the
+            // last export frees it. The exception is raised instead of this error.
             Err(_) if is_raising => Ok(()),
             released => released,
         }
@@ -316,7 +316,7 @@ impl PyBuffer {
         let buffer = self.current.buffer(py);
         let (bytes, device) = (buffer.nbytes(), buffer.device());
         let state = if fork::is_child() {
-            "of the parent process" // threads of the parent may hold the locks
+            "of the parent process" // threads of the parent may have held the locks
         } else if buffer.is_released() {
             "released"
         } else {
@@ -365,7 +365,7 @@ fn empty_on(
     let device = device_or_default(runtime, named)?;
     let origin = Origin { align_bytes, ..runtime.origin(device)? };
     if named.is_none() && !is_inference_mode() {
-        // First: a signal handler that runs while this thread waits may change the hint.
+        // Set first: a signal handler that runs during the allocation may change the hint.
         runtime.set_thread_hint(device)?;
     }
     let buffer = allocate(py, bytes, device, &origin)?;
@@ -388,8 +388,8 @@ pub(crate) fn zeros(
     let buffer = zeros.current.buffer(nbytes.py());
     let home = buffer.stream();
     enqueue(nbytes.py(), &home, || {
-        // SAFETY: no other code has the buffer, and the home stream orders earlier uses of the
-        // memory before this fill.
+        // SAFETY: no other code has the buffer. The home stream orders earlier uses of the memory
+        // before this fill.
         unsafe { buffer.fill_unordered(0, &home) }
     })?;
     Ok(zeros)
@@ -444,7 +444,7 @@ pub(crate) fn allocate(
     if let Some(buffer) = Buffer::at_once(&home, bytes, origin)? {
         return Ok(buffer);
     }
-    // The slow path may wait for memory that is being freed.
+    // The slow path, which may wait for memory that is being freed.
     without_gil(
         py,
         || true,

@@ -1,8 +1,8 @@
 //! The state of a Python `Buffer`: its memory, which `.data` may replace, and a version counter.
 //!
-//! Views share the counter of their base; `.data` starts a new one, and an assignment to `.data`
-//! leaves the counter unchanged. Buffers from inference mode have no version, and only that mode
-//! may write them. The counter is inline in the object until it is shared.
+//! Views share the counter of their base. `.data` starts a new counter, and an assignment to
+//! `.data` leaves the counter unchanged. Buffers from inference mode have no version, and only that
+//! mode may write them. The counter is inline in the object until a view shares it.
 #![expect(unsafe_code, reason = "a cell that the GIL guards")]
 
 use std::cell::{Cell, UnsafeCell};
@@ -28,11 +28,11 @@ struct State {
     is_inference: bool,
 }
 
-/// A buffer and its version, guarded by the GIL.
+/// A buffer and its version. The GIL guards both.
 pub(crate) struct BufferState(UnsafeCell<State>);
 
-// SAFETY: every method takes a proof of the GIL and holds the GIL throughout: they only clone,
-// count and swap, which calls no Python code.
+// SAFETY: every method takes a proof of the GIL and holds the GIL throughout, because it only
+// clones, counts and swaps, which calls no Python code.
 unsafe impl Sync for BufferState {}
 
 impl BufferState {
@@ -51,12 +51,12 @@ impl BufferState {
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "for the methods here: see `Sync`")]
     fn state(&self, _py: Python<'_>) -> &mut State {
-        // SAFETY: the GIL excludes other threads, and no method calls another one while it uses the
+        // SAFETY: the GIL excludes other threads. No method calls another method while it uses the
         // reference; see `Sync` above.
         unsafe { &mut *self.0.get() }
     }
 
-    /// A handle of the memory, which a later assignment does not change.
+    /// A handle of the memory. A later assignment to `.data` does not change the handle.
     #[inline]
     pub(crate) fn buffer(&self, py: Python<'_>) -> Buffer {
         self.state(py).buffer.clone()
@@ -66,7 +66,7 @@ impl BufferState {
         self.state(py).is_inference
     }
 
-    /// The version: how often it was written.
+    /// The version: the number of writes.
     pub(crate) fn version(&self, py: Python<'_>) -> PyResult<u64> {
         let state = self.state(py);
         if state.is_inference {
@@ -80,7 +80,7 @@ impl BufferState {
         })
     }
 
-    /// A view of the same memory, or of a part of it, with a shared counter.
+    /// A view of the same memory, or of a part of it, that shares the counter.
     pub(crate) fn view(&self, py: Python<'_>, buffer: Buffer) -> Self {
         let state = self.state(py);
         let shared = match &state.count {
@@ -99,16 +99,16 @@ impl BufferState {
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
     }
 
-    /// Takes the memory of another one; the counter stays.
+    /// Takes the memory of another state. The counter stays.
     pub(crate) fn set_data(&self, py: Python<'_>, other: &Self) {
         let (buffer, is_inference) = (other.buffer(py), other.is_inference(py));
         let state = self.state(py);
         let replaced = std::mem::replace(&mut state.buffer, buffer);
         state.is_inference = is_inference;
-        drop(replaced); // the last: its free may take the allocator's lock
+        drop(replaced); // last, because a free may take the allocator's lock
     }
 
-    /// Calls `write`, unless that is refused, and counts the write when it succeeds.
+    /// Calls `write`, unless writing is refused, and counts the write when it succeeds.
     #[inline]
     pub(crate) fn write<T>(
         &self,
@@ -143,7 +143,7 @@ pub(crate) fn is_inference_mode() -> bool {
 /// Has new buffers of this thread have a version, or none; what was so before.
 #[pyfunction]
 pub(crate) fn exchange_inference_mode(is_enabled: bool) -> bool {
-    // A remembered place makes buffers with a version, without a check of the mode.
+    // Hints create buffers with a version and do not check the mode, so they are cleared.
     thread_hints::forget();
     IS_INFERENCE_MODE.replace(is_enabled)
 }

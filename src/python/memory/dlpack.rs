@@ -1,4 +1,4 @@
-//! The structures of DLPack: those of 1.x, and the unversioned one.
+//! The structures of DLPack: those of version 1, and the unversioned structure.
 #![expect(unsafe_code, reason = "structures that other libraries fill, and free")]
 
 use std::ffi::{CStr, c_void};
@@ -9,7 +9,7 @@ use crate::python::support::deferred_drops::Lender;
 
 pub(crate) const CPU: i32 = 1;
 pub(crate) const ONE_API: i32 = 14;
-/// The type of devices that DLPack does not name: `kDLExtDev`.
+/// The device type for devices that DLPack does not name: `kDLExtDev`.
 pub(crate) const EXTENSION: i32 = 12;
 pub(crate) const MAJOR: u32 = 1;
 pub(crate) const MINOR: u32 = 1;
@@ -41,7 +41,7 @@ pub(crate) struct Tensor {
     pub(crate) dimensions: i32,
     pub(crate) element: ElementType,
     pub(crate) shape: *mut i64,
-    /// In elements; null for contiguous memory.
+    /// Counted in elements; null for contiguous memory.
     pub(crate) strides: *mut i64,
     pub(crate) byte_offset: u64,
 }
@@ -56,8 +56,7 @@ pub(crate) struct Managed {
     pub(crate) deleter: Deleter<Self>,
 }
 
-/// A tensor with its deleter, since version 1. The fields up to the deleter are the same in every
-/// version.
+/// A tensor with its deleter, since version 1. All versions have the same fields up to the deleter.
 #[repr(C)]
 pub(crate) struct ManagedVersioned {
     pub(crate) version: Version,
@@ -96,7 +95,7 @@ impl Carried for ManagedVersioned {
 /// A structure that this process must free.
 pub(crate) struct Owned<M>(pub(crate) *mut M);
 
-// SAFETY: other threads only move it; it is freed with the GIL.
+// SAFETY: other threads only move the structure. It is freed with the GIL.
 unsafe impl<M> Send for Owned<M> {}
 
 impl<M: Carried> Owned<M> {
@@ -108,15 +107,15 @@ impl<M: Carried> Owned<M> {
 impl<M: Carried> Lender for Owned<M> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {
         // SAFETY: the creator of `Owned` took the structure from its capsule, and only this call
-        // frees it.
+        // frees the structure.
         unsafe { free(self.0) };
     }
 }
 
-/// Frees a structure by its producer's deleter.
+/// Frees a structure with its producer's deleter.
 ///
 /// # Safety
-/// The structure is live, and no other code uses or frees it afterwards.
+/// The structure must be live, and no other code may use or free it afterwards.
 pub(crate) unsafe fn free<M: Carried>(managed: *mut M) {
     // SAFETY: the caller guarantees that the structure is live.
     let deleter = unsafe { &*managed }.deleter();

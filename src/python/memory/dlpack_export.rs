@@ -45,7 +45,7 @@ impl ExportRequest {
         Ok(Self { is_versioned, wants_copy })
     }
 
-    /// A capsule that shares the memory.
+    /// Creates a capsule that shares the memory.
     pub(crate) fn capsule<'py>(
         &self,
         py: Python<'py>,
@@ -83,7 +83,7 @@ impl ExportRequest {
     }
 }
 
-/// Checks the consumer's stream. It needs no ordering: an export waits for the uses of the memory.
+/// Checks the consumer's stream. No order is needed, because an export waits for the memory's uses.
 fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<()> {
     let Some(stream) = stream else { return Ok(()) };
     if !stream.is_instance_of::<PyInt>() {
@@ -96,18 +96,18 @@ fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<(
     Err(PyAssertionError::new_err(text))
 }
 
-/// The type and index of a device in DLPack. All cpu devices are the host.
+/// The type and index of a device in DLPack. Every cpu device is the host.
 pub(crate) fn device_of(device: Device) -> (i32, i32) {
     let index = i32::try_from(device.index()).unwrap_or(0);
     match device.kind() {
         DeviceKind::CPU => (CPU, 0),
         DeviceKind::CUDA => (2, index),
         DeviceKind::XPU => (ONE_API, index),
-        _ => (EXTENSION, index), // a registered kind, whose memory the host may not access
+        _ => (EXTENSION, index), // a registered kind: the host may be unable to access its memory
     }
 }
 
-/// The memory and arrays that a tensor points to.
+/// The memory and the arrays that a tensor points to.
 struct Content {
     lent: Lent,
     device: (i32, i32),
@@ -116,7 +116,7 @@ struct Content {
     strides: Vec<i64>,
 }
 
-/// A structure and its content, freed together.
+/// A structure and its content, which are freed together.
 struct Whole<M> {
     managed: M,
     _content: Content,
@@ -135,7 +135,7 @@ impl Content {
         Self { lent, device, element, shape: shape.iter().map(signed).collect(), strides }
     }
 
-    /// A tensor that points into the vectors' elements, which do not move with `self`.
+    /// A tensor that points to the vectors' elements, which stay in place when `self` moves.
     fn tensor(&mut self) -> Tensor {
         let bits = u8::try_from(self.element.item_bytes * 8).unwrap_or(0); // at most 128
         Tensor {
@@ -156,7 +156,7 @@ fn capsule<M: Carried>(
     mut content: Content,
     managed: impl FnOnce(Tensor, *mut c_void) -> M,
 ) -> PyResult<Bound<'_, PyAny>> {
-    // The structure is a field of the allocation, so no context is needed.
+    // The structure is a field of the allocation, so the deleter needs no context to find it.
     let managed = managed(content.tensor(), ptr::null_mut());
     let whole = Box::into_raw(Box::new(Whole { managed, _content: content }));
     // SAFETY: `into_raw` returned a live allocation.
@@ -173,19 +173,19 @@ fn capsule<M: Carried>(
     unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
 }
 
-/// The deleter of exported structures. Called on any thread; takes no GIL.
+/// The deleter of exported structures. Consumers call it on any thread. It takes no GIL.
 ///
 /// # Safety
-/// `managed` came from a capsule of `capsule`, and is freed once.
+/// `managed` must come from a capsule that `capsule` created, and must be freed only once.
 unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
     let whole = managed.wrapping_byte_sub(std::mem::offset_of!(Whole<M>, managed));
-    // SAFETY: `capsule` leaked the box that contains the structure; a consumer calls the deleter
-    // once.
+    // SAFETY: `capsule` leaked the box that contains the structure, and a consumer calls the
+    // deleter once.
     let whole = unsafe { Box::from_raw(whole.cast::<Whole<M>>()) };
     contain(|| drop(whole));
 }
 
-/// Frees the content of a capsule that was not consumed, which still has its name.
+/// Frees the content of a capsule that no consumer took. Such a capsule still has its first name.
 ///
 /// # Safety
 /// Called only by the interpreter, with a capsule that is being destroyed.

@@ -22,9 +22,9 @@ use crate::python::support::parameters::Flag;
 /// The options of `from_dlpack`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ImportOptions {
-    /// `None` accepts the producer's flag; memory without one is read-only.
+    /// `None` accepts the producer's flag. Memory without a flag is then read-only.
     pub(crate) is_read_only: Option<bool>,
-    /// `None` copies memory that is not contiguous.
+    /// `None` copies only memory that is not contiguous.
     pub(crate) copy: Option<bool>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult
     let arguments = PyDict::new(x.py());
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let capsule = match x.call_method("__dlpack__", (), Some(&arguments)) {
-        // A producer without versions.
+        // This producer does not know `max_version`: asks for the unversioned structure.
         Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
             x.call_method0("__dlpack__")?
         }
@@ -79,7 +79,7 @@ fn import(capsule: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult<PyView> {
         // SAFETY: the producer filled the structure; every version has this field first.
         let version = unsafe { (*managed).version };
         if version.major != MAJOR {
-            // The producer's capsule frees the structure.
+            // The structure is not taken, so the producer's capsule frees it.
             let (major, minor) = (version.major, version.minor);
             let text = format!("DLPack {major}.{minor} is not known: {MAJOR}.x is");
             return Err(PyBufferError::new_err(text));
@@ -97,7 +97,7 @@ fn import(capsule: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult<PyView> {
     Err(PyBufferError::new_err("the capsule holds no DLPack tensor, or one that was taken before"))
 }
 
-/// The structure in a capsule with the right name; the capsule remains its owner.
+/// The structure in a capsule with the right name. The capsule remains the structure's owner.
 fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     let object = capsule.as_ptr();
     // SAFETY: the object is live and the GIL is held; for other objects the result is 0.
@@ -109,7 +109,7 @@ fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     if managed.is_null() { Err(PyErr::fetch(capsule.py())) } else { Ok(Some(managed.cast())) }
 }
 
-/// Takes the structure from its capsule: this process must then free it.
+/// Takes the structure from its capsule. This process must then free the structure.
 fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
     // SAFETY: `find` validated this capsule under the same hold of the GIL; the name is a static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED_NAME.as_ptr()) } != 0 {
@@ -148,8 +148,8 @@ fn view<M: Carried>(
     if is_copied && is_host {
         let strides = strides.unwrap_or_else(|| strides_of(&shape, element.item_bytes));
         let elements = Strided::new(address, element.item_bytes, &shape, &strides);
-        // SAFETY: the producer keeps the elements alive until the structure is freed; the program
-        // does not write them during the call: the contract of Python's API.
+        // SAFETY: the producer keeps the elements alive until the structure is freed. The program
+        // does not write them during the call, as the contract of Python's API requires.
         let words = unsafe { gather_words(py, &elements) }?;
         take(capsule, managed)?.release_now(py);
         let memory = HostMemory::owned(words, bytes).read_only(is_read_only);
@@ -161,11 +161,11 @@ fn view<M: Carried>(
     if is_copied { view.copied(py) } else { Ok(view) }
 }
 
-/// A tensor of a supported type and device.
+/// A checked tensor: its element type and its device are supported.
 struct TensorDescription {
     element: Element,
     shape: Vec<usize>,
-    /// In bytes; `None` for contiguous elements.
+    /// Counted in bytes; `None` for contiguous elements.
     strides: Option<Vec<isize>>,
     bytes: usize,
     device: Device,
@@ -211,12 +211,12 @@ fn is_dense(extents: &[i64], strides: &[i64], bytes: usize) -> bool {
     let mut is_dense = true;
     for (extent, stride) in extents.iter().zip(strides).rev() {
         is_dense &= bytes == 0 || *extent == 1 || *stride == dense;
-        dense = dense.wrapping_mul(*extent); // overflows only for empty tensors
+        dense = dense.wrapping_mul(*extent); // overflows only when the tensor is empty
     }
     is_dense
 }
 
-/// The numbers in an array of the structure. `None` for an invalid null pointer.
+/// The numbers in an array of the structure. `None` when the pointer is null but must not be.
 fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     match (count, numbers.is_null()) {
         (0, _) => Some(Vec::new()),
@@ -226,7 +226,7 @@ fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     }
 }
 
-/// The device of supported memory.
+/// The device that DLPack names. Fails for memory of unsupported devices.
 fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
     let index = usize::try_from(device_id);
     match (device_type, index) {

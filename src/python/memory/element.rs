@@ -1,6 +1,6 @@
 //! The element types of a view: those of NumPy, the buffer protocol and DLPack.
 //!
-//! The first two show types that only DLPack has as bytes.
+//! NumPy and the buffer protocol get bytes in place of types that only DLPack has.
 
 use std::ffi::CString;
 
@@ -15,7 +15,7 @@ use crate::python::support::errors::wrong_type;
 pub(crate) struct Element {
     /// NumPy's name.
     pub(crate) name: &'static str,
-    /// NumPy's kind, the letter of the array interface; [`UNNAMED`] for types that NumPy lacks.
+    /// NumPy's kind: the letter in the array interface. [`UNNAMED`] for types that NumPy lacks.
     kind: char,
     /// The format letters of the buffer protocol.
     format: &'static str,
@@ -64,7 +64,7 @@ const ELEMENTS: [Element; 20] = [
 pub(crate) const BYTE: Element = element("uint8", 'u', "B", 1, 1);
 
 impl Element {
-    /// The type that an argument names, by NumPy's name, dtype or scalar class.
+    /// Reads an element type from NumPy's name, a dtype or a scalar class.
     pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let name = if let Ok(name) = object.cast::<PyString>() {
             name.to_string()
@@ -85,13 +85,13 @@ impl Element {
         })
     }
 
-    /// The names of all types, for messages.
+    /// The names of all types, for error messages.
     pub(crate) fn names() -> String {
         ELEMENTS.map(|element| element.name).join(", ")
     }
 
-    /// The type and shape for NumPy and the buffer protocol: types that they lack become bytes,
-    /// with one more dimension when an element has several.
+    /// The type and shape for NumPy and the buffer protocol. Types that they lack become bytes,
+    /// with one more dimension when an element has several bytes.
     pub(crate) fn for_numpy(self, shape: &[usize]) -> (Self, Vec<usize>) {
         let mut shape = shape.to_vec();
         if self.kind != UNNAMED {
@@ -103,7 +103,7 @@ impl Element {
         (BYTE, shape)
     }
 
-    /// The minor version of DLPack 1 that first named the type.
+    /// The first minor version of DLPack 1 that names the type.
     pub(crate) fn dlpack_minor(self) -> u32 {
         u32::from(self.code > 6)
     }
@@ -113,8 +113,8 @@ impl Element {
         matches!(self.kind, 'i' | 'u').then_some(self.kind == 'i')
     }
 
-    /// True when elements of the other type can be read as this one: two floats as a complex
-    /// number, an integer as any of its width, and any element as bytes.
+    /// True when elements of the other type can be read as this type: two floats as a complex
+    /// number, an integer as any integer of its width, and any element as bytes.
     pub(crate) fn holds(self, other: Self) -> bool {
         let (own_bytes, bytes) = (self.item_bytes, other.item_bytes);
         match (self.kind, other.kind) {
@@ -124,7 +124,7 @@ impl Element {
         }
     }
 
-    /// The type of a DLPack description.
+    /// The element type that DLPack describes by these numbers.
     pub(crate) fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Option<Self> {
         let is_it = |element: &&Element| {
             element.code == code && element.item_bytes * 8 == usize::from(bits) && lanes == 1
@@ -132,7 +132,7 @@ impl Element {
         ELEMENTS.iter().find(is_it).copied()
     }
 
-    /// The type of a buffer-protocol format, in this machine's byte order.
+    /// The element type of a buffer-protocol format, in this machine's byte order.
     pub(crate) fn of_format(format: &str, item_bytes: usize) -> Option<Self> {
         let letters = format.trim_start_matches(['@', '=']);
         #[cfg(target_endian = "little")]
@@ -151,7 +151,7 @@ impl Element {
 
     /// The format of the buffer protocol.
     pub(crate) fn format(self) -> CString {
-        CString::new(self.format).unwrap_or_default() // letters only
+        CString::new(self.format).unwrap_or_default() // never an error: only letters
     }
 
     /// The type string of the array interface.

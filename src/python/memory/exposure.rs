@@ -19,7 +19,7 @@ pub(crate) struct Exposure {
     pub(crate) shape: Vec<usize>,
 }
 
-/// The `internal` data of the consumer's structure, alive until the consumer releases it.
+/// The consumer's `internal` data. It lives until the consumer releases the structure.
 struct ExposedMemory {
     _lent: Lent,
     format: CString,
@@ -37,10 +37,10 @@ impl Exposure {
         !is_empty && self.shape.iter().filter(|extent| **extent > 1).count() > 1
     }
 
-    /// Fills a consumer's structure; [`release`] must follow.
+    /// Fills a consumer's structure. [`release`] must follow.
     ///
     /// # Safety
-    /// `view` is the interpreter's argument of `__getbuffer__` on `owner`.
+    /// `view` must be the interpreter's argument of `__getbuffer__` on `owner`.
     pub(crate) unsafe fn fill(
         self,
         owner: &Bound<'_, PyAny>,
@@ -94,9 +94,9 @@ impl Exposure {
 /// Releases a structure that [`Exposure::fill`] filled.
 ///
 /// # Safety
-/// [`Exposure::fill`] filled `view`, and it is released once.
+/// [`Exposure::fill`] must have filled `view`, which must be released only once.
 pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
-    // SAFETY: the caller passes a live structure; the interpreter drops the reference to the owner.
+    // SAFETY: the caller passes a live structure. The interpreter drops the reference to the owner.
     let kept = unsafe { (*view).internal }.cast::<ExposedMemory>();
     // SAFETY: `fill` leaked this box, and the caller releases it once.
     drop(unsafe { Box::from_raw(kept) });
@@ -118,7 +118,7 @@ pub(crate) fn strides_of(shape: &[usize], item_bytes: usize) -> Vec<ffi::Py_ssiz
     strides
 }
 
-/// A size as Python's type. Memory sizes are below half of the address space.
+/// A size as Python's type. It always fits: memory sizes are below half of the address space.
 fn signed(size: usize) -> ffi::Py_ssize_t {
     ffi::Py_ssize_t::try_from(size).unwrap_or(ffi::Py_ssize_t::MAX)
 }

@@ -20,28 +20,28 @@ use crate::python::support::errors::type_name;
 use crate::python::support::waiting::without_gil;
 use crate::runtime::Runtime;
 
-/// Contiguous foreign bytes, of the host unless a device is named, valid while this exists. Any
-/// thread may drop it: the lender releases them later with the GIL, see [`park`].
+/// Contiguous foreign bytes of the host or of a named device, valid while this value exists. Any
+/// thread may drop it: the lender releases the bytes later with the GIL, see [`park`].
 pub(crate) struct HostMemory {
     pub(crate) address: *mut u8,
     pub(crate) bytes: usize,
     pub(crate) is_read_only: bool,
     pub(crate) device: Device,
     lender: Option<Box<dyn Lender>>,
-    /// An empty buffer that records the uses of this memory and all its parts, from the first use.
+    /// An empty buffer that records the uses of the whole memory, created at the first use.
     uses: Arc<OnceLock<Buffer>>,
-    /// The whole memory that a part keeps alive.
+    /// The whole memory, of which this value is a part and which it keeps alive.
     _whole: Option<Arc<HostMemory>>,
 }
 
-// SAFETY: the contracts of the engine's copies allow access to the bytes from any thread, and the
+// SAFETY: the contracts of the engine's copies allow access to the bytes from any thread. The
 // lender is used only with the GIL.
 unsafe impl Send for HostMemory {}
 // SAFETY: a shared reference only reads plain fields, and records uses in a synchronised buffer.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Memory of a lender.
+    /// Describes memory of a lender.
     pub(crate) fn new(
         address: *mut u8,
         bytes: usize,
@@ -52,7 +52,7 @@ impl HostMemory {
         Self { address, bytes, is_read_only, device, lender, uses, _whole: None }
     }
 
-    /// A part of the bytes; keeps the whole memory alive.
+    /// A part of the bytes, which keeps the whole memory alive.
     pub(crate) fn part(whole: &Arc<Self>, range: Range<usize>) -> Self {
         let Self { address, is_read_only, device, .. } = **whole;
         let (address, bytes) = (address.wrapping_add(range.start), range.len());
@@ -60,16 +60,16 @@ impl HostMemory {
         Self { address, bytes, is_read_only, device, lender: None, uses, _whole: kept }
     }
 
-    /// Records that all work enqueued on a stream so far may use the memory.
+    /// Records that all work enqueued on a stream until now may use the memory.
     pub(crate) fn record_use(&self, stream: &Stream) -> PyResult<()> {
         if self.uses.get().is_none() {
-            // Of two concurrent threads the first one's buffer is stored.
+            // The result is ignored: when two threads set a buffer, the first one's stays.
             let _ = self.uses.set(Runtime::global()?.empty(0, stream.device())?);
         }
         self.uses.get().map_or(Ok(()), |uses| Ok(uses.record_use(stream)?))
     }
 
-    /// Waits, without the GIL, for the uses of the memory; raises their failures.
+    /// Waits, without the GIL, for the uses of the memory. Raises the failures of these uses.
     pub(crate) fn wait_for_uses(&self, py: Python<'_>) -> PyResult<()> {
         let Some(uses) = self.uses.get() else { return Ok(()) };
         without_gil(
@@ -92,8 +92,8 @@ impl HostMemory {
     }
 
     /// The bytes of an object with the buffer protocol. `None` for other objects. A target must be
-    /// writable and contiguous, else this raises the exporter's error with the name of the
-    /// argument; a source that is not contiguous is copied. `TypeError` for references to Python
+    /// writable and contiguous; otherwise this raises the exporter's error with the name of the
+    /// argument. A source that is not contiguous is copied. `TypeError` for references to Python
     /// objects.
     pub(crate) fn of_exporter(
         what: &str,
@@ -112,7 +112,7 @@ impl HostMemory {
         exported.map(|exported| exported.checked(what, object.py())).transpose()
     }
 
-    /// Memory that only accelrt uses.
+    /// Describes memory that only accelrt uses.
     pub(crate) fn owned(words: Vec<u64>, bytes: usize) -> Self {
         let address = words.as_ptr().cast_mut().cast();
         Self::new(address, bytes, false, Box::new(words))
@@ -134,14 +134,14 @@ impl Drop for HostMemory {
     }
 }
 
-/// A view of an exporter. Boxed: an exporter may store pointers into it.
+/// A view of an exporter's bytes. Boxed, because an exporter may store pointers into the view.
 pub(crate) struct Exported(pub(crate) Box<ffi::Py_buffer>);
 
-// SAFETY: other threads only move it; the release happens with the GIL.
+// SAFETY: other threads only move the view. It is released with the GIL.
 unsafe impl Send for Exported {}
 
 impl Exported {
-    /// Acquires the bytes of an object. `None` when it has no buffer protocol.
+    /// Acquires the bytes of an object. `None` when the object has no buffer protocol.
     fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Self>> {
         if !has_buffer_protocol(object) {
             return Ok(None);
@@ -154,7 +154,7 @@ impl Exported {
         }
     }
 
-    /// The format, if any, the element size in bytes, and the shape.
+    /// The format (if the exporter gives one), the element size in bytes, and the shape.
     pub(crate) fn description(&self) -> (Option<String>, usize, Vec<usize>) {
         let Self(view) = self;
         let format = (!view.format.is_null()).then(|| {
@@ -172,7 +172,7 @@ impl Exported {
         (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
     }
 
-    /// The bytes, exported while the result lives.
+    /// The bytes, which stay exported while the result lives.
     pub(crate) fn checked(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
         let checked = self.without_objects(what, py)?;
         let Self(view) = &checked;
@@ -181,32 +181,32 @@ impl Exported {
         Ok(HostMemory::new(address, bytes, is_read_only, Box::new(checked)))
     }
 
-    /// A contiguous copy of strided elements; releases the exporter at once.
+    /// A contiguous copy of strided elements. Releases the exporter right after the copy.
     fn gather(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
         let checked = self.without_objects(what, py)?;
         let (_, item_bytes, shape) = checked.description();
         let strides: &[isize] = if shape.is_empty() || checked.0.strides.is_null() {
             &[]
         } else {
-            // SAFETY: strides were requested, so the exporter stored one per dimension.
+            // SAFETY: strides were requested, so the exporter stored one stride per dimension.
             unsafe { std::slice::from_raw_parts(checked.0.strides, shape.len()) }
         };
         let elements = Strided::new(checked.0.buf.cast(), item_bytes, &shape, strides);
-        // SAFETY: the exporter keeps the elements alive until the release; the program does not
-        // write them during the call: the contract of Python's API.
+        // SAFETY: the exporter keeps the elements alive until the release. The program does not
+        // write them during the call, as the contract of Python's API requires.
         let words = unsafe { gather_words(py, &elements) };
         Box::new(checked).take_back(py);
         Ok(HostMemory::owned(words?, elements.nbytes()))
     }
 
-    /// Refuses references to Python objects: copies and native functions would not update their
-    /// reference counts.
+    /// Refuses references to Python objects, because copies and native functions would not update
+    /// the objects' reference counts.
     fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
         let (format, ..) = self.description();
         let format = format.unwrap_or_else(|| "B".to_owned());
-        // SAFETY: null, or the exporter, to which the view holds a reference.
+        // SAFETY: the pointer is null, or names the exporter, and the view holds a reference to it.
         let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };
-        // ctypes declares packed structures and unions as bytes, whatever their fields.
+        // ctypes gives the format of bytes to packed structures and unions, whatever their fields.
         let may_hide = format.trim_start_matches(['<', '>']) == "B";
         let hides = || exporter.is_some_and(|it| may_hide && hides_objects(it).unwrap_or(true));
         if !has_objects(&format) && !hides() {
@@ -218,10 +218,10 @@ impl Exported {
     }
 }
 
-/// Acquires the bytes of an object, with their format.
+/// Acquires the bytes of an object and, if possible, their format.
 pub(crate) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Exported>> {
     match Exported::acquire(object, flags | ffi::PyBUF_FORMAT) {
-        // NumPy has no format for dates, but its dtype tells whether an array contains objects.
+        // NumPy has no format for dates, but the dtype tells whether an array contains objects.
         Err(_) if is_without_objects(object) => Exported::acquire(object, flags),
         exported => exported,
     }
@@ -234,8 +234,8 @@ pub(crate) fn has_buffer_protocol(object: &Bound<'_, PyAny>) -> bool {
 }
 
 /// True when a format of the buffer protocol may contain Python objects: an `O` outside the field
-/// names, which are enclosed in colons. Also true when names cannot be told from types: a ctypes
-/// name may contain colons.
+/// names, which are enclosed in colons. Also true for any `O` when names cannot be told from types,
+/// because names of ctypes fields may contain colons.
 fn has_objects(format: &str) -> bool {
     let is_word = |name: &str| name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
     let pieces: Vec<&str> = format.split(':').collect();
@@ -245,7 +245,7 @@ fn has_objects(format: &str) -> bool {
     types.into_iter().any(|types| types.contains('O'))
 }
 
-/// True when an exporter of bytes, or a memoryview's base, is a ctypes object with references.
+/// True when the exporter, or the base of a memoryview, is a ctypes object with references.
 fn hides_objects(exporter: Bound<'_, PyAny>) -> PyResult<bool> {
     let mut exporter = exporter;
     while exporter.is_exact_instance_of::<PyMemoryView>() {
@@ -260,7 +260,7 @@ fn is_without_objects(object: &Bound<'_, PyAny>) -> bool {
     has_objects.and_then(|answer| answer.extract()).is_ok_and(|has_objects: bool| !has_objects)
 }
 
-/// An exporter's error, with the name of the argument.
+/// An exporter's error, extended by the name of the argument.
 pub(crate) fn name_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = object.py();
     let kind = error.get_type(py);
@@ -276,13 +276,13 @@ pub(crate) fn name_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr)
 
 impl Lender for Exported {
     fn take_back(mut self: Box<Self>, _py: Python<'_>) {
-        // SAFETY: `acquire` filled the structure; it is released once, with the GIL.
+        // SAFETY: `acquire` filled the structure. It is released once, with the GIL.
         unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
     }
 }
 
-/// A value inside a Python object. It is dropped with the GIL, and with it the objects that its
-/// drop parks.
+/// A value inside a Python object. The value is dropped with the GIL, and so are the objects that
+/// this drop parks.
 pub(crate) struct DroppedWithGil<T>(pub(crate) Option<T>);
 
 impl<T> Drop for DroppedWithGil<T> {

@@ -8,10 +8,10 @@ use crate::python::memory::element::Element;
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer_of;
 
-/// The extent that is inferred from the others, in NumPy's notation.
+/// The number that stands for an inferred extent, as in NumPy.
 pub(crate) const INFERRED: i64 = -1;
 
-/// The bytes of all elements. The extents of an empty shape may have a product that overflows.
+/// The bytes of all elements. In an empty shape, the product of the other extents may overflow.
 pub(crate) fn bytes_of_shape(shape: &[usize], item_bytes: usize) -> usize {
     if shape.contains(&0) {
         return 0;
@@ -19,7 +19,7 @@ pub(crate) fn bytes_of_shape(shape: &[usize], item_bytes: usize) -> usize {
     shape.iter().fold(item_bytes, |bytes, extent| bytes.saturating_mul(*extent))
 }
 
-/// The extents in an integer or a sequence of integers; at most one is inferred.
+/// Reads the extents in an integer or a sequence of integers. At most one is inferred.
 pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let wrong = || wrong_type("shape", "an integer or a sequence of them", shape);
     let items = match integer_of(shape)? {
@@ -35,7 +35,7 @@ pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         let text = format!("a shape has at most 64 dimensions, not {}", extents.len());
         return Err(PyValueError::new_err(text));
     }
-    // The number as given: `extents` holds the nearest machine word of a larger one.
+    // Checks the given number, because `extents` has the nearest 64-bit number of a larger one.
     for (extent, item) in extents.iter().zip(&items) {
         let allowed = match *extent {
             i64::MAX => "fit an address",
@@ -48,7 +48,7 @@ pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     Ok(extents)
 }
 
-/// The shape for this number of bytes. No extent can be inferred beside a 0.
+/// The shape for this number of bytes. With an extent of 0, no other extent can be inferred.
 pub(crate) fn infer(extents: &[i64], element: Element, bytes: usize) -> PyResult<Vec<usize>> {
     let refusal = |text: String| Err(PyValueError::new_err(text));
     let inferred = extents.iter().filter(|extent| **extent == INFERRED).count();

@@ -1,7 +1,7 @@
-//! Floats of 8 and 16 bits: the bits of the nearest number, ties to even.
+//! Floats of 8 and 16 bits: the bits of the nearest number, with ties to even.
 //!
-//! The formats have DLPack's names: `fn` has no infinities and one NaN of each sign; `fnuz` has no
-//! infinities, no negative zero, and one NaN, with the bits of that zero.
+//! The formats have DLPack's names. `fn` has no infinities, and one NaN of each sign. `fnuz` has no
+//! infinities, no negative zero, and one NaN, which has the bits of a negative zero.
 
 /// The special values of a format.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl SmallFloat {
         Some(Self { exponent_bits, mantissa_bits, special })
     }
 
-    /// The bits of the number; `None` for one that is too large, and for an infinity in a format
-    /// without them.
+    /// The bits of the number. `None` for a number that is too large, and for an infinity in a
+    /// format without infinities.
     pub(crate) fn bits(self, number: f64) -> Option<u16> {
         let Self { exponent_bits, mantissa_bits, special } = self;
         let highest_exponent = ((1_u64 << exponent_bits) - 1) << mantissa_bits;
@@ -81,7 +81,7 @@ impl SmallFloat {
         let found = if units < hidden {
             units // subnormal
         } else {
-            // A mantissa that rounds up to the next power of two carries into the exponent.
+            // A mantissa that rounds up to the next power of two carries over into the exponent.
             (u64::try_from(exponent + bias).ok()? << mantissa_bits) + (units - hidden)
         };
         (found <= largest).then_some(found)

@@ -9,7 +9,7 @@ use crate::memory::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 
-/// Reads the snapshot of one device from its segments and trace. Errors name the entry.
+/// Reads the snapshot of one device from its segments and trace. Errors name the faulty entry.
 pub(crate) fn snapshot(
     segments: &Bound<'_, PyList>,
     trace: &Bound<'_, PyList>,
@@ -24,7 +24,7 @@ pub(crate) fn snapshot(
     Ok(Snapshot { segments, trace })
 }
 
-/// A dictionary and its path in the snapshot.
+/// A dictionary and its place in the snapshot, for errors.
 struct Entry<'py> {
     place: String,
     values: Bound<'py, PyDict>,
@@ -43,7 +43,7 @@ fn entries<'a, 'py>(
 }
 
 impl<'py> Entry<'py> {
-    /// The converted value of a key; the error names the `expected` type.
+    /// The converted value of a key. The error names the `expected` type.
     fn get<T: FromPyObjectOwned<'py>>(&self, key: &str, expected: &str) -> PyResult<T> {
         let Some(value) = self.values.get_item(key)? else {
             return Err(PyValueError::new_err(format!("{} has no '{key}'", self.place)));
@@ -64,7 +64,7 @@ impl<'py> Entry<'py> {
         self.get(key, "a number of bytes")
     }
 
-    /// The pool, if the entry names one.
+    /// The pool that the entry names, if any.
     fn pool(&self, key: &str) -> PyResult<Option<PoolId>> {
         let is_named = self.values.contains(key)?;
         let pair = is_named.then(|| self.get(key, "a pair of whole numbers")).transpose()?;
@@ -75,7 +75,7 @@ impl<'py> Entry<'py> {
         self.get(key, "a text")
     }
 
-    /// The meaning of a word, from a table of known ones.
+    /// The meaning of a word. The table `known` has the allowed words.
     fn word<T: Copy>(&self, key: &str, known: &[(&str, T)]) -> PyResult<T> {
         let word = self.text(key)?;
         let found = known.iter().find(|(name, _)| *name == word);
@@ -109,7 +109,7 @@ const ACTIONS: &[(&str, TraceAction)] = &[
 
 fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
     let address = segment.number("address")?;
-    // Absent in snapshots from before private pools.
+    // Snapshots from before private pools do not have this key.
     let pool = segment.pool("segment_pool_id")?.unwrap_or_default();
     let is_expandable = match segment.values.get_item("is_expandable")? {
         Some(_) => segment.get("is_expandable", "True or False")?,
@@ -144,7 +144,7 @@ fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
     })
 }
 
-/// Reads a block at `expected`: the blocks of a segment are adjacent.
+/// Reads a block. The blocks of a segment are adjacent, so this block must begin at `expected`.
 fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
     let address = match block.values.get_item("address")? {
         Some(_) => block.number("address")?,
@@ -164,7 +164,7 @@ fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
     })
 }
 
-/// Writers have several words for blocks that streams still use; all start with `active`.
+/// Writers have several words for blocks that streams still use. All of them start with `active`.
 fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     let is_known = |word: &str| STATES.iter().any(|(known, _)| *known == word);
     let word = block.text("state")?;
@@ -174,7 +174,7 @@ fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     block.word("state", STATES)
 }
 
-/// Reads an entry. Older versions store no pool: it is the segment's.
+/// Reads an entry. Older versions store no pool: the segment's pool is used instead.
 fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntry> {
     let action = entry.word("action", ACTIONS)?;
     let address = if action == TraceAction::OutOfMemory { "device_free" } else { "addr" };

@@ -13,12 +13,12 @@ use crate::python::support::deferred_drops::Lender;
 pub(crate) struct Strided {
     address: *const u8,
     item_bytes: usize,
-    /// Extents and strides, the innermost last; that one is not dense.
+    /// Extents and strides, with the innermost dimension last. That dimension is not dense.
     dimensions: Vec<(usize, isize)>,
     bytes: usize,
 }
 
-// SAFETY: a description only; the caller of `gather` guarantees that the memory is live.
+// SAFETY: this is only a description. The caller of `gather` guarantees that the memory is live.
 unsafe impl Sync for Strided {}
 
 impl Strided {
@@ -65,7 +65,7 @@ impl Strided {
             return;
         }
         let Some(((count, stride), outer)) = self.dimensions.split_last() else {
-            // SAFETY: the caller guarantees both ranges; the elements are one run of bytes.
+            // SAFETY: the caller guarantees both ranges, and the elements are one run of bytes.
             return unsafe { ptr::copy_nonoverlapping(self.address, target, self.item_bytes) };
         };
         let (mut index, mut from, mut to) = (vec![0; outer.len()], self.address, target);
@@ -74,8 +74,8 @@ impl Strided {
             // last row.
             unsafe { copy_row(from, *stride, to, self.item_bytes, *count) };
             to = to.wrapping_add(self.item_bytes * count);
-            // The next row: increments the innermost index below its extent, and resets those after
-            // it.
+            // Goes to the next row: increments the innermost index that is below its extent, and
+            // resets the indices after it.
             let mut dimension = outer.len();
             loop {
                 if dimension == 0 {
@@ -99,7 +99,7 @@ impl Strided {
 /// Copies `count` elements that are `stride` bytes apart to contiguous memory.
 ///
 /// # Safety
-/// The elements are live, and `to` has `count` times `item_bytes` writable bytes.
+/// The elements must be live, and `to` must have `count` times `item_bytes` writable bytes.
 unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, item_bytes: usize, count: usize) {
     match item_bytes {
         // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
@@ -121,7 +121,7 @@ unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, item_bytes: usiz
     }
 }
 
-/// As [`copy_row`], for elements that fit into a register, aligned or not.
+/// As [`copy_row`], for elements that fit into a register. They need not be aligned.
 ///
 /// # Safety
 /// As [`copy_row`].
@@ -136,13 +136,13 @@ unsafe fn copy_items<T: Copy>(from: *const u8, stride: isize, to: *mut u8, count
     }
 }
 
-/// A copy of elements needs no lender.
+/// Gathered elements are a copy, so no lender has to take them back.
 impl Lender for Vec<u64> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {}
 }
 
 /// Copies the elements to new contiguous memory of whole words, aligned for any type. `MemoryError`
-/// when it cannot be allocated: a stride of 0 can repeat an element any number of times.
+/// when the memory is too large: a stride of 0 can repeat an element any number of times.
 ///
 /// # Safety
 /// As [`Strided::gather`].
@@ -156,7 +156,7 @@ pub(crate) unsafe fn gather_words(py: Python<'_>, elements: &Strided) -> PyResul
     words.resize(count, 0_u64);
     let target = words.as_mut_ptr().expose_provenance();
     py.detach(|| {
-        // SAFETY: the caller guarantees the elements; the words are not shared and large enough.
+        // SAFETY: the caller guarantees the elements. The words are large enough and not shared.
         unsafe { elements.gather(ptr::with_exposed_provenance_mut(target)) };
     });
     Ok(words)

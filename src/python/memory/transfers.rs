@@ -76,12 +76,12 @@ pub(crate) fn fill_view(py: Python<'_>, view: &PyView, pattern: &[u8]) -> PyResu
         Ok(whole)
     };
     let filled = write_view(py, view, |target| fill(py, target, pattern), staged);
-    drop_parked(py); // also after an error
+    drop_parked(py); // after errors too
     filled.map(drop)
 }
 
-/// Writes the memory of a view. A buffer is written by `write`, and the write is counted; a
-/// lender's memory gets a copy of the buffer that `staged` creates.
+/// Writes the memory of a view. `write` writes a buffer, and the write is counted. Foreign memory
+/// gets a copy of the buffer that `staged` creates.
 fn write_view(
     py: Python<'_>,
     view: &PyView,
@@ -101,14 +101,14 @@ fn write_view(
     }
 }
 
-/// Copies a buffer into a lender's memory; later requests for those bytes wait for the copy.
+/// Copies a buffer into a lender's memory. Later requests for the memory wait for the copy.
 fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<HostMemory>) -> PyResult<Transfer> {
     let transfer = to_host(py, source, HostMemory::part(target, 0..target.bytes))?;
     target.record_use(&current_stream(source)?)?;
     Ok(transfer)
 }
 
-/// The error for a view without memory; only its drop takes the memory.
+/// The error for a view without memory. Only the drop of the view takes the memory.
 fn no_memory_error() -> PyErr {
     PyBufferError::new_err("the view has no memory any more")
 }
@@ -134,7 +134,7 @@ fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
     allocate(py, view.memory.nbytes(), device, &origin)
 }
 
-/// The bytes that a fill writes itself; copies of them, doubling each time, fill the rest.
+/// The bytes that a fill copies from the host. Copies within the buffer fill the rest by doubling.
 const SEED_BYTES: usize = 64 << 10;
 
 /// Sets each element of a buffer to these bytes. Does not block.
@@ -144,15 +144,15 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
     let (bytes, seed_bytes) = (target.nbytes(), target.nbytes().min(SEED_BYTES));
     if is_one_byte || bytes == 0 {
         return enqueue(py, &stream, || {
-            // SAFETY: the program orders accesses to a buffer on several streams: the contract of
-            // Python's API.
+            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
+            // of Python's API requires.
             unsafe { target.fill_unordered(pattern[0], &stream) }
         });
     }
     let seed = pattern.repeat(seed_bytes / pattern.len());
     let (address, mut filled) = (seed.as_ptr(), seed_bytes);
     let mut transfer = enqueue(py, &stream, || {
-        // SAFETY: the task owns the source's bytes; the program orders accesses to the buffer.
+        // SAFETY: the task owns the source's bytes, and the program orders accesses to the buffer.
         unsafe {
             target.slice(..seed_bytes)?.copy_from_host_range(address, seed_bytes, seed, &stream)
         }
@@ -161,7 +161,7 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
         let more = filled.min(bytes - filled);
         let (from, to) = (target.slice(..more)?, target.slice(filled..filled + more)?);
         transfer = enqueue(py, &stream, || {
-            // SAFETY: the stream orders this copy after the write of its source; the program orders
+            // SAFETY: the stream orders this copy after the write of its source. The program orders
             // accesses on other streams.
             unsafe { to.copy_from_unordered(&from, &stream) }
         })?;
@@ -191,21 +191,21 @@ pub(crate) fn copy_to_host(
     end(py, transfer, is_non_blocking)
 }
 
-/// Writes to a buffer, or a view of one, by `write`, and counts the write. `None` for other
-/// objects.
+/// Writes to a buffer, or to the buffer of a view, by `write`, and counts the write. `None` for
+/// other objects.
 pub(crate) fn written<T>(
     target: &Bound<'_, PyAny>,
     write: impl FnOnce(&Buffer) -> PyResult<T>,
 ) -> Option<PyResult<T>> {
     let buffer = buffer_of(target)?;
     Some(match owner_of(target) {
-        // The view has the memory, and its owner the version.
+        // The view has the memory, and the view's owner has the version.
         Some(owner) => owner.get().current.write(target.py(), |_| write(&buffer)),
         None => write(&buffer),
     })
 }
 
-/// The buffer of an object that is one, or a view of one.
+/// The buffer of a buffer object, or the buffer that a view refers to.
 pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
         return Some(buffer.get().current.buffer(object.py()));
@@ -225,12 +225,12 @@ fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
     Some(owner.bind(object.py()).clone())
 }
 
-/// A view's foreign memory, if it is on a device other than the cpu.
+/// The foreign memory of a view, if this memory is on a device other than the cpu.
 pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::CPU)
 }
 
-/// A view's foreign memory.
+/// The foreign memory of a view.
 fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Foreign(DroppedWithGil(memory)) => memory.clone(),
@@ -238,7 +238,7 @@ fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     }
 }
 
-/// Copies a lender's memory into a buffer; memory of a device only on that device.
+/// Copies foreign memory into a buffer. A device's memory needs a buffer of the device's kind.
 pub(crate) fn from_lender(
     py: Python<'_>,
     target: &Buffer,
@@ -259,7 +259,7 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
         return Ok(memory);
     }
     if object.hasattr("__dlpack__")? {
-        // A copy to a target must write it.
+        // The target itself must be written, so it must be neither read-only nor a copy.
         let is_read_only = is_written.then_some(false);
         let copy = is_written.then_some(false);
         let wish = ImportOptions { is_read_only, copy };
@@ -276,26 +276,26 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
 
 /// Copies one buffer into another. Does not block.
 pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
-    // A cpu stream cannot access a device's memory; a device's stream can access the host's.
+    // A cpu stream cannot access a device's memory, but a device's stream can access the host's.
     let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::CPU;
     let is_to_host = is_on_host(target) && !is_on_host(source);
     let stream = current_stream(if is_to_host { source } else { target })?;
     enqueue(py, &stream, || {
-        // SAFETY: the program orders accesses to a buffer on several streams: the contract of
-        // Python's API.
+        // SAFETY: the program orders accesses to a buffer on several streams, as the contract of
+        // Python's API requires.
         unsafe { target.copy_from_unordered(source, &stream) }
     })
 }
 
-/// Copies host memory into a buffer and keeps it alive until the copy is done. Does not block.
+/// Copies host memory, which stays alive until the copy is done, into a buffer. Does not block.
 fn from_host(py: Python<'_>, target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     check_apart(target, &source)?;
     let (address, bytes) = (source.address, source.bytes);
     enqueue(py, &stream, || {
-        // SAFETY: the lender keeps the bytes alive until the owner is dropped. The program does not
-        // write them before, and orders accesses to a buffer on several streams: the contract of
-        // Python's API.
+        // SAFETY: the lender keeps the bytes alive until the owner is dropped. Until then the
+        // program does not write them. It orders accesses to a buffer on several streams. The
+        // contract of Python's API requires both.
         unsafe { target.copy_from_host_range(address, bytes, source, &stream) }
     })
 }
@@ -306,12 +306,12 @@ fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Tran
     let (address, bytes) = (target.address, target.bytes);
     enqueue(py, &stream, || {
         // SAFETY: the lender keeps the bytes alive until the owner is dropped, and allows writes.
-        // The program orders other accesses: the contract of Python's API.
+        // The program orders other accesses, as the contract of Python's API requires.
         unsafe { source.copy_to_host_range(address, bytes, target, &stream) }
     })
 }
 
-/// Refuses overlapping memory: an array over a buffer is host memory too.
+/// Refuses a copy between overlapping memory: an array over a buffer is host memory too.
 fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     if buffer.is_host_accessible() && memory.overlaps(buffer.address()?, buffer.nbytes()) {
         let text = "Cannot copy between a buffer and memory that it overlaps";
@@ -320,14 +320,14 @@ fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// Refuses a blocking copy on a thread that must not wait, before it is enqueued.
+/// Refuses a blocking copy on a thread that must not wait. Called before the copy is enqueued.
 fn check_may_end(is_non_blocking: bool) -> PyResult<()> {
     if is_non_blocking { Ok(()) } else { check_may_wait() }
 }
 
-/// Waits for a transfer unless it is non-blocking. Signal handlers run during the wait.
+/// Waits for a transfer unless the copy is non-blocking. Signal handlers run during the wait.
 fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> PyResult<()> {
-    drop_parked(py); // also the memory of a refused copy
+    drop_parked(py); // after errors too: a refused copy parks its memory
     let transfer = transfer?;
     if is_non_blocking {
         return Ok(());

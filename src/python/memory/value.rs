@@ -8,8 +8,8 @@ use crate::python::memory::element::Element;
 use crate::python::memory::small_float::SmallFloat;
 use crate::python::support::errors::{type_name, wrong_type};
 
-/// The bytes of an element with this value. `TypeError` unless it is a number of the type's kind,
-/// `OverflowError` when it is out of the type's range.
+/// The bytes of an element with this value. `TypeError` unless the value is a number of the type's
+/// kind, `OverflowError` when the number is out of the type's range.
 pub(crate) fn bytes_of(element: Element, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let Element { name, item_bytes, .. } = element;
     if name == "bool" {
@@ -44,7 +44,7 @@ fn integer(element: Element, is_signed: bool, value: &Bound<'_, PyAny>) -> PyRes
     if !is_integer {
         return Err(wrong_type("value", &format!("an integer for {name}"), value));
     }
-    // Numbers beyond 128 bits are out of range as well.
+    // Numbers beyond 128 bits are out of range too: `extract` fails for them.
     let number = value.extract::<i128>().ok().filter(|number| (least..=most).contains(number));
     let Some(number) = number else {
         let text = format!("value must be {least} to {most} for {name}, not {}", value.str()?);
@@ -62,7 +62,7 @@ fn native(little: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The nearest number of a float format, as bytes.
+/// The bytes of the nearest number in a float format.
 fn float(name: &str, item_bytes: usize, number: f64) -> PyResult<Vec<u8>> {
     let overflow = || PyOverflowError::new_err(format!("{name} has no number such as {number:?}"));
     if name == "float8_e8m0fnu" {
@@ -87,13 +87,13 @@ fn float(name: &str, item_bytes: usize, number: f64) -> PyResult<Vec<u8>> {
     }
 }
 
-/// The bits of a scale format, which has an exponent only, or of its NaN.
+/// The bits of a number in a scale format, which has only an exponent and a NaN.
 fn exponent(number: f64) -> Option<u8> {
     if number.is_nan() {
         return Some(0xff);
     }
     let exponent = i32::try_from(number.to_bits() >> 52).ok()? - 1023;
-    // A negative number is out of range: its sign bit makes this exponent too large.
+    // A negative number is out of range, because its sign bit makes this exponent too large.
     let is_power = number.to_bits().trailing_zeros() >= 52 && exponent.abs() <= 127;
     is_power.then(|| u8::try_from(exponent + 127).ok())?
 }
@@ -101,7 +101,7 @@ fn exponent(number: f64) -> Option<u8> {
 fn real(value: &Bound<'_, PyAny>) -> PyResult<f64> {
     value.extract().map_err(|error: PyErr| {
         let is_number = !error.is_instance_of::<PyTypeError>(value.py());
-        // `extract` fails for a number only when it is an int that no double can represent.
+        // For a number, `extract` fails only when it is an int that no double can represent.
         if is_number { error } else { wrong_type("value", "a number", value) }
     })
 }

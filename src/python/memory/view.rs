@@ -38,10 +38,10 @@ use crate::runtime::Runtime;
 /// [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 #[pyclass(name = "View", module = "accelrt", weakref, frozen)]
 pub(crate) struct PyView {
-    /// The export of the array interface. Declared before the memory, to be dropped first.
+    /// The export for the array interface. Declared before the memory, so that it is dropped first.
     interface: OnceLock<Lent>,
     pub(crate) memory: ViewMemory,
-    /// The buffer of the memory, which has the version.
+    /// The buffer of the memory; it has the version.
     pub(crate) owner: Option<Py<PyBuffer>>,
     pub(crate) element: Element,
     shape: Vec<usize>,
@@ -83,19 +83,19 @@ impl PyView {
         Self::new(ViewMemory::Ours(buffer), BYTE, shape)
     }
 
-    /// A view of a lender's memory.
+    /// A view of foreign memory.
     pub(crate) fn foreign(memory: HostMemory, element: Element, shape: Vec<usize>) -> Self {
         let memory = ViewMemory::Foreign(DroppedWithGil(Some(Arc::new(memory))));
         Self::new(memory, element, shape)
     }
 
-    /// A view of a copy in a new buffer, with the same type and shape.
+    /// A view, with the same type and shape, of a copy in a new buffer.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let copy = self.memory.copied(py)?;
         Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
     }
 
-    /// Refuses a source with elements of another known type. Plain bytes fit any type.
+    /// Refuses a source whose elements have another known type. Plain bytes fit any type.
     fn check_same_type(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = match source.cast::<Self>() {
             Ok(view) => Some(view.get().element),
@@ -167,7 +167,7 @@ impl PyView {
         dict.set_item("typestr", element.type_string())?;
         dict.set_item("data", (lent.address, lent.is_read_only))?;
         dict.set_item("strides", py.None())?;
-        let _ = self.interface.set(lent); // one export is enough
+        let _ = self.interface.set(lent); // result ignored: one export is enough
         Ok(dict)
     }
 
@@ -192,7 +192,7 @@ impl PyView {
         let is_gpu = Runtime::global()?.properties(device)?.is_gpu;
         let kind = if is_gpu { "gpu" } else { "cpu" };
         dict.set_item("syclobj", format!("opencl:{kind}:{}", device.index()))?;
-        let _ = self.interface.set(lent); // one export is enough
+        let _ = self.interface.set(lent); // result ignored: one export is enough
         Ok(dict)
     }
 

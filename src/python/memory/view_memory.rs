@@ -1,4 +1,4 @@
-//! The memory of an object that other code may request: a buffer's, or a lender's.
+//! The memory that other code may request from an object: a buffer's, or a lender's.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::python::memory::transfers::{between, from_lender};
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
 
-/// The address for empty memory: some consumers take null for an error.
+/// The address that stands for empty memory, because some consumers take null for an error.
 const EMPTY_ADDRESS: usize = 64;
 
 /// The memory of a typed view.
@@ -23,7 +23,7 @@ pub(crate) enum ViewMemory {
     Foreign(DroppedWithGil<Arc<HostMemory>>),
 }
 
-/// Memory that other code uses, valid while this exists.
+/// Memory that other code uses. It stays valid while this value exists.
 pub(crate) struct Lent {
     pub(crate) address: usize,
     pub(crate) is_read_only: bool,
@@ -55,7 +55,7 @@ impl ViewMemory {
             Self::Foreign(DroppedWithGil(Some(memory))) => {
                 from_lender(py, &copy, Arc::clone(memory))?
             }
-            Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // only the drop takes it
+            Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // never: only the drop takes it
         };
         let is_done = || transfer.is_done();
         without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))?;
@@ -80,7 +80,7 @@ impl ViewMemory {
         }
     }
 
-    /// The device address. Does not block; fails after a release.
+    /// The device address. Does not block, and fails after a release.
     pub(crate) fn address(&self) -> PyResult<u64> {
         match self {
             Self::Ours(buffer) => Ok(buffer.address()?),
@@ -99,7 +99,7 @@ impl ViewMemory {
         }
     }
 
-    /// The device; cpu:0 for host memory.
+    /// The device of the memory; cpu:0 for host memory.
     pub(crate) fn device(&self) -> Device {
         match self {
             Self::Ours(buffer) => buffer.device(),
@@ -109,7 +109,7 @@ impl ViewMemory {
         }
     }
 
-    /// Exports the bytes to the host. Waits, without the GIL, for all of their uses.
+    /// Exports the bytes to the host. Waits, without the GIL, for all uses of the memory.
     pub(crate) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
         let is_reached = match self {
             Self::Ours(buffer) => buffer.is_host_accessible(),
@@ -119,7 +119,7 @@ impl ViewMemory {
         self.lend_on_device(py)
     }
 
-    /// Exports the bytes to code on the same device. Waits as [`ViewMemory::lend`].
+    /// Exports the bytes to code on the same device. Waits as [`ViewMemory::lend`] does.
     pub(crate) fn lend_on_device(&self, py: Python<'_>) -> PyResult<Lent> {
         match self {
             Self::Ours(buffer) => lend_on_device(py, buffer),
@@ -137,7 +137,7 @@ impl ViewMemory {
     }
 }
 
-/// Exports a buffer's bytes to the host. Waits, without the GIL, for all of their uses.
+/// Exports a buffer's bytes to the host. Waits, without the GIL, for all uses of the buffer.
 pub(crate) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     check_reached(buffer.is_host_accessible(), buffer.device())?;
     lend_on_device(py, buffer)
@@ -151,7 +151,7 @@ fn check_reached(is_reached: bool, device: Device) -> PyResult<()> {
     Err(PyBufferError::new_err(text))
 }
 
-/// Exports a buffer's bytes to any code that can access them. Waits as [`lend`].
+/// Exports a buffer's bytes to any code that can access them. Waits as [`lend`] does.
 pub(crate) fn lend_on_device(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     let guard = buffer.export()?;
     let is_done = || buffer.is_unused();

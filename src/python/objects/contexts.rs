@@ -1,6 +1,6 @@
 //! The `with` statements of devices, indices and streams.
 //!
-//! Each thread has one stack for all of them: the innermost entry decides.
+//! Each thread has one stack for all of them. The innermost entry decides.
 
 use std::cell::RefCell;
 
@@ -17,9 +17,9 @@ use crate::runtime::Runtime;
 /// The object of a `with`.
 #[derive(PartialEq)]
 pub(crate) enum Context {
-    /// A device, or only a kind.
+    /// A device, or only a kind of devices.
     Device(PyDevice),
-    /// A device of a kind by its index; `None` has no effect.
+    /// A device of a kind, by its index. `None` has no effect.
     Index(DeviceKind, Option<usize>),
     /// A stream and its device.
     Stream(Stream),
@@ -32,7 +32,7 @@ struct Entered {
 }
 
 thread_local! {
-    /// Innermost last.
+    /// The innermost entry is the last.
     static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -40,7 +40,7 @@ impl Context {
     /// Enters a `with`. An error changes no state.
     pub(crate) fn enter(self) -> Result<()> {
         let runtime = Runtime::global()?;
-        // The stream first: the only step that may be refused.
+        // The stream first, because only this step may be refused.
         let previous_stream = match &self {
             Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
             Self::Device(_) | Self::Index(..) => None,
@@ -53,7 +53,7 @@ impl Context {
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
         let previous_device = device.map(exchange).transpose()?;
         let entered = Entered { context: self, previous_device, previous_stream };
-        thread_hints::forget(); // a kind alone changes no other state
+        thread_hints::forget(); // entering a kind alone would not clear the hints
         ENTERED.with_borrow_mut(|stack| stack.push(entered));
         Ok(())
     }
@@ -89,14 +89,14 @@ impl Context {
     }
 }
 
-/// Drops every open `with` of this thread without restoring the previous state, for the helper: a
-/// callable may leave one open. The dropped handles may end streams.
+/// Drops every open `with` of this thread without restoring the previous state. For the helper,
+/// whose callables may leave a `with` open. The dropped handles may end streams.
 pub(crate) fn forget() {
     let left = ENTERED.take();
-    drop(left); // outside of the borrow
+    drop(left); // outside of the borrow, because this may end streams
 }
 
-/// The default device: the current one of the innermost context's kind, else of the accelerator.
+/// The current device of the innermost context's kind; without a context, of the accelerator's.
 pub(crate) fn default_device(runtime: &Runtime) -> Result<Device> {
     let innermost =
         ENTERED.with_borrow(|stack| stack.iter().rev().find_map(|entered| entered.context.kind()));

@@ -94,13 +94,13 @@ impl PyDevice {
 }
 
 impl PyDevice {
-    /// A device from a `device`, a string, or an index of the accelerator.
+    /// Reads a device from a `device`, a string, or an index of the accelerator.
     pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(device) = object.cast::<Self>() {
             return Ok(*device.get());
         }
         if let Ok(text) = object.cast::<PyString>() {
-            // Lossy: a lone surrogate is not in a device name, and the error says so.
+            // Lossy: no device name has a lone surrogate, and `parse` refuses the text.
             let (kind, index) = parse(&text.to_string_lossy())?;
             return Ok(Self { kind, index });
         }
@@ -111,7 +111,7 @@ impl PyDevice {
         Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
     }
 
-    /// The named device; for a kind only, its current device.
+    /// The named device. A kind alone means the kind's current device.
     pub(crate) fn resolve(self, runtime: &Runtime) -> Result<Device> {
         match self.index {
             Some(index) => Device::new(self.kind, index),
@@ -126,7 +126,7 @@ impl From<Device> for PyDevice {
     }
 }
 
-/// The device of an optional argument; see [`default_device`].
+/// The device that an optional argument names; without one, [`default_device`].
 pub(crate) fn device_or_default(
     runtime: &Runtime,
     device: Option<&Bound<'_, PyAny>>,
@@ -140,8 +140,8 @@ pub(crate) fn device_or_default(
 fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let (kind, index) = parse_device(text)?;
     if kind == DeviceKind::NULL {
-        // The kind is registered, but only programs that add its backend have it; Python programs
-        // cannot.
+        // The kind is registered, but only a program that adds the kind's backend has it. Python
+        // programs cannot add backends.
         return Err(Error::Device(DeviceError::UnknownKind { given: kind.name().to_owned() }));
     }
     if let Some(index) = index {
@@ -150,7 +150,7 @@ fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     Ok((kind, index))
 }
 
-/// An index from an integer argument; its range is 0 to 127.
+/// Reads an index from 0 to 127 from an integer argument.
 fn index_argument(index: &Bound<'_, PyAny>) -> PyResult<usize> {
     index_in_range(integer("index", index)?, index)
 }
@@ -166,14 +166,14 @@ fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
 }
 
-/// The hash of a class with several parts.
+/// The hash of an object with several parts.
 pub(crate) fn hash_of(parts: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The kind named by a string argument of the facade.
+/// The kind that a string argument of the facade names.
 pub(crate) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
     DeviceKind::from_name(kind).ok_or_else(|| {
         let names = DeviceKind::names();

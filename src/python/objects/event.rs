@@ -45,12 +45,12 @@ impl PyEvent {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        // A flag in the device's position: the form of torch's events of one kind.
+        // A flag in the device's position, as torch's events of one kind take it.
         let is_flag = args.get_item(0).is_ok_and(|first| first.is_instance_of::<PyBool>());
         let flags = ["enable_timing", "blocking", "interprocess"];
         let positions: &[&str] = if is_flag { &flags } else { &["device"] };
         let mut given = NamedArguments::read(positions, args, kwargs, FORMS)?;
-        // As in torch, the last two are accepted and have no effect.
+        // The last two flags are accepted and have no effect, as in torch.
         let [is_timed, _, _] =
             [given.flag(flags[0])?, given.flag(flags[1])?, given.flag(flags[2])?];
         let device = given.device();
@@ -138,7 +138,7 @@ impl PyEvent {
     fn __repr__(&self) -> String {
         let index =
             self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
-        // As C++ prints a pointer.
+        // The id is printed as C++ prints a pointer.
         let id = match self.event.id() {
             0 => "0".to_owned(),
             id => format!("{id:#x}"),
@@ -152,8 +152,8 @@ impl PyEvent {
     }
 }
 
-/// The device of a new event. Only its kind counts, as in torch; an index that an available kind
-/// lacks is an error. An unavailable kind fails at the first use.
+/// The device of a new event. Only its kind counts, as in torch. An index that an available kind
+/// lacks is an error. An unavailable kind fails at the event's first use.
 fn existing(device: PyDevice) -> PyResult<PyDevice> {
     if let Some(index) = device.index {
         let count = Runtime::global()?.device_count(device.kind)?;
@@ -172,7 +172,7 @@ impl PyEvent {
         Self { event, device: PyDevice { index: None, ..device } }
     }
 
-    /// Borrowed from the argument: counting a stream's references takes a locked operation.
+    /// Borrowed from the argument, because counting a stream's references takes a locked operation.
     fn stream_or_current<'a>(
         &self,
         stream: Option<&'a Bound<'_, PyAny>>,

@@ -244,7 +244,7 @@ fn index_of(
     }
 }
 
-/// Replaces a type error by one that names the allowed types; returns other errors unchanged.
+/// Replaces a type error by an error that names the allowed types. Returns other errors unchanged.
 fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
     if error.is_instance_of::<PyTypeError>(device.py()) {
         wrong_type("device", "an accelrt.device, a string, an integer or None", device)
@@ -259,7 +259,7 @@ pub(crate) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
     value.get(name)
 }
 
-/// A device by kind and index. Its first use checks that it exists.
+/// A device by kind and index. The device's first use checks that it exists.
 pub(crate) fn existing(kind: &str, index: i64) -> PyResult<Device> {
     let kind = kind_argument(kind)?;
     let negative = || {
@@ -316,9 +316,9 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// Shuts the runtime down at interpreter exit; prints the losses.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) {
-    // Malformed settings prevent a runtime; earlier calls have reported them.
+    // Malformed settings prevent a runtime. Earlier calls have reported them.
     if let Ok(runtime) = Runtime::global() {
-        // Callables may run until the runtime ends: the helper needs the GIL.
+        // Without the GIL, because the shutdown waits for callables, which need the GIL.
         py.detach(|| {
             runtime.shutdown_and_report();
             helper::close();

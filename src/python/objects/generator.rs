@@ -139,8 +139,8 @@ impl PyGenerator {
         let known = [("uint32", RawType::Uint32), ("uint64", RawType::Uint64)];
         let dtype = number_type(buffer, dtype, known)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: the program orders accesses to a buffer on several streams: the contract of
-            // Python's API.
+            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
+            // of Python's API requires.
             unsafe { own.fill_raw_unordered(buffer, dtype, stream) }
         })
     }
@@ -154,8 +154,8 @@ impl PyGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = number_type(buffer, dtype, FLOATS)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: the program orders accesses to a buffer on several streams: the contract of
-            // Python's API.
+            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
+            // of Python's API requires.
             unsafe { own.fill_uniform_unordered(buffer, dtype, stream) }
         })
     }
@@ -169,8 +169,8 @@ impl PyGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = number_type(buffer, dtype, FLOATS)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: the program orders accesses to a buffer on several streams: the contract of
-            // Python's API.
+            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
+            // of Python's API requires.
             unsafe { own.fill_normal_unordered(buffer, dtype, stream) }
         })
     }
@@ -205,7 +205,7 @@ impl PyGenerator {
                 return enqueue(py, &stream, || fill(&self.generator, buffer, &stream));
             }
             make_room(py, &stream)?;
-            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // the first fill may compile
+            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // may compile a program
         });
         let no_buffer = || wrong_type("buffer", "an accelrt.Buffer or a view of one", target);
         filled.ok_or_else(no_buffer)??;
@@ -214,12 +214,12 @@ impl PyGenerator {
     }
 }
 
-/// True for objects with `__index__`, except bools.
+/// True for objects with `__index__` that are not bools.
 fn is_integer(object: &Bound<'_, PyAny>) -> bool {
     !object.is_instance_of::<PyBool>() && object.hasattr("__index__").unwrap_or(false)
 }
 
-/// A seed, or torch's error for other objects.
+/// Reads a seed, with torch's error for objects that are none.
 fn seed_argument(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
     if !is_integer(seed) {
         let text = format!("manual_seed expected a long, but got {}", type_name(seed));
@@ -230,7 +230,7 @@ fn seed_argument(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
     seed.extract().or_else(negative).map_err(overflow)
 }
 
-/// The bytes of a state.
+/// Reads the bytes of a state.
 fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
     let no_bytes = |_| wrong_type("state", "16 bytes in an object with the buffer protocol", state);
     let bytes = PyMemoryView::from(state).map_err(no_bytes)?.call_method0("tobytes")?;
@@ -245,7 +245,7 @@ fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
 const FLOATS: [(&str, FloatType); 2] =
     [("float32", FloatType::Float32), ("float64", FloatType::Float64)];
 
-/// The number type that an argument names, one of two, checked against the target's elements.
+/// The number type that an argument names, one of two. Refuses a type that the target cannot hold.
 fn number_type<T: Copy>(
     target: &Bound<'_, PyAny>,
     dtype: &Bound<'_, PyAny>,
@@ -260,7 +260,7 @@ fn number_type<T: Copy>(
     Ok(*found)
 }
 
-/// Checks a view's element type: it would misread numbers of another type.
+/// Refuses a view with elements of another type, because such a view would misread the numbers.
 fn check_element_type(target: &Bound<'_, PyAny>, dtype: Element) -> PyResult<()> {
     let Ok(view) = target.cast::<PyView>() else { return Ok(()) };
     let own = view.get().element;

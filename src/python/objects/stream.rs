@@ -147,8 +147,8 @@ impl PyStream {
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
-        // Without this a worker could finish before the GIL is released, and this thread would
-        // execute no task.
+        // Without this call a worker could finish the work before the GIL is released, and this
+        // thread would execute no task.
         stream.expect_wait();
         let is_done = || stream.is_passed();
         without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
@@ -168,7 +168,7 @@ impl PyStream {
     fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = stream_argument("stream", stream)?;
         let (py, stream) = (stream.py(), &stream.get().stream);
-        make_room(py, stream)?; // for the record on that stream
+        make_room(py, stream)?; // for the event that is recorded on that stream
         enqueue(py, &self.stream, || self.stream.wait_stream(stream))
     }
 
@@ -247,7 +247,7 @@ impl PyStream {
     }
 }
 
-/// The state of a stream or buffer in its `repr`.
+/// The state of a stream or buffer, as its `repr` shows it.
 pub(crate) fn state_of(is_done: bool, has_failed: bool) -> &'static str {
     match (has_failed, is_done) {
         (true, _) => "failed",
@@ -291,7 +291,7 @@ impl<'py> Arguments<'py> {
     }
 }
 
-/// The nearest priority of the smaller type: numbers beyond it are out of range too.
+/// The nearest `i32`. Numbers beyond that type are out of range for every device.
 fn nearest(priority: i64) -> i32 {
     let bound = if priority < 0 { i32::MIN } else { i32::MAX };
     i32::try_from(priority).unwrap_or(bound)
@@ -306,7 +306,7 @@ fn unknown_type(device_type: i64) -> PyErr {
     ))
 }
 
-/// A stream argument, or a `TypeError` with the actual type.
+/// Reads a stream argument. The `TypeError` for other objects names the actual type.
 pub(crate) fn stream_argument<'a, 'py>(
     what: &str,
     stream: &'a Bound<'py, PyAny>,

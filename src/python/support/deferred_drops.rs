@@ -1,9 +1,9 @@
-//! Parked objects: released by threads without the GIL, dropped later by a thread with it.
+//! Parked objects: released by threads without the GIL, dropped later by a thread with the GIL.
 //!
 //! A worker that took the GIL would make streams wait for Python code. So a worker parks every
-//! Python object that it releases, which wakes no thread. The next binding call drops parked
-//! objects, unless it runs inside a callable, because destructors may wait for callables. Between
-//! batches of callables the helper makes the reaper drop them.
+//! Python object that it releases; parking wakes no thread. The next binding call drops the parked
+//! objects, unless the call runs inside a callable: destructors may wait for other callables.
+//! Between batches of callables, the helper wakes the reaper to drop parked objects.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ thread_local! {
 enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
-    /// An error whose traceback frames are to be dropped.
+    /// An error whose traceback frames are to be replaced by text.
     Error(Arc<StreamFailure>),
 }
 
-/// The lender of foreign memory, which releases it with the GIL.
+/// The lender of foreign memory. It needs the GIL to release the memory.
 pub(crate) trait Lender: Send {
     fn take_back(self: Box<Self>, py: Python<'_>);
 }
@@ -48,7 +48,7 @@ pub(crate) fn park_error(error: Arc<StreamFailure>) {
 
 fn push(parked: Parked) {
     if fork::is_child() {
-        mem::forget(parked); // the fork may have interrupted an operation on the queue
+        mem::forget(parked); // the fork may have interrupted a change of the queue
     } else {
         PARKED.push(parked);
     }
@@ -59,8 +59,8 @@ pub(crate) fn has_parked() -> bool {
     !PARKED.is_empty()
 }
 
-/// Drops parked objects unless this thread may not wait: destructors may. Runs Python code. Two
-/// loads when none is parked.
+/// Drops parked objects, unless this thread must not wait, because destructors may wait. Runs
+/// Python code. Takes two loads when no object is parked.
 #[inline]
 pub(crate) fn drop_parked(py: Python<'_>) {
     if has_parked() {
@@ -68,14 +68,14 @@ pub(crate) fn drop_parked(py: Python<'_>) {
     }
 }
 
-/// Drops the objects that are parked at the call; destructors may launch and park more. A
-/// destructor may also wait and call this again: the nested call drops none.
+/// Drops the objects that are parked at the call. Destructors may launch work, park more objects,
+/// or wait. A wait calls this function again; the nested call drops no object.
 #[cold]
 pub(crate) fn drop_deferred(_py: Python<'_>) {
     if fork::is_child() || must_not_wait() || IS_DROPPING.replace(true) {
         return;
     }
-    // pyo3 does not know that a method of `fastcall` holds the GIL.
+    // Attached explicitly: pyo3 does not know that a method of `fastcall` holds the GIL.
     Python::attach(|py| {
         for _ in 0..PARKED.len() {
             match PARKED.pop() {
@@ -89,7 +89,7 @@ pub(crate) fn drop_deferred(_py: Python<'_>) {
     IS_DROPPING.set(false);
 }
 
-/// Objects that a task keeps alive. Any thread may drop it.
+/// Objects that a task keeps alive. Any thread may drop this value.
 pub(crate) struct DeferredDrop(Vec<Py<PyAny>>);
 
 impl DeferredDrop {
@@ -97,7 +97,7 @@ impl DeferredDrop {
         Self(objects)
     }
 
-    /// The objects, for a thread with the GIL.
+    /// The objects, for a thread that holds the GIL.
     pub(crate) fn bind<'a, 'py: 'a>(
         &'a self,
         py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Errors as Python exceptions: torch's type where torch has the error.
+//! Errors as Python exceptions, with torch's type where torch has the error.
 
 use std::sync::Arc;
 
@@ -60,16 +60,16 @@ impl RaisedInTask {
     }
 }
 
-/// Parks the error of an ended stream, to drop the frames of its tracebacks later: the error may
-/// otherwise live as long as the process. Takes no GIL and does not block.
+/// Parks the error of an ended stream. The frames of its tracebacks are dropped later, because the
+/// error may live as long as the process. Takes no GIL and does not block.
 pub(crate) fn fade_later(error: &Arc<StreamFailure>) {
     if raised_in_task(error).is_some() {
         park_error(Arc::clone(error));
     }
 }
 
-/// Replaces the traceback's frames by their text, unless the error was raised since: the program
-/// then owns it.
+/// Replaces the traceback's frames by their text. An error that was raised since belongs to the
+/// program and stays unchanged.
 pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     if error.is_seen() {
         return;
@@ -80,7 +80,7 @@ pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     };
     let fade = || py.import("accelrt._failures")?.call_method1("fade", (exception,));
     if let Err(refusal) = fade() {
-        refusal.write_unraisable(py, None); // the frames remain
+        refusal.write_unraisable(py, None); // the frames stay alive
     }
 }
 
@@ -143,8 +143,8 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The error's text, in Python's terms where they differ: names of functions and arguments, and
-/// advice. Torch's text where torch has the error.
+/// The error's text, in Python's terms where these differ: names of functions and arguments, and
+/// advice. It is torch's text where torch has the error.
 pub(crate) fn python_text(error: &Error) -> String {
     match error {
         Error::Event(EventError::WithoutTiming) => {
@@ -166,7 +166,7 @@ pub(crate) fn python_text(error: &Error) -> String {
     }
 }
 
-/// The attributes of an `OutOfMemoryError`, in bytes; None for unknown ones.
+/// The attributes of an `OutOfMemoryError`, in bytes. An unknown size is None.
 #[derive(Default)]
 struct Sizes {
     requested: Option<usize>,
@@ -204,8 +204,8 @@ fn with_sizes(py: Python<'_>, raised: PyErr, sizes: &Sizes) -> PyErr {
     }
 }
 
-/// Adds the attributes to the exception classes, as None, for instances that the runtime did not
-/// raise.
+/// Adds the attributes to the exception classes, with the value None, for instances that the
+/// runtime did not raise.
 pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     Sizes::default().write(&py.get_type::<OutOfMemoryError>())?;
@@ -217,7 +217,7 @@ pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
 }
 
-/// The attribute with the process that the stream id belongs to: pickles reach other processes.
+/// The attribute that names the stream id's process, because pickles can reach other processes.
 const PROCESS: &str = "_process_id";
 
 /// The failed stream while it exists; None in another process.
@@ -266,7 +266,7 @@ fn add_place(raised: &Bound<'_, PyAny>, error: &StreamFailure) -> PyResult<()> {
     raised.setattr(PROCESS, std::process::id())
 }
 
-/// Adds the name of the failed native function to the message.
+/// Adds the name of the failed native function to the message, if the name is known.
 fn named(message: String, error: &StreamFailure) -> String {
     let FailureCause::Status { function, .. } = error.root().failure() else { return message };
     let Some(name) = name_at(*function as u64) else { return message };
@@ -274,7 +274,7 @@ fn named(message: String, error: &StreamFailure) -> String {
     message.replacen(&address, &format!("function {name} at {function:#x}"), 1)
 }
 
-/// Adds a note on the status to the traceback, because not every function returns one.
+/// Adds a note about the status to the exception, because not every function returns a status.
 fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<()> {
     if let FailureCause::Status { .. } = error.root().failure() {
         let text = "check=True takes what the function returns for a status: 0 is success";
@@ -283,7 +283,7 @@ fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<(
     Ok(())
 }
 
-/// The exception for one stream among several, which is its own `errors`.
+/// The exception for one of several failed streams. Its `errors` contains only the exception.
 fn single(py: Python<'_>, error: &StreamFailure) -> PyResult<PyErr> {
     let single = StreamError::new_err(named(error.to_string(), error));
     single.value(py).setattr("errors", PyList::new(py, [single.value(py)])?)?;
@@ -293,7 +293,7 @@ fn single(py: Python<'_>, error: &StreamFailure) -> PyResult<PyErr> {
     Ok(single)
 }
 
-/// The exception of the original failure, as the cause.
+/// The original failure as an exception, which becomes the cause of the `StreamError`.
 fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
     match error.root().failure() {
         FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
@@ -306,7 +306,7 @@ fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
     }
 }
 
-/// A `TypeError` with the expected and the actual type.
+/// A `TypeError` that names the expected and the actual type.
 pub(crate) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
 }

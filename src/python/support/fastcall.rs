@@ -1,8 +1,8 @@
 //! Methods that read their arguments directly from the interpreter's array.
 //!
-//! pyo3 parses a signature at each call and copies `*args` into a tuple, which takes more
-//! instructions than the enqueue itself. Here a method reads its arguments first. During such a
-//! call pyo3 does not know that the thread holds the GIL, so code that drops references first calls
+//! pyo3 parses a signature at each call and copies `*args` into a tuple. Both together take more
+//! instructions than the enqueue. Here a method reads its arguments itself. During such a call pyo3
+//! does not know that the thread holds the GIL, so code that drops references first calls
 //! [`Python::attach`].
 #![expect(unsafe_code, reason = "the interpreter passes pointers and lengths")]
 
@@ -23,7 +23,7 @@ use pyo3::types::{PyTuple, PyType};
 pub(crate) trait FastMethod {
     type Class: PyClass<Frozen = True> + Sync;
     const NAME: &'static CStr;
-    /// Starts with the signature, as `inspect.signature` expects it.
+    /// Starts with the signature, in the form that `inspect.signature` reads.
     const DOC: &'static CStr;
 
     fn call(class: &Self::Class, arguments: &Arguments<'_, '_>) -> PyResult<()>;
@@ -32,19 +32,19 @@ pub(crate) trait FastMethod {
 /// The arguments of a call.
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) positional: &'a [Bound<'py, PyAny>],
-    /// The keyword arguments, and their names, if there are any.
+    /// The keyword arguments, and the names of these arguments, if there are any.
     keywords: &'a [Bound<'py, PyAny>],
     names: Option<&'a Bound<'py, PyTuple>>,
 }
 
 impl<'a, 'py> Arguments<'a, 'py> {
-    /// True without keyword arguments.
+    /// True when there are no keyword arguments.
     #[inline]
     pub(crate) fn are_positional(&self) -> bool {
         self.names.is_none()
     }
 
-    /// The keyword arguments; refuses a name that is not `known`.
+    /// The keyword arguments, in the order of `known`. Refuses a name that is not `known`.
     pub(crate) fn by_name<const COUNT: usize>(
         &self,
         method: &str,
@@ -69,12 +69,12 @@ pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
     let ml_meth = ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: enter::<M> };
     let (ml_name, ml_doc) = (M::NAME.as_ptr(), M::DOC.as_ptr());
     let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
-    // Leaked: the class lives as long as the process.
+    // Leaked, because the class lives as long as the process.
     let definition = Box::leak(Box::new(ffi::PyMethodDef { ml_name, ml_meth, ml_flags, ml_doc }));
     // SAFETY: the class is a live type; the definition is static, and its function has the kind
     // that the flags state.
     let method = unsafe { ffi::PyDescr_NewMethod(class.as_type_ptr(), definition) };
-    // SAFETY: a new reference, or null with an exception.
+    // SAFETY: the call returned a new reference, or null with an exception.
     let method = unsafe { Bound::from_owned_ptr_or_err(class.py(), method) }?;
     class.setattr(M::NAME.to_string_lossy(), method)
 }
@@ -82,9 +82,9 @@ pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
 /// The function that the interpreter calls.
 ///
 /// # Safety
-/// As the interpreter guarantees for `METH_FASTCALL | METH_KEYWORDS`: the GIL is held, `object` is
-/// of `M::Class`, and `arguments` has `count` references and after them one per name in `names`, a
-/// tuple or null.
+/// As the interpreter guarantees for `METH_FASTCALL | METH_KEYWORDS`: the GIL is held, and `object`
+/// is of `M::Class`. `names` is a tuple or null, and `arguments` has `count` references, followed
+/// by one reference per name.
 unsafe extern "C" fn enter<M: FastMethod>(
     object: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -94,13 +94,13 @@ unsafe extern "C" fn enter<M: FastMethod>(
     // SAFETY: the interpreter calls this function with the GIL.
     let py = unsafe { Python::assume_attached() };
     // SAFETY: the method's descriptor checked the object's class. `Bound` is transparent over a
-    // reference, and the borrow drops none.
+    // reference, and the borrow does not drop that reference.
     let object = unsafe { &*(&raw const object).cast::<Bound<'_, M::Class>>() };
-    // SAFETY: the interpreter passes a tuple of names or null, which is `None`; the borrow drops no
-    // reference.
+    // SAFETY: the interpreter passes a tuple of names or null. Null is `None`, and the borrow does
+    // not drop the reference to the tuple.
     let names = unsafe { &*(&raw const names).cast::<Option<Bound<'_, PyTuple>>>() }.as_ref();
     let (count, keyword_count) = (count.unsigned_abs(), names.map_or(0, PyTupleMethods::len));
-    // SAFETY: the interpreter lends `count` references and one per name for the call.
+    // SAFETY: for the call, the interpreter lends `count` references and one more per name.
     let given = unsafe { given(py, arguments, count + keyword_count) };
     let (positional, keywords) = given.split_at(count);
     let arguments = Arguments { positional, keywords, names };
@@ -122,8 +122,8 @@ unsafe fn given(
     if count == 0 {
         return &[]; // the pointer may be null
     }
-    // SAFETY: the caller guarantees `count` references; `Bound` is transparent over one, and the
-    // borrow drops none.
+    // SAFETY: the caller guarantees `count` references. `Bound` is transparent over a reference,
+    // and the borrow drops no reference.
     unsafe { slice::from_raw_parts(arguments.cast(), count) }
 }
 
@@ -133,7 +133,7 @@ fn raise(py: Python<'_>, error: PyErr) -> *mut ffi::PyObject {
     ptr::null_mut()
 }
 
-/// Converts a panic as pyo3 does.
+/// Converts a panic to the exception that pyo3 raises for it.
 #[cold]
 fn panicked(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied();

@@ -5,14 +5,14 @@ use pyo3::prelude::*;
 
 use crate::base::spin::SpinMutex;
 
-/// A power of two: the index is a part of the object's address.
+/// The number of slots, a power of two: the index is a part of the object's address.
 const SLOTS: usize = 128;
 
-/// Keeps its keys alive, so that no other object reuses an address; a new entry replaces the old
-/// one at its index. No Python code runs under the lock, so a process that forks with the GIL finds
-/// it free.
+/// Keeps its keys alive, so that no other object reuses an address. A new entry replaces the old
+/// entry at the same index. No Python code runs under the lock, so the lock is free when a process
+/// forks with the GIL.
 ///
-/// Values are Python objects too: a reference to one costs no locked operation.
+/// Values are Python objects too: a new reference to a Python object costs no locked operation.
 pub(crate) struct IdentityCache<T> {
     slot: SpinMutex<[Slot<T>; SLOTS]>,
 }
@@ -39,7 +39,7 @@ impl<T: PyClass> IdentityCache<T> {
         let entry = Some((object.clone().unbind(), value.clone().unbind()));
         let slot = slot_of(object);
         let replaced = std::mem::replace(&mut self.slot.lock()[slot], entry);
-        drop(replaced); // after the lock: it may be the last reference
+        drop(replaced); // after the lock: it may hold the last references
     }
 }
 

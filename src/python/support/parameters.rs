@@ -11,14 +11,14 @@ use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 use crate::python::support::errors::wrong_type;
 use crate::runtime::memory::check_alignment;
 
-/// A `bool` parameter. Extraction accepts any object, because pyo3's error has another text.
+/// A `bool` parameter. Extraction accepts any object; `get` then raises our own error text.
 pub(crate) enum Flag<'py> {
     Is(bool),
     Wrong(Bound<'py, PyAny>),
 }
 
 impl Flag<'_> {
-    /// The flag; a `TypeError` names the parameter.
+    /// The flag. The `TypeError` for another object names the parameter.
     #[inline]
     pub(crate) fn get(self, what: &str) -> PyResult<bool> {
         match self {
@@ -32,7 +32,7 @@ impl<'py> FromPyObject<'_, 'py> for Flag<'py> {
     type Error = Infallible;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> Result<Self, Infallible> {
-        // NumPy's bool too.
+        // NumPy's bool is a flag too.
         Ok(object.extract().map_or_else(|_| Self::Wrong(object.to_owned()), Self::Is))
     }
 }
@@ -44,8 +44,8 @@ pub(crate) struct NamedArguments<'py> {
 }
 
 impl<'py> NamedArguments<'py> {
-    /// Names the positional arguments. Fails with the list of `forms` for too many or repeated
-    /// ones.
+    /// Names the positional arguments. For too many or repeated arguments, fails with the list of
+    /// `forms`.
     pub(crate) fn read(
         positions: &[&str],
         args: &Bound<'py, PyTuple>,
@@ -67,13 +67,13 @@ impl<'py> NamedArguments<'py> {
         Ok(Self { named, forms })
     }
 
-    /// Removes and returns an argument.
+    /// Removes and returns an argument, if it is there.
     pub(crate) fn take(&mut self, name: &str) -> Option<Bound<'py, PyAny>> {
         let place = self.named.iter().position(|(given, _)| given == name);
         place.map(|place| self.named.swap_remove(place).1)
     }
 
-    /// Removes an integer argument of at most 64 bits.
+    /// Removes and returns an integer argument, of at most 64 bits.
     pub(crate) fn integer(&mut self, name: &str) -> PyResult<i64> {
         let forms = self.forms;
         let missing = || PyTypeError::new_err(format!("{name} is missing: it is {forms}"));
@@ -87,12 +87,12 @@ impl<'py> NamedArguments<'py> {
         }
     }
 
-    /// Removes a flag; false when it is missing.
+    /// Removes and returns a flag; false when the argument is missing.
     pub(crate) fn flag(&mut self, name: &str) -> PyResult<bool> {
         self.take(name).map_or(Ok(false), |given| given.extract::<Flag<'_>>()?.get(name))
     }
 
-    /// Removes the device; None counts as missing.
+    /// Removes and returns the device. None counts as missing.
     pub(crate) fn device(&mut self) -> Option<Bound<'py, PyAny>> {
         self.take("device").filter(|device| !device.is_none())
     }
@@ -105,8 +105,8 @@ impl<'py> NamedArguments<'py> {
     }
 }
 
-/// The number in an int or an object with `__index__`; `None` for a bool. A number beyond 64 bits
-/// becomes the nearest machine word, which is out of range for every parameter.
+/// The number in an int or an object with `__index__`; `None` for a bool. For a number beyond 64
+/// bits, the result is the nearest 64-bit number, which is out of range for every parameter.
 #[inline]
 pub(crate) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if object.is_instance_of::<PyBool>() {
@@ -121,13 +121,13 @@ pub(crate) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     }
 }
 
-/// An integer, by the rules of [`integer_of`].
+/// Reads an integer, by the rules of [`integer_of`].
 #[inline]
 pub(crate) fn integer(what: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
     integer_of(object)?.ok_or_else(|| wrong_type(what, "an integer", object))
 }
 
-/// A number of bytes.
+/// Reads a number of bytes.
 #[inline]
 pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     let number = integer(what, object)?;
@@ -139,7 +139,7 @@ pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     Err(PyValueError::new_err(text))
 }
 
-/// The alignment of a buffer's address; None is the default one.
+/// Reads the alignment of a buffer's address. None is the default alignment, 1.
 pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     let Some(object) = object else { return Ok(1) };
     let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
@@ -147,7 +147,7 @@ pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     Ok(align_bytes)
 }
 
-/// The range of a slice of a `class` with `count` items.
+/// The range that a slice of a `class` with `count` items selects.
 pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResult<Range<usize>> {
     let expected = || wrong_type(&format!("a {class}'s index"), "a slice", key);
     let key = key.cast::<PySlice>().map_err(|_| expected())?;
@@ -160,7 +160,7 @@ pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResu
     Ok(start..start + range.slicelength)
 }
 
-/// A pair of integers, or None.
+/// Reads a pair of integers, or None.
 pub(crate) fn pair<'py, T: FromPyObjectOwned<'py>>(
     what: &str,
     object: Option<&Bound<'py, PyAny>>,

@@ -1,8 +1,8 @@
 //! The reaper: a thread that drops parked objects for the helper.
 //!
 //! A destructor may wait for callables, so it must not run on the helper. No thread waits for the
-//! reaper, so a destructor there may wait for anything. The thread starts at its first use. If it
-//! cannot start, objects remain parked until the next attempt.
+//! reaper, so destructors that run there may wait for anything. The thread starts at its first use.
+//! When the start fails, objects remain parked until the next attempt.
 
 use std::sync::OnceLock;
 use std::thread::{Builder, Thread};
@@ -23,7 +23,7 @@ static REAPER: OnceLock<Thread> = OnceLock::new();
 /// True when objects were parked since the reaper's last check.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
-/// Wakes the reaper if objects are parked. Called only by the helper, without the GIL.
+/// Wakes the reaper if objects are parked. Only the helper calls this, without the GIL.
 pub(crate) fn wake() {
     if !has_parked() {
         return;
@@ -44,14 +44,14 @@ fn start() {
         Ok(thread) => {
             let _ = REAPER.set(thread.thread().clone());
         }
-        // Release: pairs with the swap in `wake`; the next call tries again.
+        // Release: pairs with the swap in `wake`. The next call tries to start the thread again.
         Err(_) => IS_WOKEN.store(false, Ordering::Release),
     }
 }
 
 fn serve() {
     loop {
-        // AcqRel: pairs with the swap in `wake`. A later call sets the flag again.
+        // AcqRel: pairs with the swap in `wake`. A `wake` after this swap sets the flag again.
         while !IS_WOKEN.swap(false, Ordering::AcqRel) {
             park(None);
         }

@@ -1,4 +1,4 @@
-//! The periods in which a thread of the runtime uses the GIL, which the interpreter's exit ends.
+//! The periods in which a thread of the runtime uses the GIL. The interpreter's exit ends them.
 //!
 //! | state | meaning | next |
 //! |---|---|---|
@@ -17,10 +17,10 @@ const BUSY: usize = 1;
 const CLOSED: usize = 2;
 const LEFT: usize = 3;
 
-/// The time that the exit of the process waits for a turn in progress.
+/// The time for which the exit of the process waits for a turn in progress.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Polling period of that wait.
+/// Polling period of the exit's wait.
 const PERIOD: Duration = Duration::from_micros(200);
 
 /// The turns of one thread.
@@ -31,12 +31,12 @@ impl Turns {
         Self(AtomicUsize::new(IDLE))
     }
 
-    /// Begins a turn; false at the interpreter's exit, when the thread must end.
+    /// Begins a turn. False after the interpreter's exit began: the thread must end.
     pub(crate) fn begin(&self) -> bool {
         self.change(IDLE, BUSY)
     }
 
-    /// Ends a turn; false at the interpreter's exit, when the thread must end.
+    /// Ends a turn. False after the interpreter's exit began: the thread must end.
     pub(crate) fn end(&self) -> bool {
         let goes_on = self.change(BUSY, IDLE);
         if !goes_on {
@@ -51,7 +51,7 @@ impl Turns {
         self.0.load(Ordering::Acquire) == BUSY
     }
 
-    /// Called at the interpreter's exit, without the GIL: no further turn begins. Waits for a turn
+    /// Prevents further turns; called at the interpreter's exit, without the GIL. Waits for a turn
     /// in progress, for at most `GRACE`.
     pub(crate) fn close(&self) {
         if self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
@@ -64,7 +64,7 @@ impl Turns {
         }
     }
 
-    /// Changes the state from `from` to `to`; false when it differs.
+    /// Changes the state from `from` to `to`; false when the state is not `from`.
     fn change(&self, from: usize, to: usize) -> bool {
         // AcqRel, Acquire: the closing thread and the turn's thread see each other's earlier
         // writes.

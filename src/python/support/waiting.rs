@@ -1,4 +1,4 @@
-//! Waits without the GIL, with Ctrl-C; callables of `launch_host` must not wait.
+//! Waits without the GIL that Ctrl-C can end. Callables of `launch_host` must not wait.
 
 use std::cell::Cell;
 
@@ -14,8 +14,8 @@ thread_local! {
     static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as one that other threads wait for: it then refuses waits for unfinished work,
-/// and drops no parked objects.
+/// Marks this thread as a thread that others wait for. The thread then refuses waits for unfinished
+/// work, and drops no parked objects.
 pub(crate) fn forbid_waits() {
     MUST_NOT_WAIT.set(true);
 }
@@ -25,11 +25,11 @@ pub(crate) fn must_not_wait() -> bool {
     MUST_NOT_WAIT.get()
 }
 
-/// Calls `wait` without the GIL. `wait` polls its closure at least every 50 ms while asleep; a
+/// Calls `wait` without the GIL. `wait` calls its closure at least every 50 ms while it sleeps. A
 /// signal handler that raises ends the wait with its exception, and the work continues.
 ///
-/// Inside a callable the wait is refused unless `is_done`: unfinished work may need the helper
-/// thread, which is this one. If more work arrives in between, the wait fails instead of hanging.
+/// Inside a callable the wait is refused unless `is_done`, because unfinished work may need this
+/// thread, the helper. If more work arrives meanwhile, the wait fails instead of hanging.
 pub(crate) fn without_gil<T: Send>(
     py: Python<'_>,
     is_done: impl FnOnce() -> bool,
@@ -64,7 +64,7 @@ fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     }
 }
 
-/// Refuses, inside a callable, calls that would wait for work that they enqueue.
+/// Refuses a call inside a callable when the call would wait for work that it enqueues.
 pub(crate) fn check_may_wait() -> PyResult<()> {
     if must_not_wait() { Err(refusal()) } else { Ok(()) }
 }
@@ -76,7 +76,7 @@ fn refusal() -> PyErr {
     )
 }
 
-/// Calls `push`, which enqueues on `stream`, once the queue has room.
+/// Waits until the queue of `stream` has room, then calls `push`, which enqueues there.
 #[inline]
 pub(crate) fn enqueue<T>(
     py: Python<'_>,
@@ -87,12 +87,12 @@ pub(crate) fn enqueue<T>(
     Ok(push()?)
 }
 
-/// Waits, without the GIL and with Ctrl-C, while the stream's queue is full, because its callables
-/// need the GIL. The next push, still with the GIL, then does not block. Inside a callable no push
-/// waits: it would wait for itself.
+/// Waits, without the GIL and with Ctrl-C, while the stream's queue is full. The queue's callables
+/// need the GIL. The next push, still with the GIL, then does not block. A callable does not wait
+/// here, because the queue may wait for that callable.
 #[inline]
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
-    // Repeated: other threads may fill the queue before this one has the GIL.
+    // Repeated, because other threads may fill the queue before this thread holds the GIL again.
     while !stream.is_below_limit() && !must_not_wait() {
         let wait = |is_interrupted: &mut dyn FnMut() -> bool| {
             stream.wait_below_limit_unless(is_interrupted)
