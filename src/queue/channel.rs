@@ -81,7 +81,6 @@ struct Shared<C: CommandContext> {
     consumer: UnsafeCell<Option<Position<C>>>,
 }
 
-/// The position of the consumer.
 struct Position<C: CommandContext> {
     /// The index to consume next.
     head: u64,
@@ -121,7 +120,6 @@ pub(crate) struct Pushed {
     pub(crate) is_first_of_segment: bool,
 }
 
-/// The head of a queue.
 pub(crate) enum Head<'a, C: CommandContext> {
     /// Every claimed slot was consumed.
     Empty,
@@ -474,12 +472,10 @@ impl<C: CommandContext> Entry<'_, C> {
         self.with(|packed| packed.class())
     }
 
-    /// The kind of the command's work.
     pub(crate) fn operation(&mut self) -> C::Operation {
         self.with(|packed| packed.operation())
     }
 
-    /// The details of the command.
     pub(crate) fn details(&mut self) -> C::Details {
         // SAFETY: the command at the head was neither run nor discarded: both consume the slot.
         self.with(|packed| unsafe { packed.details() })

@@ -32,9 +32,7 @@ pub(crate) trait CommandContext: 'static {
 
 /// Work to execute once, with a context of type `C`.
 pub(crate) trait Command<C: CommandContext>: Send + Sized + 'static {
-    /// The class of the command's work.
     const CLASS: Class;
-    /// The kind of the command's work.
     const OPERATION: C::Operation;
     /// True when [`Command::is_ready`] may return false.
     const MAY_WAIT: bool = false;
@@ -76,7 +74,6 @@ const fn fits_inline<T>() -> bool {
     size_of::<T>() <= INLINE_BYTES && align_of::<T>() <= align_of::<Words>()
 }
 
-/// The table of one command type.
 struct Tables<T, C>(std::marker::PhantomData<(T, C)>);
 
 impl<T: Command<C>, C: CommandContext> Tables<T, C> {
@@ -172,13 +169,11 @@ impl<C: CommandContext> Packed<C> {
         Self { table: Tables::<T, C>::TABLE, payload }
     }
 
-    /// The class of the command's work.
     #[inline]
     pub(crate) fn class(&self) -> Class {
         self.table.class
     }
 
-    /// The kind of the command's work.
     pub(crate) fn operation(&self) -> C::Operation {
         (self.table.operation)()
     }

@@ -87,7 +87,6 @@ pub(super) fn take_panic_message(panic: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// The message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

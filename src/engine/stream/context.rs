@@ -40,11 +40,9 @@ pub(crate) struct TaskContext {
 /// The effects of a command, which the stream applies when it retires the command.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// The task's failure.
     pub(crate) failure: Option<Arc<StreamFailure>>,
     /// The mark that the task placed on its driver stream.
     pub(crate) mark: Option<PlacedMark>,
-    /// The point of a synchronise.
     pub(crate) sync: Option<Arc<SyncPoint>>,
     /// The blocker of a task that is not ready.
     pub(crate) blocked_on: Option<Blocker>,

@@ -32,7 +32,6 @@ pub(super) struct MarkerRun {
 }
 
 impl MarkerRun {
-    /// The empty run.
     pub(super) const EMPTY: Self = Self { first: 1, last: 0 };
 
     /// Adds a marker. Threads may call this out of ticket order. An older marker that is not
@@ -63,7 +62,6 @@ impl Command<TaskContext> for EmptyTask {
     fn run(self, _context: &mut TaskContext) {}
 }
 
-/// A task that drops its value.
 pub(crate) struct DropTask<T>(pub(crate) T);
 
 impl<T: Send + 'static> Command<TaskContext> for DropTask<T> {

@@ -196,7 +196,6 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) & WATCHED != 0
     }
 
-    /// Reports a task.
     pub(crate) fn report(&self, action: &Action) {
         if let Some(watcher) = self.watcher.get() {
             watcher(action);

@@ -72,12 +72,10 @@ pub(crate) struct MemoryAccess {
 }
 
 impl MemoryAccess {
-    /// A read of a range.
     pub(crate) fn read(address: Address, bytes: usize) -> Self {
         Self { address, bytes: Some(bytes), writes: Some(false) }
     }
 
-    /// A write of a range.
     pub(crate) fn write(address: Address, bytes: usize) -> Self {
         Self { address, bytes: Some(bytes), writes: Some(true) }
     }

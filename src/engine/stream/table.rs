@@ -19,7 +19,6 @@ use crate::engine::stream::lifecycle::Lifecycle;
 /// Streams of one priority, issued round robin: the 33rd request gets the first one again.
 pub(crate) const POOL_STREAMS: usize = 32;
 
-/// The id of the default stream.
 pub(crate) const DEFAULT_ID: u64 = 0;
 
 /// The polling period while another thread drops a stream. A drop takes nanoseconds.
@@ -110,7 +109,6 @@ impl StreamTable {
         Ok(Arc::clone(first)) // a surplus stream is dropped after the lock
     }
 
-    /// Creates a dedicated stream.
     pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
         self.check_priority(priority)?;
         let id = self.streams.lock().take_id();

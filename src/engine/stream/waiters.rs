@@ -12,7 +12,6 @@ use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper};
 use crate::engine::frontier::Progress;
 use crate::engine::stream::turnstile::Parking;
 
-/// One waiter.
 pub(crate) enum Waiter<S> {
     /// A parked stream, to be resumed.
     Stream(Arc<S>, Parking),
@@ -20,7 +19,6 @@ pub(crate) enum Waiter<S> {
     Thread(Arc<Sleeper>),
 }
 
-/// The waiters of one stream.
 pub(crate) struct Waiters<S> {
     /// The lowest ticket in `list`; `u64::MAX` for an empty list. Written under the list's lock.
     lowest: AtomicU64,

@@ -15,7 +15,6 @@ pub(super) struct Ranges {
     pub(super) bytes: usize,
 }
 
-/// Copies one range to the other.
 pub(super) struct Copy(pub(super) Ranges);
 
 impl Command<TaskContext> for Copy {
@@ -62,7 +61,6 @@ impl<O: Send + 'static> Command<TaskContext> for OwningCopy<O> {
     }
 }
 
-/// Fills a range with one byte.
 pub(super) struct Fill {
     pub(super) to: Address,
     pub(super) bytes: usize,

@@ -24,7 +24,6 @@ pub(super) struct Memory {
     /// The device of the memory; for pinned host memory, the device that the request named.
     pub(super) device: Device,
     pub(super) kind: MemoryKind,
-    /// The requested size.
     pub(super) bytes: usize,
 }
 
