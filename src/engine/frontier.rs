@@ -37,7 +37,7 @@ pub(crate) struct Progress {
     retired: AtomicU64,
     /// The number of tasks that a driver is known to have done; unused on host kinds.
     device_done: AtomicU64,
-    /// The stream was dropped, and the lifecycle has its counts and its error.
+    /// The stream was dropped, and the runtime has taken over its statistics and its error.
     has_ended: AtomicBool,
     /// The stream was dropped, and the device no longer uses memory freed behind its tasks.
     is_over: AtomicBool,

@@ -65,7 +65,7 @@ impl CpuMemory {
             let span = pages::map_open(counted_bytes, align_bytes.max(HUGE_PAGE_BYTES));
             span.ok().map(|span| (span.address(), Source::Pages))
         } else {
-            from_allocator(bytes, align_bytes)
+            allocate_from_heap(bytes, align_bytes)
         };
         let Some((address, source)) = taken else {
             self.capacity.release(counted_bytes);
@@ -110,7 +110,7 @@ impl Drop for CpuMemory {
     }
 }
 
-fn from_allocator(bytes: usize, align_bytes: usize) -> Option<(Address, Source)> {
+fn allocate_from_heap(bytes: usize, align_bytes: usize) -> Option<(Address, Source)> {
     let layout = Layout::from_size_align(bytes, align_bytes).ok()?;
     // SAFETY: requires a non-zero size, which `allocate` has asserted.
     let pointer = unsafe { std::alloc::alloc(layout) };

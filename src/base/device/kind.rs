@@ -146,7 +146,8 @@ struct KindEntry {
 }
 
 /// Kinds in the order of their registration. The table only grows and has no gap, so readers need
-/// no lock. A kind that conflicts with no entry before an empty slot may take this slot.
+/// no lock. Registration compares a new kind with each entry in order, and stores it in the first
+/// empty slot.
 struct KindTable {
     slots: [OnceLock<KindEntry>; MOST_KINDS],
 }

@@ -114,7 +114,7 @@ impl Command<TaskContext> for HostFill {
         }
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
         for _ in 0..helpers {
-            // Never runs on this stack. If no helper starts, this thread writes all chunks.
+            // `resume` runs no helper on this stack. If none starts, this thread writes all.
             context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
         }
         team.help();

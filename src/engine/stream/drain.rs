@@ -222,7 +222,7 @@ impl StreamCore {
             error.count_skipped();
         }
         if is_cancelled {
-            // The failure covers later records: their waiters learn that this task did not run.
+            // Later records report this failure, so a wait for them returns an error.
             context.fail(FailureCause::Cancelled);
         }
     }

@@ -22,7 +22,7 @@ pub(super) struct Pointers([&'static AtomicPtr<c_void>; 4]);
 
 impl Pointers {
     /// The pointers of all libraries in the process.
-    pub(super) fn in_process() -> Vec<Self> {
+    pub(super) fn in_loaded_copies() -> Vec<Self> {
         let found = Loaded::now().definitions(NAMES[0]);
         found.iter().filter_map(|one| Self::of(one.library)).collect()
     }

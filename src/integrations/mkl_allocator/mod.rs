@@ -66,7 +66,7 @@ impl MklAllocator {
             // The query loads the libraries behind `libmkl_rt`, but allocates nothing.
             VerboseLibrary::Mkl.version_of(one.library);
         }
-        let pointers = Pointers::in_process();
+        let pointers = Pointers::in_loaded_copies();
         let before: Vec<_> = pointers.iter().map(Pointers::read).collect();
         let is_libcs = |functions: &&[_; 4]| functions[0] == libc::malloc as *mut _;
         let registered = before.iter().find(|one| !is_libcs(one)).or(before.first());

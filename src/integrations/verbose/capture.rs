@@ -1,12 +1,12 @@
-//! Captures: collect the lines that a library prints, by a pipe in place of descriptor 1.
+//! Captures: collect the lines that a library prints, through a pipe that replaces descriptor 1.
 //!
 //! All captures of a process share one pipe. The first capture installs the pipe, the last removes
 //! it. An open capture collects the lines that its library prints on any thread.
 //!
 //! Forks: a child has no reader thread. Its output passes through the parent's reader, even after
-//! the parent's captures end. A child never takes a drain's lock. The lock of the sessions is held
-//! only during non-blocking steps; the Python module then also holds the GIL. A fork by Python
-//! therefore never finds this lock held.
+//! the parent's captures end. A child never takes a drain's lock. A capture holds the lock of the
+//! sessions only for non-blocking steps. The Python module takes it only under the GIL, so Python
+//! never forks while the lock is held.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

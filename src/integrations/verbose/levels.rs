@@ -123,7 +123,7 @@ impl VerboseScope {
             }));
         }
         let bottom = library.environment_level().level;
-        let found = if level == 0 { library.in_process() } else { library.found(folders)? };
+        let found = if level == 0 { library.loaded_copies() } else { library.found(folders)? };
         if library == VerboseLibrary::Accelrt && level > 0 {
             Runtime::global()?;
         }
@@ -149,7 +149,7 @@ impl VerboseScope {
 
 impl Drop for VerboseScope {
     fn drop(&mut self) {
-        let found = self.library.in_process();
+        let found = self.library.loaded_copies();
         let mut levels = self.library.levels().lock();
         levels.close(self.id);
         // The result is ignored: a library that refuses the level retains its current one.

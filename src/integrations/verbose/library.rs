@@ -166,9 +166,9 @@ impl VerboseLibrary {
                 .map_err(|refused| missing(&refused.refusals().join("; ")))?;
             let no_setter = || missing(&format!("it has no {}", self.setter()));
             library.symbol(self.setter()).ok_or_else(no_setter)?;
-            return Ok(self.in_process());
+            return Ok(self.loaded_copies());
         }
-        let found = self.in_process();
+        let found = self.loaded_copies();
         if !found.is_empty() || self == Self::Accelrt {
             return Ok(found);
         }
@@ -190,7 +190,7 @@ impl VerboseLibrary {
         for file in named.into_iter().chain(beside) {
             match Library::open_first(&[&file]) {
                 Ok(library) if library.symbol(self.setter()).is_some() => {
-                    return Ok(self.in_process());
+                    return Ok(self.loaded_copies());
                 }
                 Ok(_) => searched.push(format!("{file} (it has no {})", self.setter())),
                 // Reports an existing file that does not load, with the reason.
@@ -220,7 +220,7 @@ impl VerboseLibrary {
     }
 
     /// The copies that are now in the process. Loads no library.
-    pub(super) fn in_process(self) -> Vec<FoundLibrary> {
+    pub(super) fn loaded_copies(self) -> Vec<FoundLibrary> {
         /// The last result per library: a search through hundreds of libraries takes milliseconds.
         static KNOWN: [Mutex<Known>; 2] = [Known::new(), Known::new()];
         if self == Self::Accelrt {

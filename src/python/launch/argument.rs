@@ -187,7 +187,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             return self.integer(value);
         }
         let types = Types::get(py)?;
-        if types.is_data(value)? {
+        if types.is_cdata(value)? {
             return self.ctypes_data(types, value);
         }
         if let Some(backend) = ctypes::cffi_backend(value)? {

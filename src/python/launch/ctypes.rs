@@ -48,7 +48,7 @@ impl Types {
     }
 
     /// True for every ctypes object, and for results of `byref`.
-    pub(crate) fn is_data(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    pub(crate) fn is_cdata(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = object.py();
         Ok(object.is_instance(self.data.bind(py))?
             || object.is_instance(self.reference.bind(py))?)

@@ -191,8 +191,8 @@ pub(crate) fn copy_to_host(
     end(py, transfer, is_non_blocking)
 }
 
-/// Writes to a buffer, or to the buffer of a view, by `write`, and counts the write. `None` for
-/// other objects.
+/// Calls `write` on the buffer of a buffer object or view. A successful call increments the version
+/// of the owner, if there is one. `None` for other objects.
 pub(crate) fn written<T>(
     target: &Bound<'_, PyAny>,
     write: impl FnOnce(&Buffer) -> PyResult<T>,

@@ -106,7 +106,7 @@ pub(crate) fn default_device(runtime: &Runtime) -> Result<Device> {
     }
 }
 
-/// Enters a `with` of a device's index; a negative one has no effect.
+/// Enters the context that makes device `index` current. A negative index changes nothing.
 #[pyfunction]
 pub(crate) fn enter_index(kind: &str, index: i64) -> PyResult<()> {
     Ok(Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).enter()?)
