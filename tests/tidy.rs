@@ -21,9 +21,10 @@ mod tidy {
 }
 
 use std::path::Path;
+use std::process::Command;
 
 use tidy::repository::{Repository, Violation};
-use tidy::{avoided, core, homes, layers, names, orderings, prose, text, unsafety};
+use tidy::{avoided, core, homes, layers, names, orderings, prose, repository, text, unsafety};
 
 struct Rule {
     name: &'static str,
@@ -129,6 +130,24 @@ fn the_house_is_tidy() {
         "{} violations of the house rules, listed above",
         violations.len()
     );
+}
+
+#[test]
+fn no_build_output_is_tracked() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !root.join(".git").exists() {
+        return; // a source package has what it has
+    }
+    let listed = Command::new("git").arg("ls-files").current_dir(root).output();
+    let listed = String::from_utf8(listed.expect("git runs in a checkout").stdout).unwrap();
+    assert!(listed.lines().any(|path| path == "Cargo.toml"), "git listed the files");
+    assert_eq!(repository::built_files(&listed), Vec::<&str>::new());
+}
+
+#[test]
+fn build_output_is_found_in_a_listing() {
+    let listing = "src/lib.rs\nfuzz/target/debug/a.d\nfuzz/corpus/b\nsrc/target.rs\n";
+    assert_eq!(repository::built_files(listing), ["fuzz/target/debug/a.d"]);
 }
 
 #[test]

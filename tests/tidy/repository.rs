@@ -108,6 +108,12 @@ fn is_written(prefix: &str, folder: &str) -> bool {
     if prefix.is_empty() { FOLDERS.contains(&folder) } else { !MADE.contains(&folder) }
 }
 
+/// The files of a listing, a path a line, that a tool has built. A corpus is committed.
+pub(crate) fn built_files(listing: &str) -> Vec<&str> {
+    let is_built = |folder: &str| folder != "corpus" && MADE.contains(&folder);
+    listing.lines().filter(|path| path.split('/').any(is_built)).collect()
+}
+
 /// A place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Violation {
