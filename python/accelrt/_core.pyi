@@ -889,7 +889,7 @@ def flag(name: str, value: bool) -> bool:
     """Converts an argument of the facade to a flag."""
 
 def enter_index(kind: str, index: int) -> None:
-    """Enters a `with` of a device's index; a negative one has no effect."""
+    """Enters the context that makes device `index` current. A negative index changes nothing."""
 
 def exit_index(kind: str, index: int) -> None:
     """Leaves the innermost `with` of a device's index."""
