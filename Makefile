@@ -373,6 +373,17 @@ fuzz: ## programs made by a fuzzer, for FUZZ_S seconds; needs a nightly compiler
 	$(CARGO) +nightly fuzz run --target-dir "$(call absolute,$(TARGET_DIR)/fuzz)" allocator \
 		$(TARGET_DIR)/fuzz/corpus fuzz/corpus/allocator -- -max_total_time=$(FUZZ_S) -len_control=0 -max_len=4096
 
+# Parts of PyTorch's wheels, some MB, are kept in ORACLE_CACHE between runs, of other checkouts too;
+# for each the whole wheel is downloaded once. With ORACLE_REQUIRED=1 it fails where there are none.
+# ORACLE has more: ORACLE="--kinds oom fraction", ORACLE="--shrink 'oom 7'".
+ORACLE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/accelrt/oracle
+ORACLE_OPERATIONS ?= 100000
+ORACLE ?=
+.PHONY: oracle
+oracle: $(VENV)/ready ## compare policy torch with PyTorch's compiled allocator, ORACLE_OPERATIONS steps
+	CARGO=$(CARGO) $(VENV)/bin/python tests/oracle/oracle.py --cache "$(call absolute,$(ORACLE_CACHE))" \
+		--target "$(call absolute,$(TARGET_DIR)/oracle)" --operations $(ORACLE_OPERATIONS) $(ORACLE)
+
 # To run some: make mutants MUTANTS="fence GIL"
 MUTANTS ?=
 .PHONY: mutants
