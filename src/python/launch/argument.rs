@@ -8,11 +8,12 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
 use crate::ffi::Argument;
 use crate::python::launch::ctypes::{self, Types};
 use crate::python::launch::function::name_of;
-use crate::python::launch::marks::{AccessMark, Owner, PyMarked, UsedMemory};
+use crate::python::launch::marks::{UsedMemory, unmarked};
 use crate::python::launch::signature::{self, Declared};
 use crate::python::memory::buffer::PyBuffer;
 use crate::python::memory::host_memory::has_buffer_protocol;
 use crate::python::memory::view::PyView;
+use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::type_name;
 
 /// The maximum number of `_as_parameter_` attributes to follow for one argument.
@@ -268,43 +269,22 @@ impl<'py> ArgumentConverter<'_, 'py> {
     /// The memory of a Buffer, a View, or an object with `data_ptr()`, with or without a mark.
     /// `None` for other objects.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
-        if let Ok(buffer) = value.cast::<PyBuffer>() {
-            return self.buffers_memory(buffer, AccessMark::Unmarked).map(Some);
-        }
-        if let Ok(view) = value.cast::<PyView>() {
-            return self.views_memory(view, AccessMark::Unmarked).map(Some);
-        }
-        let Ok(marked) = value.cast::<PyMarked>() else { return self.pointed_to(value) };
-        let PyMarked { memory, mark } = marked.get();
-        let memory = memory.bind(value.py());
-        if let Ok(buffer) = memory.cast::<PyBuffer>() {
-            return self.buffers_memory(buffer, *mark).map(Some);
-        }
-        match memory.cast::<PyView>() {
-            Ok(view) => self.views_memory(view, *mark).map(Some),
-            Err(_) => self.pointed_to(memory),
-        }
-    }
-
-    fn buffers_memory(
-        &mut self,
-        value: &Bound<'py, PyBuffer>,
-        mark: AccessMark,
-    ) -> PyResult<Argument> {
-        let buffer = value.get().current.buffer(value.py());
-        let address = buffer.address()?;
-        self.used.memory.push(UsedMemory { owner: Owner::Ours(buffer), mark });
-        Ok(Argument::U64(address))
-    }
-
-    fn views_memory(&mut self, view: &Bound<'py, PyView>, mark: AccessMark) -> PyResult<Argument> {
-        let used = UsedMemory::of_view(&self.place(), view.get(), mark)?;
-        let address = used.address()?;
-        if let Owner::Lent(..) = used.owner {
-            self.keep(view.as_any());
-        }
+        let (memory, mark) = unmarked(value);
+        let used = if let Ok(buffer) = memory.cast::<PyBuffer>() {
+            let buffer = buffer.get().current.buffer(value.py());
+            UsedMemory { memory: ViewMemory::Ours(buffer), mark }
+        } else if let Ok(view) = memory.cast::<PyView>() {
+            let used = UsedMemory::of_view(&self.place(), view.get(), mark)?;
+            if let ViewMemory::Foreign(..) = used.memory {
+                self.keep(memory);
+            }
+            used
+        } else {
+            return self.pointed_to(memory);
+        };
+        let address = used.memory.address()?;
         self.used.memory.push(used);
-        Ok(Argument::U64(address))
+        Ok(Some(Argument::U64(address)))
     }
 
     /// The memory of an object with `data_ptr()`.

@@ -13,7 +13,8 @@ use crate::python::launch::function::{
     KnownFunction, NativeFunction, check_returns_status, name_of,
 };
 use crate::python::launch::kernel_launch::{self, Sizes};
-use crate::python::launch::marks::{Owner, UsedMemory};
+use crate::python::launch::marks::UsedMemory;
+use crate::python::memory::view_memory::ViewMemory;
 use crate::python::objects::stream::PyStream;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::fastcall::{Arguments, FastMethod};
@@ -178,9 +179,9 @@ fn launch_with_objects(
     call: FfiCall,
     Used { objects, memory }: Used,
 ) -> PyResult<()> {
-    let uses = memory.iter().filter_map(|UsedMemory { owner, mark }| match owner {
-        Owner::Ours(buffer) => Some((buffer, mark.writes())),
-        Owner::Lent(..) => None,
+    let uses = memory.iter().filter_map(|UsedMemory { memory, mark }| match memory {
+        ViewMemory::Ours(buffer) => Some((buffer, mark.writes())),
+        ViewMemory::Foreign(..) => None,
     });
     let uses: Vec<_> = uses.collect();
     enqueue(py, stream, || {

@@ -14,7 +14,7 @@ use crate::ffi::Argument;
 use crate::memory::buffer::Buffer;
 use crate::python::launch::argument::{ArgumentConverter, Used};
 use crate::python::launch::ctypes::Types;
-use crate::python::launch::marks::{AccessMark, PyMarked, UsedMemory};
+use crate::python::launch::marks::{AccessMark, UsedMemory, unmarked};
 use crate::python::launch::program::PyKernel;
 use crate::python::memory::host_memory::HostMemory;
 use crate::python::memory::transfers::{buffer_of, lender_of};
@@ -176,22 +176,9 @@ fn argument<'py>(
 /// Memory that the device can access, with or without a mark. `None` for other objects.
 fn memory<'py>(
     passing: &mut ArgumentConverter<'_, 'py>,
-    value: &Bound<'py, PyAny>,
+    argument: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Owned>> {
-    match value.cast::<PyMarked>() {
-        Ok(marked) => {
-            let PyMarked { memory: marked, mark } = marked.get();
-            used_memory(passing, marked.bind(value.py()), *mark)
-        }
-        Err(_) => used_memory(passing, value, AccessMark::Unmarked),
-    }
-}
-
-fn used_memory<'py>(
-    passing: &mut ArgumentConverter<'_, 'py>,
-    value: &Bound<'py, PyAny>,
-    mark: AccessMark,
-) -> PyResult<Option<Owned>> {
+    let (value, mark) = unmarked(argument);
     let py = value.py();
     let pointer = |address: usize| {
         Owned::Value(Argument::Pointer(std::ptr::with_exposed_provenance_mut::<c_void>(address)))

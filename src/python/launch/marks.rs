@@ -1,16 +1,12 @@
 //! `accelrt.reads` and `accelrt.writes`: the declared access to an argument's memory.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::engine::stream::Stream;
-use crate::memory::buffer::Buffer;
 use crate::python::memory::buffer::PyBuffer;
-use crate::python::memory::host_memory::{DroppedWithGil, HostMemory, has_buffer_protocol};
+use crate::python::memory::host_memory::has_buffer_protocol;
 use crate::python::memory::view::{PyView, as_buffer};
 use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::wrong_type;
@@ -43,63 +39,43 @@ impl AccessMark {
     }
 }
 
-/// Memory that a launch uses: its owner, the bytes, and the access.
+/// Memory that a launch uses, and the access.
 pub(crate) struct UsedMemory {
-    pub(crate) owner: Owner,
+    pub(crate) memory: ViewMemory,
     pub(crate) mark: AccessMark,
-}
-
-pub(crate) enum Owner {
-    /// A part of a buffer; the launch records the use.
-    Ours(Buffer),
-    /// A range of foreign memory, and the memory itself, kept alive until the launch is done.
-    Lent(Range<u64>, Option<Arc<HostMemory>>),
 }
 
 impl UsedMemory {
     /// The memory of a view. For read-only memory without a `reads` mark, a `BufferError` that
     /// names `what`.
     pub(crate) fn of_view(what: &str, view: &PyView, mark: AccessMark) -> PyResult<Self> {
-        let memory = match &view.memory {
-            ViewMemory::Ours(buffer) => {
-                return Ok(Self { owner: Owner::Ours(buffer.clone()), mark });
-            }
-            ViewMemory::Foreign(DroppedWithGil(memory)) => memory.clone(),
-        };
-        let begin = view.memory.address()?;
-        let range = begin..begin.saturating_add(view.memory.nbytes() as u64);
-        let used = Self { owner: Owner::Lent(range, memory), mark };
-        if view.memory.is_read_only() { used.checked_read_only(what) } else { Ok(used) }
-    }
-
-    /// For read-only memory: refuses a use without a `reads` mark, with the error of `of_view`.
-    pub(crate) fn checked_read_only(self, what: &str) -> PyResult<Self> {
-        let Owner::Lent(range, _) = &self.owner else { return Ok(self) };
-        if self.mark == AccessMark::Reads {
-            return Ok(self);
+        let memory = &view.memory;
+        if mark != AccessMark::Reads && memory.is_read_only() {
+            let (begin, bytes, access) = (memory.address()?, memory.nbytes(), mark.name());
+            let text = format!("{what} {access} {bytes} read-only bytes at {begin:#x}");
+            let advice = "accelrt.reads() of it says that the function only reads them";
+            return Err(PyBufferError::new_err(format!("{text}: {advice}")));
         }
-        let (begin, bytes) = (range.start, range.end - range.start);
-        let use_of_it = self.mark.name();
-        let text = format!("{what} {use_of_it} {bytes} read-only bytes at {begin:#x}");
-        let advice = "accelrt.reads() of it says that the function only reads them";
-        Err(PyBufferError::new_err(format!("{text}: {advice}")))
-    }
-
-    /// The address to pass to the function.
-    pub(crate) fn address(&self) -> PyResult<u64> {
-        match &self.owner {
-            Owner::Ours(buffer) => Ok(buffer.address()?),
-            Owner::Lent(range, _) => Ok(range.start),
-        }
+        Ok(Self { memory: memory.clone(), mark })
     }
 
     /// Records that all work enqueued on a stream until now may use foreign memory. For buffers
     /// there is nothing to do: the launch records their uses.
     pub(crate) fn record_lent(&self, stream: &Stream) -> PyResult<()> {
-        match &self.owner {
-            Owner::Lent(_, Some(memory)) => memory.record_use(stream),
-            Owner::Lent(_, None) | Owner::Ours(_) => Ok(()),
+        match &self.memory {
+            ViewMemory::Foreign(memory, _) => memory.record_use(stream),
+            ViewMemory::Ours(_) => Ok(()),
         }
+    }
+}
+
+/// The object that an argument marks, or the argument itself, and the mark.
+pub(crate) fn unmarked<'a, 'py>(
+    argument: &'a Bound<'py, PyAny>,
+) -> (&'a Bound<'py, PyAny>, AccessMark) {
+    match argument.cast::<PyMarked>().map(Bound::get) {
+        Ok(PyMarked { memory, mark }) => (memory.bind(argument.py()), *mark),
+        Err(_) => (argument, AccessMark::Unmarked),
     }
 }
 

@@ -98,12 +98,6 @@ pub(crate) struct Owned<M>(pub(crate) *mut M);
 // SAFETY: other threads only move the structure. It is freed with the GIL.
 unsafe impl<M> Send for Owned<M> {}
 
-impl<M: Carried> Owned<M> {
-    pub(crate) fn release_now(self, py: Python<'_>) {
-        Box::new(self).take_back(py);
-    }
-}
-
 impl<M: Carried> Lender for Owned<M> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {
         // SAFETY: the creator of `Owned` took the structure from its capsule, and only this call

@@ -16,6 +16,7 @@ use crate::python::memory::exposure::strides_of;
 use crate::python::memory::host_memory::HostMemory;
 use crate::python::memory::strided::{Strided, gather_words};
 use crate::python::memory::view::PyView;
+use crate::python::support::deferred_drops::Lender;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::Flag;
 
@@ -151,12 +152,14 @@ fn view<M: Carried>(
         // SAFETY: the producer keeps the elements alive until the structure is freed. The program
         // does not write them during the call, as the contract of Python's API requires.
         let words = unsafe { gather_words(py, &elements) }?;
-        take(capsule, managed)?.release_now(py);
-        let memory = HostMemory::owned(words, bytes).read_only(is_read_only);
+        Box::new(take(capsule, managed)?).take_back(py);
+        let mut memory = HostMemory::owned(words, bytes);
+        memory.is_read_only = is_read_only;
         return Ok(PyView::foreign(memory, element, shape));
     }
     let owned = Box::new(take(capsule, managed)?);
-    let memory = HostMemory::new(address, bytes, is_read_only, owned).on(device);
+    let mut memory = HostMemory::new(address, bytes, is_read_only, owned);
+    memory.device = device;
     let view = PyView::foreign(memory, element, shape);
     if is_copied { view.copied(py) } else { Ok(view) }
 }

@@ -79,18 +79,6 @@ impl HostMemory {
         )
     }
 
-    /// Sets whether the memory is read-only.
-    pub(crate) fn read_only(mut self, is_read_only: bool) -> Self {
-        self.is_read_only = is_read_only;
-        self
-    }
-
-    /// Sets the memory's device.
-    pub(crate) fn on(mut self, device: Device) -> Self {
-        self.device = device;
-        self
-    }
-
     /// The bytes of an object with the buffer protocol. `None` for other objects. A target must be
     /// writable and contiguous; otherwise this raises the exporter's error with the name of the
     /// argument. A source that is not contiguous is copied. `TypeError` for references to Python
@@ -281,13 +269,12 @@ impl Lender for Exported {
     }
 }
 
-/// A value inside a Python object. The value is dropped with the GIL, and so are the objects that
-/// this drop parks.
-pub(crate) struct DroppedWithGil<T>(pub(crate) Option<T>);
+/// Drops parked objects. Declared after a field whose drop may park some.
+#[derive(Clone)]
+pub(crate) struct ParkedDropper;
 
-impl<T> Drop for DroppedWithGil<T> {
+impl Drop for ParkedDropper {
     fn drop(&mut self) {
-        drop(self.0.take());
         Python::attach(drop_parked);
     }
 }

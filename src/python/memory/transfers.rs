@@ -13,7 +13,7 @@ use crate::memory::buffer::{Buffer, Transfer};
 use crate::python::memory::buffer::{PyBuffer, allocate};
 use crate::python::memory::buffer_state::BufferState;
 use crate::python::memory::dlpack_import::{ImportOptions, import_from};
-use crate::python::memory::host_memory::{DroppedWithGil, HostMemory};
+use crate::python::memory::host_memory::HostMemory;
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::deferred_drops::drop_parked;
@@ -35,17 +35,15 @@ pub(crate) fn copy_into(
 /// Enqueues a copy of an object's bytes into a buffer. Does not block.
 fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
     let py = source.py();
-    match buffer_of(source) {
-        Some(buffer) => between(py, target, &buffer),
-        None => match lent_memory(source) {
-            Some(memory) => {
-                let transfer = from_lender(py, target, Arc::clone(&memory))?;
-                memory.record_use(&current_stream(target)?)?;
-                Ok(transfer)
-            }
-            None => from_host(py, target, Arc::new(host_memory("source", source, false)?)),
-        },
+    if let Some(buffer) = buffer_of(source) {
+        return between(py, target, &buffer);
     }
+    if let Some(memory) = lent_memory(source) {
+        let transfer = from_lender(py, target, Arc::clone(&memory))?;
+        memory.record_use(&current_stream(target)?)?;
+        return Ok(transfer);
+    }
+    from_host(py, target, Arc::new(host_memory("source", source, false)?))
 }
 
 /// Copies `source` into the memory of a view.
@@ -89,12 +87,8 @@ fn write_view(
     staged: impl FnOnce() -> PyResult<Buffer>,
 ) -> PyResult<Transfer> {
     match &view.memory {
-        ViewMemory::Ours(buffer) => match &view.owner {
-            Some(owner) => owner.get().current.write(py, |_| write(buffer)),
-            None => write(buffer),
-        },
-        ViewMemory::Foreign(DroppedWithGil(memory)) => {
-            let Some(memory) = memory else { return Err(no_memory_error()) };
+        ViewMemory::Ours(buffer) => write_counted(py, buffer, view.owner.as_ref(), write),
+        ViewMemory::Foreign(memory, _) => {
             check_may_be_written(memory)?;
             to_lender(py, &staged()?, memory)
         }
@@ -106,11 +100,6 @@ fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<HostMemory>) -> PyRes
     let transfer = to_host(py, source, HostMemory::part(target, 0..target.bytes))?;
     target.record_use(&current_stream(source)?)?;
     Ok(transfer)
-}
-
-/// The error for a view without memory. Only the drop of the view takes the memory.
-fn no_memory_error() -> PyErr {
-    PyBufferError::new_err("the view has no memory any more")
 }
 
 fn check_may_be_written(memory: &HostMemory) -> PyResult<()> {
@@ -197,12 +186,28 @@ pub(crate) fn written<T>(
     target: &Bound<'_, PyAny>,
     write: impl FnOnce(&Buffer) -> PyResult<T>,
 ) -> Option<PyResult<T>> {
-    let buffer = buffer_of(target)?;
-    Some(match owner_of(target) {
-        // The view has the memory, and the view's owner has the version.
-        Some(owner) => owner.get().current.write(target.py(), |_| write(&buffer)),
-        None => write(&buffer),
-    })
+    if let Ok(buffer) = target.cast::<PyBuffer>() {
+        return Some(buffer.get().current.write(target.py(), write));
+    }
+    let PyView { memory: ViewMemory::Ours(buffer), owner, .. } =
+        target.cast::<PyView>().ok()?.get()
+    else {
+        return None;
+    };
+    Some(write_counted(target.py(), buffer, owner.as_ref(), write))
+}
+
+/// Calls `write` on the memory of a view. The view's owner, if any, counts the write.
+fn write_counted<T>(
+    py: Python<'_>,
+    buffer: &Buffer,
+    owner: Option<&Py<PyBuffer>>,
+    write: impl FnOnce(&Buffer) -> PyResult<T>,
+) -> PyResult<T> {
+    match owner {
+        Some(owner) => owner.get().current.write(py, |_| write(buffer)),
+        None => write(buffer),
+    }
 }
 
 /// The buffer of a buffer object, or the buffer that a view refers to.
@@ -212,17 +217,8 @@ pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     }
     match &object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Ours(buffer) => Some(buffer.clone()),
-        ViewMemory::Foreign(_) => None,
+        ViewMemory::Foreign(..) => None,
     }
-}
-
-/// The buffer whose version counts writes to an object.
-fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
-    if let Ok(buffer) = object.cast::<PyBuffer>() {
-        return Some(buffer.clone());
-    }
-    let owner = object.cast::<PyView>().ok()?.get().owner.as_ref()?;
-    Some(owner.bind(object.py()).clone())
 }
 
 /// The foreign memory of a view, if this memory is on a device other than the cpu.
@@ -233,7 +229,7 @@ pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
 /// The foreign memory of a view.
 fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
-        ViewMemory::Foreign(DroppedWithGil(memory)) => memory.clone(),
+        ViewMemory::Foreign(memory, _) => Some(Arc::clone(memory)),
         ViewMemory::Ours(_) => None,
     }
 }
@@ -260,9 +256,8 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
     }
     if object.hasattr("__dlpack__")? {
         // The target itself must be written, so it must be neither read-only nor a copy.
-        let is_read_only = is_written.then_some(false);
-        let copy = is_written.then_some(false);
-        let wish = ImportOptions { is_read_only, copy };
+        let refused = is_written.then_some(false);
+        let wish = ImportOptions { is_read_only: refused, copy: refused };
         let view = Bound::new(object.py(), import_from(object, wish)?)?;
         if let Some(memory) = HostMemory::of_exporter(what, view.as_any(), is_written)? {
             return Ok(memory);

@@ -15,7 +15,7 @@ use crate::python::memory::buffer::PyBuffer;
 use crate::python::memory::dlpack_export::{ExportRequest, device_of};
 use crate::python::memory::element::{BYTE, Element};
 use crate::python::memory::exposure::{self, Exposure};
-use crate::python::memory::host_memory::{DroppedWithGil, HostMemory, acquire, name_argument};
+use crate::python::memory::host_memory::{HostMemory, acquire, name_argument};
 use crate::python::memory::shape;
 use crate::python::memory::transfers::{copy_into_view, fill_view};
 use crate::python::memory::value::bytes_of;
@@ -85,8 +85,7 @@ impl PyView {
 
     /// A view of foreign memory.
     pub(crate) fn foreign(memory: HostMemory, element: Element, shape: Vec<usize>) -> Self {
-        let memory = ViewMemory::Foreign(DroppedWithGil(Some(Arc::new(memory))));
-        Self::new(memory, element, shape)
+        Self::new(ViewMemory::foreign(Arc::new(memory)), element, shape)
     }
 
     /// A view, with the same type and shape, of a copy in a new buffer.
@@ -110,6 +109,24 @@ impl PyView {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The entries that both array interfaces have. The view then keeps the memory exported.
+    fn array_interface<'py>(
+        &self,
+        py: Python<'py>,
+        version: u8,
+        lent: Lent,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        let (element, shape) = self.element.for_numpy(&self.shape);
+        dict.set_item("version", version)?;
+        dict.set_item("shape", PyTuple::new(py, shape)?)?;
+        dict.set_item("typestr", element.type_string())?;
+        dict.set_item("data", (lent.address, lent.is_read_only))?;
+        dict.set_item("strides", py.None())?;
+        let _ = self.interface.set(lent); // result ignored: one export is enough
+        Ok(dict)
     }
 
     fn new(memory: ViewMemory, element: Element, shape: Vec<usize>) -> Self {
@@ -159,16 +176,7 @@ impl PyView {
     /// cannot be released.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let lent = self.memory.lend(py)?;
-        let dict = PyDict::new(py);
-        let (element, shape) = self.element.for_numpy(&self.shape);
-        dict.set_item("version", 3)?;
-        dict.set_item("shape", PyTuple::new(py, shape)?)?;
-        dict.set_item("typestr", element.type_string())?;
-        dict.set_item("data", (lent.address, lent.is_read_only))?;
-        dict.set_item("strides", py.None())?;
-        let _ = self.interface.set(lent); // result ignored: one export is enough
-        Ok(dict)
+        self.array_interface(py, 3, self.memory.lend(py)?)
     }
 
     /// The array interface of SYCL libraries; only on xpu. It waits for the work that uses the
@@ -180,19 +188,11 @@ impl PyView {
             let text = format!("memory of {device} is no unified shared memory");
             return Err(PyAttributeError::new_err(text));
         }
-        let lent = self.memory.lend_on_device(py)?;
-        let dict = PyDict::new(py);
-        let (element, shape) = self.element.for_numpy(&self.shape);
-        dict.set_item("version", 1)?;
-        dict.set_item("shape", PyTuple::new(py, shape)?)?;
-        dict.set_item("typestr", element.type_string())?;
-        dict.set_item("data", (lent.address, lent.is_read_only))?;
-        dict.set_item("strides", py.None())?;
+        let dict = self.array_interface(py, 1, self.memory.lend_on_device(py)?)?;
         dict.set_item("offset", 0)?;
         let is_gpu = Runtime::global()?.properties(device)?.is_gpu;
         let kind = if is_gpu { "gpu" } else { "cpu" };
         dict.set_item("syclobj", format!("opencl:{kind}:{}", device.index()))?;
-        let _ = self.interface.set(lent); // result ignored: one export is enough
         Ok(dict)
     }
 

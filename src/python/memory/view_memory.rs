@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::base::device::{Device, DeviceKind};
 use crate::memory::buffer::{Buffer, ExportGuard};
 use crate::python::memory::buffer::allocate;
-use crate::python::memory::host_memory::{DroppedWithGil, HostMemory};
+use crate::python::memory::host_memory::{HostMemory, ParkedDropper};
 use crate::python::memory::transfers::{between, from_lender};
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
@@ -18,9 +18,10 @@ use crate::runtime::Runtime;
 const EMPTY_ADDRESS: usize = 64;
 
 /// The memory of a typed view.
+#[derive(Clone)]
 pub(crate) enum ViewMemory {
     Ours(Buffer),
-    Foreign(DroppedWithGil<Arc<HostMemory>>),
+    Foreign(Arc<HostMemory>, ParkedDropper),
 }
 
 /// Memory that other code uses. It stays valid while this value exists.
@@ -34,7 +35,7 @@ pub(crate) struct Lent {
 #[expect(dead_code, reason = "they are there to be dropped")]
 enum Keeper {
     Export(ExportGuard),
-    Lender(Option<Arc<HostMemory>>),
+    Lender(Arc<HostMemory>),
 }
 
 impl Lent {
@@ -44,6 +45,10 @@ impl Lent {
 }
 
 impl ViewMemory {
+    pub(crate) fn foreign(memory: Arc<HostMemory>) -> Self {
+        Self::Foreign(memory, ParkedDropper)
+    }
+
     /// Copies the bytes into a new buffer, and waits for the copy.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
         check_may_wait()?;
@@ -52,10 +57,7 @@ impl ViewMemory {
         let copy = allocate(py, self.nbytes(), device, &origin)?;
         let transfer = match self {
             Self::Ours(buffer) => between(py, &copy, buffer)?,
-            Self::Foreign(DroppedWithGil(Some(memory))) => {
-                from_lender(py, &copy, Arc::clone(memory))?
-            }
-            Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // never: only the drop takes it
+            Self::Foreign(memory, _) => from_lender(py, &copy, Arc::clone(memory))?,
         };
         let is_done = || transfer.is_done();
         without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))?;
@@ -66,17 +68,14 @@ impl ViewMemory {
     pub(crate) fn part(&self, range: Range<usize>) -> PyResult<Self> {
         Ok(match self {
             Self::Ours(buffer) => Self::Ours(buffer.slice(range)?),
-            Self::Foreign(DroppedWithGil(memory)) => {
-                let part = memory.as_ref().map(|it| Arc::new(HostMemory::part(it, range)));
-                Self::Foreign(DroppedWithGil(part))
-            }
+            Self::Foreign(memory, _) => Self::foreign(Arc::new(HostMemory::part(memory, range))),
         })
     }
 
     pub(crate) fn nbytes(&self) -> usize {
         match self {
             Self::Ours(buffer) => buffer.nbytes(),
-            Self::Foreign(DroppedWithGil(memory)) => memory.as_ref().map_or(0, |it| it.bytes),
+            Self::Foreign(memory, _) => memory.bytes,
         }
     }
 
@@ -84,67 +83,55 @@ impl ViewMemory {
     pub(crate) fn address(&self) -> PyResult<u64> {
         match self {
             Self::Ours(buffer) => Ok(buffer.address()?),
-            Self::Foreign(DroppedWithGil(memory)) => {
-                Ok(memory.as_ref().map_or(0, |it| it.address.addr() as u64))
-            }
+            Self::Foreign(memory, _) => Ok(memory.address.addr() as u64),
         }
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        match self {
-            Self::Ours(_) => false,
-            Self::Foreign(DroppedWithGil(memory)) => {
-                memory.as_ref().is_some_and(|it| it.is_read_only)
-            }
-        }
+        matches!(self, Self::Foreign(memory, _) if memory.is_read_only)
     }
 
     /// The device of the memory; cpu:0 for host memory.
     pub(crate) fn device(&self) -> Device {
         match self {
             Self::Ours(buffer) => buffer.device(),
-            Self::Foreign(DroppedWithGil(memory)) => {
-                memory.as_ref().map_or(Device::cpu(0), |it| it.device)
-            }
+            Self::Foreign(memory, _) => memory.device,
         }
     }
 
     /// Exports the bytes to the host. Waits, without the GIL, for all uses of the memory.
     pub(crate) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
-        let is_reached = match self {
-            Self::Ours(buffer) => buffer.is_host_accessible(),
-            Self::Foreign(_) => self.device().kind() == DeviceKind::CPU,
-        };
-        check_reached(is_reached, self.device())?;
-        self.lend_on_device(py)
+        match self {
+            Self::Ours(buffer) => lend(py, buffer),
+            Self::Foreign(memory, _) => {
+                check_host_access(memory.device.kind() == DeviceKind::CPU, memory.device)?;
+                self.lend_on_device(py)
+            }
+        }
     }
 
     /// Exports the bytes to code on the same device. Waits as [`ViewMemory::lend`] does.
     pub(crate) fn lend_on_device(&self, py: Python<'_>) -> PyResult<Lent> {
-        match self {
-            Self::Ours(buffer) => lend_on_device(py, buffer),
-            Self::Foreign(DroppedWithGil(memory)) => {
-                let memory = memory.clone();
-                memory.as_ref().map_or(Ok(()), |it| it.wait_for_uses(py))?;
-                let address = memory
-                    .as_ref()
-                    .filter(|it| it.bytes > 0)
-                    .map_or(EMPTY_ADDRESS, |it| it.address.expose_provenance());
-                let is_read_only = self.is_read_only();
-                Ok(Lent { address, is_read_only, _keeper: Keeper::Lender(memory) })
-            }
-        }
+        let memory = match self {
+            Self::Ours(buffer) => return lend_on_device(py, buffer),
+            Self::Foreign(memory, _) => memory,
+        };
+        memory.wait_for_uses(py)?;
+        let address =
+            if memory.bytes > 0 { memory.address.expose_provenance() } else { EMPTY_ADDRESS };
+        let (is_read_only, keeper) = (memory.is_read_only, Keeper::Lender(Arc::clone(memory)));
+        Ok(Lent { address, is_read_only, _keeper: keeper })
     }
 }
 
 /// Exports a buffer's bytes to the host. Waits, without the GIL, for all uses of the buffer.
 pub(crate) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
-    check_reached(buffer.is_host_accessible(), buffer.device())?;
+    check_host_access(buffer.is_host_accessible(), buffer.device())?;
     lend_on_device(py, buffer)
 }
 
-fn check_reached(is_reached: bool, device: Device) -> PyResult<()> {
-    if is_reached {
+fn check_host_access(has_access: bool, device: Device) -> PyResult<()> {
+    if has_access {
         return Ok(());
     }
     let text = format!("the host does not reach memory of {device}: copy_to brings the bytes");
