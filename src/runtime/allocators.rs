@@ -8,6 +8,7 @@ use crate::base::config::AllocatorSettings;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::base::fork;
+use crate::base::sync::MutexGuard;
 use crate::memory::allocator::snapshot::SegmentInfo;
 use crate::memory::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
 use crate::memory::buffer::allocation::Origin;
@@ -40,11 +41,6 @@ impl Allocators {
         }
     }
 
-    /// The settings and observers for a new allocator.
-    fn settings_for_new(&self) -> (AllocatorConfig, Arc<Observers>) {
-        (self.settings.config().clone(), Arc::clone(&self.observers))
-    }
-
     pub(super) fn all(&self) -> Vec<Arc<CachingAllocator>> {
         let by_device = self.by_device.values().chain(self.shared.values());
         let of_buffers = by_device.chain(self.pinned.values());
@@ -71,13 +67,27 @@ impl Runtime {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
-        let (config, observers) = self.allocators().lock().settings_for_new();
-        let allocator = Arc::new(CachingAllocator::new(backend, device, config)?);
+        let (allocator, mut allocators) =
+            self.observed(|config| CachingAllocator::new(backend, device, config))?;
+        Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
+    }
+
+    /// Creates an allocator that tells this runtime's observers. Returns the allocator and the table
+    /// for it, locked.
+    fn observed(
+        &self,
+        create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
+    ) -> Result<(Arc<CachingAllocator>, MutexGuard<'_, Allocators>)> {
+        let allocators = self.allocators().lock();
+        let observers = Arc::clone(&allocators.observers);
+        let config = allocators.settings.config().clone();
+        drop(allocators); // before the creation, which may call a backend
+        let allocator = Arc::new(create(config)?);
         allocator.add_oom_observer(move |error| observers.tell(error));
-        let mut allocators = self.allocators().lock();
+        let allocators = self.allocators().lock();
         // The settings may have changed during the creation of the allocator.
         allocator.set_config(allocators.settings.config().clone());
-        Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
+        Ok((allocator, allocators))
     }
 
     /// Creates another allocator of a device. Buffers do not use it, and it shares no memory with
@@ -103,12 +113,8 @@ impl Runtime {
         if !self.properties(device)?.has_shared_memory {
             return Err(no_shared_memory(device.kind()));
         }
-        let (config, observers) = self.allocators().lock().settings_for_new();
-        let allocator = Arc::new(CachingAllocator::shared(&beside, config)?);
-        allocator.add_oom_observer(move |error| observers.tell(error));
-        let mut allocators = self.allocators().lock();
-        // The settings may have changed during the creation of the allocator.
-        allocator.set_config(allocators.settings.config().clone());
+        let (allocator, mut allocators) =
+            self.observed(|config| CachingAllocator::shared(&beside, config))?;
         let shared = Arc::clone(allocators.shared.entry(device).or_insert(allocator));
         beside.begin_sharing(&shared);
         Ok(shared)
@@ -123,12 +129,8 @@ impl Runtime {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
-        let (config, observers) = self.allocators().lock().settings_for_new();
-        let allocator = Arc::new(CachingAllocator::pinned(backend, device, config));
-        allocator.add_oom_observer(move |error| observers.tell(error));
-        let mut allocators = self.allocators().lock();
-        // The settings may have changed during the creation of the allocator.
-        allocator.set_config(allocators.settings.config().clone());
+        let (allocator, mut allocators) =
+            self.observed(|config| Ok(CachingAllocator::pinned(backend, device, config)))?;
         Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(allocator)))
     }
 

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use crate::base::dylib::Library;
-use crate::base::error::{Error, IntegrationError, Result};
+use crate::base::error::Result;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::integrations::host_heap::{self, Functions, is_ours};
@@ -79,15 +79,9 @@ pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
         MklAllocator::Mimalloc if MIMALLOC.get().is_some() => Ok(()),
         MklAllocator::Mimalloc => {
             let names = ["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so"];
-            let refused = |reason| {
-                Error::Integration(IntegrationError::MklAllocator {
-                    allocator: allocator.name(),
-                    reason,
-                })
-            };
-            let library = Library::open_first(&names).map_err(|e| refused(e.to_string()))?;
+            let library = Library::open_first(&names).map_err(|e| allocator.refused(e.to_string()))?;
             let found =
-                mimalloc_in(library).map_err(|name| refused(format!("it has no {name}")))?;
+                mimalloc_in(library).map_err(|name| allocator.refused(format!("it has no {name}")))?;
             MIMALLOC.get_or_init(|| found);
             Ok(())
         }

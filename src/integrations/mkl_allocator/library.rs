@@ -97,27 +97,10 @@ impl Probe {
         // SAFETY: CBLAS's function has this type; see `Gemm`.
         let gemm = unsafe { transmute::<NonNull<c_void>, Gemm>(self.gemm) };
         let (a, b, mut c) = (zeros(), zeros(), zeros());
-        let (row_major, plain, size) = (101, 111, SIZE);
-        let (one, zero) = (1.0, 0.0);
+        let (row_major, plain, n) = (101, 111, SIZE);
+        let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
         // SAFETY: three matrices of `SIZE` rows and columns; only this call uses the third one.
-        unsafe {
-            gemm(
-                row_major,
-                plain,
-                plain,
-                size,
-                size,
-                size,
-                one,
-                a.as_ptr(),
-                size,
-                b.as_ptr(),
-                size,
-                zero,
-                c.as_mut_ptr(),
-                size,
-            );
-        }
+        unsafe { gemm(row_major, plain, plain, n, n, n, 1.0, a, n, b, n, 0.0, c, n) };
     }
 }
 

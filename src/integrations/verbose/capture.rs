@@ -79,11 +79,7 @@ impl VerboseCapture {
     /// Ends the capture and returns its lines.
     #[must_use = "these are the lines"]
     pub fn end(self) -> Vec<String> {
-        let lines = self.stop();
-        if let Some(ended) = self.detach() {
-            ended.finish();
-        }
-        lines
+        self.stop() // the drop does the rest
     }
 
     /// Flushes the C library's buffer. May block on the reader of the standard output.

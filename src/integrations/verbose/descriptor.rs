@@ -1,8 +1,11 @@
 //! Descriptor 1 and the C library's buffer for it.
 #![expect(unsafe_code, reason = "calls the system and the C library")]
 
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr::null_mut;
 use std::sync::Once;
 
@@ -87,17 +90,12 @@ pub(super) fn close_output() {
 
 /// True when descriptor 1 is an end of the same pipe as `end`.
 pub(super) fn is_output(end: &OwnedFd) -> bool {
+    let identity = |descriptor| {
+        let found = file(descriptor).metadata().ok()?;
+        Some((found.dev(), found.ino()))
+    };
     let of_output = identity(STANDARD_OUTPUT);
     of_output.is_some() && of_output == identity(end.as_raw_fd())
-}
-
-fn identity(descriptor: RawFd) -> Option<(u64, u64)> {
-    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: any number is allowed; the call writes the structure.
-    let is_open = unsafe { libc::fstat(descriptor, found.as_mut_ptr()) } == 0;
-    // SAFETY: zeroed before the call, and all zeroes are a valid structure.
-    let found = unsafe { found.assume_init() };
-    is_open.then_some((found.st_dev, found.st_ino))
 }
 
 /// The state of a pipe for its reader.
@@ -111,14 +109,19 @@ pub(super) enum PipeState {
 
 /// Waits until a pipe has bytes or ends, at most for the timeout. -1 is infinite.
 pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> PipeState {
-    let mut asked = libc::pollfd { fd: end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one structure, which lives during the call.
-    let answer = unsafe { libc::poll(&raw mut asked, 1, timeout_ms) };
-    match (answer, asked.revents & libc::POLLIN) {
-        (1.., 0) => PipeState::End,
-        (1.., _) => PipeState::Bytes,
-        _ => PipeState::Nothing, // also after an interruption: callers poll again
+    match poll(end, libc::POLLIN, timeout_ms) {
+        None => PipeState::Nothing,
+        Some(events) if events & libc::POLLIN == 0 => PipeState::End,
+        Some(_) => PipeState::Bytes,
     }
+}
+
+/// Waits for events of a descriptor. `None` after the timeout or an interruption by a signal.
+fn poll(descriptor: &OwnedFd, events: libc::c_short, timeout_ms: i32) -> Option<libc::c_short> {
+    let mut asked = libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 };
+    // SAFETY: one structure, which lives during the call.
+    let count = unsafe { libc::poll(&raw mut asked, 1, timeout_ms) };
+    (count > 0).then_some(asked.revents)
 }
 
 /// The number of bytes in a pipe.
@@ -132,7 +135,7 @@ pub(super) fn byte_count(end: &OwnedFd) -> usize {
 /// Reads available bytes. Blocks when the pipe is empty.
 pub(super) fn read(end: &OwnedFd, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
-        match file(end).read(bytes) {
+        match file(end.as_raw_fd()).read(bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,
         }
@@ -142,27 +145,23 @@ pub(super) fn read(end: &OwnedFd, bytes: &mut [u8]) -> io::Result<usize> {
 /// Writes all bytes, also to a non-blocking descriptor.
 pub(super) fn write_all(target: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match file(target).write(bytes) {
+        match file(target.as_raw_fd()).write(bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_for_room(target),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll(target, libc::POLLOUT, -1); // until there is room
+            }
             Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-fn wait_for_room(target: &OwnedFd) {
-    let mut asked = libc::pollfd { fd: target.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one structure, which lives during the call.
-    unsafe { libc::poll(&raw mut asked, 1, -1) };
-}
 
-/// The descriptor as a file, without closing it.
-fn file(descriptor: &OwnedFd) -> std::mem::ManuallyDrop<std::fs::File> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: the descriptor is open, and the file is never dropped, so only the owner closes it.
-    std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor.as_raw_fd()) })
+/// The descriptor as a file, without closing it. Calls fail for a closed descriptor.
+fn file(descriptor: RawFd) -> ManuallyDrop<File> {
+    // SAFETY: the file is never dropped, so only the descriptor's owner closes it.
+    ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) })
 }
 
 /// Reading ends that forked children must not hold; 0 if unused. A child does not read the pipe.
@@ -188,22 +187,19 @@ pub(super) fn close_in_children(end: &OwnedFd) {
         let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         assert_eq!(refused, 0, "pthread_atfork fails only without memory");
     });
-    let number = end.as_raw_fd().cast_unsigned();
-    for place in &READING_ENDS {
-        if place.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            return;
-        }
-    }
+    replace_reading_end(0, end.as_raw_fd().cast_unsigned());
 }
 
 /// Ends [`close_in_children`] for an end. Called before the end is closed.
 pub(super) fn forget(end: &OwnedFd) {
-    let number = end.as_raw_fd().cast_unsigned();
-    for place in &READING_ENDS {
-        if place.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            return;
-        }
-    }
+    replace_reading_end(end.as_raw_fd().cast_unsigned(), 0);
+}
+
+/// Replaces one entry of the table. Has no effect when the table lacks `from`.
+fn replace_reading_end(from: u32, to: u32) {
+    let _ = READING_ENDS.iter().find(|place| {
+        place.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    });
 }
 
 /// Makes the C library call `handler` at `exit`, before the flush of its buffers.

@@ -43,32 +43,22 @@ impl Levels {
     }
 }
 
-static MKL: Mutex<Levels> = levels();
-static ONEDNN: Mutex<Levels> = levels();
-static ACCELRT: Mutex<Levels> = levels();
-
-const fn levels() -> Mutex<Levels> {
-    Mutex::new(LockRank::VerboseLevels, Levels { next_id: 0, open: Vec::new() })
-}
-
 impl VerboseLibrary {
     fn levels(self) -> &'static Mutex<Levels> {
-        match self {
-            Self::Mkl => &MKL,
-            Self::OneDnn => &ONEDNN,
-            Self::Accelrt => &ACCELRT,
-        }
+        static LEVELS: [Mutex<Levels>; 3] = [const {
+            Mutex::new(LockRank::VerboseLevels, Levels { next_id: 0, open: Vec::new() })
+        }; 3];
+        &LEVELS[self as usize]
     }
 
     /// The environment's level. Reads the variables once.
     fn environment_level(self) -> &'static EnvironmentLevel {
-        static MKL: OnceLock<EnvironmentLevel> = OnceLock::new();
-        static ONEDNN: OnceLock<EnvironmentLevel> = OnceLock::new();
-        match self {
-            Self::Mkl => MKL.get_or_init(|| of_mkl(variable)),
-            Self::OneDnn => ONEDNN.get_or_init(|| of_onednn(variable)),
-            Self::Accelrt => const { &EnvironmentLevel { level: 0, not_restorable: None } },
-        }
+        static LEVELS: [OnceLock<EnvironmentLevel>; 3] = [const { OnceLock::new() }; 3];
+        LEVELS[self as usize].get_or_init(|| match self {
+            Self::Mkl => of_mkl(variable),
+            Self::OneDnn => of_onednn(variable),
+            Self::Accelrt => EnvironmentLevel::default(),
+        })
     }
 
     /// A sentence about the part of the environment's level that the end of a scope cannot restore.
@@ -114,13 +104,12 @@ impl VerboseScope {
     /// Fails when the level does not exist, no library is found, or a library refuses the level. A
     /// failed call changes no level.
     pub fn enter(library: VerboseLibrary, level: i32, folders: &[&Path]) -> Result<Self> {
+        let refused = |reason| {
+            let library = library.name();
+            Error::Integration(IntegrationError::VerboseLevel { library, level, reason })
+        };
         if !(0..=library.highest_level()).contains(&level) {
-            let reason = format!("levels are 0 to {}", library.highest_level());
-            return Err(Error::Integration(IntegrationError::VerboseLevel {
-                library: library.name(),
-                level,
-                reason,
-            }));
+            return Err(refused(format!("levels are 0 to {}", library.highest_level())));
         }
         let bottom = library.environment_level().level;
         let found = if level == 0 { library.loaded_copies() } else { library.found(folders)? };
@@ -129,19 +118,11 @@ impl VerboseScope {
         }
         let mut levels = library.levels().lock();
         let id = levels.open(level);
-        let refusing = apply(library, &found, level).into_iter().next();
-        if level == 0 {
-            return Ok(Self { library, id });
-        }
+        let refusing = apply(library, &found, level).filter(|_| level > 0);
         if let Some(path) = refusing {
             levels.close(id);
             apply(library, &found, levels.in_force(bottom));
-            let reason = format!("{path} refuses it");
-            return Err(Error::Integration(IntegrationError::VerboseLevel {
-                library: library.name(),
-                level,
-                reason,
-            }));
+            return Err(refused(format!("{path} refuses it")));
         }
         Ok(Self { library, id })
     }
@@ -163,13 +144,13 @@ impl fmt::Debug for VerboseScope {
     }
 }
 
-/// Sets a level. Returns the files of the libraries that refuse the level.
-fn apply(library: VerboseLibrary, found: &[FoundLibrary], level: i32) -> Vec<String> {
+/// Sets a level in every copy. Returns the file of the last copy that refuses the level.
+fn apply(library: VerboseLibrary, found: &[FoundLibrary], level: i32) -> Option<String> {
     if library == VerboseLibrary::Accelrt {
         task_lines::set(level);
     }
-    let refusing = found.iter().filter(|one| !library.set(one, level));
-    refusing.map(|one| one.path.clone()).collect()
+    let refusing = found.iter().filter(|one| !library.set(one, level)).last();
+    refusing.map(|one| one.path.clone())
 }
 
 #[cfg(all(test, not(loom)))]

@@ -10,8 +10,7 @@ use std::mem::{MaybeUninit, transmute};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use crate::base::dylib::file_of;
-use crate::base::dylib::{FoundLibrary, Library, Loaded};
+use crate::base::dylib::{FoundLibrary, Library, Loaded, file_of};
 use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::sync::{LockRank, Mutex};
 use crate::runtime::Runtime;
@@ -174,12 +173,14 @@ impl VerboseLibrary {
         }
         let loaded = Loaded::now();
         let hidden = self.hidden_in(&loaded);
-        let mut searched = vec![self.searched_process(&loaded, hidden.as_deref())];
-        if hidden.is_some() {
+        let (library, setter, count) = (self.name(), self.setter(), loaded.names.len());
+        let mut searched = format!("the {count} libraries of this process for {setter}");
+        if let Some(file) = hidden {
             // Loads no other copy: it would print nothing for the calls of the hidden copy.
-            let (library, searched) = (self.name(), searched.remove(0));
+            searched += &format!(" ({file} hides those of the oneDNN inside of it)");
             return Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }));
         }
+        let mut searched = vec![searched];
         let named: Vec<_> = self.file_names().iter().map(|name| (*name).to_owned()).collect();
         searched.push(format!("the loader's folders for {}", named.join(", ")));
         let beside = folders.iter().flat_map(|folder| {
@@ -200,7 +201,7 @@ impl VerboseLibrary {
                 Err(_) => {}
             }
         }
-        let (library, searched) = (self.name(), searched.join("; "));
+        let searched = searched.join("; ");
         Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }))
     }
 
@@ -210,29 +211,22 @@ impl VerboseLibrary {
         names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"))
     }
 
-    fn searched_process(self, loaded: &Loaded, hidden: Option<&str>) -> String {
-        let count = loaded.names.len();
-        let text = format!("the {count} libraries of this process for {}", self.setter());
-        match hidden {
-            Some(file) => format!("{text} ({file} hides those of the oneDNN inside of it)"),
-            None => text,
-        }
-    }
 
     /// The copies that are now in the process. Loads no library.
     pub(super) fn loaded_copies(self) -> Vec<FoundLibrary> {
         /// The last result per library: a search through hundreds of libraries takes milliseconds.
-        static KNOWN: [Mutex<Known>; 2] = [Known::new(), Known::new()];
+        static KNOWN: [Mutex<KnownLibraries>; 2] =
+            [const { Mutex::new(LockRank::Libraries, (None, Vec::new())) }; 2];
         if self == Self::Accelrt {
             return Vec::new();
         }
-        let mut known = KNOWN[self as usize].lock();
+        let (changes, found) = &mut *KNOWN[self as usize].lock();
         let loaded = Loaded::now();
-        if known.changes != Some(loaded.changes) {
-            known.found = loaded.definitions(self.setter());
-            known.changes = Some(loaded.changes);
+        if *changes != Some(loaded.changes) {
+            *found = loaded.definitions(self.setter());
+            *changes = Some(loaded.changes);
         }
-        known.found.clone()
+        found.clone()
     }
 
     /// Sets the level of one copy. False when the copy refuses the level.
@@ -250,17 +244,8 @@ impl VerboseLibrary {
     }
 }
 
-/// The result of a search, for one state of the process's libraries.
-struct Known {
-    changes: Option<(u64, u64)>,
-    found: Vec<FoundLibrary>,
-}
-
-impl Known {
-    const fn new() -> Mutex<Self> {
-        Mutex::new(LockRank::Libraries, Self { changes: None, found: Vec::new() })
-    }
-}
+/// The result of a search, and the state of the process's libraries that it is for.
+type KnownLibraries = (Option<(u64, u64)>, Vec<FoundLibrary>);
 
 /// The version of cuDNN, such as 90100 for 9.1.0. If the process has no cuDNN, loads the first one
 /// found, which then stays loaded. `None` if none is found.

@@ -199,10 +199,19 @@ impl Allocation {
     #[inline]
     fn end_access(&self, mut state: SpinGuard<'_, State>) {
         state.accesses -= 1;
-        if state.is_released && state.accesses == 0 {
-            let uses = std::mem::take(&mut state.uses);
+        if state.is_released {
+            self.free_unless_accessed(state);
+        }
+    }
+
+    /// Frees the memory of a released allocation, unless an access remains, whose end frees it.
+    fn free_unless_accessed(&self, mut state: SpinGuard<'_, State>) {
+        if state.accesses == 0 {
+            let mut uses = std::mem::take(&mut state.uses);
             drop(state); // before the free, which may call a backend
-            self.free(uses);
+            // SAFETY: `free` must be called once for a block. `is_released` becomes true once, and
+            // the accesses reach zero once after that; see `State`.
+            unsafe { free(&self.memory, &self.home, &mut uses) };
         }
     }
 
@@ -230,11 +239,7 @@ impl Allocation {
             return Err(Refusal::Exported(state.exports));
         }
         state.is_released = true;
-        if state.accesses == 0 {
-            let uses = std::mem::take(&mut state.uses);
-            drop(state); // before the free, which may call a backend
-            self.free(uses);
-        }
+        self.free_unless_accessed(state);
         Ok(())
     }
 
@@ -265,12 +270,6 @@ impl Allocation {
         self.memory.block.busy_until()
     }
 
-    /// Frees the memory of a released allocation after its last access.
-    fn free(&self, mut uses: Uses) {
-        // SAFETY: `free` must be called once for a block. `is_released` becomes true once, and the
-        // accesses reach zero once after that; see `State`.
-        unsafe { free(&self.memory, &self.home, &mut uses) };
-    }
 }
 
 impl LastHandle<Allocation> {

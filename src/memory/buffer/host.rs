@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::contract::{Address, MemoryKind};
-use crate::base::error::{DriverError, Error, MemoryError, Result, RuntimeError, StreamFailure};
+use crate::base::error::{DriverError, Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::base::sync::park;
@@ -14,7 +14,7 @@ use crate::engine::stream::synchronize::raise_all;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::host_accesses::HostAccess;
-use crate::memory::buffer::transfer::Watched;
+use crate::memory::buffer::transfer::{Watched, check_sizes};
 use crate::memory::buffer::uses::{Task, Touch, Use};
 
 /// Polling period while another host thread copies the bytes.
@@ -84,13 +84,7 @@ impl Buffer {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn write_from_slice(&self, bytes: &[u8]) -> Result<()> {
-        let (target_bytes, source_bytes) = (self.nbytes(), bytes.len());
-        if target_bytes != source_bytes {
-            return Err(Error::Memory(MemoryError::CopySizeMismatch {
-                target_bytes,
-                source_bytes,
-            }));
-        }
+        check_sizes(self.nbytes(), bytes.len())?;
         let _access = self.host_access(true)?;
         self.copy_on_this_thread(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
     }

@@ -380,7 +380,7 @@ fn host_address(pointer: *const u8) -> Address {
     Address(pointer.expose_provenance() as u64)
 }
 
-fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()> {
+pub(super) fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()> {
     if target_bytes == source_bytes {
         return Ok(());
     }

@@ -76,20 +76,18 @@ b'xxx'";
 #[inline]
 fn plain_call(function: &Bound<'_, PyAny>, args: &[Bound<'_, PyAny>]) -> PyResult<Option<FfiCall>> {
     let Some(known) = KnownFunction::of(function)? else { return Ok(None) };
-    let known = known.get();
-    let signature = known.signature();
-    let is_short = args.len() <= SHORT && !known.is_retained();
-    if !is_short || signature.is_some_and(|signature| signature.len() != args.len()) {
+    let NativeFunction { address: function, signature, is_retained } = &known.get().function;
+    let is_short = args.len() <= SHORT && !is_retained;
+    if !is_short || signature.as_ref().is_some_and(|signature| signature.len() != args.len()) {
         return Ok(None);
     }
     let mut places = [Argument::U64(0); SHORT];
     for (index, (place, value)) in places.iter_mut().zip(args).enumerate() {
-        let Some(number) = number(signature.map(|signature| &signature[index]), value) else {
-            return Ok(None);
-        };
+        let declared = signature.as_ref().map(|signature| &signature[index]);
+        let Some(number) = number(declared, value) else { return Ok(None) };
         *place = number;
     }
-    let address = std::ptr::with_exposed_provenance(address(known.address));
+    let address = std::ptr::with_exposed_provenance(address(*function));
     Ok(FfiCall::new(address, &places[..args.len()]).ok())
 }
 

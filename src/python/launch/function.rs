@@ -17,16 +17,20 @@ use crate::python::support::identity_cache::IdentityCache;
 /// The cached data of a function object.
 #[pyclass(frozen)]
 pub(crate) struct KnownFunction {
-    pub(crate) address: u64,
-    types: Declaration,
+    pub(crate) function: NativeFunction,
+    /// The `argtypes` of a ctypes function. Each launch checks whether they have changed. The types
+    /// of other functions are fixed.
+    argtypes: Option<Argtypes>,
 }
 
-enum Declaration {
-    /// The `argtypes` of a ctypes function. Each launch checks whether they have changed.
-    Argtypes(Argtypes),
-    /// Fixed types: those of a cffi function, or of a numba function, which is queried once. The
-    /// object is retained when its code is freed with it.
-    Fixed { signature: Option<Signature>, is_retained: bool },
+/// A function that a launch can call.
+#[derive(Clone)]
+pub(crate) struct NativeFunction {
+    pub(crate) address: u64,
+    /// The declared types.
+    pub(crate) signature: Option<Signature>,
+    /// True when the code may be freed with the object, which a launch must then keep alive.
+    pub(crate) is_retained: bool,
 }
 
 /// Caches function objects of every kind. Plain addresses need no entry.
@@ -37,35 +41,10 @@ impl KnownFunction {
     #[inline]
     pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Self>>> {
         let Some(known) = KNOWN.get(object) else { return Ok(None) };
-        let is_current = match &known.get().types {
-            Declaration::Argtypes(argtypes) => argtypes.is_current_for(object)?,
-            Declaration::Fixed { .. } => true,
-        };
+        let argtypes = known.get().argtypes.as_ref();
+        let is_current = argtypes.map_or(Ok(true), |argtypes| argtypes.is_current_for(object))?;
         Ok(is_current.then_some(known))
     }
-
-    /// The declared types.
-    #[inline]
-    pub(crate) fn signature(&self) -> Option<&Signature> {
-        match &self.types {
-            Declaration::Argtypes(argtypes) => argtypes.signature.as_ref(),
-            Declaration::Fixed { signature, .. } => signature.as_ref(),
-        }
-    }
-
-    /// True when the code may be freed with the object, which a launch must then keep alive.
-    #[inline]
-    pub(crate) fn is_retained(&self) -> bool {
-        matches!(self.types, Declaration::Fixed { is_retained: true, .. })
-    }
-}
-
-/// A function that a launch can call.
-pub(crate) struct NativeFunction {
-    pub(crate) address: u64,
-    pub(crate) signature: Option<Signature>,
-    /// True when the code may be freed with the object, which a launch must then keep alive.
-    pub(crate) is_retained: bool,
 }
 
 impl NativeFunction {
@@ -79,9 +58,7 @@ impl NativeFunction {
             Some(known) => known,
             None => find(object)?,
         };
-        let known = known.get();
-        let signature = known.signature().cloned();
-        Ok(Self { address: known.address, signature, is_retained: known.is_retained() })
+        Ok(known.get().function.clone())
     }
 }
 
@@ -101,25 +78,27 @@ fn find<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, KnownFunction>> 
     let types = Types::get(py)?;
     let known = if object.is_instance(types.function.bind(py))? {
         ctypes::check_needs_no_gil(object)?;
-        let argtypes = Argtypes::of(object)?;
-        KnownFunction { address: types.address(object)?, types: Declaration::Argtypes(argtypes) }
+        let (argtypes, signature) = Argtypes::of(object)?;
+        let address = types.address(object)?;
+        let function = NativeFunction { address, signature, is_retained: false };
+        KnownFunction { function, argtypes: Some(argtypes) }
     } else if let Some(backend) = ctypes::cffi_backend(object)? {
-        of_cffi(&backend, object)?
-    } else if let Some(known) = of_numba(object)? {
-        known
+        KnownFunction { function: of_cffi(&backend, object)?, argtypes: None }
+    } else if let Some(function) = of_numba(object)? {
+        KnownFunction { function, argtypes: None }
     } else {
         return Err(refusal(object));
     };
-    if known.address == 0 {
+    if known.function.address == 0 {
         return Err(PyValueError::new_err("the function's address is null"));
     }
-    note_name(known.address, object);
+    note_name(known.function.address, object);
     let known = Bound::new(py, known)?;
     KNOWN.put(object, &known);
     Ok(known)
 }
 
-fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult<KnownFunction> {
+fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult<NativeFunction> {
     let mut function_type = backend.call_method1("typeof", (object,))?;
     if function_type.getattr("kind")?.eq("pointer")? {
         function_type = function_type.getattr("item")?;
@@ -138,23 +117,23 @@ fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult
     }
     let signature = signature::of_cffi(backend, &function_type)?;
     let address = ctypes::cffi_address(backend, object)?;
-    Ok(KnownFunction { address, types: Declaration::Fixed { signature, is_retained: false } })
+    Ok(NativeFunction { address, signature, is_retained: false })
 }
 
 /// Resolves a `numba.cfunc`, or another object with an integer `address`.
-fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<KnownFunction>> {
+fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<NativeFunction>> {
     let Ok(address) = object.getattr("address") else { return Ok(None) };
     if !address.is_instance_of::<PyInt>() || address.is_instance_of::<PyBool>() {
         return Ok(None);
     }
     let signature = match object.getattr("ctypes") {
         Ok(typed) if typed.is_instance(Types::get(object.py())?.function.bind(object.py()))? => {
-            Argtypes::of(&typed)?.signature
+            Argtypes::of(&typed)?.1
         }
         _ => None,
     };
-    let types = Declaration::Fixed { signature, is_retained: true };
-    Ok(Some(KnownFunction { address: address_argument(&address)?, types }))
+    let address = address_argument(&address)?;
+    Ok(Some(NativeFunction { address, signature, is_retained: true }))
 }
 
 fn refusal(object: &Bound<'_, PyAny>) -> PyErr {

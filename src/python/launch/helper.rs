@@ -25,7 +25,7 @@ use crate::python::support::waiting::forbid_waits;
 /// Callables per acquisition of the GIL. A callable written in C may never release the GIL itself.
 const BATCH: usize = 64;
 
-static TURNS: Turns = Turns::new();
+pub(crate) static TURNS: Turns = Turns::new();
 static READY: SegQueue<(HostTask, Completion)> = SegQueue::new();
 static HELPER: OnceLock<Thread> = OnceLock::new();
 
@@ -89,13 +89,6 @@ fn run_batch(py: Python<'_>) {
             return std::mem::forget(completion); // only the parent may use the stream
         }
         completion.finish(outcome);
-    }
-}
-
-/// Prevents further callables; called at the interpreter's exit. See [`Turns::close`].
-pub(crate) fn close() {
-    if !fork::is_child() {
-        TURNS.close();
     }
 }
 

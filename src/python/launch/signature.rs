@@ -35,13 +35,12 @@ pub(crate) struct Argtypes {
     object: Py<PyAny>,
     /// The value's elements, unless the value is a tuple: a list can change.
     held: Option<Py<PyTuple>>,
-    /// `None` when the function declares no types.
-    pub(crate) signature: Option<Signature>,
 }
 
 impl Argtypes {
+    /// Reads the attribute. The signature is `None` when the function declares no types.
     #[cold]
-    pub(crate) fn of(function: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn of(function: &Bound<'_, PyAny>) -> PyResult<(Self, Option<Signature>)> {
         let py = function.py();
         let descriptor = Descriptor::of(function, intern!(py, NAME));
         let object = function.getattr(intern!(py, NAME))?;
@@ -53,7 +52,7 @@ impl Argtypes {
             signature = Some(declared.collect::<PyResult<Vec<_>>>()?.into());
             held = (!object.is_exact_instance_of::<PyTuple>()).then(|| read.unbind());
         }
-        Ok(Self { descriptor, object: object.unbind(), held, signature })
+        Ok((Self { descriptor, object: object.unbind(), held }, signature))
     }
 
     /// True while the function's declaration has not changed.

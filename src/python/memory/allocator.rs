@@ -1,18 +1,18 @@
 //! Functions of `accelrt._core` for the caching allocators: statistics, caches, limits, settings.
 
+use std::collections::BTreeMap;
+
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};
 
-use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError};
 use crate::base::fork;
 use crate::integrations::host_heap;
 use crate::memory::allocator::{
-    AllocatorConfig, CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, PoolId,
-    PoolOptions, Stat, Statistics,
+    AllocatorConfig, CachingAllocator, DurationStat, PoolId, PoolOptions, Stat, Statistics,
 };
-use crate::python::memory::snapshot::write_segment;
+use crate::python::memory::snapshot::write_segments;
 use crate::python::objects::device::kind_argument;
 use crate::python::objects::functions::existing;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
@@ -21,30 +21,16 @@ use crate::runtime::{MemPool, Runtime};
 
 /// The statistics of a device's allocator, by flat keys in sorted order.
 #[pyfunction]
-pub(crate) fn memory_stats<'py>(
-    py: Python<'py>,
-    kind: &str,
-    index: i64,
-) -> PyResult<Bound<'py, PyDict>> {
-    entries(py, &Runtime::global()?.memory_statistics(existing(kind, index)?)?)
+pub(crate) fn memory_stats(kind: &str, index: i64) -> PyResult<BTreeMap<String, i64>> {
+    let statistics = Runtime::global()?.memory_statistics(existing(kind, index)?)?;
+    Ok(statistics.entries().into_iter().collect())
 }
 
 /// The statistics of memory that the device shares with the host, by flat keys in sorted order.
 #[pyfunction]
-pub(crate) fn shared_memory_stats<'py>(
-    py: Python<'py>,
-    kind: &str,
-    index: i64,
-) -> PyResult<Bound<'py, PyDict>> {
-    entries(py, &Runtime::global()?.shared_memory_statistics(existing(kind, index)?)?)
-}
-
-fn entries<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py, PyDict>> {
-    let stats = PyDict::new(py);
-    for (key, value) in statistics.entries() {
-        stats.set_item(key, value)?;
-    }
-    Ok(stats)
+pub(crate) fn shared_memory_stats(kind: &str, index: i64) -> PyResult<BTreeMap<String, i64>> {
+    let statistics = Runtime::global()?.shared_memory_statistics(existing(kind, index)?)?;
+    Ok(statistics.entries().into_iter().collect())
 }
 
 /// The current and peak bytes of allocated blocks. Threads retain their cached memory.
@@ -77,29 +63,17 @@ pub(crate) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bo
     let of_buffers = known.and_then(|allocator| allocator.host_statistics()).unwrap_or_default();
     let of_heap = host_heap::statistics(kind);
     let counted = of_heap.map_or(of_buffers, |of_heap| of_buffers.with(&of_heap));
-    let HostStatistics {
-        active_bytes,
-        active_requests,
-        allocated_bytes,
-        allocations,
-        bucket_allocation,
-        host_alloc_time,
-        host_free_time,
-        num_leaks,
-        ..
-    } = counted;
     let stats = PyDict::new(py);
-    add_stat(&stats, "active_bytes", &active_bytes)?;
-    add_stat(&stats, "active_requests", &active_requests)?;
-    add_stat(&stats, "allocated_bytes", &allocated_bytes)?;
-    add_stat(&stats, "allocations", &allocations)?;
-    let buckets: [u64; HOST_BUCKETS] = bucket_allocation;
-    stats.set_item("bucket_allocation", PyList::new(py, buckets)?)?;
-    add_duration(&stats, "host_alloc_time", &host_alloc_time)?;
-    add_duration(&stats, "host_free_time", &host_free_time)?;
-    stats.set_item("num_host_alloc", allocations.allocated)?;
-    stats.set_item("num_host_free", allocations.freed)?;
-    stats.set_item("num_leaks", num_leaks)?;
+    add_stat(&stats, "active_bytes", &counted.active_bytes)?;
+    add_stat(&stats, "active_requests", &counted.active_requests)?;
+    add_stat(&stats, "allocated_bytes", &counted.allocated_bytes)?;
+    add_stat(&stats, "allocations", &counted.allocations)?;
+    stats.set_item("bucket_allocation", PyList::new(py, counted.bucket_allocation)?)?;
+    add_duration(&stats, "host_alloc_time", &counted.host_alloc_time)?;
+    add_duration(&stats, "host_free_time", &counted.host_free_time)?;
+    stats.set_item("num_host_alloc", counted.allocations.allocated)?;
+    stats.set_item("num_host_free", counted.allocations.freed)?;
+    stats.set_item("num_leaks", counted.num_leaks)?;
     Ok(stats)
 }
 
@@ -139,9 +113,7 @@ pub(crate) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult
 /// The segments of a kind's devices, in the format of torch's snapshots.
 #[pyfunction]
 pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyList>> {
-    let segments = Runtime::global()?.memory_segments(kind_argument(kind)?)?;
-    let segments = segments.iter().map(|segment| write_segment(py, segment));
-    PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
+    write_segments(py, &Runtime::global()?.memory_segments(kind_argument(kind)?)?)
 }
 
 /// Waits, without the GIL, until no stream uses the cached memory of a kind's devices, and returns
@@ -231,23 +203,17 @@ pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<
             return;
         };
         let limit_bytes = cache.as_ref().and_then(|cache| cache.limit_bytes);
-        let numbers = (*requested_bytes, limit_bytes.unwrap_or(*total_bytes), *free_bytes);
-        Python::attach(|py| call(py, &observer, *device, numbers));
+        let limit_bytes = limit_bytes.unwrap_or(*total_bytes);
+        let numbers =
+            (device.kind().name(), device.index(), *requested_bytes, limit_bytes, *free_bytes);
+        Python::attach(|py| {
+            for observer in observer.bind(py) {
+                if let Err(error) = observer.call1(numbers) {
+                    error.write_unraisable(py, Some(observer));
+                }
+            }
+        });
     }))
-}
-
-fn call(
-    py: Python<'_>,
-    observer: &DeferredDrop,
-    device: Device,
-    (requested, limit, free): (usize, usize, usize),
-) {
-    for observer in observer.bind(py) {
-        let numbers = (device.kind().name(), device.index(), requested, limit, free);
-        if let Err(error) = observer.call1(numbers) {
-            error.write_unraisable(py, Some(observer));
-        }
-    }
 }
 
 /// Removes an observer; no effect for an unknown id.
@@ -281,9 +247,7 @@ impl PyPool {
     /// The pool's segments, in the format of torch's snapshots.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         fork::check()?;
-        let segments = self.0.segments();
-        let segments = segments.iter().map(|segment| write_segment(py, segment));
-        PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
+        write_segments(py, &self.0.segments())
     }
 
     /// Serves this thread's requests from the pool until `exit`.

@@ -192,11 +192,16 @@ fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntr
     })
 }
 
-/// A segment in the format of torch's snapshots.
-pub(crate) fn write_segment<'py>(
+/// Segments in the format of torch's snapshots.
+pub(crate) fn write_segments<'py>(
     py: Python<'py>,
-    segment: &SegmentInfo,
-) -> PyResult<Bound<'py, PyDict>> {
+    segments: &[SegmentInfo],
+) -> PyResult<Bound<'py, PyList>> {
+    let segments = segments.iter().map(|segment| write_segment(py, segment));
+    PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
+}
+
+fn write_segment<'py>(py: Python<'py>, segment: &SegmentInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("device", segment.device_index)?;
     dict.set_item("address", segment.address)?;

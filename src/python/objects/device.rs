@@ -1,8 +1,5 @@
 //! `accelrt.device`: a kind, optionally with an index, as in torch.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
-
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -25,8 +22,8 @@ use crate::runtime::Runtime;
 /// 0
 /// >>> accelrt.device("cpu") == accelrt.device("cpu:0")
 /// False
-#[pyclass(name = "device", module = "accelrt", frozen, eq)]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[pyclass(name = "device", module = "accelrt", frozen, eq, hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PyDevice {
     pub(crate) kind: DeviceKind,
     pub(crate) index: Option<usize>,
@@ -44,7 +41,7 @@ impl PyDevice {
                 "type (string) must not include an index because index was passed explicitly";
             return Err(PyRuntimeError::new_err(format!("{text}: {}", r#type.str()?)));
         }
-        Ok(Self { index: Some(index_argument(index)?), ..named })
+        Ok(Self { index: Some(index_in_range(integer("index", index)?, index)?), ..named })
     }
 
     /// The kind: `"cpu"`, `"cuda"`, `"xpu"` or the name of a registered kind.
@@ -57,10 +54,6 @@ impl PyDevice {
     #[getter]
     fn index(&self) -> Option<usize> {
         self.index
-    }
-
-    fn __hash__(&self) -> u64 {
-        hash_of((self.kind, self.index))
     }
 
     fn __str__(&self) -> String {
@@ -150,11 +143,6 @@ fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     Ok((kind, index))
 }
 
-/// Reads an index from 0 to 127 from an integer argument.
-fn index_argument(index: &Bound<'_, PyAny>) -> PyResult<usize> {
-    index_in_range(integer("index", index)?, index)
-}
-
 fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
     match usize::try_from(number) {
         Ok(index) if index <= usize::from(MAX_DEVICE_INDEX) => Ok(index),
@@ -164,13 +152,6 @@ fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
         ))),
         Err(_) => Err(PyRuntimeError::new_err("Device index must not be negative")),
     }
-}
-
-/// The hash of an object with several parts.
-pub(crate) fn hash_of(parts: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    parts.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The kind that a string argument of the facade names.

@@ -1,5 +1,7 @@
 //! Functions of `accelrt._core` for devices, their current ones, and the runtime.
 
+use std::collections::BTreeMap;
+
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -272,19 +274,15 @@ pub(crate) fn existing(kind: &str, index: i64) -> PyResult<Device> {
 
 /// Event counts since the runtime's start.
 #[pyfunction]
-pub(crate) fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+pub(crate) fn counters() -> PyResult<BTreeMap<&'static str, u64>> {
     let counters = Runtime::global()?.counters();
-    let dict = PyDict::new(py);
-    for (name, count) in [
+    Ok(BTreeMap::from([
         ("num_cancelled_tasks", counters.num_cancelled_tasks),
         ("num_helped_tasks", counters.num_helped_tasks),
         ("num_skipped_tasks", counters.num_skipped_tasks),
         ("num_spare_workers", counters.num_spare_workers),
         ("num_worker_wakes", counters.num_worker_wakes),
-    ] {
-        dict.set_item(name, count)?;
-    }
-    Ok(dict)
+    ]))
 }
 
 /// The bytes of a size with or without a unit, as `256M`; None for malformed text.
@@ -321,8 +319,8 @@ pub(crate) fn shut_down(py: Python<'_>) {
         // Without the GIL, because the shutdown waits for callables, which need the GIL.
         py.detach(|| {
             runtime.shutdown_and_report();
-            helper::close();
-            reaper::close();
+            helper::TURNS.close();
+            reaper::TURNS.close();
         });
         helper::drop_pending(py);
     }

@@ -137,12 +137,7 @@ impl PyGenerator {
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let known = [("uint32", RawType::Uint32), ("uint64", RawType::Uint64)];
-        let dtype = number_type(buffer, dtype, known)?;
-        self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
-            // of Python's API requires.
-            unsafe { own.fill_raw_unordered(buffer, dtype, stream) }
-        })
+        self.fill(buffer, dtype, known, Generator::fill_raw_unordered)
     }
 
     /// As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of type "float32"
@@ -152,12 +147,7 @@ impl PyGenerator {
         buffer: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = number_type(buffer, dtype, FLOATS)?;
-        self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
-            // of Python's API requires.
-            unsafe { own.fill_uniform_unordered(buffer, dtype, stream) }
-        })
+        self.fill(buffer, dtype, FLOATS, Generator::fill_uniform_unordered)
     }
 
     /// As `fill_raw_`, with normal numbers of mean 0 and variance 1, of type "float32" or
@@ -167,12 +157,7 @@ impl PyGenerator {
         buffer: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = number_type(buffer, dtype, FLOATS)?;
-        self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
-            // of Python's API requires.
-            unsafe { own.fill_normal_unordered(buffer, dtype, stream) }
-        })
+        self.fill(buffer, dtype, FLOATS, Generator::fill_normal_unordered)
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
@@ -192,20 +177,26 @@ impl PyGenerator {
 }
 
 impl PyGenerator {
-    /// Enqueues a fill on the current stream of the buffer's device.
-    fn fill<'py>(
+    /// Enqueues a fill, with numbers of one of two types, on the current stream of the buffer's
+    /// device.
+    fn fill<'py, T: Copy + Send + Sync>(
         &self,
         target: &Bound<'py, PyAny>,
-        fill: impl FnOnce(&Generator, &Buffer, &Stream) -> Result<()> + Send,
+        dtype: &Bound<'py, PyAny>,
+        known: [(&str, T); 2],
+        fill_unordered: unsafe fn(&Generator, &Buffer, T, &Stream) -> Result<()>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = target.py();
+        let (py, dtype) = (target.py(), number_type(target, dtype, known)?);
         let filled = written(target, |buffer| {
             let stream = current_stream(buffer)?;
+            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
+            // of Python's API requires.
+            let fill = || unsafe { fill_unordered(&self.generator, buffer, dtype, &stream) };
             if self.generator.device().kind() == DeviceKind::CPU {
-                return enqueue(py, &stream, || fill(&self.generator, buffer, &stream));
+                return enqueue(py, &stream, fill);
             }
             make_room(py, &stream)?;
-            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // may compile a program
+            Ok(py.detach(fill)?) // may compile a program
         });
         let no_buffer = || wrong_type("buffer", "an accelrt.Buffer or a view of one", target);
         filled.ok_or_else(no_buffer)??;

@@ -10,7 +10,7 @@ use crate::base::fork;
 use crate::engine::stream::Stream;
 use crate::python::launch::host_task;
 use crate::python::objects::contexts::Context;
-use crate::python::objects::device::{PyDevice, device_or_default, hash_of};
+use crate::python::objects::device::{PyDevice, device_or_default};
 use crate::python::objects::event::PyEvent;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::wrong_type;
@@ -34,7 +34,8 @@ use crate::runtime::Runtime;
 /// >>> with stream:
 /// ...     accelrt.accelerator.current_stream() == stream
 /// True
-#[pyclass(name = "Stream", module = "accelrt", subclass, weakref, frozen)]
+#[pyclass(name = "Stream", module = "accelrt", subclass, weakref, frozen, eq, hash)]
+#[derive(PartialEq, Eq, Hash)]
 pub(crate) struct PyStream {
     pub(crate) stream: Stream,
 }
@@ -44,36 +45,14 @@ impl PyStream {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let arguments = Arguments::read(args, kwargs)?;
-        let runtime = Runtime::global()?;
-        let stream = match arguments {
-            Arguments::New { device, priority, is_dedicated } => {
-                let device = device_or_default(&runtime, device.as_ref())?;
-                if is_dedicated {
-                    runtime.dedicated_stream(device, priority)?
-                } else {
-                    runtime.stream_with_priority(device, priority)?
-                }
-            }
-            Arguments::Existing { stream_id, device_index, device_type } => {
-                let kind = DeviceKind::from_type_code(device_type)
-                    .filter(|kind| *kind != DeviceKind::NULL)
-                    .ok_or_else(|| unknown_type(device_type))?;
-                let negative = |_| {
-                    let text = format!("Device index must not be negative: {device_index}");
-                    PyRuntimeError::new_err(text)
-                };
-                let index = usize::try_from(device_index).map_err(negative)?;
-                let device = Device::new(kind, index)?;
-                let negative = || {
-                    let text = format!("Device {device} has no stream with id {stream_id}");
-                    PyRuntimeError::new_err(format!("{text}: ids are not negative"))
-                };
-                let stream_id = u64::try_from(stream_id).map_err(|_| negative())?;
-                runtime.stream_by_id(device, stream_id)?
-            }
-        };
-        Ok(Self { stream })
+        let existing = ["stream_id", "device_index", "device_type"];
+        let is_named =
+            |name: &&str| kwargs.is_some_and(|kwargs| kwargs.contains(*name).unwrap_or(false));
+        let is_existing = args.len() > 2 || existing.iter().any(is_named);
+        let positions: &[&str] = if is_existing { &existing } else { &["device", "priority"] };
+        let given = NamedArguments::read(positions, args, kwargs, FORMS)?;
+        let stream = if is_existing { existing_stream(given) } else { new_stream(given) };
+        stream.map(|stream| Self { stream })
     }
 
     /// The id, unique on its device and never reused; 0 is the default stream.
@@ -218,22 +197,6 @@ impl PyStream {
         Context::Stream(self.stream.clone()).exit()
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let py = other.py();
-        match other.cast::<Self>() {
-            Ok(other) => Ok((self.stream == other.get().stream)
-                .into_pyobject(py)?
-                .to_owned()
-                .into_any()
-                .unbind()),
-            Err(_) => Ok(py.NotImplemented()),
-        }
-    }
-
-    fn __hash__(&self) -> u64 {
-        hash_of((self.stream.device(), self.stream.id()))
-    }
-
     #[expect(clippy::unused_self, reason = "a method in Python")]
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err("cannot pickle 'accelrt.Stream' object"))
@@ -256,39 +219,42 @@ pub(crate) fn state_of(is_done: bool, has_failed: bool) -> &'static str {
     }
 }
 
-/// The arguments of the two forms of the constructor.
-enum Arguments<'py> {
-    New { device: Option<Bound<'py, PyAny>>, priority: i32, is_dedicated: bool },
-    Existing { stream_id: i64, device_index: i64, device_type: i64 },
-}
-
 const FORMS: &str = "Stream(device=None, priority=0, *, dedicated=False) or \
                      Stream(stream_id, device_index, device_type)";
 
-impl<'py> Arguments<'py> {
-    fn read(args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
-        let existing = ["stream_id", "device_index", "device_type"];
-        let is_named =
-            |name: &&str| kwargs.is_some_and(|kwargs| kwargs.contains(*name).unwrap_or(false));
-        let is_existing = args.len() > 2 || existing.iter().any(is_named);
-        let positions: &[&str] = if is_existing { &existing } else { &["device", "priority"] };
-        let mut given = NamedArguments::read(positions, args, kwargs, FORMS)?;
-        let arguments = if is_existing {
-            let [stream_id, device_index, device_type] = existing;
-            Self::Existing {
-                stream_id: given.integer(stream_id)?,
-                device_index: given.integer(device_index)?,
-                device_type: given.integer(device_type)?,
-            }
-        } else {
-            let device = given.device();
-            let priority = given.take("priority").map_or(Ok(0), |it| integer("priority", &it))?;
-            let is_dedicated = given.flag("dedicated")?;
-            Self::New { device, priority: nearest(priority), is_dedicated }
-        };
-        given.end()?;
-        Ok(arguments)
-    }
+/// The stream of the constructor's first form.
+fn new_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
+    let device = given.device();
+    let priority = given.take("priority").map_or(Ok(0), |it| integer("priority", &it))?;
+    let (priority, is_dedicated) = (nearest(priority), given.flag("dedicated")?);
+    given.end()?;
+    let runtime = Runtime::global()?;
+    let device = device_or_default(&runtime, device.as_ref())?;
+    Ok(if is_dedicated {
+        runtime.dedicated_stream(device, priority)?
+    } else {
+        runtime.stream_with_priority(device, priority)?
+    })
+}
+
+/// The stream of the constructor's second form.
+fn existing_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
+    let stream_id = given.integer("stream_id")?;
+    let device_index = given.integer("device_index")?;
+    let device_type = given.integer("device_type")?;
+    given.end()?;
+    let kind = DeviceKind::from_type_code(device_type)
+        .filter(|kind| *kind != DeviceKind::NULL)
+        .ok_or_else(|| unknown_type(device_type))?;
+    let index = usize::try_from(device_index).map_err(|_| {
+        PyRuntimeError::new_err(format!("Device index must not be negative: {device_index}"))
+    })?;
+    let device = Device::new(kind, index)?;
+    let stream_id = u64::try_from(stream_id).map_err(|_| {
+        let text = format!("Device {device} has no stream with id {stream_id}");
+        PyRuntimeError::new_err(format!("{text}: ids are not negative"))
+    })?;
+    Ok(Runtime::global()?.stream_by_id(device, stream_id)?)
 }
 
 /// The nearest `i32`. Numbers beyond that type are out of range for every device.

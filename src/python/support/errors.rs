@@ -128,8 +128,10 @@ impl From<Error> for PyErr {
             Error::Memory(MemoryError::OutOfMemory {
                 requested_bytes, total_bytes, cache, ..
             }) => Python::attach(|py| {
-                let sizes = Sizes::new(requested_bytes, total_bytes, cache.as_deref());
-                with_sizes(py, OutOfMemoryError::new_err(message), &sizes)
+                let raised = OutOfMemoryError::new_err(message);
+                let mut sizes = sizes(requested_bytes, total_bytes, cache.as_deref()).into_iter();
+                let added = sizes.try_for_each(|(name, size)| raised.value(py).setattr(name, size));
+                added.err().unwrap_or(raised)
             }),
             Error::Driver(DriverError::DeviceLost { .. }) => DeviceLost::new_err(message),
             Error::Stream(Failed(error)) => {
@@ -167,48 +169,26 @@ pub(crate) fn python_text(error: &Error) -> String {
 }
 
 /// The attributes of an `OutOfMemoryError`, in bytes. An unknown size is None.
-#[derive(Default)]
-struct Sizes {
-    requested: Option<usize>,
-    allocated: Option<usize>,
-    reserved: Option<usize>,
-    limit: Option<usize>,
-    largest: Option<usize>,
-}
+type Sizes = [(&'static str, Option<usize>); 5];
 
-impl Sizes {
-    fn new(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -> Self {
-        let limit_bytes = cache.and_then(|cache| cache.limit_bytes);
-        Self {
-            requested: Some(requested_bytes),
-            allocated: cache.map(|cache| cache.allocated_bytes),
-            reserved: cache.map(|cache| cache.reserved_bytes),
-            limit: limit_bytes.or((total_bytes > 0).then_some(total_bytes)),
-            largest: cache.map(|cache| cache.largest_free_bytes),
-        }
-    }
-
-    fn write(&self, target: &Bound<'_, PyAny>) -> PyResult<()> {
-        target.setattr("requested_bytes", self.requested)?;
-        target.setattr("allocated_bytes", self.allocated)?;
-        target.setattr("reserved_bytes", self.reserved)?;
-        target.setattr("limit_bytes", self.limit)?;
-        target.setattr("largest_bytes", self.largest)
-    }
-}
-
-fn with_sizes(py: Python<'_>, raised: PyErr, sizes: &Sizes) -> PyErr {
-    match sizes.write(raised.value(py)) {
-        Ok(()) => raised,
-        Err(error) => error,
-    }
+fn sizes(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -> Sizes {
+    let limit_bytes = cache.and_then(|cache| cache.limit_bytes);
+    [
+        ("requested_bytes", Some(requested_bytes)),
+        ("allocated_bytes", cache.map(|cache| cache.allocated_bytes)),
+        ("reserved_bytes", cache.map(|cache| cache.reserved_bytes)),
+        ("limit_bytes", limit_bytes.or((total_bytes > 0).then_some(total_bytes))),
+        ("largest_bytes", cache.map(|cache| cache.largest_free_bytes)),
+    ]
 }
 
 /// Adds the attributes to the exception classes, with the value None, for instances that the
 /// runtime did not raise.
 pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    Sizes::default().write(&py.get_type::<OutOfMemoryError>())?;
+    for (name, _) in sizes(0, 0, None) {
+        py.get_type::<OutOfMemoryError>().setattr(name, py.None())?;
+    }
     let failed = py.get_type::<StreamError>();
     for name in ["device", "stream_id", "ticket", "skipped", PROCESS] {
         failed.setattr(name, py.None())?;
@@ -234,16 +214,14 @@ fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
     Ok(stream.ok().map(|stream| PyStream { stream }))
 }
 
-/// Creates a `StreamError` with its `errors` and its cause.
+/// Creates a `StreamError` with its `errors` and its cause. For one failure, `errors` contains the
+/// exception itself.
 fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyErr {
     let raised = StreamError::new_err(message);
     let attach = || -> PyResult<()> {
         let list = match errors {
             [_] => PyList::new(py, [raised.value(py)])?,
-            several => {
-                let list = several.iter().map(|error| Ok(single(py, error)?.into_value(py)));
-                PyList::new(py, list.collect::<PyResult<Vec<_>>>()?)?
-            }
+            several => PyList::new(py, several.iter().map(|error| single(py, error)))?,
         };
         raised.value(py).setattr("errors", list)?;
         let Some(first) = errors.first() else { return Ok(()) };
@@ -255,6 +233,11 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyE
     }
     raised.set_cause(py, errors.first().and_then(|error| cause(py, error)));
     raised
+}
+
+/// The exception for one of several failed streams.
+fn single(py: Python<'_>, error: &Arc<StreamFailure>) -> PyErr {
+    raised(py, named(error.to_string(), error), std::slice::from_ref(error))
 }
 
 /// Adds the device, stream and ticket of the failure, as attributes.
@@ -281,16 +264,6 @@ fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<(
         raised.value(py).call_method1("add_note", (text,))?;
     }
     Ok(())
-}
-
-/// The exception for one of several failed streams. Its `errors` contains only the exception.
-fn single(py: Python<'_>, error: &StreamFailure) -> PyResult<PyErr> {
-    let single = StreamError::new_err(named(error.to_string(), error));
-    single.value(py).setattr("errors", PyList::new(py, [single.value(py)])?)?;
-    add_place(single.value(py), error)?;
-    add_note(py, &single, error)?;
-    single.set_cause(py, cause(py, error));
-    Ok(single)
 }
 
 /// The original failure as an exception, which becomes the cause of the `StreamError`.

@@ -9,7 +9,6 @@ use std::thread::{Builder, Thread};
 
 use pyo3::prelude::*;
 
-use crate::base::fork;
 use crate::base::signals::with_signals_blocked;
 use crate::base::stack::WORKER_STACK_BYTES;
 use crate::base::sync::unmodelled::AtomicBool;
@@ -17,7 +16,7 @@ use crate::base::sync::{Ordering, park};
 use crate::python::support::deferred_drops::{drop_deferred, has_parked};
 use crate::python::support::turns::Turns;
 
-static TURNS: Turns = Turns::new();
+pub(crate) static TURNS: Turns = Turns::new();
 static REAPER: OnceLock<Thread> = OnceLock::new();
 
 /// True when objects were parked since the reaper's last check.
@@ -62,12 +61,5 @@ fn serve() {
         if !TURNS.end() {
             return;
         }
-    }
-}
-
-/// Called at the interpreter's exit; see [`Turns::close`].
-pub(crate) fn close() {
-    if !fork::is_child() {
-        TURNS.close();
     }
 }

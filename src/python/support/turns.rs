@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::fork;
 use crate::base::sync::unmodelled::AtomicUsize;
 use crate::base::sync::{Ordering, park};
 
@@ -52,9 +53,9 @@ impl Turns {
     }
 
     /// Prevents further turns; called at the interpreter's exit, without the GIL. Waits for a turn
-    /// in progress, for at most `GRACE`.
+    /// in progress, for at most `GRACE`. Has no effect in a forked child, which has no such thread.
     pub(crate) fn close(&self) {
-        if self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
+        if fork::is_child() || self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
             return;
         }
         let end = Instant::now() + GRACE;
