@@ -23,11 +23,50 @@ mod _core {
 
     #[pymodule_export]
     use super::{
-        integrations::{numpy_memory::exchange_numpy_handler, verbose::{ PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version, has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator, verbose_level, verbose_library_version, }},
-        launch::{kernels::kernel_address, marks::{PyMarked, reads, writes}, program::{PyKernel, PyProgram}},
-        memory::{allocator::{ PyPool, add_oom_observer, allocated_bytes, empty_cache, empty_host_cache, get_allocator_settings, get_memory_fraction, host_memory_stats, memory_snapshot, memory_stats, remove_oom_observer, reserved_bytes, reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_memory_fraction, shared_memory_stats, }, buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros}, buffer_state::{exchange_inference_mode, is_inference_mode}, dlpack_import::from_dlpack, replay::{PyAgreement, PyRecording, PyReplayFigures}, view::{PyView, as_buffer}},
-        objects::{contexts::{enter_index, exit_index}, device::PyDevice, event::PyEvent, functions::{ PyDeviceProperties, accelerator_index, can_access_peer, counters, current_accelerator, current_device, current_stream, default_stream, device_count, exchange_device, flag, get_device_properties, get_memory_info, initialize, is_initialized, kind_index, kind_names, left_out_devices, parse_bytes, set_stream, settings, shut_down, synchronize, unavailable_reason, }, generator::{ PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device, }, stream::PyStream},
-        support::{errors::{DeviceLost, OutOfMemoryError, StreamError}},
+        integrations::{
+            numpy_memory::exchange_numpy_handler,
+            verbose::{
+                PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version,
+                has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,
+                verbose_level, verbose_library_version,
+            },
+        },
+        launch::{
+            kernels::kernel_address,
+            marks::{PyMarked, reads, writes},
+            program::{PyKernel, PyProgram},
+        },
+        memory::{
+            allocator::{
+                PyPool, add_oom_observer, allocated_bytes, empty_cache, empty_host_cache,
+                get_allocator_settings, get_memory_fraction, host_memory_stats, memory_snapshot,
+                memory_stats, remove_oom_observer, reserved_bytes, reset_accumulated_memory_stats,
+                reset_peak_memory_stats, set_allocator_settings, set_memory_fraction,
+                shared_memory_stats,
+            },
+            buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros},
+            buffer_state::{exchange_inference_mode, is_inference_mode},
+            dlpack_import::from_dlpack,
+            replay::{PyAgreement, PyRecording, PyReplayFigures},
+            view::{PyView, as_buffer},
+        },
+        objects::{
+            contexts::{enter_index, exit_index},
+            device::PyDevice,
+            event::PyEvent,
+            functions::{
+                PyDeviceProperties, accelerator_index, can_access_peer, counters,
+                current_accelerator, current_device, current_stream, default_stream, device_count,
+                exchange_device, flag, get_device_properties, get_memory_info, initialize,
+                is_initialized, kind_index, kind_names, left_out_devices, parse_bytes, set_stream,
+                settings, shut_down, synchronize, unavailable_reason,
+            },
+            generator::{
+                PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
+            },
+            stream::PyStream,
+        },
+        support::errors::{DeviceLost, OutOfMemoryError, StreamError},
     };
 
     /// The part of the initialisation that pyo3's macros do not cover.

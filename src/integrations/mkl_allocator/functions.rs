@@ -79,9 +79,10 @@ pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
         MklAllocator::Mimalloc if MIMALLOC.get().is_some() => Ok(()),
         MklAllocator::Mimalloc => {
             let names = ["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so"];
-            let library = Library::open_first(&names).map_err(|e| allocator.refused(e.to_string()))?;
-            let found =
-                mimalloc_in(library).map_err(|name| allocator.refused(format!("it has no {name}")))?;
+            let library =
+                Library::open_first(&names).map_err(|e| allocator.refused(e.to_string()))?;
+            let found = mimalloc_in(library)
+                .map_err(|name| allocator.refused(format!("it has no {name}")))?;
             MIMALLOC.get_or_init(|| found);
             Ok(())
         }

@@ -157,7 +157,6 @@ pub(super) fn write_all(target: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-
 /// The descriptor as a file, without closing it. Calls fail for a closed descriptor.
 fn file(descriptor: RawFd) -> ManuallyDrop<File> {
     // SAFETY: the file is never dropped, so only the descriptor's owner closes it.

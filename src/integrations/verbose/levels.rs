@@ -149,8 +149,12 @@ fn apply(library: VerboseLibrary, found: &[FoundLibrary], level: i32) -> Option<
     if library == VerboseLibrary::Accelrt {
         task_lines::set(level);
     }
-    let refusing = found.iter().filter(|one| !library.set(one, level)).last();
-    refusing.map(|one| one.path.clone())
+    found.iter().fold(
+        None,
+        |refusing, one| {
+            if library.set(one, level) { refusing } else { Some(one.path.clone()) }
+        },
+    )
 }
 
 #[cfg(all(test, not(loom)))]

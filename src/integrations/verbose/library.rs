@@ -174,10 +174,10 @@ impl VerboseLibrary {
         let loaded = Loaded::now();
         let hidden = self.hidden_in(&loaded);
         let (library, setter, count) = (self.name(), self.setter(), loaded.names.len());
-        let mut searched = format!("the {count} libraries of this process for {setter}");
+        let searched = format!("the {count} libraries of this process for {setter}");
         if let Some(file) = hidden {
             // Loads no other copy: it would print nothing for the calls of the hidden copy.
-            searched += &format!(" ({file} hides those of the oneDNN inside of it)");
+            let searched = format!("{searched} ({file} hides those of the oneDNN inside of it)");
             return Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }));
         }
         let mut searched = vec![searched];
@@ -210,7 +210,6 @@ impl VerboseLibrary {
         let mut names = loaded.names.iter().map(|name| name.to_string_lossy().into_owned());
         names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"))
     }
-
 
     /// The copies that are now in the process. Loads no library.
     pub(super) fn loaded_copies(self) -> Vec<FoundLibrary> {

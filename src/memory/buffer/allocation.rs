@@ -269,7 +269,6 @@ impl Allocation {
     pub(super) fn busy_until(&self) -> u64 {
         self.memory.block.busy_until()
     }
-
 }
 
 impl LastHandle<Allocation> {
