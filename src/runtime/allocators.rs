@@ -63,7 +63,7 @@ impl Runtime {
     /// ```
     pub fn allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
-        if let Some(known) = self.allocators().lock().by_device.get(&device) {
+        if let Some(known) = self.inner.allocators.lock().by_device.get(&device) {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
@@ -78,13 +78,13 @@ impl Runtime {
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
     ) -> Result<(Arc<CachingAllocator>, MutexGuard<'_, Allocators>)> {
-        let allocators = self.allocators().lock();
+        let allocators = self.inner.allocators.lock();
         let observers = Arc::clone(&allocators.observers);
         let config = allocators.settings.config().clone();
         drop(allocators); // before the creation, which may call a backend
         let allocator = Arc::new(create(config)?);
         allocator.add_oom_observer(move |error| observers.tell(error));
-        let allocators = self.allocators().lock();
+        let allocators = self.inner.allocators.lock();
         // The settings may have changed during the creation of the allocator.
         allocator.set_config(allocators.settings.config().clone());
         Ok((allocator, allocators))
@@ -106,7 +106,7 @@ impl Runtime {
     /// Fails as [`Runtime::allocator`], and with `Unsupported` on a device without shared memory.
     pub fn shared_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
-        if let Some(known) = self.allocators().lock().shared.get(&device) {
+        if let Some(known) = self.inner.allocators.lock().shared.get(&device) {
             return Ok(Arc::clone(known));
         }
         let beside = self.allocator(device)?;
@@ -125,7 +125,7 @@ impl Runtime {
     pub fn pinned_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         let kind = device.kind();
         fork::check()?;
-        if let Some(known) = self.allocators().lock().pinned.get(&kind) {
+        if let Some(known) = self.inner.allocators.lock().pinned.get(&kind) {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
@@ -141,7 +141,7 @@ impl Runtime {
     pub(crate) fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         let backend = Arc::clone(self.initialized(device)?);
-        let mut allocators = self.allocators().lock();
+        let mut allocators = self.inner.allocators.lock();
         let config = allocators.settings.config().clone();
         let allocator = || Arc::new(CachingAllocator::pinned(backend, device, config));
         Ok(Arc::clone(allocators.heap.get_or_insert_with(allocator)))
@@ -171,7 +171,7 @@ impl Runtime {
     /// The allocators of a kind's used devices, ordered by device index.
     pub fn allocators_of(&self, kind: DeviceKind) -> Result<Vec<Arc<CachingAllocator>>> {
         fork::check()?;
-        let allocators = self.allocators().lock();
+        let allocators = self.inner.allocators.lock();
         let of_kind = allocators.by_device.iter().filter(|(device, _)| device.kind() == kind);
         Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
     }
@@ -180,7 +180,7 @@ impl Runtime {
     pub(crate) fn known_allocator(&self, device: Device) -> Result<Option<Arc<CachingAllocator>>> {
         fork::check()?;
         self.properties(device)?; // fails for a missing device
-        Ok(self.allocators().lock().by_device.get(&device).cloned())
+        Ok(self.inner.allocators.lock().by_device.get(&device).cloned())
     }
 
     /// The existing allocators of a device's own and shared memory.
@@ -197,7 +197,7 @@ impl Runtime {
         kind: DeviceKind,
     ) -> Result<Vec<Arc<CachingAllocator>>> {
         fork::check()?;
-        let allocators = self.allocators().lock();
+        let allocators = self.inner.allocators.lock();
         let all = allocators.by_device.iter().chain(&allocators.shared);
         let of_kind = all.filter(|(device, _)| device.kind() == kind);
         Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
@@ -209,7 +209,7 @@ impl Runtime {
         kind: DeviceKind,
     ) -> Result<Option<Arc<CachingAllocator>>> {
         fork::check()?;
-        Ok(self.allocators().lock().pinned.get(&kind).cloned())
+        Ok(self.inner.allocators.lock().pinned.get(&kind).cloned())
     }
 
     /// The statistics of a device's allocator, after threads have returned their cached memory
@@ -223,19 +223,20 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn memory_statistics(&self, device: Device) -> Result<Statistics> {
-        if let Some(known) = self.known_allocator(device)? {
-            return Ok(known.statistics_at_rest());
-        }
-        Ok(Statistics::of_nothing(self.allocators().lock().settings.config()))
+        Ok(self.statistics_of(self.known_allocator(device)?))
     }
 
     /// As [`Runtime::memory_statistics`], for memory that the device shares with the host.
     pub fn shared_memory_statistics(&self, device: Device) -> Result<Statistics> {
         fork::check()?;
         self.properties(device)?; // fails for a missing device
-        let known = self.allocators().lock().shared.get(&device).cloned();
-        let nothing = || Statistics::of_nothing(self.allocators().lock().settings.config());
-        Ok(known.map_or_else(nothing, |allocator| allocator.statistics_at_rest()))
+        let known = self.inner.allocators.lock().shared.get(&device).cloned();
+        Ok(self.statistics_of(known))
+    }
+
+    fn statistics_of(&self, known: Option<Arc<CachingAllocator>>) -> Statistics {
+        let nothing = || Statistics::of_nothing(self.inner.allocators.lock().settings.config());
+        known.map_or_else(nothing, |allocator| allocator.statistics_at_rest())
     }
 
     /// The segments of a kind's devices. Initialises no device.
@@ -247,7 +248,7 @@ impl Runtime {
     /// The settings text of all allocators, as last set.
     #[must_use]
     pub fn allocator_settings(&self) -> String {
-        self.allocators().lock().settings.text().to_owned()
+        self.inner.allocators.lock().settings.text().to_owned()
     }
 
     /// Applies other settings to later requests of all allocators. A setting that the text does not
@@ -262,7 +263,7 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
-        let mut allocators = self.allocators().lock();
+        let mut allocators = self.inner.allocators.lock();
         allocators.settings = allocators.settings.followed_by(settings)?;
         for allocator in allocators.all() {
             allocator.set_config(allocators.settings.config().clone());

@@ -5,13 +5,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::base::device::{Device, DeviceKind};
 use crate::engine::stream::Stream;
 use crate::memory::allocator::PoolId;
 use crate::memory::buffer::thread_hints;
+use crate::runtime::pools::PoolCore;
 
 /// The current devices, streams and pools of one thread in one runtime.
 #[derive(Debug, Default)]
@@ -19,15 +19,7 @@ struct Current {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
     /// The innermost pool is the last.
-    pools: BTreeMap<Device, Vec<EnteredPool>>,
-}
-
-/// A pool that a thread has entered. The handle keeps the pool alive if the thread ends inside.
-#[derive(Debug)]
-pub(super) struct EnteredPool {
-    pub(super) pool: PoolId,
-    #[expect(dead_code, reason = "only its drop is used")]
-    pub(super) handle: Arc<dyn Debug + Send + Sync>,
+    pools: BTreeMap<Device, Vec<Arc<PoolCore>>>,
 }
 
 thread_local! {
@@ -74,22 +66,22 @@ pub(super) fn set_stream(runtime: u64, stream: &Stream) {
 
 /// This thread's innermost pool on a device.
 pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
-    let innermost = read_state(runtime, |current| Some(current.pools.get(&device)?.last()?.pool));
+    let innermost = read_state(runtime, |current| Some(current.pools.get(&device)?.last()?.id));
     innermost.unwrap_or(PoolId::DEFAULT)
 }
 
 /// Enters a pool on a device, inside the pools that were entered before.
-pub(super) fn push_pool(runtime: u64, device: Device, entered: EnteredPool) {
+pub(super) fn push_pool(runtime: u64, device: Device, entered: Arc<PoolCore>) {
     change(runtime, |current| current.pools.entry(device).or_default().push(entered));
 }
 
 /// Leaves the innermost entry of a pool; `None` when this thread is not inside the pool. The caller
 /// drops the result, which may be the pool's last handle, outside the borrow.
 #[must_use]
-pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<EnteredPool> {
+pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Arc<PoolCore>> {
     let popped = change(runtime, |current| {
         let pools = current.pools.get_mut(&device)?;
-        let place = pools.iter().rposition(|entered| entered.pool == pool)?;
+        let place = pools.iter().rposition(|entered| entered.id == pool)?;
         Some(pools.remove(place))
     });
     popped.flatten()

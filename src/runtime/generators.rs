@@ -10,7 +10,7 @@ impl Runtime {
     /// Fails when the device does not exist. Initialises no device.
     pub fn generator(&self, device: Device) -> Result<Generator> {
         self.backend(device)?;
-        Ok(self.generators().generator(device))
+        Ok(self.inner.generators.generator(device))
     }
 
     /// The default generator of a device, shared by all threads. Until a program sets the seed, the
@@ -18,7 +18,7 @@ impl Runtime {
     /// Initialises no device.
     pub fn default_generator(&self, device: Device) -> Result<Generator> {
         self.backend(device)?;
-        self.generators().of(device)
+        self.inner.generators.of(device)
     }
 
     /// Seeds the default generators of all devices of all kinds. Queries and initialises no device.
@@ -34,16 +34,16 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn manual_seed(&self, seed: u64) -> Result<()> {
-        self.generators().manual_seed(seed)
+        self.inner.generators.manual_seed(seed)
     }
 
     /// As [`Runtime::manual_seed`], for one kind's devices.
     pub fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
-        self.generators().manual_seed_all(kind, seed)
+        self.inner.generators.manual_seed_all(kind, seed)
     }
 
     /// Seeds the default generator of one device, without checking that the device exists.
     pub fn manual_seed_device(&self, device: Device, seed: u64) -> Result<()> {
-        self.generators().of(device)?.manual_seed(seed)
+        self.inner.generators.of(device)?.manual_seed(seed)
     }
 }

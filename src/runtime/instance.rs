@@ -39,19 +39,19 @@ use crate::runtime::{current, report};
 /// clone. The drop of the last handle shuts the runtime down.
 #[derive(Clone)]
 pub struct Runtime {
-    inner: Inherited<Arc<Inner>>,
+    pub(super) inner: Inherited<Arc<Inner>>,
 }
 
 pub(super) struct Inner {
     /// True for the process's runtime, which is never dropped, and for a candidate for its place.
     is_of_process: bool,
     config: Config,
-    registry: Registry,
+    pub(super) registry: Registry,
     pub(super) lifecycle: Arc<Lifecycle>,
     accelerator: OnceLock<DeviceKind>,
     tables: Mutex<BTreeMap<Device, Arc<StreamTable>>>,
-    allocators: Mutex<Allocators>,
-    generators: Defaults,
+    pub(super) allocators: Mutex<Allocators>,
+    pub(super) generators: Defaults,
 }
 
 /// Event counts since the runtime's start.
@@ -429,14 +429,6 @@ impl Runtime {
         self.inner.is_of_process
     }
 
-    pub(super) fn allocators(&self) -> &Mutex<Allocators> {
-        &self.inner.allocators
-    }
-
-    pub(super) fn generators(&self) -> &Defaults {
-        &self.inner.generators
-    }
-
     /// The backend of a device. Fails when the device does not exist; initialises no device.
     pub(super) fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let backend = self.inner.registry.backend(device.kind())?;
@@ -474,10 +466,6 @@ impl Inner {
 
     pub(super) fn all_allocators(&self) -> Vec<Arc<CachingAllocator>> {
         self.allocators.lock().all()
-    }
-
-    pub(super) fn backends(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
-        self.registry.backends()
     }
 
     fn shutdown(&self, timeout: Duration) -> ShutdownReport {

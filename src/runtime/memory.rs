@@ -76,9 +76,7 @@ impl Runtime {
         device: Device,
     ) -> Result<Buffer> {
         check_alignment(align_bytes, &align_bytes)?;
-        let home = self.current_stream_of(device)?;
-        let origin = Origin { align_bytes, ..self.origin(device)? };
-        Buffer::allocate(&home, bytes, &origin, &mut None)
+        self.allocate(bytes, device, &Origin { align_bytes, ..self.origin(device)? })
     }
 
     /// As [`Runtime::empty`], filled with zeros by a task of the home stream.
@@ -110,13 +108,11 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn empty_shared(&self, bytes: usize, device: Device) -> Result<Buffer> {
-        let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, &self.shared_origin(device)?, &mut None)
+        self.allocate(bytes, device, &self.shared_origin(device)?)
     }
 
     /// As [`Runtime::empty`], in host memory that the accelerator's devices access directly. Its
-    /// home is the current stream of the current device, or of the accelerator's first device when
-    /// another kind is current.
+    /// home is the current stream of the current device.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -125,11 +121,12 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn empty_pinned(&self, bytes: usize) -> Result<Buffer> {
-        let (current, accelerator) = (self.current_device()?, self.accelerator()?);
-        let device =
-            if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
-        let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, &self.pinned_origin(device)?, &mut None)
+        let device = self.current_device()?;
+        self.allocate(bytes, device, &self.pinned_origin(device)?)
+    }
+
+    fn allocate(&self, bytes: usize, device: Device, origin: &Origin) -> Result<Buffer> {
+        Buffer::allocate(&self.current_stream_of(device)?, bytes, origin, &mut None)
     }
 
     /// Sets this thread's hint for requests without a device. The hint lasts until the thread's

@@ -56,7 +56,7 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
-        let observers = Arc::clone(&self.allocators().lock().observers);
+        let observers = Arc::clone(&self.inner.allocators.lock().observers);
         let id = new_observer_id();
         observers.0.lock().push((id, Arc::new(observer)));
         id
@@ -65,7 +65,7 @@ impl Runtime {
     /// Removes an observer that [`Runtime::add_oom_observer`] of this runtime added. An unknown id
     /// has no effect.
     pub fn remove_oom_observer(&self, id: u64) {
-        let observers = Arc::clone(&self.allocators().lock().observers);
+        let observers = Arc::clone(&self.inner.allocators.lock().observers);
         let is_meant = |(known, _): &mut (u64, _)| *known == id;
         let removed: Vec<_> = observers.0.lock().extract_if(.., is_meant).collect();
         drop(removed); // after the lock: the drops run user code

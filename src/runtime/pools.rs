@@ -11,7 +11,7 @@ use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::allocator::snapshot::SegmentInfo;
 use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::runtime::Runtime;
-use crate::runtime::current::{self, EnteredPool};
+use crate::runtime::current;
 
 /// A private pool of one device. Handles are cheap to clone. The drop of the last handle returns
 /// the pool's free memory to the device. Memory still in use is returned later, after its free:
@@ -32,15 +32,16 @@ use crate::runtime::current::{self, EnteredPool};
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemPool {
-    inner: Arc<Inner>,
+    inner: Arc<PoolCore>,
 }
 
+/// The pool that its handles, and the threads inside it, keep alive.
 #[derive(Debug)]
-struct Inner {
+pub(super) struct PoolCore {
     /// The runtime's id, which each thread's current state uses.
     runtime: u64,
     allocator: Arc<CachingAllocator>,
-    id: PoolId,
+    pub(super) id: PoolId,
 }
 
 impl MemPool {
@@ -53,7 +54,7 @@ impl MemPool {
         allocator.trim_left_pools(); // so that memory of ended pools does not accumulate
         allocator.retain_pool(id, options);
         let runtime = runtime.id();
-        Ok(Self { inner: Arc::new(Inner { runtime, allocator, id }) })
+        Ok(Self { inner: Arc::new(PoolCore { runtime, allocator, id }) })
     }
 
     /// The pool's id in snapshots.
@@ -85,19 +86,18 @@ impl MemPool {
 
     /// Enters the pool until [`MemPool::pop`].
     pub(crate) fn push(&self) {
-        let Inner { runtime, allocator, id } = &*self.inner;
-        let entered = EnteredPool { pool: *id, handle: Arc::clone(&self.inner) as _ };
-        current::push_pool(*runtime, allocator.device(), entered);
+        let PoolCore { runtime, allocator, .. } = &*self.inner;
+        current::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));
     }
 
     /// Leaves the pool; false when this thread is not inside it.
     pub(crate) fn pop(&self) -> bool {
-        let Inner { runtime, allocator, id } = &*self.inner;
+        let PoolCore { runtime, allocator, id } = &*self.inner;
         current::pop_pool(*runtime, allocator.device(), *id).is_some()
     }
 }
 
-impl Drop for Inner {
+impl Drop for PoolCore {
     fn drop(&mut self) {
         if !fork::is_child() {
             self.allocator.release_pool(self.id);

@@ -89,7 +89,8 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
         allocator.close();
     }
     let end = Instant::now() + GRACE;
-    let busy_threads = inner.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
+    let busy_threads =
+        inner.registry.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let ended = inner.lifecycle.retired_counts();
     let unseen = inner.lifecycle.take_all_unseen();

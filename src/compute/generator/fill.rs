@@ -27,6 +27,22 @@ pub enum FloatType {
     Float64,
 }
 
+impl RawType {
+    fn raw(self) -> Values {
+        if self == Self::Uint32 { Values::RawUint32 } else { Values::RawUint64 }
+    }
+}
+
+impl FloatType {
+    fn uniform(self) -> Values {
+        if self == Self::Float32 { Values::UniformFloat32 } else { Values::UniformFloat64 }
+    }
+
+    fn normal(self) -> Values {
+        if self == Self::Float32 { Values::NormalFloat32 } else { Values::NormalFloat64 }
+    }
+}
+
 impl Generator {
     /// Enqueues a fill of a buffer with raw numbers. Does not block, except at the first fill on a
     /// device that does not run tasks on the host: that fill compiles a program.
@@ -40,20 +56,20 @@ impl Generator {
     /// has no double precision, no kernels or no readable properties. Also fails after a release or
     /// a shutdown, and in a forked child. A failed call uses no words.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
-        self.fill(buffer, Values::raw(dtype), stream, Order::BehindConflicts)
+        self.fill(buffer, dtype.raw(), stream, Order::BehindConflicts)
     }
 
     /// As [`Generator::fill_raw`], with uniform numbers in [0, 1). They are multiples of 2^-24 for
     /// [`FloatType::Float32`] and of 2^-53 for [`FloatType::Float64`].
     pub fn fill_uniform(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
-        self.fill(buffer, Values::uniform(dtype), stream, Order::BehindConflicts)
+        self.fill(buffer, dtype.uniform(), stream, Order::BehindConflicts)
     }
 
     /// As [`Generator::fill_raw`], with normal numbers of mean 0 and variance 1, by Box and Muller.
     /// Their absolute values are below 6.7 for [`FloatType::Float32`] and below 8.6 for
     /// [`FloatType::Float64`].
     pub fn fill_normal(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
-        self.fill(buffer, Values::normal(dtype), stream, Order::BehindConflicts)
+        self.fill(buffer, dtype.normal(), stream, Order::BehindConflicts)
     }
 
     /// As [`Generator::fill_raw`], but only `stream` orders the fill.
@@ -66,7 +82,7 @@ impl Generator {
         dtype: RawType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, Values::raw(dtype), stream, Order::ByCaller)
+        self.fill(buffer, dtype.raw(), stream, Order::ByCaller)
     }
 
     /// As [`Generator::fill_uniform`], but only `stream` orders the fill.
@@ -79,7 +95,7 @@ impl Generator {
         dtype: FloatType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, Values::uniform(dtype), stream, Order::ByCaller)
+        self.fill(buffer, dtype.uniform(), stream, Order::ByCaller)
     }
 
     /// As [`Generator::fill_normal`], but only `stream` orders the fill.
@@ -92,25 +108,19 @@ impl Generator {
         dtype: FloatType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, Values::normal(dtype), stream, Order::ByCaller)
+        self.fill(buffer, dtype.normal(), stream, Order::ByCaller)
     }
 
     fn fill(&self, buffer: &Buffer, values: Values, stream: &Stream, order: Order) -> Result<()> {
-        let (own, given) = (self.device().kind(), buffer.device().kind());
-        if own != given {
-            return Err(Error::Generator(GeneratorError::KindMismatch {
-                expected: given,
-                generator: own,
-            }));
+        let (generator, expected) = (self.device().kind(), buffer.device().kind());
+        if generator != expected {
+            return Err(Error::Generator(GeneratorError::KindMismatch { expected, generator }));
         }
         let (address, bytes, item_bytes) =
             (buffer.address()?, buffer.nbytes(), values.item_bytes());
         if !bytes.is_multiple_of(item_bytes) || !address.is_multiple_of(item_bytes as u64) {
-            return Err(Error::Generator(GeneratorError::FillAlignment {
-                address,
-                bytes,
-                item_bytes,
-            }));
+            let refusal = GeneratorError::FillAlignment { address, bytes, item_bytes };
+            return Err(Error::Generator(refusal));
         }
         let lifecycle = &stream.core().lifecycle;
         lifecycle.check_same_runtime("a generator", self.kits().runtime)?;
@@ -130,28 +140,5 @@ impl Generator {
             return Ok(());
         }
         launch(kernel, self.take(blocks)?, (buffer, item_bytes), stream, order)
-    }
-}
-
-impl Values {
-    fn raw(dtype: RawType) -> Self {
-        match dtype {
-            RawType::Uint32 => Self::RawUint32,
-            RawType::Uint64 => Self::RawUint64,
-        }
-    }
-
-    fn uniform(dtype: FloatType) -> Self {
-        match dtype {
-            FloatType::Float32 => Self::UniformFloat32,
-            FloatType::Float64 => Self::UniformFloat64,
-        }
-    }
-
-    fn normal(dtype: FloatType) -> Self {
-        match dtype {
-            FloatType::Float32 => Self::NormalFloat32,
-            FloatType::Float64 => Self::NormalFloat64,
-        }
     }
 }

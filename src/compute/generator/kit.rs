@@ -107,15 +107,14 @@ impl Values {
 /// The program's text. The coefficients have enough digits to parse to the same numbers.
 fn source() -> String {
     let mut text = String::new();
-    let single = [("LOG_32", &LOG_32[..]), ("SIN_32", &SIN_32), ("COS_32", &COS_32)];
-    let double = [("LOG_64", &LOG_64[..]), ("SIN_64", &SIN_64), ("COS_64", &COS_64)];
-    for (name, coefficients) in single {
-        let numbers: Vec<_> = coefficients.iter().map(|it| format!("{it:e}f")).collect();
+    let mut define = |name, numbers: Vec<String>| {
         let _ = writeln!(text, "#define {name} {{{}}}", numbers.join(", "));
+    };
+    for (name, numbers) in [("LOG_32", &LOG_32[..]), ("SIN_32", &SIN_32), ("COS_32", &COS_32)] {
+        define(name, numbers.iter().map(|it| format!("{it:e}f")).collect());
     }
-    for (name, coefficients) in double {
-        let numbers: Vec<_> = coefficients.iter().map(|it| format!("{it:e}")).collect();
-        let _ = writeln!(text, "#define {name} {{{}}}", numbers.join(", "));
+    for (name, numbers) in [("LOG_64", &LOG_64[..]), ("SIN_64", &SIN_64), ("COS_64", &COS_64)] {
+        define(name, numbers.iter().map(|it| format!("{it:e}")).collect());
     }
     let _ = writeln!(text, "#define LN_2_32 {:e}f", std::f32::consts::LN_2);
     let _ = writeln!(text, "#define LN_2_64 {:e}", std::f64::consts::LN_2);

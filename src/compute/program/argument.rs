@@ -43,7 +43,7 @@ impl KernelArgument<'_> {
             (ParameterClass::Unknown, _)
             | (ParameterClass::Pointer, Self::Buffer(_) | Self::Value(Argument::Pointer(_)))
             | (ParameterClass::Local, Self::Local(_)) => given.is_some(),
-            (_, Self::Value(number)) => has_type(*number, *class),
+            (_, Self::Value(number)) => class_and_bytes(*number).0 == *class,
             _ => false,
         };
         given.filter(|_| fits).ok_or_else(|| {
@@ -64,7 +64,7 @@ impl KernelArgument<'_> {
             Self::Value(Argument::Pointer(pointer)) => {
                 Some(LaunchArgument::Memory(Address(pointer.expose_provenance() as u64)))
             }
-            Self::Value(number) => value_bytes(*number).map(LaunchArgument::Value),
+            Self::Value(number) => class_and_bytes(*number).1.map(LaunchArgument::Value),
             Self::Bytes(bytes) => ValueBytes::new(bytes).map(LaunchArgument::Value),
             Self::Local(bytes) => (*bytes > 0).then_some(LaunchArgument::Local(*bytes)),
         })
@@ -81,38 +81,21 @@ impl KernelArgument<'_> {
     }
 }
 
-/// True when a number has exactly this type.
-fn has_type(number: Argument, class: ParameterClass) -> bool {
-    let own = match number {
-        Argument::I8(_) => ParameterClass::Signed(1),
-        Argument::I16(_) => ParameterClass::Signed(2),
-        Argument::I32(_) => ParameterClass::Signed(4),
-        Argument::I64(_) => ParameterClass::Signed(8),
-        Argument::U8(_) => ParameterClass::Unsigned(1),
-        Argument::U16(_) => ParameterClass::Unsigned(2),
-        Argument::U32(_) => ParameterClass::Unsigned(4),
-        Argument::U64(_) => ParameterClass::Unsigned(8),
-        Argument::F32(_) => ParameterClass::Float(4),
-        Argument::F64(_) => ParameterClass::Float(8),
-        Argument::Pointer(_) => ParameterClass::Pointer,
-    };
-    own == class
-}
-
-/// A number's bytes in memory; `None` for pointers.
-fn value_bytes(number: Argument) -> Option<ValueBytes> {
+/// The class of a number's own type, and its bytes in memory; `None` for pointers.
+fn class_and_bytes(number: Argument) -> (ParameterClass, Option<ValueBytes>) {
+    use ParameterClass::{Float, Pointer, Signed, Unsigned};
     match number {
-        Argument::I8(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::I16(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::I32(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::I64(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::U8(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::U16(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::U32(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::U64(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::F32(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::F64(value) => ValueBytes::new(&value.to_ne_bytes()),
-        Argument::Pointer(_) => None,
+        Argument::I8(value) => (Signed(1), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::I16(value) => (Signed(2), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::I32(value) => (Signed(4), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::I64(value) => (Signed(8), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::U8(value) => (Unsigned(1), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::U16(value) => (Unsigned(2), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::U32(value) => (Unsigned(4), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::U64(value) => (Unsigned(8), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::F32(value) => (Float(4), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::F64(value) => (Float(8), ValueBytes::new(&value.to_ne_bytes())),
+        Argument::Pointer(_) => (Pointer, None),
     }
 }
 

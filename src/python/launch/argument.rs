@@ -12,6 +12,7 @@ use crate::python::launch::marks::{UsedMemory, unmarked};
 use crate::python::launch::signature::{self, Declared};
 use crate::python::memory::buffer::PyBuffer;
 use crate::python::memory::host_memory::has_buffer_protocol;
+use crate::python::memory::value::integer_range;
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::type_name;
@@ -121,12 +122,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             Err(_) => return Err(self.wrong("an integer", value)),
         };
         let bits = u32::from(bytes) * 8;
-        let (least, most) = if is_signed {
-            (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1)
-        } else {
-            (0, (1_i128 << bits) - 1)
-        };
-        if number < least || number > most {
+        if !integer_range(usize::from(bytes), is_signed).contains(&number) {
             let what = format!("{bits} bits {} a sign", if is_signed { "with" } else { "without" });
             return Err(self.out_of_range(value, &what));
         }

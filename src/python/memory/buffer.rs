@@ -404,8 +404,7 @@ pub(crate) fn zeros(
 pub(crate) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let bytes = size("nbytes", nbytes)?;
     let runtime = Runtime::of_process()?;
-    let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
-    let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
+    let device = runtime.current_device()?;
     let origin = runtime.pinned_origin(device)?;
     let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })

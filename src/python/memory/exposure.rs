@@ -31,12 +31,6 @@ struct ExposedMemory {
 const FORTRAN_ORDER: c_int = ffi::PyBUF_F_CONTIGUOUS & !ffi::PyBUF_STRIDES;
 
 impl Exposure {
-    /// True when C order and Fortran order differ.
-    fn has_rows(&self) -> bool {
-        let is_empty = self.shape.contains(&0);
-        !is_empty && self.shape.iter().filter(|extent| **extent > 1).count() > 1
-    }
-
     /// Fills a consumer's structure. [`release`] must follow.
     ///
     /// # Safety
@@ -50,7 +44,10 @@ impl Exposure {
         if self.lent.is_read_only && flags & ffi::PyBUF_WRITABLE != 0 {
             return Err(PyBufferError::new_err("memory is read-only"));
         }
-        if flags & FORTRAN_ORDER != 0 && self.has_rows() {
+        let is_empty = self.shape.contains(&0);
+        // C order and Fortran order differ only for several dimensions of more than one element.
+        let has_rows = !is_empty && self.shape.iter().filter(|extent| **extent > 1).count() > 1;
+        if flags & FORTRAN_ORDER != 0 && has_rows {
             let text = format!("memory of shape {:?} is in C order, not in Fortran's", self.shape);
             return Err(PyBufferError::new_err(text));
         }

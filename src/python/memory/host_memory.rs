@@ -15,7 +15,7 @@ use crate::engine::stream::Stream;
 use crate::memory::buffer::Buffer;
 use crate::python::launch::ctypes;
 use crate::python::memory::strided::{Strided, gather_words};
-use crate::python::support::deferred_drops::{Lender, drop_parked, park};
+use crate::python::support::deferred_drops::{Lender, Parked, drop_parked, park};
 use crate::python::support::errors::type_name;
 use crate::python::support::waiting::without_gil;
 use crate::runtime::Runtime;
@@ -117,7 +117,7 @@ impl HostMemory {
 impl Drop for HostMemory {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            park(lender);
+            park(Parked::Lender(lender));
         }
     }
 }

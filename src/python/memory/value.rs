@@ -1,5 +1,7 @@
 //! A Python number as the bytes of one element, for fills.
 
+use std::ops::RangeInclusive;
+
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyInt};
@@ -34,23 +36,25 @@ pub(crate) fn bytes_of(element: Element, value: &Bound<'_, PyAny>) -> PyResult<V
 
 fn integer(element: Element, is_signed: bool, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let Element { name, item_bytes, .. } = element;
-    let bits = item_bytes * 8;
-    let (least, most) = if is_signed {
-        (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1)
-    } else {
-        (0, (1_i128 << bits) - 1)
-    };
     let is_integer = !value.is_instance_of::<PyBool>() && value.hasattr("__index__")?;
     if !is_integer {
         return Err(wrong_type("value", &format!("an integer for {name}"), value));
     }
     // Numbers beyond 128 bits are out of range too: `extract` fails for them.
-    let number = value.extract::<i128>().ok().filter(|number| (least..=most).contains(number));
+    let range = integer_range(item_bytes, is_signed);
+    let number = value.extract::<i128>().ok().filter(|number| range.contains(number));
     let Some(number) = number else {
+        let (least, most) = range.into_inner();
         let text = format!("value must be {least} to {most} for {name}, not {}", value.str()?);
         return Err(PyOverflowError::new_err(text));
     };
     Ok(native(&number.to_le_bytes()[..item_bytes]))
+}
+
+/// The numbers of an integer type of at most 8 bytes.
+pub(crate) fn integer_range(bytes: usize, is_signed: bool) -> RangeInclusive<i128> {
+    let count = 1_i128 << (8 * bytes);
+    if is_signed { -(count / 2)..=count / 2 - 1 } else { 0..=count - 1 }
 }
 
 /// Converts little-endian bytes to this machine's order.

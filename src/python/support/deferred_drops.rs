@@ -24,7 +24,8 @@ thread_local! {
     static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
 }
 
-enum Parked {
+/// What [`park`] takes.
+pub(crate) enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
     /// An error whose traceback frames are to be replaced by text.
@@ -36,17 +37,8 @@ pub(crate) trait Lender: Send {
     fn take_back(self: Box<Self>, py: Python<'_>);
 }
 
-/// Parks a lender for the next [`drop_parked`]. Takes no GIL and does not block.
-pub(crate) fn park(lender: Box<dyn Lender>) {
-    push(Parked::Lender(lender));
-}
-
-/// Parks an error with traceback frames for the next [`drop_parked`].
-pub(crate) fn park_error(error: Arc<StreamFailure>) {
-    push(Parked::Error(error));
-}
-
-fn push(parked: Parked) {
+/// Parks a value for the next [`drop_parked`]. Takes no GIL and does not block.
+pub(crate) fn park(parked: Parked) {
     if fork::is_child() {
         mem::forget(parked); // the fork may have interrupted a change of the queue
     } else {
@@ -115,7 +107,7 @@ impl Drop for DeferredDrop {
     fn drop(&mut self) {
         let objects = mem::take(&mut self.0);
         if !objects.is_empty() {
-            push(Parked::Objects(objects));
+            park(Parked::Objects(objects));
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::engine::stream::ffi_launch::NATIVE_CALLS;
 use crate::python::launch::function::name_at;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::PyStream;
-use crate::python::support::deferred_drops::{DeferredDrop, park_error};
+use crate::python::support::deferred_drops::{DeferredDrop, Parked, park};
 use crate::runtime::Runtime;
 
 pyo3::create_exception!(
@@ -64,7 +64,7 @@ impl RaisedInTask {
 /// error may live as long as the process. Takes no GIL and does not block.
 pub(crate) fn fade_later(error: &Arc<StreamFailure>) {
     if raised_in_task(error).is_some() {
-        park_error(Arc::clone(error));
+        park(Parked::Error(Arc::clone(error)));
     }
 }
 
