@@ -29,7 +29,6 @@ pub(super) struct Allocators {
 }
 
 impl Allocators {
-    /// A table without allocators.
     pub(super) fn new(settings: AllocatorSettings) -> Self {
         Self {
             settings,
@@ -72,8 +71,7 @@ impl Runtime {
         Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
     }
 
-    /// Creates an allocator that tells this runtime's observers. Returns the allocator and the table
-    /// for it, locked.
+    /// Creates an allocator that tells this runtime's observers. Returns it and the locked table.
     fn observed(
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
@@ -153,7 +151,6 @@ impl Runtime {
         Ok(Origin { pool, ..self.origin_of(self.allocator(device)?, MemoryKind::Device) })
     }
 
-    /// The source of this thread's next pinned buffer.
     pub(crate) fn pinned_origin(&self, device: Device) -> Result<Origin> {
         Ok(self.origin_of(self.pinned_allocator(device)?, MemoryKind::Host))
     }
@@ -183,7 +180,6 @@ impl Runtime {
         Ok(self.inner.allocators.lock().by_device.get(&device).cloned())
     }
 
-    /// The existing allocators of a device's own and shared memory.
     pub(crate) fn known_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
         self.properties(device)?; // fails for a missing device
         let mut known = self.known_allocators_of(device.kind())?;
@@ -191,7 +187,6 @@ impl Runtime {
         Ok(known)
     }
 
-    /// The existing allocators of all devices of a kind.
     pub(crate) fn known_allocators_of(
         &self,
         kind: DeviceKind,

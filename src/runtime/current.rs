@@ -13,7 +13,6 @@ use crate::memory::allocator::PoolId;
 use crate::memory::buffer::thread_hints;
 use crate::runtime::pools::PoolCore;
 
-/// The current devices, streams and pools of one thread in one runtime.
 #[derive(Debug, Default)]
 struct Current {
     devices: BTreeMap<DeviceKind, Device>,
@@ -47,7 +46,6 @@ pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
     read_state(runtime, |current| current.devices.get(&kind).copied())
 }
 
-/// Sets this thread's current device for the device's kind.
 pub(super) fn set_device(runtime: u64, device: Device) {
     change(runtime, |current| current.devices.insert(device.kind(), device));
 }
@@ -57,7 +55,6 @@ pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
     read_state(runtime, |current| current.streams.get(&device).cloned())
 }
 
-/// Sets this thread's current stream on the stream's device.
 pub(super) fn set_stream(runtime: u64, stream: &Stream) {
     let stream = stream.clone();
     let replaced = change(runtime, |current| current.streams.insert(stream.device(), stream));
@@ -87,7 +84,6 @@ pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Arc
     popped.flatten()
 }
 
-/// Removes this thread's state in a runtime.
 pub(super) fn forget(runtime: u64) {
     thread_hints::forget();
     let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));

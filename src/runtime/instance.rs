@@ -446,7 +446,6 @@ impl Runtime {
         self.backend(device)
     }
 
-    /// The streams of a device; initialises the device.
     fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
         let backend = self.backend(device)?;
         self.inner.lifecycle.check()?;
@@ -458,7 +457,6 @@ impl Runtime {
 }
 
 impl Inner {
-    /// Every stream of every device.
     pub(super) fn streams(&self) -> Vec<Arc<StreamCore>> {
         let tables: Vec<_> = self.tables.lock().values().cloned().collect();
         tables.iter().flat_map(|table| table.all()).collect()

@@ -90,7 +90,6 @@ impl MemPool {
         current::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));
     }
 
-    /// Leaves the pool; false when this thread is not inside it.
     pub(crate) fn pop(&self) -> bool {
         let PoolCore { runtime, allocator, id } = &*self.inner;
         current::pop_pool(*runtime, allocator.device(), *id).is_some()

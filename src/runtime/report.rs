@@ -9,7 +9,6 @@ use super::shutdown::ShutdownReport;
 use crate::base::config::Config;
 use crate::memory::allocator::AllocatorConfig;
 
-/// Prints the unknown `ACCELRT_*` variables.
 pub(super) fn unknown_variables() {
     let _ = std::io::stderr().write_all(ignored(&Config::unknown_variables()).as_bytes());
 }
@@ -31,7 +30,6 @@ pub(super) fn losses(report: &ShutdownReport) {
     }
 }
 
-/// One line per name.
 fn ignored(names: &[String]) -> String {
     names.iter().fold(String::new(), |mut text, name| {
         let _ = writeln!(text, "accelrt: {name} is ignored: no setting has this name");

@@ -68,7 +68,6 @@ impl fmt::Display for ShutdownReport {
     }
 }
 
-/// A number with its noun.
 fn with_noun(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
@@ -112,11 +111,6 @@ fn is_done(stream: &Arc<StreamCore>) -> bool {
     stream.progress.retired() >= stream.pushed() || frames::is_inside(stream.key())
 }
 
-/// True when a thread executes the stream or is scheduled to.
-fn is_runnable(stream: &Arc<StreamCore>) -> bool {
-    !stream.turnstile.is_idle() && stream.turnstile.parking().is_none()
-}
-
 /// Retires a cancelled stream's tasks on this thread; false while another thread is inside one of
 /// them.
 fn retire(stream: &Arc<StreamCore>) -> bool {
@@ -129,7 +123,8 @@ fn retire(stream: &Arc<StreamCore>) -> bool {
 
 /// The number of tasks that will never run: those behind a task that a thread still executes.
 fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
-    stream.unretired_user_task_count().saturating_sub(u64::from(is_runnable(stream)))
+    let is_executed = !stream.turnstile.is_idle() && stream.turnstile.parking().is_none();
+    stream.unretired_user_task_count().saturating_sub(u64::from(is_executed))
 }
 
 /// Drops duplicates, seen errors, and errors that a stream inherited from another one.
@@ -156,7 +151,6 @@ pub(crate) fn register_end_handler(handler: fn()) {
     BEFORE_END.get_or_init(|| handler);
 }
 
-/// Calls the registered function.
 pub(super) fn run_end_handler() {
     if let Some(handler) = BEFORE_END.get() {
         handler();

@@ -15,7 +15,6 @@ use crate::compute::generator::Generator;
 use crate::compute::generator::kit::Kits;
 use crate::compute::generator::state::{State, random_seed};
 
-/// The generators and seeds of a runtime.
 #[derive(Debug)]
 pub(crate) struct Defaults {
     kits: Arc<Kits>,
@@ -32,7 +31,6 @@ struct Known {
 }
 
 impl Defaults {
-    /// The defaults of the runtime with this id.
     pub(crate) fn new(runtime: u64) -> Self {
         Self { kits: Kits::new(runtime), known: Mutex::new(LockRank::Defaults, Known::default()) }
     }
@@ -42,7 +40,6 @@ impl Defaults {
         Generator::new(device, Arc::clone(&self.kits))
     }
 
-    /// The default generator of a device. Fails in a forked child.
     pub(crate) fn of(&self, device: Device) -> Result<Generator> {
         fork::check()?;
         let Known { generators, seeds, seed_of_all } = &mut *self.known.lock();
@@ -54,7 +51,6 @@ impl Defaults {
         Ok(made.clone())
     }
 
-    /// Seeds the default generators of all devices, including those created later.
     pub(crate) fn manual_seed(&self, seed: u64) -> Result<()> {
         fork::check()?;
         let mut known = self.known.lock();
@@ -63,7 +59,6 @@ impl Defaults {
         known.generators.values().try_for_each(|it| it.manual_seed(seed))
     }
 
-    /// Seeds the default generators of all devices of a kind, including those created later.
     pub(crate) fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
         fork::check()?;
         let mut known = self.known.lock();

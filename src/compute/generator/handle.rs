@@ -45,7 +45,6 @@ struct Core {
 }
 
 impl Generator {
-    /// A generator at the beginning of the default seed's sequence.
     pub(super) fn new(device: Device, kits: Arc<Kits>) -> Self {
         Self::at(device, kits, State::of(DEFAULT_SEED))
     }

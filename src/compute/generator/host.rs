@@ -61,14 +61,12 @@ impl Range {
     }
 }
 
-/// A range that several threads fill.
 struct Team {
     range: Range,
     shares: Shares,
 }
 
 impl Team {
-    /// Claims and writes chunks until no unclaimed chunk is left.
     fn help(&self) {
         // SAFETY: each chunk is claimed once. The memory is exclusive to the task, which waits for
         // all chunks before it retires.
@@ -92,7 +90,6 @@ impl fmt::Debug for Team {
     }
 }
 
-/// The task of a fill.
 pub(super) struct HostFill(pub(super) Range);
 
 impl Command<TaskContext> for HostFill {

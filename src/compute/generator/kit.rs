@@ -18,10 +18,8 @@ use crate::memory::buffer::{Buffer, Order};
 /// divides the number. Work-items after the last block do nothing.
 const ITEMS_MULTIPLE: usize = 64;
 
-/// The kits of one runtime.
 #[derive(Debug)]
 pub(super) struct Kits {
-    /// The id of the runtime.
     pub(super) runtime: u64,
     of_devices: Mutex<BTreeMap<Device, Arc<Kit>>>,
 }
@@ -46,7 +44,6 @@ pub(super) struct Kit {
 }
 
 impl Kit {
-    /// The number of cores of a device that runs tasks on the host.
     pub(super) fn core_count(&self, stream: &Stream) -> Result<u16> {
         if let Some(count) = self.core_count.get() {
             return Ok(*count);
@@ -91,7 +88,6 @@ fn compile(backend: &Arc<dyn Backend>, device: Device) -> Result<Program> {
 }
 
 impl Values {
-    /// The name of the kernel.
     fn name(self) -> &'static str {
         match self {
             Self::RawUint32 => "raw_uint32",

@@ -4,7 +4,6 @@
 //! Compilers can vectorise the loop over a batch's counters; `philox_avx2` uses intrinsics instead.
 #![expect(clippy::cast_possible_truncation, reason = "words are halves of products")]
 
-/// The number of rounds.
 pub(super) const ROUNDS: usize = 10;
 
 pub(super) const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -23,7 +22,6 @@ pub(super) const LANES: usize = 64;
 /// The words of all lanes, by word and lane.
 pub(super) type Words = [[u32; LANES]; 4];
 
-/// The key of a seed.
 pub(super) const fn key(seed: u64) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32]
 }

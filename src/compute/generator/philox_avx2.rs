@@ -23,7 +23,6 @@ type Word = __m256i;
 /// Vectors per word in one step. Twice as many would not fit into the registers.
 const VECTORS: usize = 2;
 
-/// Lanes per step.
 const STEP: usize = 4 * VECTORS;
 
 /// As [`philox::blocks`](super::philox::blocks).
@@ -43,7 +42,6 @@ pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
     }
 }
 
-/// The keys of all rounds.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn schedule(seed: u64) -> [[Word; 2]; ROUNDS] {

@@ -46,7 +46,6 @@ impl Shares {
         }
     }
 
-    /// False when all parts are claimed.
     pub(super) fn has_unclaimed(&self) -> bool {
         // Relaxed: a hint; a thread claims a part before it executes it.
         self.next.load(Ordering::Relaxed) < self.count

@@ -20,12 +20,10 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The beginning of a seed's sequence.
     pub(super) const fn of(seed: u64) -> Self {
         Self { seed, offset: 0 }
     }
 
-    /// The state of a seed and an offset. Fails when the offset is not a multiple of 4.
     pub(super) fn at(seed: u64, offset: u64) -> Result<Self> {
         if offset.is_multiple_of(BLOCK_WORDS) {
             Ok(Self { seed, offset })

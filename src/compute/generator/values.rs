@@ -30,11 +30,9 @@ pub(super) enum Values {
 /// The numbers of one block, in memory order.
 pub(super) type Block = [u32; 4];
 
-/// Size of a block.
 pub(super) const BLOCK_BYTES: usize = size_of::<Block>();
 
 impl Values {
-    /// Size of one number.
     pub(super) fn item_bytes(self) -> usize {
         match self {
             Self::RawUint32 | Self::UniformFloat32 | Self::NormalFloat32 => 4,
@@ -74,7 +72,6 @@ fn write<N: Numbers>(seed: u64, first: u64, out: &mut [Block]) {
     run(steps::<N>(), seed, first, out);
 }
 
-/// The steps for this processor.
 fn steps<N: Numbers>() -> Steps {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {

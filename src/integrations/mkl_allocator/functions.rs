@@ -45,12 +45,10 @@ pub(super) fn current() -> MklAllocator {
     }
 }
 
-/// Makes `allocator` serve later allocations.
 pub(super) fn switch(allocator: MklAllocator) {
     CURRENT.store(allocator as usize, Ordering::Relaxed);
 }
 
-/// The number of allocations that an allocator has made for oneMKL.
 pub(super) fn calls(allocator: MklAllocator) -> u64 {
     CALLS[allocator as usize].load(Ordering::Relaxed)
 }
@@ -109,7 +107,6 @@ fn owner_of(foreign: *mut c_void) -> &'static Functions {
     MIMALLOC.get().filter(is_its).map_or_else(previous, |mimalloc| &mimalloc.functions)
 }
 
-/// Allocates from the current allocator and counts a success.
 fn counted_allocation(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_void {
     let allocator = current();
     let memory = take(allocator);

@@ -17,11 +17,9 @@ use crate::base::sync::unmodelled::AtomicPtr;
 /// oneMKL's names of the pointers. A library that exports the first name exports all four.
 const NAMES: [&str; 4] = ["i_malloc", "i_calloc", "i_realloc", "i_free"];
 
-/// The four pointers of one library.
 pub(super) struct Pointers([&'static AtomicPtr<c_void>; 4]);
 
 impl Pointers {
-    /// The pointers of all libraries in the process.
     pub(super) fn in_loaded_copies() -> Vec<Self> {
         let found = Loaded::now().definitions(NAMES[0]);
         found.iter().filter_map(|one| Self::of(one.library)).collect()
@@ -79,7 +77,6 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// `None` when the library has no `cblas_dgemm`.
     pub(super) fn of(found: &FoundLibrary) -> Option<Self> {
         let gemm = found.library.symbol("cblas_dgemm")?;
         Some(Self { gemm, free_buffers: found.library.symbol("MKL_Free_Buffers") })

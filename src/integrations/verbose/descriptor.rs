@@ -12,12 +12,10 @@ use std::sync::Once;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU32;
 
-/// The descriptor that captures replace.
 const STANDARD_OUTPUT: RawFd = 1;
 
 // SAFETY: the C library defines both with these types.
 unsafe extern "C" {
-    /// The C library's standard output.
     static stdout: *mut libc::FILE;
     /// Size of a stream's buffer; 0 until the stream's first use. Exists in glibc and musl.
     fn __fbufsize(stream: *mut libc::FILE) -> libc::size_t;
@@ -82,7 +80,6 @@ pub(super) fn replace_output(descriptor: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Closes descriptor 1.
 pub(super) fn close_output() {
     // SAFETY: descriptor 1 is the pipe from `replace_output`, and has no other owner.
     unsafe { libc::close(STANDARD_OUTPUT) };
@@ -124,7 +121,6 @@ fn poll(descriptor: &OwnedFd, events: libc::c_short, timeout_ms: i32) -> Option<
     (count > 0).then_some(asked.revents)
 }
 
-/// The number of bytes in a pipe.
 pub(super) fn byte_count(end: &OwnedFd) -> usize {
     let mut count: libc::c_int = 0;
     // SAFETY: the request writes one C integer.

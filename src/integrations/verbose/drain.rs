@@ -21,7 +21,6 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// same write or in the next write of the same call.
 const DOUBT_MS: i32 = 20;
 
-/// The reader of the pipe.
 #[derive(Debug)]
 pub(super) struct Drain {
     source: OwnedFd,
@@ -39,7 +38,6 @@ impl Drop for Drain {
 #[derive(Debug, Default)]
 struct State {
     splitter: Splitter,
-    /// The last issued id.
     last_id: u64,
     collectors: Vec<Collector>,
     /// True after a write to the target failed. Later output is dropped, as without a capture.
@@ -66,32 +64,34 @@ impl Drain {
             match descriptor::wait_for(&self.source, timeout_ms) {
                 PipeState::End => break self.settle_all(),
                 PipeState::Nothing => self.settle(),
-                PipeState::Bytes => {
-                    let mut state = self.state.lock();
-                    // Another thread may have read the bytes since `wait_for`.
-                    let count = descriptor::byte_count(&self.source);
-                    self.read(&mut state, count);
-                }
+                PipeState::Bytes => self.catch_up(), // unless another thread has read them
             }
             timeout_ms = if self.state.lock().splitter.is_in_doubt() { DOUBT_MS } else { -1 };
         }
     }
 
-    /// True when descriptor 1 is the writing end of this pipe.
     pub(super) fn is_output(&self) -> bool {
         descriptor::is_output(&self.source)
     }
 
-    /// True when all writers have closed the pipe.
     pub(super) fn is_at_end(&self) -> bool {
         descriptor::wait_for(&self.source, 0) == PipeState::End
     }
 
     /// Reads everything written before this call.
     pub(super) fn catch_up(&self) {
-        let mut state = self.state.lock();
-        let count = descriptor::byte_count(&self.source);
-        self.read(&mut state, count);
+        let state = &mut *self.state.lock();
+        let mut count = descriptor::byte_count(&self.source);
+        let mut chunk = vec![0; count.min(CHUNK_BYTES)];
+        while count > 0 {
+            let room = count.min(chunk.len());
+            let Ok(read @ 1..) = descriptor::read(&self.source, &mut chunk[..room]) else { return };
+            count -= read;
+            let mut libraries: Vec<_> = state.collectors.iter().map(|one| one.library).collect();
+            libraries.dedup();
+            let pieces = state.splitter.feed(&chunk[..read], &libraries);
+            self.distribute(state, pieces);
+        }
     }
 
     /// Starts to collect the lines of a library. Returns the id of the collection.
@@ -104,7 +104,6 @@ impl Drain {
         id
     }
 
-    /// The lines that a collection has collected until now.
     pub(super) fn lines(&self, id: u64) -> Vec<String> {
         self.catch_up();
         let state = self.state.lock();
@@ -112,7 +111,6 @@ impl Drain {
         collector.map(|collector| collector.lines.clone()).unwrap_or_default()
     }
 
-    /// Ends a collection and returns its lines.
     pub(super) fn close(&self, id: u64) -> Vec<String> {
         self.catch_up();
         self.settle_all();
@@ -133,20 +131,6 @@ impl Drain {
         let mut state = self.state.lock();
         let pieces = state.splitter.finish();
         self.distribute(&mut state, pieces);
-    }
-
-    /// Reads `count` bytes. The pipe must contain them.
-    fn read(&self, state: &mut State, mut count: usize) {
-        let mut chunk = vec![0; count.min(CHUNK_BYTES)];
-        while count > 0 {
-            let room = count.min(chunk.len());
-            let Ok(read @ 1..) = descriptor::read(&self.source, &mut chunk[..room]) else { return };
-            count -= read;
-            let mut libraries: Vec<_> = state.collectors.iter().map(|one| one.library).collect();
-            libraries.dedup();
-            let pieces = state.splitter.feed(&chunk[..read], &libraries);
-            self.distribute(state, pieces);
-        }
     }
 
     fn distribute(&self, state: &mut State, pieces: Vec<Piece>) {
@@ -170,7 +154,6 @@ impl Drain {
         }
     }
 
-    /// Writes to the original descriptor 1.
     fn pass_on(&self, state: &mut State, text: &[u8]) {
         let Some(target) = &self.target else { return };
         if !state.is_broken {

@@ -35,7 +35,6 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> En
     EnvironmentLevel { level, not_restorable }
 }
 
-/// The flags of oneDNN's variable.
 #[derive(Default)]
 struct Flags {
     executions: bool,

@@ -17,7 +17,6 @@ use crate::integrations::verbose::library::VerboseLibrary;
 use crate::observe::task_lines;
 use crate::runtime::Runtime;
 
-/// The open scopes of one library.
 #[derive(Debug, Default)]
 struct Levels {
     next_id: u64,

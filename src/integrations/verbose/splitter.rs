@@ -32,10 +32,8 @@ impl VerboseLibrary {
     }
 }
 
-/// A part of the output, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Text of the program.
     Text(Vec<u8>),
     /// One line of a library, without its line end.
     Line(VerboseLibrary, Vec<u8>),

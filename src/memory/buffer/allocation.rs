@@ -49,7 +49,6 @@ pub(super) struct State {
 pub(crate) struct Origin {
     pub(crate) allocator: Arc<CachingAllocator>,
     pub(crate) pool: PoolId,
-    /// The allocator's memory kind.
     pub(crate) kind: MemoryKind,
     /// A power of two; 1 for the default alignment.
     pub(crate) align_bytes: usize,
@@ -135,11 +134,7 @@ impl Allocation {
     /// Prevents a free of the memory while the caller enqueues uses of it. `None` after a release.
     #[inline]
     pub(super) fn access(&self) -> Option<Access<'_>> {
-        let mut state = self.state.lock();
-        if state.is_released {
-            return None;
-        }
-        Some(self.access_in(&mut state))
+        Some(self.access_in(&mut *self.lock()?))
     }
 
     /// As `access`, with the lock held, for memory that is not released.
@@ -217,11 +212,7 @@ impl Allocation {
 
     /// Counts one more export. `None` after a release.
     pub(super) fn export(&self) -> Option<()> {
-        let mut state = self.state.lock();
-        if state.is_released {
-            return None;
-        }
-        state.exports += 1;
+        self.lock()?.exports += 1;
         Some(())
     }
 

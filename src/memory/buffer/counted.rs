@@ -12,13 +12,11 @@ use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicUsize, Life, Ordering};
 
-/// A shared handle of a value.
 pub(super) struct Counted<T: OnLastHandle>(NonNull<Inner<T>>);
 
 /// The only handle of a value; gives mutable access.
 pub(super) struct LastHandle<T>(NonNull<Inner<T>>);
 
-/// A value with an action for the drop of its last handle.
 pub(super) trait OnLastHandle: Sized {
     /// Called by the drop of the last handle; dropping `last` frees the value.
     fn end(last: LastHandle<Self>);
@@ -82,7 +80,6 @@ impl<T> Drop for LastHandle<T> {
 }
 
 impl<T: OnLastHandle> Counted<T> {
-    /// True for handles of the same value.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.0 == other.0
     }

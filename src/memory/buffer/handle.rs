@@ -232,7 +232,6 @@ impl Buffer {
         own == device || self.is_pinned() && own.kind() == device.kind()
     }
 
-    /// The id of the runtime that owns the buffer.
     pub(crate) fn runtime(&self) -> u64 {
         self.allocation.home.lifecycle.runtime
     }
@@ -247,12 +246,10 @@ impl Buffer {
         &self.allocation
     }
 
-    /// The address of the first byte.
     pub(super) fn begin(&self) -> Address {
         self.allocation.memory.address().offset(self.offset)
     }
 
-    /// The byte range of this view in its allocation.
     pub(super) fn bytes(&self) -> Range<usize> {
         self.offset..self.offset + self.bytes
     }

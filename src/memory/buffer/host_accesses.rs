@@ -21,7 +21,6 @@ use crate::memory::buffer::uses::{Touch, Use};
 /// The streams that wait for a queued access, with one latch each.
 type Latches = StreamMap<Arc<Latch<StreamCore>>>;
 
-/// The host accesses of one allocation.
 #[derive(Debug, Default)]
 pub(super) struct HostAccesses {
     /// The number of counted and queued accesses and announced tasks: usually zero.

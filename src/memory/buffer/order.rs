@@ -49,12 +49,10 @@ pub(super) struct BufferUse<'a> {
     writes: bool,
 }
 
-/// A buffer that the task writes.
 pub(super) fn write_use(buffer: &Buffer) -> BufferUse<'_> {
     BufferUse { buffer, writes: true }
 }
 
-/// A buffer that the task only reads.
 pub(super) fn read_use(buffer: &Buffer) -> BufferUse<'_> {
     BufferUse { buffer, writes: false }
 }
@@ -172,7 +170,6 @@ struct LockedBuffers<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> LockedBuffers<'a, N> {
-    /// Fails when an allocation is released.
     #[inline]
     fn new(used: &'a [BufferUse<'a>; N]) -> Result<Self> {
         let mut indices: [usize; N] = std::array::from_fn(|index| index);
@@ -312,7 +309,6 @@ impl Waits {
         self.push_command(core, Behind::new(Arc::clone(source), ticket));
     }
 
-    /// Pushes a wait to the stream.
     #[cold]
     fn push_command<T: Command<TaskContext>>(&mut self, core: &Arc<StreamCore>, wait: T) {
         let pushed = core.enqueue(wait, Unscheduled);

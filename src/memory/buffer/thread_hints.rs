@@ -19,7 +19,6 @@ use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::counted::LastHandle;
 use crate::memory::buffer::handle::Buffer;
 
-/// The most vacant allocations that a thread caches.
 const MAX_VACANT: usize = 64;
 
 type Hint = (Stream, Origin);
@@ -42,7 +41,6 @@ thread_local! {
     };
 }
 
-/// A vacant allocation from this thread's cache.
 pub(super) fn take() -> Option<LastHandle<Allocation>> {
     // `try_with`, here and below, because buffers may be created or dropped while the thread's
     // locals are destroyed.

@@ -41,7 +41,6 @@ impl Watched {
         Self { stream: Arc::clone(stream), ticket, is_bound: true }
     }
 
-    /// Waits for the task. Fails with the failure that covers it.
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Self { stream, ticket, .. } = self;
         stream.wait_ticket(*ticket, true, interrupt)?;
@@ -208,7 +207,6 @@ impl Buffer {
         enqueue(stream, [write_use(self)], order, task(self.begin()))
     }
 
-    /// Fails when this stream cannot run work on this buffer.
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
         check_stream(stream, &[self])
     }
@@ -347,7 +345,6 @@ impl Buffer {
 }
 
 impl Transfer {
-    /// The result for zero bytes, which need no task.
     pub(super) fn without_task() -> Self {
         Self(None)
     }

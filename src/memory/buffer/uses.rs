@@ -46,7 +46,6 @@ impl Touch {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastTasks {
     pub(super) task: Task,
-    /// The last task that writes.
     write: Task,
     /// A range that covers the bytes of all unfinished tasks.
     bytes: Range<usize>,
@@ -80,7 +79,6 @@ impl LastTasks {
     }
 }
 
-/// A stream, and its last tasks that use an allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Use {
     pub(super) stream: Arc<StreamCore>,
@@ -220,7 +218,6 @@ impl Uses {
         self.first.is_some() || !self.more.is_empty()
     }
 
-    /// The uses on streams other than the home stream, by value.
     pub(super) fn into_others(self) -> impl Iterator<Item = Use> {
         self.first.into_iter().chain(self.more.into_values())
     }

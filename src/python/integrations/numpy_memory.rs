@@ -109,7 +109,6 @@ pub(crate) fn exchange_numpy_handler<'py>(
     unsafe { Bound::from_owned_ptr_or_err(py, previous) }
 }
 
-/// Creates a capsule that refers to accelrt's handler.
 fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let pointer = (&raw const HANDLER).cast_mut().cast();
     // SAFETY: the GIL is held; the handler and the name are statics, which NumPy only reads.

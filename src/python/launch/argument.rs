@@ -17,14 +17,11 @@ use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::type_name;
 
-/// The maximum number of `_as_parameter_` attributes to follow for one argument.
 const MAX_DEPTH: usize = 8;
 
-/// The allowed types of an argument without a declared type.
 const UNDECLARED: &str = "an int, bool, float, None, bytes, Buffer or View, an object of ctypes or \
                           cffi, or have data_ptr() or _as_parameter_";
 
-/// The conversion of one argument.
 pub(crate) struct ArgumentConverter<'a, 'py> {
     pub(crate) function: &'a Bound<'py, PyAny>,
     /// The position, counted from 0.
@@ -52,13 +49,10 @@ impl<'py> ArgumentConverter<'_, 'py> {
     /// Converts an argument of a function without declared types.
     #[inline]
     pub(crate) fn undeclared(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
-        if value.is_exact_instance_of::<PyInt>() {
-            return self.integer(value);
+        match number(None, value) {
+            Some(number) => Ok(number),
+            None => self.by_kind(value, 0),
         }
-        if let Ok(value) = value.cast_exact::<PyFloat>() {
-            return Ok(Argument::F64(value.extract()?));
-        }
-        self.by_kind(value, 0)
     }
 
     /// Converts an argument of a function with declared types.
@@ -283,7 +277,6 @@ impl<'py> ArgumentConverter<'_, 'py> {
         Ok(Some(Argument::U64(address)))
     }
 
-    /// The memory of an object with `data_ptr()`.
     fn pointed_to(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
         if !method.is_callable() {
@@ -307,7 +300,6 @@ impl<'py> ArgumentConverter<'_, 'py> {
         PyTypeError::new_err(format!("{place} must be {expected}, not {name}{hint}"))
     }
 
-    /// The error for an argument that the declared class refuses.
     fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
         let reason = error.value(given.py()).to_string();
         // ctypes' text for an error without a reason.
@@ -350,7 +342,6 @@ fn exact_integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
 }
 
-/// A hint on how to pass an object that was refused.
 fn hint(given: &Bound<'_, PyAny>) -> &'static str {
     if is_numpy_scalar(given) {
         ": give int() or float() of it"
@@ -379,7 +370,6 @@ fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
     })
 }
 
-/// True when a number fits into `bytes` bytes.
 #[inline]
 fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
     let unused_bits = 64 - 8 * u32::from(bytes);

@@ -11,7 +11,6 @@ use crate::python::support::errors::type_name;
 /// The flag of ctypes functions that must be called with the GIL.
 const FUNCFLAG_PYTHONAPI: i64 = 4;
 
-/// The ctypes types that launches distinguish.
 pub(crate) struct Types {
     pub(crate) function: Py<PyType>,
     pub(crate) simple: Py<PyType>,
@@ -93,7 +92,6 @@ pub(crate) fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Refuses functions that require the GIL.
 pub(crate) fn check_needs_no_gil(function: &Bound<'_, PyAny>) -> PyResult<()> {
     let flags: i64 = function.get_type().getattr("_flags_")?.extract()?;
     if flags & FUNCFLAG_PYTHONAPI != 0 {

@@ -21,7 +21,6 @@ use crate::python::support::fastcall::{Arguments, FastMethod};
 use crate::python::support::parameters::Flag;
 use crate::python::support::waiting::enqueue;
 
-/// `Stream.launch`.
 pub(crate) struct LaunchMethod;
 
 impl FastMethod for LaunchMethod {
@@ -101,7 +100,6 @@ fn enqueue_call(py: Python<'_>, stream: &Stream, call: FfiCall) -> PyResult<()> 
     Ok(())
 }
 
-/// The slow path, for every form of `launch`.
 #[inline(never)]
 fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
     let method = "Stream.launch";
@@ -132,7 +130,6 @@ fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
 /// The number of arguments that the command stores without an allocation.
 const SHORT: usize = 4;
 
-/// Enqueues a call of `object` with `args`.
 fn launch(
     stream: &Stream,
     object: &Bound<'_, PyAny>,
@@ -207,7 +204,6 @@ fn address(address: u64) -> usize {
     address as usize
 }
 
-/// Converts the arguments into the slots of `converted`.
 #[inline]
 fn convert<'py>(
     object: &Bound<'py, PyAny>,

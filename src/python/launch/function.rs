@@ -23,11 +23,9 @@ pub(crate) struct KnownFunction {
     argtypes: Option<Argtypes>,
 }
 
-/// A function that a launch can call.
 #[derive(Clone)]
 pub(crate) struct NativeFunction {
     pub(crate) address: u64,
-    /// The declared types.
     pub(crate) signature: Option<Signature>,
     /// True when the code may be freed with the object, which a launch must then keep alive.
     pub(crate) is_retained: bool,
@@ -188,7 +186,6 @@ pub(crate) fn name_at(address: u64) -> Option<String> {
     NAMES.lock().get(&address).cloned()
 }
 
-/// The name of a function in messages.
 pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
     let name = object.getattr("__name__").and_then(|name| name.extract());
     name.unwrap_or_else(|_| "the function".to_owned())

@@ -92,7 +92,6 @@ fn run_batch(py: Python<'_>) {
     }
 }
 
-/// Drops the callables that will not run.
 pub(crate) fn drop_pending(py: Python<'_>) {
     if fork::is_child() {
         return;

@@ -26,7 +26,6 @@ pub(crate) struct HostTask {
     call: DeferredDrop,
 }
 
-/// Enqueues a call of `callable` with `args`.
 pub(crate) fn launch_host(
     stream: &Stream,
     callable: &Bound<'_, PyAny>,
@@ -70,7 +69,6 @@ impl HostTask {
         outcome.map_err(|error| RaisedInTask::new(py, error).into())
     }
 
-    /// Drops the callable without calling it.
     pub(crate) fn release(self, py: Python<'_>) {
         self.call.release(py);
     }

@@ -24,7 +24,6 @@ use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::parameters::integer_of;
 use crate::python::support::waiting::enqueue;
 
-/// The size keywords of a launch.
 pub(crate) struct Sizes<'a, 'py> {
     pub(crate) global: Option<&'a Bound<'py, PyAny>>,
     pub(crate) local: Option<&'a Bound<'py, PyAny>>,
@@ -39,22 +38,17 @@ enum Owned {
 }
 
 impl Owned {
-    fn as_argument(&self) -> KernelArgument<'_> {
+    /// The engine's argument, and whether the kernel writes its memory; `None` without a mark.
+    fn as_argument(&self) -> (KernelArgument<'_>, Option<bool>) {
         match self {
-            Self::Buffer(buffer, _) => KernelArgument::Buffer(buffer),
-            Self::Value(value) => KernelArgument::Value(*value),
-            Self::Bytes(bytes) => KernelArgument::Bytes(bytes),
-            Self::Local(bytes) => KernelArgument::Local(*bytes),
+            Self::Buffer(buffer, mark) => (KernelArgument::Buffer(buffer), mark.writes()),
+            Self::Value(value) => (KernelArgument::Value(*value), None),
+            Self::Bytes(bytes) => (KernelArgument::Bytes(bytes), None),
+            Self::Local(bytes) => (KernelArgument::Local(*bytes), None),
         }
-    }
-
-    /// Whether the kernel writes the memory; `None` without a mark.
-    fn writes(&self) -> Option<bool> {
-        if let Self::Buffer(_, mark) = self { mark.writes() } else { None }
     }
 }
 
-/// Enqueues `kernel` with `args`.
 pub(crate) fn launch(
     stream: &Stream,
     function: &Bound<'_, PyAny>,
@@ -78,8 +72,7 @@ pub(crate) fn launch(
     let local = local.map(|local| extents("local_size", local)).transpose()?;
     let mut used = Used::default();
     let owned = convert(kernel, args, &mut used)?;
-    let arguments: Vec<_> = owned.iter().map(Owned::as_argument).collect();
-    let writes: Vec<_> = owned.iter().map(Owned::writes).collect();
+    let (arguments, writes): (Vec<_>, Vec<_>) = owned.iter().map(Owned::as_argument).unzip();
     let sizes = (&*global, local.as_deref());
     let ticket = enqueue(py, stream, || {
         // SAFETY: the caller of `launch` guarantees that the kernel accesses only the given memory,
@@ -93,7 +86,6 @@ pub(crate) fn launch(
     Ok(())
 }
 
-/// The error for a kernel launched without sizes.
 pub(crate) fn needs_global_size() -> PyErr {
     PyTypeError::new_err("a kernel needs global_size: how many work-items run it")
 }
@@ -127,15 +119,12 @@ fn convert<'py>(
     let mut passing = ArgumentConverter { function: kernel.as_any(), index: 0, used };
     let parameters = kernel.get().kernel.parameters();
     let mut owned = Vec::with_capacity(parameters.len());
-    for (index, value) in args.iter().enumerate() {
-        let class = parameters.get(index).map_or(ParameterClass::Unknown, |known| known.class);
+    for (index, (value, parameter)) in args.iter().zip(parameters).enumerate() {
         passing.index = index;
-        owned.push(if index < parameters.len() {
-            argument(&mut passing, class, value)?
-        } else {
-            Owned::Value(Argument::I32(0)) // a surplus argument: the engine refuses the count
-        });
+        owned.push(argument(&mut passing, parameter.class, value)?);
     }
+    // A surplus argument needs no conversion: the engine refuses the count.
+    owned.resize_with(args.len(), || Owned::Value(Argument::I32(0)));
     Ok(owned)
 }
 
@@ -216,7 +205,6 @@ fn memory<'py>(
     Ok(None)
 }
 
-/// Converts to an integer of `bytes` bytes.
 fn number<'py>(
     passing: &ArgumentConverter<'_, 'py>,
     bytes: u8,

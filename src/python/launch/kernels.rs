@@ -6,7 +6,6 @@ use std::slice;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 
-/// The number of bytes per checksum.
 const PAGE_BYTES: usize = 4096;
 
 /// The polynomial of CRC-32 as zlib, gzip and PNG have it, reflected (ISO 3309).

@@ -39,7 +39,6 @@ impl AccessMark {
     }
 }
 
-/// Memory that a launch uses, and the access.
 pub(crate) struct UsedMemory {
     pub(crate) memory: ViewMemory,
     pub(crate) mark: AccessMark,

@@ -10,7 +10,6 @@ use pyo3::types::{PyList, PyTuple, PyType};
 use crate::python::launch::ctypes::Types;
 use crate::python::launch::descriptor::Descriptor;
 
-/// The declared type of one argument.
 pub(crate) enum Declared {
     /// The size in bytes, and whether the type is signed.
     Integer(u8, bool),
@@ -24,14 +23,12 @@ pub(crate) enum Declared {
 /// The attribute with the declared types of ctypes functions.
 const NAME: &str = "argtypes";
 
-/// The types of all arguments.
 pub(crate) type Signature = Arc<[Declared]>;
 
 /// The `argtypes` of a ctypes function at the last read.
 pub(crate) struct Argtypes {
     /// Reads the attribute again. Without a descriptor, `getattr` reads it.
     descriptor: Option<Descriptor>,
-    /// The attribute's value.
     object: Py<PyAny>,
     /// The value's elements, unless the value is a tuple: a list can change.
     held: Option<Py<PyTuple>>,
@@ -95,9 +92,8 @@ fn declared_by_ctypes(types: &Types, argtype: &Bound<'_, PyAny>) -> PyResult<Dec
             let code: String = class.getattr("_type_")?.extract()?;
             return of_code(&code, argtype).ok_or_else(|| cannot(argtype));
         }
-        let is_aggregate = class.hasattr("_fields_")?;
-        if is_aggregate {
-            return Err(cannot(argtype));
+        if class.hasattr("_fields_")? {
+            return Err(cannot(argtype)); // a structure or union
         }
     }
     Ok(Declared::Pointer(Some(argtype.clone().unbind())))
@@ -105,7 +101,10 @@ fn declared_by_ctypes(types: &Types, argtype: &Bound<'_, PyAny>) -> PyResult<Dec
 
 fn cannot(argtype: &Bound<'_, PyAny>) -> PyErr {
     let name = argtype.getattr("__name__").and_then(|name| name.extract::<String>());
-    let name = name.unwrap_or_else(|_| argtype.to_string());
+    needs_pointer(&name.unwrap_or_else(|_| argtype.to_string()))
+}
+
+fn needs_pointer(name: &str) -> PyErr {
     PyTypeError::new_err(format!("an argument of type {name} cannot be launched: pass a pointer"))
 }
 
@@ -147,8 +146,6 @@ fn declared_by_cffi(
             let lowest = backend.call_method1("cast", (argument, -1))?;
             Ok(Declared::Integer(bytes, lowest.call_method0("__int__")?.lt(0)?))
         }
-        _ => Err(PyTypeError::new_err(format!(
-            "an argument of type {name} cannot be launched: pass a pointer"
-        ))),
+        _ => Err(needs_pointer(&name)),
     }
 }

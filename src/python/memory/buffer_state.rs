@@ -15,7 +15,6 @@ use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::buffer::{Buffer, thread_hints};
 
-/// A version counter.
 enum Count {
     Own(u32),
     Shared(Arc<AtomicU64>),
@@ -66,7 +65,6 @@ impl BufferState {
         self.state(py).is_inference
     }
 
-    /// The version: the number of writes.
     pub(crate) fn version(&self, py: Python<'_>) -> PyResult<u64> {
         let state = self.state(py);
         if state.is_inference {

@@ -34,7 +34,6 @@ const fn element(
     Element { name, kind, format, item_bytes, code }
 }
 
-/// The kind of types that NumPy lacks.
 const UNNAMED: char = 'x';
 
 const ELEMENTS: [Element; 20] = [
@@ -60,7 +59,6 @@ const ELEMENTS: [Element; 20] = [
     element("float8_e8m0fnu", UNNAMED, "", 1, 14),
 ];
 
-/// Untyped bytes.
 pub(crate) const BYTE: Element = element("uint8", 'u', "B", 1, 1);
 
 impl Element {
@@ -85,7 +83,6 @@ impl Element {
         })
     }
 
-    /// The names of all types, for error messages.
     pub(crate) fn names() -> String {
         ELEMENTS.map(|element| element.name).join(", ")
     }
@@ -149,12 +146,10 @@ impl Element {
         ELEMENTS.iter().find(is_it).copied()
     }
 
-    /// The format of the buffer protocol.
     pub(crate) fn format(self) -> CString {
         CString::new(self.format).unwrap_or_default() // never an error: only letters
     }
 
-    /// The type string of the array interface.
     pub(crate) fn type_string(self) -> String {
         let order = match self.item_bytes {
             1 => '|',

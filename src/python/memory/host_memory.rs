@@ -41,7 +41,6 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Describes memory of a lender.
     pub(crate) fn new(
         address: *mut u8,
         bytes: usize,
@@ -106,7 +105,6 @@ impl HostMemory {
         Self::new(address, bytes, false, Box::new(words))
     }
 
-    /// True when the memory overlaps an address range.
     pub(crate) fn overlaps(&self, address: u64, bytes: usize) -> bool {
         let own = self.address.addr() as u64;
         own < address.saturating_add(bytes as u64)
@@ -215,7 +213,6 @@ pub(crate) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Optio
     }
 }
 
-/// True for objects with the buffer protocol.
 pub(crate) fn has_buffer_protocol(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: the object is live and the GIL is held.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }

@@ -21,7 +21,6 @@ pub(crate) struct SmallFloat {
 }
 
 impl SmallFloat {
-    /// The format of an element type.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let (exponent_bits, mantissa_bits, special) = match name {
             "float16" => (5, 10, Special::Ieee),
@@ -54,7 +53,6 @@ impl SmallFloat {
         u16::try_from(magnitude | if has_sign { sign } else { 0 }).ok()
     }
 
-    /// The bits of a positive number that is not a NaN.
     fn finite(self, number: f64) -> Option<u64> {
         let Self { exponent_bits, mantissa_bits, special } = self;
         let bias = (1_i32 << (exponent_bits - 1)) - i32::from(special != Special::Fnuz);

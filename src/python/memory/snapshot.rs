@@ -64,7 +64,6 @@ impl<'py> Entry<'py> {
         self.get(key, "a number of bytes")
     }
 
-    /// The pool that the entry names, if any.
     fn pool(&self, key: &str) -> PyResult<Option<PoolId>> {
         let is_named = self.values.contains(key)?;
         let pair = is_named.then(|| self.get(key, "a pair of whole numbers")).transpose()?;
@@ -192,7 +191,6 @@ fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntr
     })
 }
 
-/// Segments in the format of torch's snapshots.
 pub(crate) fn write_segments<'py>(
     py: Python<'py>,
     segments: &[SegmentInfo],

@@ -51,7 +51,6 @@ impl Strided {
         Self { address, item_bytes, dimensions, bytes }
     }
 
-    /// The size of all elements in bytes.
     pub(crate) fn nbytes(&self) -> usize {
         self.bytes
     }
@@ -64,35 +63,36 @@ impl Strided {
         if self.bytes == 0 {
             return;
         }
-        let Some(((count, stride), outer)) = self.dimensions.split_last() else {
-            // SAFETY: the caller guarantees both ranges, and the elements are one run of bytes.
-            return unsafe { ptr::copy_nonoverlapping(self.address, target, self.item_bytes) };
-        };
-        let (mut index, mut from, mut to) = (vec![0; outer.len()], self.address, target);
-        loop {
-            // SAFETY: the caller guarantees the row's elements, and the bytes in `target` after the
-            // last row.
-            unsafe { copy_row(from, *stride, to, self.item_bytes, *count) };
-            to = to.wrapping_add(self.item_bytes * count);
-            // Goes to the next row: increments the innermost index that is below its extent, and
-            // resets the indices after it.
-            let mut dimension = outer.len();
-            loop {
-                if dimension == 0 {
-                    return;
+        // SAFETY: the caller upholds this contract, for all dimensions.
+        unsafe { self.gather_inner(&self.dimensions, self.address, target) };
+    }
+
+    /// As [`Strided::gather`], for the part of the elements in the inner `dimensions`, which begins
+    /// at `from`. Returns the end of the written bytes.
+    ///
+    /// # Safety
+    /// As [`Strided::gather`], for this part.
+    unsafe fn gather_inner(
+        &self,
+        dimensions: &[(usize, isize)],
+        mut from: *const u8,
+        mut to: *mut u8,
+    ) -> *mut u8 {
+        let (count, stride) = match *dimensions {
+            [] => (1, 0),
+            [row] => row,
+            [(count, stride), ref inner @ ..] => {
+                for _ in 0..count {
+                    // SAFETY: the caller upholds the contract for each part of this dimension.
+                    to = unsafe { self.gather_inner(inner, from, to) };
+                    from = from.wrapping_offset(stride);
                 }
-                dimension -= 1;
-                let (extent, stride) = outer[dimension];
-                index[dimension] += 1;
-                from = from.wrapping_offset(stride);
-                if index[dimension] < extent {
-                    break;
-                }
-                let back = stride.wrapping_mul(index[dimension].cast_signed());
-                from = from.wrapping_offset(back.wrapping_neg());
-                index[dimension] = 0;
+                return to;
             }
-        }
+        };
+        // SAFETY: the caller guarantees the row's elements, and the bytes in `target` for them.
+        unsafe { copy_row(from, stride, to, self.item_bytes, count) };
+        to.wrapping_add(self.item_bytes * count)
     }
 }
 

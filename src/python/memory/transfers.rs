@@ -21,15 +21,13 @@ use crate::python::support::errors::type_name;
 use crate::python::support::waiting::{check_may_wait, enqueue, without_gil};
 use crate::runtime::Runtime;
 
-/// Copies `source` into a buffer.
 pub(crate) fn copy_into(
     target: &BufferState,
     source: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
-    check_may_end(is_non_blocking)?;
-    let transfer = target.write(source.py(), |target| from_any(target, source));
-    end(source.py(), transfer, is_non_blocking)
+    let py = source.py();
+    copy(py, is_non_blocking, || target.write(py, |target| from_any(target, source)))
 }
 
 /// Enqueues a copy of an object's bytes into a buffer. Does not block.
@@ -46,13 +44,11 @@ fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
     from_host(py, target, Arc::new(host_memory("source", source, false)?))
 }
 
-/// Copies `source` into the memory of a view.
 pub(crate) fn copy_into_view(
     view: &PyView,
     source: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
-    check_may_end(is_non_blocking)?;
     let py = source.py();
     let staged = || {
         if let Some(buffer) = buffer_of(source) {
@@ -62,11 +58,9 @@ pub(crate) fn copy_into_view(
         from_any(&whole, source)?;
         Ok(whole)
     };
-    let transfer = write_view(py, view, |target| from_any(target, source), staged);
-    end(py, transfer, is_non_blocking)
+    copy(py, is_non_blocking, || write_view(py, view, |target| from_any(target, source), staged))
 }
 
-/// Sets each element of a view to these bytes. Does not block.
 pub(crate) fn fill_view(py: Python<'_>, view: &PyView, pattern: &[u8]) -> PyResult<()> {
     let staged = || {
         let whole = staging(py, view)?;
@@ -126,7 +120,6 @@ fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
 /// The bytes that a fill copies from the host. Copies within the buffer fill the rest by doubling.
 const SEED_BYTES: usize = 64 << 10;
 
-/// Sets each element of a buffer to these bytes. Does not block.
 fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     let is_one_byte = pattern.iter().all(|byte| *byte == pattern[0]);
@@ -159,25 +152,22 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
     Ok(transfer)
 }
 
-/// Copies a buffer into `target`.
 pub(crate) fn copy_to_host(
     source: &Buffer,
     target: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
-    check_may_end(is_non_blocking)?;
     let py = target.py();
-    let transfer = match written(target, |buffer| between(py, buffer, source)) {
-        Some(transfer) => transfer,
-        None => match lent_memory(target) {
-            Some(memory) => {
-                check_may_be_written(&memory)?;
-                to_lender(py, source, &memory)
-            }
-            None => to_host(py, source, host_memory("target", target, true)?),
-        },
-    };
-    end(py, transfer, is_non_blocking)
+    copy(py, is_non_blocking, || {
+        if let Some(transfer) = written(target, |buffer| between(py, buffer, source)) {
+            return transfer;
+        }
+        if let Some(memory) = lent_memory(target) {
+            check_may_be_written(&memory)?;
+            return to_lender(py, source, &memory);
+        }
+        to_host(py, source, host_memory("target", target, true)?)
+    })
 }
 
 /// Calls `write` on the buffer of a buffer object or view. A successful call increments the version
@@ -210,7 +200,6 @@ fn write_counted<T>(
     }
 }
 
-/// The buffer of a buffer object, or the buffer that a view refers to.
 pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
         return Some(buffer.get().current.buffer(object.py()));
@@ -226,7 +215,6 @@ pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::CPU)
 }
 
-/// The foreign memory of a view.
 fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Foreign(memory, _) => Some(Arc::clone(memory)),
@@ -249,7 +237,6 @@ pub(crate) fn from_lender(
     from_host(py, target, source)
 }
 
-/// The bytes of an object with the buffer protocol or DLPack.
 fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<HostMemory> {
     if let Some(memory) = HostMemory::of_exporter(what, object, is_written)? {
         return Ok(memory);
@@ -269,7 +256,6 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
     )))
 }
 
-/// Copies one buffer into another. Does not block.
 pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
     // A cpu stream cannot access a device's memory, but a device's stream can access the host's.
     let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::CPU;
@@ -315,13 +301,16 @@ fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// Refuses a blocking copy on a thread that must not wait. Called before the copy is enqueued.
-fn check_may_end(is_non_blocking: bool) -> PyResult<()> {
-    if is_non_blocking { Ok(()) } else { check_may_wait() }
-}
-
-/// Waits for a transfer unless the copy is non-blocking. Signal handlers run during the wait.
-fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> PyResult<()> {
+/// Enqueues a copy, and waits for it unless it is non-blocking. Signal handlers run during the wait.
+fn copy(
+    py: Python<'_>,
+    is_non_blocking: bool,
+    enqueue: impl FnOnce() -> PyResult<Transfer>,
+) -> PyResult<()> {
+    if !is_non_blocking {
+        check_may_wait()?;
+    }
+    let transfer = enqueue();
     drop_parked(py); // after errors too: a refused copy parks its memory
     let transfer = transfer?;
     if is_non_blocking {
@@ -331,7 +320,6 @@ fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> P
     without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))
 }
 
-/// This thread's current stream on a buffer's device.
 pub(crate) fn current_stream(buffer: &Buffer) -> Result<Stream, Error> {
     Runtime::global()?.current_stream_of(buffer.device())
 }

@@ -57,7 +57,6 @@ pub(crate) fn integer_range(bytes: usize, is_signed: bool) -> RangeInclusive<i12
     if is_signed { -(count / 2)..=count / 2 - 1 } else { 0..=count - 1 }
 }
 
-/// Converts little-endian bytes to this machine's order.
 fn native(little: &[u8]) -> Vec<u8> {
     let mut bytes = little.to_vec();
     if cfg!(target_endian = "big") {

@@ -48,7 +48,6 @@ pub(crate) struct PyView {
 }
 
 impl PyView {
-    /// A view of a buffer.
     pub(crate) fn of_buffer(
         owner: &Bound<'_, PyBuffer>,
         dtype: &Bound<'_, PyAny>,
@@ -77,13 +76,11 @@ impl PyView {
         Ok(Self { owner: Some(owner.clone().unbind()), ..view })
     }
 
-    /// A view of a buffer's bytes.
     pub(crate) fn of_bytes(buffer: Buffer) -> Self {
         let shape = vec![buffer.nbytes()];
         Self::new(ViewMemory::Ours(buffer), BYTE, shape)
     }
 
-    /// A view of foreign memory.
     pub(crate) fn foreign(memory: HostMemory, element: Element, shape: Vec<usize>) -> Self {
         Self::new(ViewMemory::foreign(Arc::new(memory)), element, shape)
     }
@@ -94,7 +91,6 @@ impl PyView {
         Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
     }
 
-    /// Refuses a source whose elements have another known type. Plain bytes fit any type.
     fn check_same_type(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = match source.cast::<Self>() {
             Ok(view) => Some(view.get().element),

@@ -17,7 +17,6 @@ use crate::runtime::Runtime;
 /// The address that stands for empty memory, because some consumers take null for an error.
 const EMPTY_ADDRESS: usize = 64;
 
-/// The memory of a typed view.
 #[derive(Clone)]
 pub(crate) enum ViewMemory {
     Ours(Buffer),
@@ -31,7 +30,6 @@ pub(crate) struct Lent {
     _keeper: Keeper,
 }
 
-/// Keeps exported memory alive.
 #[expect(dead_code, reason = "they are there to be dropped")]
 enum Keeper {
     Export(ExportGuard),

@@ -14,14 +14,12 @@ use crate::memory::buffer::thread_hints;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::runtime::Runtime;
 
-/// The object of a `with`.
 #[derive(PartialEq)]
 pub(crate) enum Context {
     /// A device, or only a kind of devices.
     Device(PyDevice),
     /// A device of a kind, by its index. `None` has no effect.
     Index(DeviceKind, Option<usize>),
-    /// A stream and its device.
     Stream(Stream),
 }
 
@@ -58,7 +56,6 @@ impl Context {
         Ok(())
     }
 
-    /// Leaves the innermost `with` of this context.
     pub(crate) fn exit(&self) -> PyResult<()> {
         thread_hints::forget();
         let entered = ENTERED.with_borrow_mut(|stack| {

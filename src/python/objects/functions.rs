@@ -234,16 +234,12 @@ fn index_of(
     if named.kind != kind {
         return Err(mismatch(named.kind));
     }
-    match named.index {
-        Some(index) => Ok(i64::try_from(index).unwrap_or(-1)),
-        None if is_optional => {
-            Ok(i64::try_from(runtime.current_device_of(kind)?.index()).unwrap_or(-1))
-        }
-        None => Err(PyValueError::new_err(format!(
-            "Expected an accelrt.device with a specified index or an integer, but got:{}",
-            device.str()?
-        ))),
+    if named.index.is_none() && !is_optional {
+        let expected = "an accelrt.device with a specified index or an integer";
+        let text = format!("Expected {expected}, but got:{}", device.str()?);
+        return Err(PyValueError::new_err(text));
     }
+    Ok(i64::try_from(named.resolve(runtime)?.index()).unwrap_or(-1))
 }
 
 /// Replaces a type error by an error that names the allowed types. Returns other errors unchanged.

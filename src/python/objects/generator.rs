@@ -205,12 +205,10 @@ impl PyGenerator {
     }
 }
 
-/// True for objects with `__index__` that are not bools.
 fn is_integer(object: &Bound<'_, PyAny>) -> bool {
     !object.is_instance_of::<PyBool>() && object.hasattr("__index__").unwrap_or(false)
 }
 
-/// Reads a seed, with torch's error for objects that are none.
 fn seed_argument(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
     if !is_integer(seed) {
         let text = format!("manual_seed expected a long, but got {}", type_name(seed));
@@ -221,7 +219,6 @@ fn seed_argument(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
     seed.extract().or_else(negative).map_err(overflow)
 }
 
-/// Reads the bytes of a state.
 fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
     let no_bytes = |_| wrong_type("state", "16 bytes in an object with the buffer protocol", state);
     let bytes = PyMemoryView::from(state).map_err(no_bytes)?.call_method0("tobytes")?;

@@ -280,7 +280,6 @@ pub(crate) fn stream_argument<'a, 'py>(
     stream.cast::<PyStream>().map_err(|_| wrong_type(what, "an accelrt.Stream", stream))
 }
 
-/// The current stream on the current device of a kind.
 pub(crate) fn current_stream_of_kind(kind: DeviceKind) -> PyResult<Stream> {
     let runtime = Runtime::global()?;
     Ok(runtime.current_stream_of(runtime.current_device_of(kind)?)?)

@@ -46,7 +46,6 @@ pub(crate) fn park(parked: Parked) {
     }
 }
 
-/// True when an object is parked.
 pub(crate) fn has_parked() -> bool {
     !PARKED.is_empty()
 }

@@ -84,7 +84,6 @@ pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     }
 }
 
-/// The exception, if a callable raised it on this stream.
 fn raised_in_task(error: &StreamFailure) -> Option<&RaisedInTask> {
     match error.failure() {
         FailureCause::Returned(returned) => returned.downcast_ref(),
@@ -235,7 +234,6 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyE
     raised
 }
 
-/// The exception for one of several failed streams.
 fn single(py: Python<'_>, error: &Arc<StreamFailure>) -> PyErr {
     raised(py, named(error.to_string(), error), std::slice::from_ref(error))
 }
@@ -279,12 +277,10 @@ fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
     }
 }
 
-/// A `TypeError` that names the expected and the actual type.
 pub(crate) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
 }
 
-/// The name of an object's type.
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }

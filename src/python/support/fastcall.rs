@@ -29,7 +29,6 @@ pub(crate) trait FastMethod {
     fn call(class: &Self::Class, arguments: &Arguments<'_, '_>) -> PyResult<()>;
 }
 
-/// The arguments of a call.
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) positional: &'a [Bound<'py, PyAny>],
     /// The keyword arguments, and the names of these arguments, if there are any.
@@ -38,7 +37,6 @@ pub(crate) struct Arguments<'a, 'py> {
 }
 
 impl<'a, 'py> Arguments<'a, 'py> {
-    /// True when there are no keyword arguments.
     #[inline]
     pub(crate) fn are_positional(&self) -> bool {
         self.names.is_none()
@@ -64,7 +62,6 @@ impl<'a, 'py> Arguments<'a, 'py> {
     }
 }
 
-/// Adds a method to its class.
 pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
     let ml_meth = ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: enter::<M> };
     let (ml_name, ml_doc) = (M::NAME.as_ptr(), M::DOC.as_ptr());
@@ -100,8 +97,12 @@ unsafe extern "C" fn enter<M: FastMethod>(
     // not drop the reference to the tuple.
     let names = unsafe { &*(&raw const names).cast::<Option<Bound<'_, PyTuple>>>() }.as_ref();
     let (count, keyword_count) = (count.unsigned_abs(), names.map_or(0, PyTupleMethods::len));
-    // SAFETY: for the call, the interpreter lends `count` references and one more per name.
-    let given = unsafe { given(py, arguments, count + keyword_count) };
+    let given: &[Bound<'_, PyAny>] = match count + keyword_count {
+        0 => &[], // the pointer may be null
+        // SAFETY: for the call, the interpreter lends `count` references and one more per name.
+        // `Bound` is transparent over a reference, and the borrow drops no reference.
+        total => unsafe { slice::from_raw_parts(arguments.cast(), total) },
+    };
     let (positional, keywords) = given.split_at(count);
     let arguments = Arguments { positional, keywords, names };
     match catch_unwind(AssertUnwindSafe(|| M::call(object.get(), &arguments))) {
@@ -109,22 +110,6 @@ unsafe extern "C" fn enter<M: FastMethod>(
         Ok(Err(error)) => raise(py, error),
         Err(panic) => raise(py, panicked(&*panic)),
     }
-}
-
-/// # Safety
-/// `arguments` points to `count` references that outlive the result.
-#[inline]
-unsafe fn given(
-    _py: Python<'_>,
-    arguments: *const *mut ffi::PyObject,
-    count: usize,
-) -> &[Bound<'_, PyAny>] {
-    if count == 0 {
-        return &[]; // the pointer may be null
-    }
-    // SAFETY: the caller guarantees `count` references. `Bound` is transparent over a reference,
-    // and the borrow drops no reference.
-    unsafe { slice::from_raw_parts(arguments.cast(), count) }
 }
 
 #[cold]

@@ -24,7 +24,6 @@ impl<T: PyClass> IdentityCache<T> {
         Self { slot: SpinMutex::new([const { None }; SLOTS]) }
     }
 
-    /// The value of an object.
     #[inline]
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> Option<Bound<'py, T>> {
         let slot = self.slot.lock();
@@ -34,7 +33,6 @@ impl<T: PyClass> IdentityCache<T> {
         }
     }
 
-    /// Adds an object with its value.
     pub(crate) fn put(&self, object: &Bound<'_, PyAny>, value: &Bound<'_, T>) {
         let entry = Some((object.clone().unbind(), value.clone().unbind()));
         let slot = slot_of(object);

@@ -97,7 +97,6 @@ impl<'py> NamedArguments<'py> {
         self.take("device").filter(|device| !device.is_none())
     }
 
-    /// Fails when an argument is left.
     pub(crate) fn end(self) -> PyResult<()> {
         let Some((name, _)) = self.named.first() else { return Ok(()) };
         let text = format!("unexpected argument {name:?}: it is {}", self.forms);
@@ -127,7 +126,6 @@ pub(crate) fn integer(what: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
     integer_of(object)?.ok_or_else(|| wrong_type(what, "an integer", object))
 }
 
-/// Reads a number of bytes.
 #[inline]
 pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     let number = integer(what, object)?;
@@ -160,7 +158,6 @@ pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResu
     Ok(start..start + range.slicelength)
 }
 
-/// Reads a pair of integers, or None.
 pub(crate) fn pair<'py, T: FromPyObjectOwned<'py>>(
     what: &str,
     object: Option<&Bound<'py, PyAny>>,

@@ -24,7 +24,6 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Polling period of the exit's wait.
 const PERIOD: Duration = Duration::from_micros(200);
 
-/// The turns of one thread.
 pub(crate) struct Turns(AtomicUsize);
 
 impl Turns {

@@ -20,7 +20,6 @@ pub(crate) fn forbid_waits() {
     MUST_NOT_WAIT.set(true);
 }
 
-/// True on the marked thread.
 pub(crate) fn must_not_wait() -> bool {
     MUST_NOT_WAIT.get()
 }
@@ -54,7 +53,6 @@ pub(crate) fn without_gil<T: Send>(
     result.map_err(|error| failure(error, raised, is_inside))
 }
 
-/// The exception of a failed wait.
 #[cold]
 fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     match (error, raised) {
