@@ -4,9 +4,10 @@
 //! * `mkl_allocator`: the selection of oneMKL's allocator
 //! * `verbose`: the lines that oneMKL, oneDNN and this runtime print per call
 
-#[cfg(not(loom))] // as `verbose`
+// Absent from loom builds: these modules have statics with locks, which models cannot have.
+#[cfg(not(loom))]
 pub(crate) mod host_heap;
-#[cfg(not(loom))] // as `host_heap`
+#[cfg(not(loom))]
 pub(crate) mod mkl_allocator;
-#[cfg(not(loom))] // models have no statics with locks
+#[cfg(not(loom))]
 pub(crate) mod verbose;

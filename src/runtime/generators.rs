@@ -28,7 +28,7 @@ impl Runtime {
     /// use accelrt::{Config, Device, DeviceKind, Runtime};
     /// let runtime = Runtime::new(Config::default())?;
     /// runtime.manual_seed(7)?;
-    /// runtime.manual_seed_all(DeviceKind::CPU, 8)?; // the later seed wins
+    /// runtime.manual_seed_all(DeviceKind::CPU, 8)?; // the later seed applies
     /// assert!(!runtime.is_initialized());
     /// assert_eq!(runtime.default_generator(Device::cpu(0))?.initial_seed()?, 8);
     /// # Ok::<(), accelrt::Error>(())

@@ -154,7 +154,7 @@ impl Generator {
     }
 
     fn with_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> Result<R> {
-        fork::check()?; // in a child, a thread of the parent could hold the lock for ever
+        fork::check()?; // in a child, a thread that does not exist there may hold the lock
         Ok(change(&mut self.core.state.lock()))
     }
 }

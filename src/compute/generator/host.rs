@@ -111,7 +111,7 @@ impl Command<TaskContext> for HostFill {
         }
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
         for _ in 0..helpers {
-            // `resume` runs no helper on this stack. If none starts, this thread writes all.
+            // `resume` only queues the helper. If no helper starts, this thread writes every chunk.
             context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
         }
         team.help();

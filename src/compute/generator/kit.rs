@@ -56,7 +56,7 @@ impl Kit {
     /// The kernel for these numbers. The first call on a device compiles the program and blocks.
     /// Concurrent first calls may each compile; one result remains.
     pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
-        let (place, name) = (&self.kernels[values as usize], values.name());
+        let (place, name) = (&self.kernels[values as usize], NAMES[values as usize]);
         if let Some(kernel) = place.get() {
             return Ok(kernel);
         }
@@ -87,18 +87,15 @@ fn compile(backend: &Arc<dyn Backend>, device: Device) -> Result<Program> {
     Program::compile(backend, device, ProgramSource::Text(&source()), "")
 }
 
-impl Values {
-    fn name(self) -> &'static str {
-        match self {
-            Self::RawUint32 => "raw_uint32",
-            Self::RawUint64 => "raw_uint64",
-            Self::UniformFloat32 => "uniform_float32",
-            Self::UniformFloat64 => "uniform_float64",
-            Self::NormalFloat32 => "normal_float32",
-            Self::NormalFloat64 => "normal_float64",
-        }
-    }
-}
+/// The names of the kernels, in the order of [`Values`].
+const NAMES: [&str; 6] = [
+    "raw_uint32",
+    "raw_uint64",
+    "uniform_float32",
+    "uniform_float64",
+    "normal_float32",
+    "normal_float64",
+];
 
 /// The program's text. The coefficients have enough digits to parse to the same numbers.
 fn source() -> String {

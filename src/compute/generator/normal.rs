@@ -116,7 +116,7 @@ macro_rules! functions {
             /// The square root of 0 or of a number far above the smallest positive numbers.
             #[inline(always)]
             pub(super) fn root(square: $float) -> $float {
-                // First the inverse root: Newton's steps improve an estimate by half the exponent.
+                // Estimates the inverse root by halving the exponent; Newton's steps improve it.
                 let half = 0.5 * square;
                 let mut inverse = $float::from_bits($root_guess - (square.to_bits() >> 1));
                 for _ in 0..$root_steps {

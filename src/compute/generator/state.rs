@@ -60,7 +60,7 @@ impl State {
 /// hash keys, which are random bytes of the system. It differs between processes.
 pub(super) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u32(std::process::id()); // a forked child inherits the keys
+    hasher.write_u32(std::process::id()); // a forked child has the same keys as its parent
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     hasher.write_u128(now.as_nanos());
     hasher.finish()

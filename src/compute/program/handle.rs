@@ -48,7 +48,7 @@ struct Compiled {
 pub(super) struct KernelCore {
     /// Keeps the program live until the kernel's release.
     program: Arc<Compiled>,
-    handle: KernelHandle,
+    pub(super) handle: KernelHandle,
     name: String,
     parameters: Vec<KernelParameter>,
 }
@@ -139,10 +139,6 @@ impl KernelCore {
 
     pub(super) fn kernels(&self) -> Result<&dyn Kernels> {
         kernels_of(self.backend())
-    }
-
-    pub(super) fn handle(&self) -> KernelHandle {
-        self.handle
     }
 }
 

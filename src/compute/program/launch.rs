@@ -39,14 +39,14 @@ impl Command<TaskContext> for Launch {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // The retirement wakes waiting threads, since a host thread may wait for one buffer.
+        // A host thread may wait for a buffer of this launch, so the retirement wakes waiters.
         context.is_marker = true;
         let Self { kernel, arguments, size } = self;
         let launched = kernel.kernels().and_then(|kernels| {
             // SAFETY: the task holds the kernel; `launch_kernel` has checked its backend and
             // device, and the number and classes of the arguments. Its caller upholds that the
             // kernel's accesses are sound.
-            unsafe { context.handle.launch(kernels, kernel.handle(), &arguments, &size) }
+            unsafe { context.handle.launch(kernels, kernel.handle, &arguments, &size) }
         });
         if let Err(refusal) = launched {
             context.fail(FailureCause::Backend(refusal));

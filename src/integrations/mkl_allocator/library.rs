@@ -93,14 +93,10 @@ impl Probe {
         }
         // SAFETY: CBLAS's function has this type; see `Gemm`.
         let gemm = unsafe { transmute::<NonNull<c_void>, Gemm>(self.gemm) };
-        let (a, b, mut c) = (zeros(), zeros(), zeros());
+        let [a, b, mut c] = [(); 3].map(|()| vec![0.0; to_usize((SIZE * SIZE).unsigned_abs())]);
         let (row_major, plain, n) = (101, 111, SIZE);
         let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
         // SAFETY: three matrices of `SIZE` rows and columns; only this call uses the third one.
         unsafe { gemm(row_major, plain, plain, n, n, n, 1.0, a, n, b, n, 0.0, c, n) };
     }
-}
-
-fn zeros() -> Vec<f64> {
-    vec![0.0; to_usize((SIZE * SIZE).unsigned_abs())]
 }

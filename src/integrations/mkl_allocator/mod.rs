@@ -81,16 +81,15 @@ impl MklAllocator {
         }
         functions::switch(self);
         let proven = libraries.iter().try_for_each(|one| {
-            let probe = Probe::of(one);
-            let probe =
-                probe.ok_or_else(|| self.refused(format!("{} has no cblas_dgemm", one.path)))?;
+            let path = &one.path;
+            let missing = || self.refused(format!("{path} has no cblas_dgemm"));
+            let probe = Probe::of(one).ok_or_else(missing)?;
             let calls = functions::calls(self);
             probe.run();
             let is_used = functions::calls(self) > calls;
-            is_used.then_some(()).ok_or_else(|| {
-                let path = &one.path;
-                self.refused(format!("{path} made a GEMM and did not ask it for memory"))
-            })
+            let unused =
+                || self.refused(format!("{path} made a GEMM and did not ask it for memory"));
+            is_used.then_some(()).ok_or_else(unused)
         });
         if proven.is_err() {
             pointers.iter().zip(before).for_each(|(one, before)| one.write(before));

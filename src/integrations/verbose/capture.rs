@@ -79,7 +79,7 @@ impl VerboseCapture {
     /// Ends the capture and returns its lines.
     #[must_use = "these are the lines"]
     pub fn end(self) -> Vec<String> {
-        self.stop() // the drop does the rest
+        self.stop() // the drop leaves the pipe
     }
 
     /// Flushes the C library's buffer. May block on the reader of the standard output.

@@ -63,8 +63,8 @@ impl Drain {
         loop {
             match descriptor::wait_for(&self.source, timeout_ms) {
                 PipeState::End => break self.settle_all(),
-                PipeState::Nothing => self.settle(),
-                PipeState::Bytes => self.catch_up(), // unless another thread has read them
+                PipeState::Nothing => self.emit(Splitter::settle),
+                PipeState::Bytes => self.catch_up(), // another thread may have read them
             }
             timeout_ms = if self.state.lock().splitter.is_in_doubt() { DOUBT_MS } else { -1 };
         }
@@ -119,17 +119,14 @@ impl Drain {
         place.map(|place| state.collectors.remove(place).lines).unwrap_or_default()
     }
 
-    /// Emits undecided bytes as text.
-    fn settle(&self) {
-        let mut state = self.state.lock();
-        let pieces = state.splitter.settle();
-        self.distribute(&mut state, pieces);
-    }
-
     /// Emits all held bytes, including a library's line without an end.
     pub(super) fn settle_all(&self) {
+        self.emit(Splitter::finish);
+    }
+
+    fn emit(&self, decide: fn(&mut Splitter) -> Vec<Piece>) {
         let mut state = self.state.lock();
-        let pieces = state.splitter.finish();
+        let pieces = decide(&mut state.splitter);
         self.distribute(&mut state, pieces);
     }
 

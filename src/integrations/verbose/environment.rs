@@ -24,11 +24,7 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> En
     let Some((name, value)) = set else { return EnvironmentLevel::default() };
     let mut asked = Flags::default();
     value.split(',').for_each(|flag| asked.add(flag));
-    let level = match (asked.executions, asked.creations) {
-        (_, true) => 2,
-        (true, false) => 1,
-        (false, false) => 0,
-    };
+    let level = if asked.creations { 2 } else { i32::from(asked.executions) };
     // Every level that prints creations also prints executions.
     let is_exact = !asked.others && asked.executions >= asked.creations;
     let not_restorable = (!is_exact).then(|| format!("{name}={value}"));

@@ -237,7 +237,7 @@ impl VerboseLibrary {
         // SAFETY: any thread may call them with any integer; the library stays loaded.
         let answer = unsafe { set(level) };
         match self {
-            Self::Mkl => answer != -1, // else the level
+            Self::Mkl => answer != -1, // otherwise the previous level
             _ => answer == 0,          // a status
         }
     }

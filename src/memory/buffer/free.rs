@@ -59,7 +59,8 @@ fn free_behind_uses(
     home: &Arc<StreamCore>,
     others: impl Iterator<Item = Use>,
 ) {
-    // On a driver's stream, a new task's ticket also follows work of the native handle.
+    // On a driver's stream, the program may have submitted work by the native handle. A new task
+    // follows that work.
     let ticket = if home.on_host { home.pushed() } else { home.enqueue(EmptyTask, Always).ticket };
     let home = point(home, ticket);
     let others = others.filter(|point| !point.is_done());

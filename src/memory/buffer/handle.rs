@@ -42,7 +42,7 @@ use crate::memory::buffer::uses::Task;
 /// buffer.fill(7, &stream)?;
 /// let copy = runtime.empty(512, device)?;
 /// copy.copy_from(&buffer.slice(..512)?, &stream)?;
-/// drop(buffer); // its memory goes back behind the copy
+/// drop(buffer); // the memory is freed after the copy
 /// assert_eq!(copy.read_to_vec()?, [7; 512]); // waits for the uses of `copy`
 /// # Ok::<(), accelrt::Error>(())
 /// ```
@@ -177,7 +177,7 @@ impl Buffer {
     /// let address = buffer.address()?;
     /// other.enqueue(move || { let _ = address; /* native code works there */ })?;
     /// buffer.record_use(&other)?;
-    /// drop(buffer); // freed behind the task
+    /// drop(buffer); // the memory is freed after the task
     /// # other.synchronize()?;
     /// # Ok::<(), accelrt::Error>(())
     /// ```

@@ -155,7 +155,7 @@ impl Buffer {
 fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
     let mut errors: Vec<Arc<StreamFailure>> = Vec::new();
     for point in uses {
-        // For a use done before this wait, the synchronise that ended an error has reported it.
+        // Leaves out the error of a use that was done before, if a synchronise has ended it.
         let was_done = point.is_done();
         let Task { ticket, is_marker } = point.last.task;
         let task = Watched::new(&point.stream, ticket);

@@ -88,7 +88,7 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     let core = stream.core();
     if used.iter().all(|used| used.buffer.is_empty()) {
         core.lifecycle.check()?;
-        return LockedBuffers::new(&used).map(|_| Transfer::without_task());
+        return LockedBuffers::new(&used).map(|_| Transfer(None));
     }
     debug_assert!(reports_every_buffer(&command, &used), "a subscriber is told of every buffer");
     core.enqueue(BufferTask { used: &used, order, command }, Checked)
@@ -201,7 +201,11 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         if order == Order::ByCaller {
             return true;
         }
-        let mut is_free = !self.has_host_access() && !self.is_behind_host_access();
+        let is_behind_host_access = (0..N).any(|index| {
+            let touch = self.used[index].touch();
+            self.state(index).host_accesses.has_waiter_before(&touch)
+        });
+        let mut is_free = !self.has_host_access() && !is_behind_host_access;
         self.each_conflict(core, |_, _| is_free = false);
         is_free
     }
@@ -213,14 +217,6 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
             let writes = self.used[index].writes;
             let host_accesses = &self.state(index).host_accesses;
             host_accesses.is_any() && host_accesses.conflict_with(writes)
-        })
-    }
-
-    /// True when a queued host access conflicts.
-    fn is_behind_host_access(&mut self) -> bool {
-        (0..N).any(|index| {
-            let touch = self.used[index].touch();
-            self.state(index).host_accesses.has_waiter_before(&touch)
         })
     }
 

@@ -23,7 +23,7 @@ use crate::queue::Command;
 #[derive(Debug)]
 pub struct Transfer(
     /// `None` for a transfer of zero bytes, which has no task.
-    Option<Inherited<Watched>>,
+    pub(super) Option<Inherited<Watched>>,
 );
 
 /// A task whose failure remains recorded until the drop of this value.
@@ -165,7 +165,7 @@ impl Buffer {
         if self.allocation().is_same(source.allocation())
             && target_offset.abs_diff(source_offset) < bytes
         {
-            drop(self.access()?); // a release is reported first
+            drop(self.access()?); // reports a release before the overlap
             return Err(Error::Memory(MemoryError::CopyOverlap {
                 target_offset,
                 source_offset,
@@ -345,10 +345,6 @@ impl Buffer {
 }
 
 impl Transfer {
-    pub(super) fn without_task() -> Self {
-        Self(None)
-    }
-
     pub(super) fn of(core: &Arc<StreamCore>, ticket: u64, is_bound: bool) -> Self {
         let task = Watched { stream: Arc::clone(core), ticket, is_bound };
         Self(Some(Inherited::new(task)))

@@ -78,7 +78,7 @@ impl PyVerboseCapture {
 
 impl Drop for PyVerboseCapture {
     fn drop(&mut self) {
-        // As in `end`, with the GIL. Without an interpreter no other thread needs the GIL.
+        // `end` needs the GIL. Without an interpreter, the drop of the field ends the capture.
         Python::try_attach(|py| drop(self.end(py)));
     }
 }

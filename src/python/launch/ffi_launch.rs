@@ -34,17 +34,18 @@ Enqueues a call of a native function, which a worker makes without the GIL, or a
 `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
 (ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
 int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
-null pointer; NumPy's numbers go by their values, `float32` as a `float`; objects of ctypes and
-cffi go by their types, bytes and what has `data_ptr()` or `_as_parameter_` as pointers, kept
-alive until the task is done. Memory counts as read and written unless `accelrt.reads` or
-`accelrt.writes` mark it; what is read-only is refused unless it is marked with `reads`. The
-result is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the
-stream. As with ctypes, a wrong signature or address is undefined behaviour.
+null pointer, a NumPy number its value (`float32` a `float`), and an object of ctypes or cffi
+has its own type. Buffers, bytes and objects with `data_ptr()` or `_as_parameter_` are passed
+as pointers and kept alive until the task is done. Memory counts as read and written unless
+`accelrt.reads` or `accelrt.writes` marks it; read-only memory requires `reads`. The result
+is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the stream.
+As with ctypes, a wrong signature or address is undefined behaviour.
 
-A kernel runs `global_size` times, an int or up to three; in groups of `local_size`, or as
-the driver chooses. Pointers are buffers, their views, None, `ctypes.c_void_p` and what has
-`__sycl_usm_array_interface__`; numbers are checked against the declared types, and where a
-binary declares none go as values of ctypes; local memory is a size in bytes.
+A kernel runs `global_size` times, an int or up to three, in groups of `local_size`, by
+default of the driver's choice. A pointer argument is a buffer, a view, None, a
+`ctypes.c_void_p` or an object with `__sycl_usm_array_interface__`. Numbers must fit the
+declared types; for a binary that declares none, pass values of ctypes. Local memory is
+given as a size in bytes.
 
 >>> import accelrt, ctypes
 >>> libc, stream = ctypes.CDLL(None), accelrt.Stream()

@@ -96,7 +96,7 @@ type Call = unsafe extern "C-unwind" fn(
 /// thread that takes the GIL, here after a callable had released the GIL. Unwinding into code that
 /// forbids it would abort the process. So this thread sleeps until the process ends.
 fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
-    // Trap: a declaration of our own would be merged at link time with pyo3's declaration, which
+    // A declaration of our own would be merged at link time with pyo3's declaration, which
     // forbids unwinding. The call goes through a pointer that the optimiser cannot resolve, so it
     // has the pointer's type.
     let call = black_box(ffi::PyObject_Call as *const c_void);

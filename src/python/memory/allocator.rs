@@ -33,13 +33,13 @@ pub(crate) fn shared_memory_stats(kind: &str, index: i64) -> PyResult<BTreeMap<S
     Ok(statistics.entries().into_iter().collect())
 }
 
-/// The current and peak bytes of allocated blocks. Threads retain their cached memory.
+/// The current and peak bytes of allocated blocks. Does not flush the threads' caches.
 #[pyfunction]
 pub(crate) fn allocated_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
     now_and_at_peak(kind, index, |statistics| statistics.allocated_bytes.all)
 }
 
-/// The current and peak bytes reserved from the device. Threads retain their cached memory.
+/// The current and peak bytes reserved from the device. Does not flush the threads' caches.
 #[pyfunction]
 pub(crate) fn reserved_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
     now_and_at_peak(kind, index, |statistics| statistics.reserved_bytes.all)

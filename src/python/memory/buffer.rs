@@ -254,8 +254,8 @@ impl PyBuffer {
         device_of(self.current.buffer(py).device())
     }
 
-    /// For NumPy, which reads it after a failed `memoryview` and drops that error: raises the
-    /// error.
+    /// NumPy reads this attribute after a failed `memoryview`, whose error NumPy drops. The
+    /// attribute raises that error again.
     #[getter]
     fn __array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(slf.py());

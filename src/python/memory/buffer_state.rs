@@ -132,13 +132,13 @@ thread_local! {
     static IS_INFERENCE_MODE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True where new buffers have no version.
+/// True while this thread is in inference mode, in which new buffers have no version.
 #[pyfunction(name = "is_inference_mode_enabled")]
 pub(crate) fn is_inference_mode() -> bool {
     IS_INFERENCE_MODE.get()
 }
 
-/// Has new buffers of this thread have a version, or none; what was so before.
+/// Enables or disables inference mode on this thread; returns whether it was enabled.
 #[pyfunction]
 pub(crate) fn exchange_inference_mode(is_enabled: bool) -> bool {
     // Hints create buffers with a version and do not check the mode, so they are cleared.

@@ -180,32 +180,27 @@ fn describe(tensor: &Tensor) -> PyResult<TensorDescription> {
     let ElementType { code, bits, lanes } = tensor.element;
     let element = Element::of_dlpack(code, bits, lanes).ok_or_else(|| {
         let given = format!("elements of DLPack's type {code} with {bits} bits and {lanes} lanes");
-        PyBufferError::new_err(format!("{given} are none of {}", Element::names()))
+        refusal(&format!("{given} are none of {}", Element::names()))
     })?;
     let count = usize::try_from(tensor.dimensions).map_err(|_| refusal("negative dimensions"))?;
     let extents = read(tensor.shape, count).ok_or_else(|| refusal("the shape is missing"))?;
     let shape: Result<Vec<usize>, _> = extents.iter().map(|it| usize::try_from(*it)).collect();
-    let shape =
-        shape.map_err(|_| PyBufferError::new_err(format!("a negative extent: {extents:?}")))?;
+    let shape = shape.map_err(|_| refusal(&format!("a negative extent: {extents:?}")))?;
     let product = shape.iter().try_fold(element.item_bytes, |all, it| all.checked_mul(*it));
     let bytes = product.filter(|bytes| isize::try_from(*bytes).is_ok());
-    let bytes = bytes.ok_or_else(|| {
-        PyBufferError::new_err(format!("the shape {extents:?} of {} is too large", element.name))
-    })?;
+    let too_large = || refusal(&format!("the shape {extents:?} of {} is too large", element.name));
+    let bytes = bytes.ok_or_else(too_large)?;
     if bytes > 0 && tensor.data.is_null() {
         return Err(refusal("the address is null"));
     }
     let strides = read(tensor.strides, count).filter(|strides| !is_dense(&extents, strides, bytes));
-    let in_bytes = |stride: &i64| isize::try_from(*stride).ok()?.checked_mul(item(element));
+    let item_bytes = element.item_bytes.cast_signed(); // at most 16
+    let in_bytes = |stride: &i64| isize::try_from(*stride).ok()?.checked_mul(item_bytes);
     let strides = strides.map(|strides| {
         let all: Option<Vec<isize>> = strides.iter().map(in_bytes).collect();
-        all.ok_or_else(|| PyBufferError::new_err(format!("strides out of range: {strides:?}")))
+        all.ok_or_else(|| refusal(&format!("strides out of range: {strides:?}")))
     });
     Ok(TensorDescription { element, shape, strides: strides.transpose()?, bytes, device })
-}
-
-fn item(element: Element) -> isize {
-    element.item_bytes.cast_signed() // at most 16
 }
 
 /// True when the elements are contiguous. The stride of a dimension with one element is ignored.
@@ -235,10 +230,8 @@ fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
     match (device_type, index) {
         (CPU, _) => Ok(Device::cpu(0)),
         (ONE_API, Ok(index)) => Ok(Device::new(DeviceKind::XPU, index)?),
-        _ => {
-            let text =
-                format!("memory of DLPack's device type {device_type} is neither cpu's nor xpu's");
-            Err(PyBufferError::new_err(text))
-        }
+        _ => Err(PyBufferError::new_err(format!(
+            "memory of DLPack's device type {device_type} is neither cpu's nor xpu's"
+        ))),
     }
 }

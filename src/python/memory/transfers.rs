@@ -301,7 +301,7 @@ fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// Enqueues a copy, and waits for it unless it is non-blocking. Signal handlers run during the wait.
+/// Enqueues a copy. Waits for a blocking one; signal handlers run during the wait.
 fn copy(
     py: Python<'_>,
     is_non_blocking: bool,

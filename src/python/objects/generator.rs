@@ -244,19 +244,13 @@ fn number_type<T: Copy>(
     let [(first, _), (second, _)] = known;
     let unknown = || wrong_dtype(&format!("{first} or {second}"), element.name);
     let (_, found) = found.ok_or_else(unknown)?;
-    check_element_type(target, element)?;
-    Ok(*found)
-}
-
-/// Refuses a view with elements of another type, because such a view would misread the numbers.
-fn check_element_type(target: &Bound<'_, PyAny>, dtype: Element) -> PyResult<()> {
-    let Ok(view) = target.cast::<PyView>() else { return Ok(()) };
-    let own = view.get().element;
-    if own.holds(dtype) {
-        return Ok(());
+    match target.cast::<PyView>().map(|view| view.get().element) {
+        // Such a view would misread the numbers.
+        Ok(own) if !own.holds(element) => {
+            Err(wrong_dtype(&format!("what a view of {} holds", own.name), element.name))
+        }
+        _ => Ok(*found),
     }
-    let allowed = format!("what a view of {} holds", own.name);
-    Err(wrong_dtype(&allowed, dtype.name))
 }
 
 fn wrong_dtype(allowed: &str, given: &str) -> PyErr {

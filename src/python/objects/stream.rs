@@ -25,9 +25,8 @@ use crate::runtime::Runtime;
 /// existing stream. As a context manager it becomes this thread's current stream, and its device
 /// the current device.
 ///
-/// A program that takes more streams than a pool has gets some of them again, or shares them with
-/// other users: those share the order of their tasks and their errors, which the first synchronize
-/// ends.
+/// The pool hands out its streams again when the process takes more than 32. Users of one stream
+/// share its task order and its errors; the first synchronize ends the errors.
 ///
 /// >>> import accelrt
 /// >>> stream = accelrt.Stream()
@@ -226,7 +225,10 @@ const FORMS: &str = "Stream(device=None, priority=0, *, dedicated=False) or \
 fn new_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
     let device = given.device();
     let priority = given.take("priority").map_or(Ok(0), |it| integer("priority", &it))?;
-    let (priority, is_dedicated) = (nearest(priority), given.flag("dedicated")?);
+    // Numbers beyond 32 bits are out of range for every device.
+    let nearest = if priority < 0 { i32::MIN } else { i32::MAX };
+    let priority = i32::try_from(priority).unwrap_or(nearest);
+    let is_dedicated = given.flag("dedicated")?;
     given.end()?;
     let runtime = Runtime::global()?;
     let device = device_or_default(&runtime, device.as_ref())?;
@@ -255,12 +257,6 @@ fn existing_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
         PyRuntimeError::new_err(format!("{text}: ids are not negative"))
     })?;
     Ok(Runtime::global()?.stream_by_id(device, stream_id)?)
-}
-
-/// The nearest `i32`. Numbers beyond that type are out of range for every device.
-fn nearest(priority: i64) -> i32 {
-    let bound = if priority < 0 { i32::MIN } else { i32::MAX };
-    i32::try_from(priority).unwrap_or(bound)
 }
 
 fn unknown_type(device_type: i64) -> PyErr {

@@ -25,9 +25,9 @@ pyo3::create_exception!(
     PyRuntimeError,
     "Work on a stream failed; the cause is in `__cause__`, the failure of each stream in `errors`.
 
-`device` and `stream_id` name the stream, `stream` is it while it exists. `ticket` is the number of
-the task that failed there, `skipped` how many tasks behind it did not run. When several streams
-failed these are the first one's."
+`device` and `stream_id` name the failed stream; `stream` is the stream while it exists. `ticket` is
+the number of the failed task, `skipped` the number of later tasks that did not run. When several
+streams failed, these attributes describe the first one."
 );
 pyo3::create_exception!(
     accelrt,
@@ -41,9 +41,9 @@ pyo3::create_exception!(
     PyRuntimeError,
     "The device, or the limit set on it, has no room for the request.
 
-`requested_bytes` were asked for; `allocated_bytes` were handed out, `reserved_bytes` taken from the
-device, `limit_bytes` may be taken, and a request like it could have had `largest_bytes` in one
-piece: all of one moment. None is what is not known."
+`requested_bytes` is the size of the request, `allocated_bytes` the size of all allocated blocks,
+`reserved_bytes` the memory taken from the device, `limit_bytes` the most that may be taken, and
+`largest_bytes` the largest free block for such a request. An unknown size is None."
 );
 
 /// The Python exception of a failed task, carried through the engine. Any thread may drop it.
