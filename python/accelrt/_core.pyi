@@ -132,9 +132,9 @@ class DeviceLost(RuntimeError):
 class OutOfMemoryError(RuntimeError):
     """The device, or the limit set on it, has no room for the request.
 
-    `requested_bytes` were asked for; `allocated_bytes` were handed out, `reserved_bytes` taken from the
-    device, `limit_bytes` may be taken, and a request like it could have had `largest_bytes` in one
-    piece: all of one moment. None is what is not known.
+    `requested_bytes` is the size of the request, `allocated_bytes` the size of all allocated blocks,
+    `reserved_bytes` the memory taken from the device, `limit_bytes` the most that may be taken, and
+    `largest_bytes` the largest free block for such a request. An unknown size is None.
     """
 
     requested_bytes: int | None
@@ -146,9 +146,9 @@ class OutOfMemoryError(RuntimeError):
 class StreamError(RuntimeError):
     """Work on a stream failed; the cause is in `__cause__`, the failure of each stream in `errors`.
 
-    `device` and `stream_id` name the stream, `stream` is it while it exists. `ticket` is the number of
-    the task that failed there, `skipped` how many tasks behind it did not run. When several streams
-    failed these are the first one's.
+    `device` and `stream_id` name the failed stream; `stream` is the stream while it exists. `ticket` is
+    the number of the failed task, `skipped` the number of later tasks that did not run. When several
+    streams failed, these attributes describe the first one.
     """
 
     errors: list[StreamError]
@@ -238,9 +238,8 @@ class Stream:
     existing stream. As a context manager it becomes this thread's current stream, and its device
     the current device.
 
-    A program that takes more streams than a pool has gets some of them again, or shares them with
-    other users: those share the order of their tasks and their errors, which the first synchronize
-    ends.
+    The pool hands out its streams again when the process takes more than 32. Users of one stream
+    share its task order and its errors; the first synchronize ends the errors.
 
     >>> import accelrt
     >>> stream = accelrt.Stream()
@@ -326,17 +325,18 @@ class Stream:
         `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
         (ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
         int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
-        null pointer; NumPy's numbers go by their values, `float32` as a `float`; objects of ctypes and
-        cffi go by their types, bytes and what has `data_ptr()` or `_as_parameter_` as pointers, kept
-        alive until the task is done. Memory counts as read and written unless `accelrt.reads` or
-        `accelrt.writes` mark it; what is read-only is refused unless it is marked with `reads`. The
-        result is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the
-        stream. As with ctypes, a wrong signature or address is undefined behaviour.
+        null pointer, a NumPy number its value (`float32` a `float`), and an object of ctypes or cffi
+        has its own type. Buffers, bytes and objects with `data_ptr()` or `_as_parameter_` are passed
+        as pointers and kept alive until the task is done. Memory counts as read and written unless
+        `accelrt.reads` or `accelrt.writes` marks it; read-only memory requires `reads`. The result
+        is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the stream.
+        As with ctypes, a wrong signature or address is undefined behaviour.
 
-        A kernel runs `global_size` times, an int or up to three; in groups of `local_size`, or as
-        the driver chooses. Pointers are buffers, their views, None, `ctypes.c_void_p` and what has
-        `__sycl_usm_array_interface__`; numbers are checked against the declared types, and where a
-        binary declares none go as values of ctypes; local memory is a size in bytes.
+        A kernel runs `global_size` times, an int or up to three, in groups of `local_size`, by
+        default of the driver's choice. A pointer argument is a buffer, a view, None, a
+        `ctypes.c_void_p` or an object with `__sycl_usm_array_interface__`. Numbers must fit the
+        declared types; for a binary that declares none, pass values of ctypes. Local memory is
+        given as a size in bytes.
 
         >>> import accelrt, ctypes
         >>> libc, stream = ctypes.CDLL(None), accelrt.Stream()
@@ -635,8 +635,8 @@ class Buffer:
         """Records that all work enqueued on `stream` so far may use the memory. Does not block."""
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """For NumPy, which reads it after a failed `memoryview` and drops that error: raises the
-        error.
+        """NumPy reads this attribute after a failed `memoryview`, whose error NumPy drops. The
+        attribute raises that error again.
         """
     @property
     def __sycl_usm_array_interface__(self) -> dict[str, Any]:
@@ -931,10 +931,10 @@ def memory_stats(kind: str, index: int) -> dict[str, int]:
     """The statistics of a device's allocator, by flat keys in sorted order."""
 
 def allocated_bytes(kind: str, index: int) -> tuple[int, int]:
-    """The current and peak bytes of allocated blocks. Threads retain their cached memory."""
+    """The current and peak bytes of allocated blocks. Does not flush the threads' caches."""
 
 def reserved_bytes(kind: str, index: int) -> tuple[int, int]:
-    """The current and peak bytes reserved from the device. Threads retain their cached memory."""
+    """The current and peak bytes reserved from the device. Does not flush the threads' caches."""
 
 def shared_memory_stats(kind: str, index: int) -> dict[str, int]:
     """The statistics of memory that the device shares with the host, by flat keys in sorted order."""
@@ -1165,10 +1165,10 @@ class VerboseScope:
         """
 
 def exchange_inference_mode(is_enabled: bool) -> bool:
-    """Has new buffers of this thread have a version, or none; what was so before."""
+    """Enables or disables inference mode on this thread; returns whether it was enabled."""
 
 def is_inference_mode_enabled() -> bool:
-    """True where new buffers have no version."""
+    """True while this thread is in inference mode, in which new buffers have no version."""
 
 def exchange_numpy_handler(handler: object = None) -> object:
     """Makes `handler`, by default accelrt's, the allocator of new arrays in this context; returns the

@@ -155,7 +155,6 @@ impl Runtime {
         Ok(self.origin_of(self.pinned_allocator(device)?, MemoryKind::Host))
     }
 
-    /// The source of this thread's next buffer in memory that the device shares with the host.
     pub(crate) fn shared_origin(&self, device: Device) -> Result<Origin> {
         Ok(self.origin_of(self.shared_allocator(device)?, MemoryKind::Shared))
     }

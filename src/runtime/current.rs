@@ -41,7 +41,6 @@ fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> 
     changed.ok()
 }
 
-/// The current device of a kind, if this thread has set it.
 pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
     read_state(runtime, |current| current.devices.get(&kind).copied())
 }
@@ -50,7 +49,6 @@ pub(super) fn set_device(runtime: u64, device: Device) {
     change(runtime, |current| current.devices.insert(device.kind(), device));
 }
 
-/// The current stream on a device, if this thread has set it.
 pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
     read_state(runtime, |current| current.streams.get(&device).cloned())
 }
@@ -61,13 +59,11 @@ pub(super) fn set_stream(runtime: u64, stream: &Stream) {
     drop(replaced); // outside the borrow: it may hold the last handle of a stream
 }
 
-/// This thread's innermost pool on a device.
 pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
     let innermost = read_state(runtime, |current| Some(current.pools.get(&device)?.last()?.id));
     innermost.unwrap_or(PoolId::DEFAULT)
 }
 
-/// Enters a pool on a device, inside the pools that were entered before.
 pub(super) fn push_pool(runtime: u64, device: Device, entered: Arc<PoolCore>) {
     change(runtime, |current| current.pools.entry(device).or_default().push(entered));
 }

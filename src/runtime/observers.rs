@@ -11,7 +11,6 @@ use crate::runtime::Runtime;
 /// Called with the error of a failed request.
 type Observer = dyn Fn(&Error) + Send + Sync;
 
-/// The observers of one runtime, with ids that are never reused.
 pub(super) struct Observers(Mutex<Vec<(u64, Arc<Observer>)>>);
 
 impl Observers {

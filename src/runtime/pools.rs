@@ -84,7 +84,6 @@ impl MemPool {
         PoolGuard { pool: self.clone(), this_thread: PhantomData }
     }
 
-    /// Enters the pool until [`MemPool::pop`].
     pub(crate) fn push(&self) {
         let PoolCore { runtime, allocator, .. } = &*self.inner;
         current::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));

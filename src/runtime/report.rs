@@ -23,7 +23,6 @@ pub(super) fn ignored_settings(settings: &str) {
     }
 }
 
-/// Prints the losses of a shutdown, if any.
 pub(super) fn losses(report: &ShutdownReport) {
     if !report.is_clean() {
         let _ = write!(std::io::stderr(), "{report}");

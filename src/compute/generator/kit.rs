@@ -35,7 +35,6 @@ impl Kits {
     }
 }
 
-/// Cached data of fills on one device, computed on demand.
 #[derive(Debug, Default)]
 pub(super) struct Kit {
     core_count: OnceLock<u16>,

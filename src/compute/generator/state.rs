@@ -43,7 +43,6 @@ impl State {
         first
     }
 
-    /// The encoding: the seed, then the offset, both little-endian.
     pub(super) fn to_bytes(self) -> [u8; 16] {
         let both = u128::from(self.seed) | u128::from(self.offset) << 64;
         both.to_le_bytes()

@@ -172,7 +172,9 @@ impl VerboseLibrary {
             return Ok(found);
         }
         let loaded = Loaded::now();
-        let hidden = self.hidden_in(&loaded);
+        // A copy that does not export the setter.
+        let mut names = loaded.names.iter().map(|name| name.to_string_lossy());
+        let hidden = names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"));
         let (library, setter, count) = (self.name(), self.setter(), loaded.names.len());
         let searched = format!("the {count} libraries of this process for {setter}");
         if let Some(file) = hidden {
@@ -203,12 +205,6 @@ impl VerboseLibrary {
         }
         let searched = searched.join("; ");
         Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }))
-    }
-
-    /// The file of a loaded library that contains a copy but does not export the setter.
-    fn hidden_in(self, loaded: &Loaded) -> Option<String> {
-        let mut names = loaded.names.iter().map(|name| name.to_string_lossy().into_owned());
-        names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"))
     }
 
     /// The copies that are now in the process. Loads no library.

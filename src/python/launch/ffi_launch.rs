@@ -146,15 +146,15 @@ fn launch(
     let mut used = Used::default();
     let count = args.len();
     let address = std::ptr::with_exposed_provenance::<c_void>(address(function.address));
-    let call = if count <= SHORT {
-        let mut places = [Argument::U64(0); SHORT];
-        convert(object, &function, args, &mut places[..count], &mut used)?;
-        FfiCall::new(address, &places[..count])
+    let (mut short, mut long) = ([Argument::U64(0); SHORT], Vec::new());
+    let places = if count <= SHORT {
+        &mut short[..count]
     } else {
-        let mut places = vec![Argument::U64(0); count];
-        convert(object, &function, args, &mut places, &mut used)?;
-        FfiCall::new(address, &places)
+        long.resize(count, Argument::U64(0));
+        &mut long[..]
     };
+    convert(object, &function, args, places, &mut used)?;
+    let call = FfiCall::new(address, places);
     let call = call.map_err(|error| PyTypeError::new_err(error.to_string()))?;
     let call = if check { call.checked() } else { call };
     if function.is_retained {

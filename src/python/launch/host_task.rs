@@ -19,7 +19,6 @@ use crate::python::support::errors::{RaisedInTask, fade_later, wrong_type};
 use crate::python::support::waiting::enqueue;
 use crate::runtime::Runtime;
 
-/// A callable with its arguments, for the helper thread.
 pub(crate) struct HostTask {
     stream: Stream,
     /// The callable, and the tuple of its arguments.

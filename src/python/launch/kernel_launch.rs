@@ -8,6 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
 
+use crate::base::device::DeviceKind;
 use crate::compute::program::{KernelArgument, ParameterClass};
 use crate::engine::stream::Stream;
 use crate::ffi::Argument;
@@ -17,7 +18,7 @@ use crate::python::launch::ctypes::Types;
 use crate::python::launch::marks::{AccessMark, UsedMemory, unmarked};
 use crate::python::launch::program::PyKernel;
 use crate::python::memory::host_memory::HostMemory;
-use crate::python::memory::transfers::{buffer_of, lender_of};
+use crate::python::memory::transfers::{buffer_of, lent_memory};
 use crate::python::memory::view::PyView;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::errors::{type_name, wrong_type};
@@ -175,7 +176,7 @@ fn memory<'py>(
     if let Some(buffer) = buffer_of(value) {
         return Ok(Some(Owned::Buffer(buffer, mark)));
     }
-    if let Some(lent) = lender_of(value) {
+    if let Some(lent) = lent_memory(value).filter(|it| it.device.kind() != DeviceKind::CPU) {
         let used = UsedMemory::of_view(&passing.place(), value.cast::<PyView>()?.get(), mark)?;
         passing.used.memory.push(used);
         passing.keep(value);

@@ -20,7 +20,6 @@ pub(crate) enum Declared {
     Pointer(Option<Py<PyAny>>),
 }
 
-/// The attribute with the declared types of ctypes functions.
 const NAME: &str = "argtypes";
 
 pub(crate) type Signature = Arc<[Declared]>;
@@ -52,7 +51,6 @@ impl Argtypes {
         Ok((Self { descriptor, object: object.unbind(), held }, signature))
     }
 
-    /// True while the function's declaration has not changed.
     #[inline]
     pub(crate) fn is_current_for(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
         let object = match &self.descriptor {

@@ -51,13 +51,22 @@ impl<'py> Entry<'py> {
         value.extract().map_err(|_| self.wrong(key, &value, expected))
     }
 
+    /// As `get`; `None` without the key.
+    fn optional<T: FromPyObjectOwned<'py>>(
+        &self,
+        key: &str,
+        expected: &str,
+    ) -> PyResult<Option<T>> {
+        self.values.contains(key)?.then(|| self.get(key, expected)).transpose()
+    }
+
     fn wrong(&self, key: &str, value: &Bound<'_, PyAny>, expected: &str) -> PyErr {
         let value = value.repr().map_or_else(|_| "what it is".to_owned(), |repr| repr.to_string());
         PyValueError::new_err(format!("{}['{key}'] is {value}, not {expected}", self.place))
     }
 
     fn number(&self, key: &str) -> PyResult<u64> {
-        self.get(key, "a whole number of at least 0")
+        self.get(key, NUMBER)
     }
 
     fn bytes(&self, key: &str) -> PyResult<usize> {
@@ -65,8 +74,7 @@ impl<'py> Entry<'py> {
     }
 
     fn pool(&self, key: &str) -> PyResult<Option<PoolId>> {
-        let is_named = self.values.contains(key)?;
-        let pair = is_named.then(|| self.get(key, "a pair of whole numbers")).transpose()?;
+        let pair = self.optional(key, "a pair of whole numbers")?;
         Ok(pair.map(|(first, second)| PoolId(first, second)))
     }
 
@@ -85,6 +93,8 @@ impl<'py> Entry<'py> {
         })
     }
 }
+
+const NUMBER: &str = "a whole number of at least 0";
 
 const STATES: &[(&str, BlockState)] = &[
     ("active_allocated", BlockState::Allocated),
@@ -110,10 +120,6 @@ fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
     let address = segment.number("address")?;
     // Snapshots from before private pools do not have this key.
     let pool = segment.pool("segment_pool_id")?.unwrap_or_default();
-    let is_expandable = match segment.values.get_item("is_expandable")? {
-        Some(_) => segment.get("is_expandable", "True or False")?,
-        None => false,
-    };
     let list = segment.get::<Bound<'_, PyList>>("blocks", "a list")?;
     let mut blocks = Vec::with_capacity(list.len());
     let mut next = address;
@@ -138,17 +144,14 @@ fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
         stream: segment.number("stream")?,
         class: segment.word("segment_type", CLASSES)?,
         pool,
-        is_expandable,
+        is_expandable: segment.optional("is_expandable", "True or False")?.unwrap_or(false),
         blocks,
     })
 }
 
 /// Reads a block. The blocks of a segment are adjacent, so this block must begin at `expected`.
 fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
-    let address = match block.values.get_item("address")? {
-        Some(_) => block.number("address")?,
-        None => expected, // older versions store only sizes
-    };
+    let address = block.optional("address", NUMBER)?.unwrap_or(expected); // absent in old versions
     let bytes = block.bytes("size")?;
     if address != expected || bytes == 0 {
         let place = &block.place;

@@ -210,12 +210,7 @@ pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     }
 }
 
-/// The foreign memory of a view, if this memory is on a device other than the cpu.
-pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
-    lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::CPU)
-}
-
-fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
+pub(crate) fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Foreign(memory, _) => Some(Arc::clone(memory)),
         ViewMemory::Ours(_) => None,

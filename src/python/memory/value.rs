@@ -26,9 +26,8 @@ pub(crate) fn bytes_of(element: Element, value: &Bound<'_, PyAny>) -> PyResult<V
     match name {
         "complex64" | "complex128" => {
             let (real, imaginary) = complex(value)?;
-            let parts =
-                [float(name, item_bytes / 2, real)?, float(name, item_bytes / 2, imaginary)?];
-            Ok(parts.concat())
+            let part = |number| float(name, item_bytes / 2, number);
+            Ok([part(real)?, part(imaginary)?].concat())
         }
         _ => float(name, item_bytes, real(value)?),
     }

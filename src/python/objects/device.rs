@@ -154,7 +154,6 @@ fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
 }
 
-/// The kind that a string argument of the facade names.
 pub(crate) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
     DeviceKind::from_name(kind).ok_or_else(|| {
         let names = DeviceKind::names();

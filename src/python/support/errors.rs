@@ -238,7 +238,6 @@ fn single(py: Python<'_>, error: &Arc<StreamFailure>) -> PyErr {
     raised(py, named(error.to_string(), error), std::slice::from_ref(error))
 }
 
-/// Adds the device, stream and ticket of the failure, as attributes.
 fn add_place(raised: &Bound<'_, PyAny>, error: &StreamFailure) -> PyResult<()> {
     raised.setattr("device", PyDevice::from(error.device()))?;
     raised.setattr("stream_id", error.stream_id())?;

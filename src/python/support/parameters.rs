@@ -67,7 +67,6 @@ impl<'py> NamedArguments<'py> {
         Ok(Self { named, forms })
     }
 
-    /// Removes and returns an argument, if it is there.
     pub(crate) fn take(&mut self, name: &str) -> Option<Bound<'py, PyAny>> {
         let place = self.named.iter().position(|(given, _)| given == name);
         place.map(|place| self.named.swap_remove(place).1)
