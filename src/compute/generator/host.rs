@@ -1,7 +1,6 @@
 //! A fill on a kind that runs tasks on the host: several workers write it in chunks.
 #![expect(unsafe_code, reason = "writes to memory by its address")]
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::contract::{Address, Turn, Work};
@@ -61,6 +60,7 @@ impl Range {
     }
 }
 
+#[derive(Debug)]
 struct Team {
     range: Range,
     shares: Shares,
@@ -81,12 +81,6 @@ impl Work for Team {
 
     fn is_needed(&self) -> bool {
         self.shares.has_unclaimed()
-    }
-}
-
-impl fmt::Debug for Team {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Team").field("range", &self.range).finish_non_exhaustive()
     }
 }
 

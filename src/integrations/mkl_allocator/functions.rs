@@ -37,11 +37,13 @@ pub(super) fn registered_functions() -> [*mut c_void; 4] {
     [malloc as *mut c_void, calloc as *mut c_void, realloc as *mut c_void, free as *mut c_void]
 }
 
-pub(super) fn current() -> MklAllocator {
-    match CURRENT.load(Ordering::Relaxed) {
-        0 => MklAllocator::System,
-        1 => MklAllocator::Accelrt,
-        _ => MklAllocator::Mimalloc,
+impl MklAllocator {
+    pub(crate) fn current() -> Self {
+        match CURRENT.load(Ordering::Relaxed) {
+            0 => Self::System,
+            1 => Self::Accelrt,
+            _ => Self::Mimalloc,
+        }
     }
 }
 
@@ -108,7 +110,7 @@ fn owner_of(foreign: *mut c_void) -> &'static Functions {
 }
 
 fn counted_allocation(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_void {
-    let allocator = current();
+    let allocator = MklAllocator::current();
     let memory = take(allocator);
     if !memory.is_null() {
         CALLS[allocator as usize].fetch_add(1, Ordering::Relaxed);

@@ -38,10 +38,6 @@ impl MklAllocator {
         }
     }
 
-    pub(crate) fn current() -> Self {
-        functions::current()
-    }
-
     /// Makes this the current allocator of every oneMKL in the process and returns the previous
     /// one. Loads a oneMKL if the process has none. As a probe, each oneMKL then multiplies two
     /// matrices. If a oneMKL does not use the allocator for that, because it had already read its

@@ -8,7 +8,6 @@
 //! sessions only for non-blocking steps. The Python module takes it only under the GIL, so Python
 //! never forks while the lock is held.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::process;
 use std::sync::{Arc, Once};
@@ -49,6 +48,7 @@ struct Session {
 /// # assert!(lines.is_empty());
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+#[derive(Debug)]
 #[must_use = "it collects lines until it is dropped"]
 pub struct VerboseCapture {
     library: VerboseLibrary,
@@ -147,12 +147,6 @@ impl Drop for VerboseCapture {
         if let Some(ended) = self.detach() {
             ended.finish();
         }
-    }
-}
-
-impl fmt::Debug for VerboseCapture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerboseCapture").field("library", &self.library).finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,6 @@
 //! Without a scope, the environment's level applies. This file cannot see a level that other code
 //! has set. The next beginning or end of a scope replaces such a level.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -89,6 +88,7 @@ impl VerboseLibrary {
 /// # }
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+#[derive(Debug)]
 #[must_use = "the level applies until this is dropped"]
 pub struct VerboseScope {
     library: VerboseLibrary,
@@ -134,12 +134,6 @@ impl Drop for VerboseScope {
         levels.close(self.id);
         // The result is ignored: a library that refuses the level retains its current one.
         apply(self.library, &found, levels.in_force(self.library.environment_level().level));
-    }
-}
-
-impl fmt::Debug for VerboseScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerboseScope").field("library", &self.library).finish_non_exhaustive()
     }
 }
 

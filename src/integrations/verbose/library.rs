@@ -173,8 +173,9 @@ impl VerboseLibrary {
         }
         let loaded = Loaded::now();
         // A copy that does not export the setter.
-        let mut names = loaded.names.iter().map(|name| name.to_string_lossy());
-        let hidden = names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"));
+        let mut loaded_names = loaded.names.iter().map(|name| name.to_string_lossy());
+        let hidden =
+            loaded_names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"));
         let (library, setter, count) = (self.name(), self.setter(), loaded.names.len());
         let searched = format!("the {count} libraries of this process for {setter}");
         if let Some(file) = hidden {
