@@ -76,11 +76,9 @@ impl Runtime {
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
     ) -> Result<(Arc<CachingAllocator>, MutexGuard<'_, Allocators>)> {
-        let allocators = self.inner.allocators.lock();
-        let observers = Arc::clone(&allocators.observers);
-        let config = allocators.settings.config().clone();
-        drop(allocators); // before the creation, which may call a backend
-        let allocator = Arc::new(create(config)?);
+        let observers = Arc::clone(&self.inner.allocators.lock().observers);
+        let config = self.inner.allocators.lock().settings.config().clone();
+        let allocator = Arc::new(create(config)?); // without the lock: it may call a backend
         allocator.add_oom_observer(move |error| observers.tell(error));
         let allocators = self.inner.allocators.lock();
         // The settings may have changed during the creation of the allocator.

@@ -9,7 +9,7 @@ use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::thread_hints;
 use crate::runtime::Runtime;
 
-/// The largest alignment of a buffer: the size of a huge page.
+/// The size of a huge page.
 const MAX_ALIGN_BYTES: usize = 2 * MIB;
 
 /// Fails for an alignment that no buffer can have. The error quotes `given`, the caller's text.

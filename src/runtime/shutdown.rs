@@ -13,7 +13,6 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::runtime::instance::Inner;
 
-/// Polling period while work is running.
 const PERIOD: Duration = Duration::from_micros(200);
 
 /// The time for threads to retire cancelled work and end, added to the configured time.

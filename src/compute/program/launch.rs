@@ -152,13 +152,8 @@ impl Stream {
         if is_own_runtimes && compiled == self.device() {
             return Ok(());
         }
-        let (kernel, stream) = (kernel.name().to_owned(), self.device());
-        Err(Error::Program(ProgramError::DeviceMismatch {
-            kernel,
-            compiled,
-            stream,
-            on_host: core.on_host,
-        }))
+        let (kernel, stream, on_host) = (kernel.name().to_owned(), self.device(), core.on_host);
+        Err(Error::Program(ProgramError::DeviceMismatch { kernel, compiled, stream, on_host }))
     }
 
     fn access<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {

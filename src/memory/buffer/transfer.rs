@@ -160,17 +160,14 @@ impl Buffer {
     fn copy(&self, source: &Self, stream: &Stream, order: Order) -> Result<Transfer> {
         check_sizes(self.nbytes(), source.nbytes())?;
         check_stream(stream, &[self, source])?;
-        let (bytes, offsets) = (self.nbytes(), [self.offset(), source.offset()]);
-        let [target_offset, source_offset] = offsets;
+        let bytes = self.nbytes();
+        let (target_offset, source_offset) = (self.offset(), source.offset());
         if self.allocation().is_same(source.allocation())
             && target_offset.abs_diff(source_offset) < bytes
         {
             drop(self.access()?); // reports a release before the overlap
-            return Err(Error::Memory(MemoryError::CopyOverlap {
-                target_offset,
-                source_offset,
-                bytes,
-            }));
+            let overlap = MemoryError::CopyOverlap { target_offset, source_offset, bytes };
+            return Err(Error::Memory(overlap));
         }
         let ranges = Ranges { to: self.begin(), from: source.begin(), bytes };
         enqueue(stream, [write_use(self), read_use(source)], order, Copy(ranges))
@@ -394,11 +391,6 @@ fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
         let has_own = buffers.iter().any(|buffer| buffer.is_reached_by(device));
         buffers.first().filter(|_| !has_own)
     });
-    match strange {
-        None => Ok(()),
-        Some(buffer) => Err(Error::Memory(MemoryError::DeviceMismatch {
-            buffer: buffer.device(),
-            stream: device,
-        })),
-    }
+    let Some(buffer) = strange.map(|buffer| buffer.device()) else { return Ok(()) };
+    Err(Error::Memory(MemoryError::DeviceMismatch { buffer, stream: device }))
 }
