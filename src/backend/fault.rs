@@ -5,35 +5,49 @@
 //! error. A planned fault therefore never leaks, and a second attempt would be a double release. A
 //! failed registration drops the callback without a call.
 //!
-//! Infallible calls are forwarded: `submit`, `flush`, `resume`, `shutdown` and the plain queries.
+//! Infallible calls are forwarded.
 #![expect(unsafe_code, reason = "forwards calls whose callers uphold the contract")]
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::contract::{
-    Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Kernels, LeftOutDevice,
-    Leftover, Mark, MemoryInfo, PhysicalHandle, PointerOwner, PriorityRange, StreamHandle,
-    VirtualMemory, Work,
+    Address, Backend, BackendCounters, DeviceProperties, DoneCallback, KernelHandle,
+    KernelParameter, Kernels, LaunchArgument, LaunchSize, LeftOutDevice, Leftover, Mark,
+    MemoryInfo, PhysicalHandle, PointerOwner, PriorityRange, ProgramHandle, ProgramSource,
+    StreamHandle, VirtualMemory, Work,
 };
 use crate::base::device::{DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::Result;
 
-/// Forwards a call to the inner object.
-macro_rules! hand_on {
-    ($inner:ident.$method:ident($($argument:expr),*)) => {{
-        // SAFETY: the caller upholds the method's contract, and handles and addresses pass
-        // unchanged, so it holds for the inner object. A release takes effect even if it reports an
-        // error; the caller does not retry it.
-        unsafe { $inner.$method($($argument),*) }
-    }};
+/// Fallible methods of a trait: each calls the inner object, unless a fault is planned for the call.
+/// An entry has the method's [`Method`], the argument for the implementor's `call`, and the
+/// signature.
+macro_rules! injected {
+    ($($method:ident($request:expr) $name:ident($($argument:ident: $type:ty),*) -> $value:ty;)*) => {
+        $(fn $name(&self, $($argument: $type),*) -> Result<$value> {
+            self.call(Method::$method, $request, |inner| inner.$name($($argument),*))
+        })*
+    };
 }
 
-mod kernels;
+/// As `injected`, for unsafe methods.
+macro_rules! injected_unsafe {
+    ($($method:ident($request:expr) $name:ident($($argument:ident: $type:ty),*) -> $value:ty;)*) => {
+        $(unsafe fn $name(&self, $($argument: $type),*) -> Result<$value> {
+            self.call(Method::$method, $request, |inner| {
+                // SAFETY: the caller upholds the method's contract, and handles and addresses pass
+                // unchanged, so it holds for the inner object. A release takes effect even if it
+                // reports an error; the caller does not retry it.
+                unsafe { inner.$name($($argument),*) }
+            })
+        })*
+    };
+}
+
 mod method;
 mod plan;
 
-use kernels::FaultKernels;
 pub use method::Method;
 pub use plan::{Fault, FaultError, Repeat};
 use plan::{Injector, Request};
@@ -70,7 +84,7 @@ impl FaultBackend {
                 device_index,
             })
             .collect();
-        let kernels = FaultKernels::new(Arc::clone(&injector));
+        let kernels = FaultKernels(Arc::clone(&injector));
         Arc::new(Self { injector, virtual_memory, kernels })
     }
 
@@ -113,16 +127,56 @@ impl FaultBackend {
     pub fn inner(&self) -> &Arc<dyn Backend> {
         &self.injector.inner
     }
+
+    fn call<T>(
+        &self,
+        method: Method,
+        request: Request,
+        act: impl FnOnce(&dyn Backend) -> Result<T>,
+    ) -> Result<T> {
+        self.injector.call(method, request, act)
+    }
 }
 
 // SAFETY: every result is the inner backend's, which upholds the contract.
 unsafe impl Backend for FaultBackend {
-    fn kind(&self) -> DeviceKind {
-        self.inner().kind()
+    injected! {
+        DeviceCount(Request::ANY) device_count() -> usize;
+        Properties(Request::of(device_index)) properties(device_index: usize) -> DeviceProperties;
+        MemoryInfo(Request::of(device_index)) memory_info(device_index: usize) -> MemoryInfo;
+        StreamCreate(Request::of(device_index))
+            stream_create(device_index: usize, priority: i32) -> StreamHandle;
+        Allocate(Request { device_index, bytes })
+            allocate(device_index: usize, bytes: usize, align_bytes: usize) -> Address;
+        AllocateShared(Request { device_index, bytes })
+            allocate_shared(device_index: usize, bytes: usize, align_bytes: usize) -> Address;
+        AllocateHost(Request { bytes, ..Request::ANY }) allocate_host(bytes: usize) -> Address;
+        PointerOwner(Request::ANY) pointer_owner(address: Address) -> Option<PointerOwner>;
     }
 
-    fn device_count(&self) -> Result<usize> {
-        self.injector.call(Method::DeviceCount, Request::ANY, |inner| inner.device_count())
+    injected_unsafe! {
+        StreamDestroy(Request::ANY) stream_destroy(stream: StreamHandle) -> ();
+        StreamWrap(Request::of(device_index))
+            stream_wrap(device_index: usize, native: u64) -> StreamHandle;
+        StreamNative(Request::ANY) stream_native(stream: StreamHandle) -> u64;
+        StreamQuery(Request::ANY) stream_query(stream: StreamHandle) -> bool;
+        StreamSynchronize(Request::ANY) stream_synchronize(stream: StreamHandle) -> ();
+        Mark(Request::ANY) mark(stream: StreamHandle, timed: bool) -> Mark;
+        MarkDone(Request::ANY) mark_done(mark: Mark) -> bool;
+        WaitMark(Request::ANY) wait_mark(mark: Mark) -> ();
+        StreamWait(Request::ANY) stream_wait(stream: StreamHandle, mark: Mark) -> ();
+        WhenDone(Request::ANY) when_done(mark: Mark, callback: DoneCallback) -> ();
+        ElapsedNs(Request::ANY) elapsed_ns(start: Mark, end: Mark) -> i64;
+        MarkRelease(Request::ANY) mark_release(mark: Mark) -> ();
+        Release(Request::of(device_index)) release(device_index: usize, address: Address) -> ();
+        ReleaseHost(Request::ANY) release_host(address: Address) -> ();
+        Copy(Request::ANY)
+            copy(stream: StreamHandle, to: Address, from: Address, bytes: usize) -> ();
+        Fill(Request::ANY) fill(stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> ();
+    }
+
+    fn kind(&self) -> DeviceKind {
+        self.inner().kind()
     }
 
     fn may_have_gpu(&self) -> bool {
@@ -131,16 +185,6 @@ unsafe impl Backend for FaultBackend {
 
     fn left_out_devices(&self) -> Vec<LeftOutDevice> {
         self.inner().left_out_devices()
-    }
-
-    fn properties(&self, device_index: usize) -> Result<DeviceProperties> {
-        let request = Request::of(device_index);
-        self.injector.call(Method::Properties, request, |inner| inner.properties(device_index))
-    }
-
-    fn memory_info(&self, device_index: usize) -> Result<MemoryInfo> {
-        let request = Request::of(device_index);
-        self.injector.call(Method::MemoryInfo, request, |inner| inner.memory_info(device_index))
     }
 
     fn priority_range(&self, device_index: usize) -> PriorityRange {
@@ -167,132 +211,19 @@ unsafe impl Backend for FaultBackend {
         self.inner().counters()
     }
 
-    fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
-        let create = |inner: &dyn Backend| inner.stream_create(device_index, priority);
-        self.injector.call(Method::StreamCreate, Request::of(device_index), create)
-    }
-
-    unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
-        let destroy = |inner: &dyn Backend| hand_on!(inner.stream_destroy(stream));
-        self.injector.call(Method::StreamDestroy, Request::ANY, destroy)
-    }
-
-    unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle> {
-        let wrap = |inner: &dyn Backend| hand_on!(inner.stream_wrap(device_index, native));
-        self.injector.call(Method::StreamWrap, Request::of(device_index), wrap)
-    }
-
-    unsafe fn stream_native(&self, stream: StreamHandle) -> Result<u64> {
-        self.injector
-            .call(Method::StreamNative, Request::ANY, |inner| hand_on!(inner.stream_native(stream)))
-    }
-
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        let inner = self.inner();
-        hand_on!(inner.submit(stream, work));
+        // SAFETY: the caller upholds the method's contract; the handle passes unchanged.
+        unsafe { self.inner().submit(stream, work) };
     }
 
     unsafe fn flush(&self, stream: StreamHandle) {
-        let inner = self.inner();
-        hand_on!(inner.flush(stream));
+        // SAFETY: the caller upholds the method's contract; the handle passes unchanged.
+        unsafe { self.inner().flush(stream) };
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        let inner = self.inner();
-        hand_on!(inner.resume(stream, work));
-    }
-
-    unsafe fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
-        self.injector
-            .call(Method::StreamQuery, Request::ANY, |inner| hand_on!(inner.stream_query(stream)))
-    }
-
-    unsafe fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
-        let synchronize = |inner: &dyn Backend| hand_on!(inner.stream_synchronize(stream));
-        self.injector.call(Method::StreamSynchronize, Request::ANY, synchronize)
-    }
-
-    unsafe fn mark(&self, stream: StreamHandle, timed: bool) -> Result<Mark> {
-        self.injector.call(Method::Mark, Request::ANY, |inner| hand_on!(inner.mark(stream, timed)))
-    }
-
-    unsafe fn mark_done(&self, mark: Mark) -> Result<bool> {
-        self.injector.call(Method::MarkDone, Request::ANY, |inner| hand_on!(inner.mark_done(mark)))
-    }
-
-    unsafe fn wait_mark(&self, mark: Mark) -> Result<()> {
-        self.injector.call(Method::WaitMark, Request::ANY, |inner| hand_on!(inner.wait_mark(mark)))
-    }
-
-    unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
-        let wait = |inner: &dyn Backend| hand_on!(inner.stream_wait(stream, mark));
-        self.injector.call(Method::StreamWait, Request::ANY, wait)
-    }
-
-    unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
-        let register = |inner: &dyn Backend| hand_on!(inner.when_done(mark, callback));
-        self.injector.call(Method::WhenDone, Request::ANY, register)
-    }
-
-    unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
-        self.injector
-            .call(Method::ElapsedNs, Request::ANY, |inner| hand_on!(inner.elapsed_ns(start, end)))
-    }
-
-    unsafe fn mark_release(&self, mark: Mark) -> Result<()> {
-        self.injector
-            .call(Method::MarkRelease, Request::ANY, |inner| hand_on!(inner.mark_release(mark)))
-    }
-
-    fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address> {
-        let allocate = |inner: &dyn Backend| inner.allocate(device_index, bytes, align_bytes);
-        self.injector.call(Method::Allocate, Request { device_index, bytes }, allocate)
-    }
-
-    fn allocate_shared(
-        &self,
-        device_index: usize,
-        bytes: usize,
-        align_bytes: usize,
-    ) -> Result<Address> {
-        let allocate =
-            |inner: &dyn Backend| inner.allocate_shared(device_index, bytes, align_bytes);
-        self.injector.call(Method::AllocateShared, Request { device_index, bytes }, allocate)
-    }
-
-    unsafe fn release(&self, device_index: usize, address: Address) -> Result<()> {
-        let release = |inner: &dyn Backend| hand_on!(inner.release(device_index, address));
-        self.injector.call(Method::Release, Request::of(device_index), release)
-    }
-
-    fn allocate_host(&self, bytes: usize) -> Result<Address> {
-        let request = Request { bytes, ..Request::ANY };
-        self.injector.call(Method::AllocateHost, request, |inner| inner.allocate_host(bytes))
-    }
-
-    unsafe fn release_host(&self, address: Address) -> Result<()> {
-        self.injector
-            .call(Method::ReleaseHost, Request::ANY, |inner| hand_on!(inner.release_host(address)))
-    }
-
-    fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
-        self.injector.call(Method::PointerOwner, Request::ANY, |inner| inner.pointer_owner(address))
-    }
-
-    unsafe fn copy(
-        &self,
-        stream: StreamHandle,
-        to: Address,
-        from: Address,
-        bytes: usize,
-    ) -> Result<()> {
-        let copy = |inner: &dyn Backend| hand_on!(inner.copy(stream, to, from, bytes));
-        self.injector.call(Method::Copy, Request::ANY, copy)
-    }
-
-    unsafe fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
-        let fill = |inner: &dyn Backend| hand_on!(inner.fill(stream, to, byte, bytes));
-        self.injector.call(Method::Fill, Request::ANY, fill)
+        // SAFETY: the caller upholds the method's contract; the handle passes unchanged.
+        unsafe { self.inner().resume(stream, work) };
     }
 
     fn virtual_memory(&self, device_index: usize) -> Option<&dyn VirtualMemory> {
@@ -338,32 +269,54 @@ unsafe impl VirtualMemory for FaultVirtualMemory {
         pages(&*self.injector.inner, self.device_index).granularity_bytes()
     }
 
-    fn reserve(&self, bytes: usize) -> Result<Address> {
-        self.call(Method::VmReserve, bytes, |inner| inner.reserve(bytes))
+    injected! {
+        VmReserve(bytes) reserve(bytes: usize) -> Address;
+        VmCreate(bytes) create(bytes: usize) -> PhysicalHandle;
     }
 
-    unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
-        self.call(Method::VmUnreserve, bytes, |inner| hand_on!(inner.unreserve(range, bytes)))
+    injected_unsafe! {
+        VmUnreserve(bytes) unreserve(range: Address, bytes: usize) -> ();
+        VmMap(0) map(to: Address, physical: PhysicalHandle) -> ();
+        VmUnmap(0) unmap(physical: PhysicalHandle) -> ();
+        VmRelocate(0) relocate(physical: PhysicalHandle, to: Address) -> ();
+        VmRelease(0) release(physical: PhysicalHandle) -> ();
+    }
+}
+
+/// The kernel compiler of a backend, as [`FaultBackend`] exposes it.
+#[derive(Debug)]
+struct FaultKernels(Arc<Injector>);
+
+impl FaultKernels {
+    fn call<T>(
+        &self,
+        method: Method,
+        request: Request,
+        act: impl FnOnce(&dyn Kernels) -> Result<T>,
+    ) -> Result<T> {
+        let kernels =
+            |inner: &dyn Backend| act(inner.kernels().expect("a kind keeps its capabilities"));
+        self.0.call(method, request, kernels)
+    }
+}
+
+// SAFETY: every result is the inner object's, which upholds the contract.
+unsafe impl Kernels for FaultKernels {
+    injected! {
+        KernelsCompile(Request::of(device_index))
+            compile(device_index: usize, source: ProgramSource<'_>, options: &str) -> ProgramHandle;
     }
 
-    fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
-        self.call(Method::VmCreate, bytes, |inner| inner.create(bytes))
-    }
-
-    unsafe fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
-        self.call(Method::VmMap, 0, |inner| hand_on!(inner.map(to, physical)))
-    }
-
-    unsafe fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
-        self.call(Method::VmUnmap, 0, |inner| hand_on!(inner.unmap(physical)))
-    }
-
-    unsafe fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
-        self.call(Method::VmRelocate, 0, |inner| hand_on!(inner.relocate(physical, to)))
-    }
-
-    unsafe fn release(&self, physical: PhysicalHandle) -> Result<()> {
-        self.call(Method::VmRelease, 0, |inner| hand_on!(inner.release(physical)))
+    injected_unsafe! {
+        KernelsNames(Request::ANY) kernel_names(program: ProgramHandle) -> Vec<String>;
+        KernelsKernel(Request::ANY) kernel(program: ProgramHandle, name: &str) -> KernelHandle;
+        KernelsParameters(Request::ANY) parameters(kernel: KernelHandle) -> Vec<KernelParameter>;
+        KernelsLaunch(Request::ANY) launch(
+            kernel: KernelHandle, stream: StreamHandle, arguments: &[LaunchArgument],
+            size: &LaunchSize
+        ) -> ();
+        KernelsKernelRelease(Request::ANY) kernel_release(kernel: KernelHandle) -> ();
+        KernelsProgramRelease(Request::ANY) program_release(program: ProgramHandle) -> ();
     }
 }
 

@@ -2,139 +2,74 @@
 
 use std::fmt;
 
-/// A fallible method. The prefix `Vm` means a method of `VirtualMemory`, the prefix `Kernels` a
-/// method of `Kernels`, and no prefix a method of `Backend`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is named after its method, documented at the trait")]
-pub enum Method {
-    DeviceCount,
-    Properties,
-    MemoryInfo,
-    StreamCreate,
-    StreamDestroy,
-    StreamWrap,
-    StreamNative,
-    StreamQuery,
-    StreamSynchronize,
-    Mark,
-    MarkDone,
-    WaitMark,
-    StreamWait,
-    WhenDone,
-    ElapsedNs,
-    MarkRelease,
-    Allocate,
-    AllocateShared,
-    Release,
-    AllocateHost,
-    ReleaseHost,
-    PointerOwner,
-    Copy,
-    Fill,
-    VmReserve,
-    VmUnreserve,
-    VmCreate,
-    VmMap,
-    VmUnmap,
-    VmRelocate,
-    VmRelease,
-    KernelsCompile,
-    KernelsNames,
-    KernelsKernel,
-    KernelsParameters,
-    KernelsLaunch,
-    KernelsKernelRelease,
-    KernelsProgramRelease,
+/// Declares [`Method`], [`Method::ALL`] and [`Method::name`] from one list.
+macro_rules! methods {
+    ($($method:ident = $name:literal,)*) => {
+        /// A fallible method. The prefix `Vm` means a method of `VirtualMemory`, the prefix
+        /// `Kernels` a method of `Kernels`, and no prefix a method of `Backend`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each is named after its method, documented at the trait")]
+        pub enum Method {
+            $($method,)*
+        }
+
+        impl Method {
+            /// All methods, in the order of the traits.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$method),*];
+
+            /// The method's name, with the prefix `VirtualMemory::` or `Kernels::` for these traits.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$method => $name,)*
+                }
+            }
+        }
+    };
+}
+
+methods! {
+    DeviceCount = "device_count",
+    Properties = "properties",
+    MemoryInfo = "memory_info",
+    StreamCreate = "stream_create",
+    StreamDestroy = "stream_destroy",
+    StreamWrap = "stream_wrap",
+    StreamNative = "stream_native",
+    StreamQuery = "stream_query",
+    StreamSynchronize = "stream_synchronize",
+    Mark = "mark",
+    MarkDone = "mark_done",
+    WaitMark = "wait_mark",
+    StreamWait = "stream_wait",
+    WhenDone = "when_done",
+    ElapsedNs = "elapsed_ns",
+    MarkRelease = "mark_release",
+    Allocate = "allocate",
+    AllocateShared = "allocate_shared",
+    Release = "release",
+    AllocateHost = "allocate_host",
+    ReleaseHost = "release_host",
+    PointerOwner = "pointer_owner",
+    Copy = "copy",
+    Fill = "fill",
+    VmReserve = "VirtualMemory::reserve",
+    VmUnreserve = "VirtualMemory::unreserve",
+    VmCreate = "VirtualMemory::create",
+    VmMap = "VirtualMemory::map",
+    VmUnmap = "VirtualMemory::unmap",
+    VmRelocate = "VirtualMemory::relocate",
+    VmRelease = "VirtualMemory::release",
+    KernelsCompile = "Kernels::compile",
+    KernelsNames = "Kernels::kernel_names",
+    KernelsKernel = "Kernels::kernel",
+    KernelsParameters = "Kernels::parameters",
+    KernelsLaunch = "Kernels::launch",
+    KernelsKernelRelease = "Kernels::kernel_release",
+    KernelsProgramRelease = "Kernels::program_release",
 }
 
 impl Method {
-    /// All methods, in the order of the traits.
-    pub const ALL: [Self; 38] = [
-        Self::DeviceCount,
-        Self::Properties,
-        Self::MemoryInfo,
-        Self::StreamCreate,
-        Self::StreamDestroy,
-        Self::StreamWrap,
-        Self::StreamNative,
-        Self::StreamQuery,
-        Self::StreamSynchronize,
-        Self::Mark,
-        Self::MarkDone,
-        Self::WaitMark,
-        Self::StreamWait,
-        Self::WhenDone,
-        Self::ElapsedNs,
-        Self::MarkRelease,
-        Self::Allocate,
-        Self::AllocateShared,
-        Self::Release,
-        Self::AllocateHost,
-        Self::ReleaseHost,
-        Self::PointerOwner,
-        Self::Copy,
-        Self::Fill,
-        Self::VmReserve,
-        Self::VmUnreserve,
-        Self::VmCreate,
-        Self::VmMap,
-        Self::VmUnmap,
-        Self::VmRelocate,
-        Self::VmRelease,
-        Self::KernelsCompile,
-        Self::KernelsNames,
-        Self::KernelsKernel,
-        Self::KernelsParameters,
-        Self::KernelsLaunch,
-        Self::KernelsKernelRelease,
-        Self::KernelsProgramRelease,
-    ];
-
-    /// The method's name, with the prefix `VirtualMemory::` or `Kernels::` for these traits.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::DeviceCount => "device_count",
-            Self::Properties => "properties",
-            Self::MemoryInfo => "memory_info",
-            Self::StreamCreate => "stream_create",
-            Self::StreamDestroy => "stream_destroy",
-            Self::StreamWrap => "stream_wrap",
-            Self::StreamNative => "stream_native",
-            Self::StreamQuery => "stream_query",
-            Self::StreamSynchronize => "stream_synchronize",
-            Self::Mark => "mark",
-            Self::MarkDone => "mark_done",
-            Self::WaitMark => "wait_mark",
-            Self::StreamWait => "stream_wait",
-            Self::WhenDone => "when_done",
-            Self::ElapsedNs => "elapsed_ns",
-            Self::MarkRelease => "mark_release",
-            Self::Allocate => "allocate",
-            Self::AllocateShared => "allocate_shared",
-            Self::Release => "release",
-            Self::AllocateHost => "allocate_host",
-            Self::ReleaseHost => "release_host",
-            Self::PointerOwner => "pointer_owner",
-            Self::Copy => "copy",
-            Self::Fill => "fill",
-            Self::VmReserve => "VirtualMemory::reserve",
-            Self::VmUnreserve => "VirtualMemory::unreserve",
-            Self::VmCreate => "VirtualMemory::create",
-            Self::VmMap => "VirtualMemory::map",
-            Self::VmUnmap => "VirtualMemory::unmap",
-            Self::VmRelocate => "VirtualMemory::relocate",
-            Self::VmRelease => "VirtualMemory::release",
-            Self::KernelsCompile => "Kernels::compile",
-            Self::KernelsNames => "Kernels::kernel_names",
-            Self::KernelsKernel => "Kernels::kernel",
-            Self::KernelsParameters => "Kernels::parameters",
-            Self::KernelsLaunch => "Kernels::launch",
-            Self::KernelsKernelRelease => "Kernels::kernel_release",
-            Self::KernelsProgramRelease => "Kernels::program_release",
-        }
-    }
-
     /// True for the methods that allocate.
     #[must_use]
     pub const fn takes_memory(self) -> bool {

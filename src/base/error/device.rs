@@ -4,6 +4,7 @@ use crate::base::device::{Device, DeviceKind};
 
 /// An invalid name of a device, or a device that cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum DeviceError {
     /// An empty device string.
@@ -11,70 +12,34 @@ pub enum DeviceError {
     EmptyString,
     /// A device string whose part after the colon is not a plain decimal number.
     #[error("Invalid device string: '{given}'")]
-    InvalidString {
-        /// The given string.
-        given: String,
-    },
+    InvalidString { given: String },
     /// A device index that does not fit into an integer.
     #[error("Could not parse device index '{digits}' in device string '{given}'")]
-    UnparsableIndex {
-        /// The digits after the colon.
-        digits: String,
-        /// The whole string.
-        given: String,
-    },
+    UnparsableIndex { digits: String, given: String },
     /// A device kind that does not exist.
     #[error(
         "Expected one of {} device type at start of device string: {given}",
         DeviceKind::names()
     )]
-    UnknownKind {
-        /// The given string.
-        given: String,
-    },
+    UnknownKind { given: String },
     /// A device kind that cannot be registered.
     #[error("Device kind {name:?} with type code {type_code} is refused: {reason}")]
-    KindRefused {
-        /// The name asked for.
-        name: String,
-        /// The type code asked for.
-        type_code: u8,
-        /// The reason.
-        reason: String,
-    },
+    KindRefused { name: String, type_code: u8, reason: String },
     /// A second backend for a kind.
     #[error("A backend is registered for kind {kind}: a kind has one")]
-    BackendRegistered {
-        /// The kind.
-        kind: DeviceKind,
-    },
+    BackendRegistered { kind: DeviceKind },
     /// A device index above the maximum.
     #[error("Device index {index} of {kind} is out of range: an index is at most 127")]
-    IndexTooLarge {
-        /// The kind asked for.
-        kind: DeviceKind,
-        /// The index asked for.
-        index: usize,
-    },
+    IndexTooLarge { kind: DeviceKind, index: usize },
     /// A device that does not exist.
     #[error(
         "Device {device} does not exist: there {}",
         devices(device.kind(), *count)
     )]
-    NotFound {
-        /// The device asked for.
-        device: Device,
-        /// The number of devices of its kind.
-        count: usize,
-    },
+    NotFound { device: Device, count: usize },
     /// A kind that cannot be used here.
     #[error("No {kind} device is available: {reason}")]
-    KindUnavailable {
-        /// The kind asked for.
-        kind: DeviceKind,
-        /// The reason.
-        reason: String,
-    },
+    KindUnavailable { kind: DeviceKind, reason: String },
 }
 
 fn devices(kind: DeviceKind, count: usize) -> String {

@@ -28,6 +28,7 @@ pub struct StreamFailure {
 
 /// The cause of a task's failure.
 #[derive(Debug)]
+#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum FailureCause {
     /// The task returned an error.
@@ -35,12 +36,7 @@ pub enum FailureCause {
     /// The task panicked with this message.
     Panicked(String),
     /// A checked native function returned a number other than 0.
-    Status {
-        /// The function's address.
-        function: usize,
-        /// The returned status.
-        status: i32,
-    },
+    Status { function: usize, status: i32 },
     /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
     Unfinished,
     /// The backend refused an operation.

@@ -4,71 +4,40 @@ use crate::base::device::Device;
 
 /// A call that a program, a kernel or a native function refuses.
 #[derive(Clone, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum ProgramError {
     /// A program that the compiler refused.
     #[error("Building the program for {device} failed: {log}")]
-    BuildFailed {
-        /// The device that it was compiled for.
-        device: Device,
-        /// The compiler's log.
-        log: String,
-    },
+    BuildFailed { device: Device, log: String },
     /// A kernel that a program does not have.
     #[error("The program has no kernel {name:?}: it has {}", listed(names))]
-    NoSuchKernel {
-        /// The name asked for.
-        name: String,
-        /// The names of its kernels.
-        names: Vec<String>,
-    },
+    NoSuchKernel { name: String, names: Vec<String> },
     /// A launch with more or fewer arguments than the kernel takes.
     #[error("Kernel {kernel} takes {expected} arguments: {given} were given")]
-    ArgumentCount {
-        /// The kernel's name.
-        kernel: String,
-        /// The number of the kernel's parameters.
-        expected: usize,
-        /// The number of given arguments.
-        given: usize,
-    },
+    ArgumentCount { kernel: String, expected: usize, given: usize },
     /// An argument of a launch that does not fit the kernel's parameter.
     #[error(
         "Argument {} of kernel {kernel}{} must be {expected}, not {given}",
         index + 1, in_commas(declared)
     )]
     InvalidArgument {
-        /// The kernel's name.
         kernel: String,
         /// The argument's index, from 0.
         index: usize,
         /// Type and name of the parameter, if the program reports them.
         declared: String,
-        /// The accepted argument.
         expected: &'static str,
-        /// The given value.
         given: String,
     },
     /// A number of work-items that no launch can have.
     #[error("Kernel {kernel} cannot run with {what} of {given:?}: {allowed}")]
-    LaunchSize {
-        /// The kernel's name.
-        kernel: String,
-        /// The name of the size.
-        what: &'static str,
-        /// The given value.
-        given: Vec<usize>,
-        /// The accepted values.
-        allowed: &'static str,
-    },
+    LaunchSize { kernel: String, what: &'static str, given: Vec<usize>, allowed: &'static str },
     /// A kernel that was given to a stream of another device or another runtime.
     #[error("Kernel {kernel} was compiled for {compiled}: a stream of {stream} cannot run it")]
     DeviceMismatch {
-        /// The kernel's name.
         kernel: String,
-        /// The device that it was compiled for.
         compiled: Device,
-        /// The stream's device.
         stream: Device,
         /// True when the stream runs on the host, where it executes functions but no kernels.
         on_host: bool,
@@ -78,12 +47,7 @@ pub enum ProgramError {
     NullFunction,
     /// A native call with too many arguments.
     #[error("A native call takes at most {most} arguments: {count} were given")]
-    TooManyArguments {
-        /// The number of given arguments.
-        count: usize,
-        /// The maximum number of arguments.
-        most: usize,
-    },
+    TooManyArguments { count: usize, most: usize },
 }
 
 /// Names for a sentence.

@@ -2,12 +2,12 @@
 
 /// A call that the runtime as a whole refuses.
 #[derive(Clone, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum RuntimeError {
     /// Handles of two runtimes, which share nothing, were given to one call.
     #[error("{what} of runtime {given} was given to runtime {own}: runtimes do not share handles")]
     OtherRuntime {
-        /// The given object.
         what: &'static str,
         /// The [id](crate::Runtime::id) of its runtime.
         given: u64,

@@ -7,6 +7,7 @@ use crate::base::device::Device;
 
 /// A failure of a stream's work, or an invalid use of a stream.
 #[derive(Clone, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum StreamError {
     /// One stream failed. A synchronise with the failed work raises this.
@@ -27,9 +28,7 @@ pub enum StreamError {
          {least} (last)"
     )]
     PriorityOutOfRange {
-        /// The device of the stream.
         device: Device,
-        /// The priority asked for.
         priority: i32,
         /// The lowest urgency: the largest number.
         least: i32,
@@ -41,23 +40,13 @@ pub enum StreamError {
         "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and \
          never reused"
     )]
-    NotFound {
-        /// The device of the call.
-        device: Device,
-        /// The id asked for.
-        stream_id: u64,
-    },
+    NotFound { device: Device, stream_id: u64 },
     /// A task waits for its own stream, or for a stream of an outer task of the same thread.
     #[error(
         "A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would \
          never end"
     )]
-    WaitInsideTask {
-        /// The device of the stream.
-        device: Device,
-        /// The stream.
-        stream_id: u64,
-    },
+    WaitInsideTask { device: Device, stream_id: u64 },
 }
 
 /// The message of several streams' errors.
