@@ -70,14 +70,21 @@ impl ShortFrame {
         }
         Self(words)
     }
+}
 
+/// Arguments placed as the convention requires.
+pub(crate) trait Arguments: Send + 'static {
     /// Calls the function. The returned value is meaningful only if the function returns an `int`.
     ///
     /// # Safety
-    /// A call of the function with this frame's arguments must be allowed now. The function must
-    /// return an integer of up to 32 bits, or a value that is ignored and not returned in memory.
+    /// A call of the function with these arguments must be allowed now. The function must return an
+    /// integer of up to 32 bits, or a value that is ignored and not returned in memory.
+    unsafe fn call(&self, function: Function) -> i32;
+}
+
+impl Arguments for ShortFrame {
     #[inline]
-    pub(crate) unsafe fn call(&self, function: Function) -> i32 {
+    unsafe fn call(&self, function: Function) -> i32 {
         type Call = unsafe extern "C" fn(u64, u64, u64, u64, f64, f64, f64, f64) -> i32;
         // SAFETY: only the type changes; both are addresses of functions.
         let function = unsafe { std::mem::transmute::<Function, Call>(function) };
@@ -120,7 +127,7 @@ macro_rules! call {
         ) -> i32;
         // SAFETY: only the type changes; both are addresses of functions.
         let function = unsafe { std::mem::transmute::<Function, Call>($function) };
-        let Frame { integers, floats: x, stack, .. } = $frame;
+        let Frame { integers, floats: x, stack, .. } = &**$frame;
         let _ = stack; // unused by the call without a stack
         // SAFETY: the caller guarantees that the call is allowed, and each argument is where the
         // convention expects it. The function does not read the stack words behind its arguments,
@@ -167,12 +174,10 @@ impl Frame {
         }
         frame
     }
+}
 
-    /// Calls the function. The returned value is meaningful only if the function returns an `int`.
-    ///
-    /// # Safety
-    /// As [`ShortFrame::call`].
-    pub(crate) unsafe fn call(&self, function: Function) -> i32 {
+impl Arguments for Box<Frame> {
+    unsafe fn call(&self, function: Function) -> i32 {
         match self.stack_count {
             0 => call!(self, function, []),
             1..=SHORT_STACK => call!(self, function, [0 1 2 3 4 5 6 7]),

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "an address becomes a function, which is not called here")]
 
 use std::ffi::c_void;
-use std::fmt;
 use std::mem;
 
 use crate::base::error::{Error, ProgramError, Result};
@@ -33,10 +32,10 @@ use crate::ffi::argument::Argument;
 /// assert_eq!(values, [0.5, 1.0]);
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct FfiCall {
     function: Function,
-    placed: PlacedArguments,
+    arguments: PlacedArguments,
     is_checked: bool,
 }
 
@@ -63,12 +62,12 @@ impl FfiCall {
         let Some(function) = function else {
             return Err(Error::Program(ProgramError::NullFunction));
         };
-        let placed = if arguments.len() <= MAX_SHORT {
+        let arguments = if arguments.len() <= MAX_SHORT {
             PlacedArguments::Short(ShortFrame::new(arguments))
         } else {
             Self::place_long(arguments)?
         };
-        Ok(Self { function, placed, is_checked: false })
+        Ok(Self { function, arguments, is_checked: false })
     }
 
     #[cold]
@@ -98,16 +97,6 @@ impl FfiCall {
 
     #[inline]
     pub(crate) fn into_parts(self) -> (Function, PlacedArguments) {
-        (self.function, self.placed)
-    }
-}
-
-impl fmt::Debug for FfiCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FfiCall")
-            .field("function", &self.function)
-            .field("arguments", &self.placed)
-            .field("is_checked", &self.is_checked)
-            .finish()
+        (self.function, self.arguments)
     }
 }

@@ -1,7 +1,6 @@
 //! Commands: the elements of a queue, packed into 48 bytes with the payload inline where it fits.
 #![expect(unsafe_code, reason = "a payload of any type is stored in and taken out of plain words")]
 
-use std::fmt;
 use std::mem::MaybeUninit;
 
 /// The maximum size of a command that is stored in the slot itself. Larger commands are boxed.
@@ -226,12 +225,6 @@ impl<C: CommandContext> Packed<C> {
 
 // SAFETY: a packed command is created only from a `T: Command<C>`, which is `Send`.
 unsafe impl<C: CommandContext> Send for Packed<C> {}
-
-impl<C: CommandContext> fmt::Debug for Packed<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Packed").field("class", &self.table.class).finish_non_exhaustive()
-    }
-}
 
 /// The empty context, for segments that belong to no queue.
 impl CommandContext for () {

@@ -1,7 +1,5 @@
 //! Accounting of a device's memory: the capacity and the bytes in use.
 
-use std::fmt;
-
 use crate::backend::contract::MemoryInfo;
 use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError, Result};
@@ -11,6 +9,7 @@ use crate::base::sync::{AtomicUsize, Ordering};
 ///
 /// `used_bytes` is the sum of the sizes of all live allocations and of all live physical memory of
 /// the device; it never exceeds `total_bytes`.
+#[derive(Debug)]
 pub(crate) struct Capacity {
     device: Device,
     total_bytes: usize,
@@ -58,12 +57,6 @@ impl Capacity {
             total_bytes: self.total_bytes,
             cache: None,
         })
-    }
-}
-
-impl fmt::Debug for Capacity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Capacity({}, {:?})", self.device, self.info())
     }
 }
 

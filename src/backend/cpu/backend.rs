@@ -1,7 +1,6 @@
 //! The cpu kind behind the contract: devices, streams, marks and memory.
 #![expect(unsafe_code, reason = "copies between addresses that the caller guarantees")]
 
-use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,12 +30,14 @@ const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 ///
 /// A stream's handle encodes the device and the level in the run queue. A mark is a clock reading,
 /// taken by the worker that reaches it in the stream. Every existing mark is therefore complete.
+#[derive(Debug)]
 pub struct CpuBackend {
     properties: DeviceProperties,
     devices: Vec<CpuDevice>,
     host: CpuMemory,
 }
 
+#[derive(Debug)]
 struct CpuDevice {
     workers: Workers,
     memory: CpuMemory,
@@ -286,13 +287,5 @@ unsafe impl Backend for CpuBackend {
     fn shutdown(&self, deadline: Instant) -> Leftover {
         let left = self.devices.iter().map(|device| device.workers.shutdown(deadline).busy_threads);
         Leftover { busy_threads: left.sum() }
-    }
-}
-
-impl fmt::Debug for CpuBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CpuBackend")
-            .field("device_count", &self.devices.len())
-            .finish_non_exhaustive()
     }
 }

@@ -58,23 +58,6 @@ impl MapCount {
         let used = self.used.fetch_sub(mappings, Ordering::Relaxed);
         assert!(used >= mappings, "{mappings} mappings come back while {used} are out");
     }
-
-    /// A separate counter for a test: static lifetime, reachable for leak checkers.
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn for_test(kernel_limit: usize) -> &'static MapCount {
-        use crate::base::sync::{LockRank, Mutex};
-        static KEPT: Mutex<Vec<&'static MapCount>> = Mutex::new(LockRank::Backend, Vec::new());
-        let counter = Box::leak(Box::new(MapCount::new(kernel_limit)));
-        KEPT.lock().push(counter);
-        counter
-    }
-
-    /// The mappings in use.
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn used(&self) -> usize {
-        // Relaxed: a test reads on the counting thread.
-        self.used.load(Ordering::Relaxed)
-    }
 }
 
 /// Parses the kernel's limit. An unreadable limit yields the kernel's default.
@@ -85,6 +68,23 @@ fn kernel_limit(text: Option<&str>) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::sync::{LockRank, Mutex};
+
+    impl MapCount {
+        /// A separate counter for a test: static lifetime, reachable for leak checkers.
+        pub(in super::super) fn for_test(kernel_limit: usize) -> &'static MapCount {
+            static KEPT: Mutex<Vec<&'static MapCount>> = Mutex::new(LockRank::Backend, Vec::new());
+            let counter = Box::leak(Box::new(MapCount::new(kernel_limit)));
+            KEPT.lock().push(counter);
+            counter
+        }
+
+        /// The mappings in use.
+        pub(in super::super) fn used(&self) -> usize {
+            // Relaxed: a test reads on the counting thread.
+            self.used.load(Ordering::Relaxed)
+        }
+    }
 
     #[test]
     fn the_last_eighth_is_refused_with_the_numbers() {

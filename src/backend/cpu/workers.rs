@@ -4,7 +4,6 @@
 //! blocks inside a task. They mask signals, so that the application's threads handle them.
 
 use std::cell::Cell;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -52,10 +51,12 @@ pub(crate) enum Unsubmitted {
 }
 
 /// The workers of one device.
+#[derive(Debug)]
 pub(crate) struct Workers {
     shared: Arc<Shared>,
 }
 
+#[derive(Debug)]
 struct Shared {
     name: String,
     queue: RunQueue<Item>,
@@ -447,11 +448,5 @@ impl BlockingHook for Hook {
     fn try_again(&self) -> bool {
         // In a forked child, a lock may be held by a thread that exists only in the parent.
         !fork::is_child() && Shared::start_again(&self.0)
-    }
-}
-
-impl fmt::Debug for Workers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workers").field("queue", &self.shared.queue).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! Planned faults: the failing calls, their errors and counts.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::contract::{Backend, MemoryInfo};
@@ -104,12 +103,6 @@ struct Action {
     /// Remaining calls, including the one with the action.
     calls: u64,
     run: Box<dyn FnOnce() + Send>,
-}
-
-impl fmt::Debug for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an action in call {} of {} from now", self.calls, self.method)
-    }
 }
 
 #[derive(Debug, Default)]

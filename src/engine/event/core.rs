@@ -11,6 +11,7 @@ use crate::base::error::{Error, EventError, Result, StreamFailure};
 use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::base::sync::{AtomicU64, Life, Ordering};
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::failures::BoundStream;
 use crate::engine::stream::wait::Interrupt;
 
 /// The state of one event.
@@ -53,18 +54,11 @@ pub(super) struct Latest {
     failure: Option<Arc<StreamFailure>>,
 }
 
-/// A snapshot of one version of an event. It binds the source's error log, which therefore retains
-/// an error that covers the record until the snapshot is dropped.
+/// A snapshot of one version of an event. The source retains the record's error until the drop.
 pub(super) struct Record {
-    pub(super) source: Arc<StreamCore>,
+    pub(super) source: BoundStream,
     pub(super) ticket: u64,
     pub(super) version: u64,
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        self.source.failures.unbind();
-    }
 }
 
 impl EventCore {
@@ -90,8 +84,7 @@ impl EventCore {
         // Relaxed: advanced under the lock.
         let version = self.recorded.load(Ordering::Relaxed);
         // Binds under the lock, while the record is the latest one and the event has its failure.
-        source.failures.bind();
-        Some(Record { source: Arc::clone(source), ticket: *ticket, version })
+        Some(Record { source: BoundStream::new(source), ticket: *ticket, version })
     }
 
     /// Takes the lock to record the event on a stream. Fails when the event's kind, device or

@@ -231,8 +231,7 @@ impl Stream {
             }));
         }
         core.lifecycle.check_same_runtime("an event", record.source.lifecycle.runtime)?;
-        record.source.failures.bind();
-        let wait = WaitFor::new_bound(Arc::clone(&record.source), record.ticket);
+        let wait = WaitFor::new(&record.source, record.ticket);
         if event.core.is_reached(&record) {
             return match event.core.failure_of(&record) {
                 None => Ok(()),

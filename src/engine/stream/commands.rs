@@ -12,6 +12,7 @@ use crate::base::sync::assert_no_lock_held;
 use crate::engine::frontier::Point;
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::failures::BoundStream;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command};
 
@@ -104,41 +105,42 @@ impl Behind {
     pub(crate) fn new(source: Arc<StreamCore>, ticket: u64) -> Self {
         Self { source, ticket }
     }
+}
 
+impl State {
     /// Polls whether the source has passed the ticket. Submits no work and never blocks.
-    fn poll(&self, backend: &Arc<dyn Backend>) -> State {
-        let (source, ticket) = (&self.source, self.ticket);
+    fn poll(source: &Arc<StreamCore>, ticket: u64, backend: &Arc<dyn Backend>) -> Self {
         if source.progress.done() >= ticket {
-            return State::Passed;
+            return Self::Passed;
         }
         if source.on_host || source.progress.retired() < ticket {
-            return State::Blocked(Blocker::Retired(Arc::clone(source), ticket));
+            return Self::Blocked(Blocker::Retired(Arc::clone(source), ticket));
         }
         // The task was submitted and may be done.
         let polled = source.marks.poll();
         if source.progress.done() >= ticket {
-            return State::Passed;
+            return Self::Passed;
         }
         match (source.marks.at(ticket), polled) {
-            (None, _) => State::Unmarked,
-            (Some(mark), _) if Arc::ptr_eq(&source.backend, backend) => State::Submitted(mark),
+            (None, _) => Self::Unmarked,
+            (Some(mark), _) if Arc::ptr_eq(&source.backend, backend) => Self::Submitted(mark),
             // A lost device makes no progress and calls no callback.
             (Some(_), Err(lost @ Error::Driver(DriverError::DeviceLost { .. }))) => {
-                State::Lost(lost)
+                Self::Lost(lost)
             }
-            (Some(_), _) => State::Blocked(Blocker::Reached(Arc::clone(source), ticket)),
+            (Some(_), _) => Self::Blocked(Blocker::Reached(Arc::clone(source), ticket)),
         }
     }
 
     /// Applies the polled state. True when the stream can continue.
-    fn apply(state: State, context: &mut TaskContext) -> bool {
-        match state {
-            State::Passed | State::Unmarked => {}
-            State::Blocked(blocker) => {
+    fn apply(self, context: &mut TaskContext) -> bool {
+        match self {
+            Self::Passed | Self::Unmarked => {}
+            Self::Blocked(blocker) => {
                 context.effects().blocked_on = Some(blocker);
                 return false;
             }
-            State::Submitted(mark) => {
+            Self::Submitted(mark) => {
                 if let Err(refusal) = context.handle.wait(&mark) {
                     context.fail(FailureCause::Backend(refusal));
                     // The order must still hold, so this thread waits instead of the stream. The
@@ -146,15 +148,16 @@ impl Behind {
                     let _ = while_blocked(|| mark.wait());
                 }
             }
-            State::Lost(lost) => context.fail(FailureCause::Backend(lost)),
+            Self::Lost(lost) => context.fail(FailureCause::Backend(lost)),
         }
         true
     }
+}
 
-    fn details(&self) -> Details {
-        let point = Point { progress: Arc::clone(&self.source.progress), ticket: self.ticket };
-        Details { source: Some(point), ..Details::default() }
-    }
+/// The details of a wait.
+fn details(source: &StreamCore, ticket: u64) -> Details {
+    let point = Point { progress: Arc::clone(&source.progress), ticket };
+    Details { source: Some(point), ..Details::default() }
 }
 
 /// The polled progress of a wait's source.
@@ -177,11 +180,11 @@ impl Command<TaskContext> for Behind {
     const MAY_WAIT: bool = true;
 
     fn details(&self) -> Details {
-        Behind::details(self)
+        details(&self.source, self.ticket)
     }
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        let mut state = self.poll(&context.backend);
+        let mut state = State::poll(&self.source, self.ticket, &context.backend);
         if matches!(state, State::Unmarked) {
             // No mark is pending at or behind the task, so this places a mark.
             if let Err(refusal) = self.source.mark_now() {
@@ -189,23 +192,23 @@ impl Command<TaskContext> for Behind {
                 context.fail(FailureCause::Backend(refusal));
                 return true;
             }
-            state = self.poll(&context.backend);
+            state = State::poll(&self.source, self.ticket, &context.backend);
         }
-        Self::apply(state, context)
+        state.apply(context)
     }
 
     fn run(self, _context: &mut TaskContext) {}
 }
 
 /// Waits for a record as [`Behind`] does, and inherits the record's failure.
-///
-/// Its creator must have bound the source's error log. The drop unbinds the log.
-pub(crate) struct WaitFor(Behind);
+pub(crate) struct WaitFor {
+    source: BoundStream,
+    ticket: u64,
+}
 
 impl WaitFor {
-    /// The caller must have called `source.failures.bind()`.
-    pub(crate) fn new_bound(source: Arc<StreamCore>, ticket: u64) -> Self {
-        Self(Behind::new(source, ticket))
+    pub(crate) fn new(source: &Arc<StreamCore>, ticket: u64) -> Self {
+        Self { source: BoundStream::new(source), ticket }
     }
 }
 
@@ -215,23 +218,17 @@ impl Command<TaskContext> for WaitFor {
     const MAY_WAIT: bool = true;
 
     fn details(&self) -> Details {
-        self.0.details()
+        details(&self.source, self.ticket)
     }
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        Behind::apply(self.0.poll(&context.backend), context)
+        State::poll(&self.source, self.ticket, &context.backend).apply(context)
     }
 
     fn run(self, context: &mut TaskContext) {
-        if let Some(error) = self.0.source.failures.at(self.0.ticket) {
+        if let Some(error) = self.source.failures.at(self.ticket) {
             context.inherit(&error);
         }
-    }
-}
-
-impl Drop for WaitFor {
-    fn drop(&mut self) {
-        self.0.source.failures.unbind();
     }
 }
 

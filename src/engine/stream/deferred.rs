@@ -8,7 +8,6 @@
 //!
 //! The stream parks on the latch of the task's stage.
 
-use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,6 +29,7 @@ use crate::queue::{Class, Command};
 ///
 /// May be sent to any thread. Dropping it unfinished fails the stream. After a shutdown, and in a
 /// forked child, it has no effect.
+#[derive(Debug)]
 #[must_use = "a completion that is dropped unfinished fails its stream"]
 pub struct Completion {
     latch: Inherited<Arc<Latch<StreamCore>>>,
@@ -60,12 +60,6 @@ impl Drop for Completion {
         if !self.is_finished {
             self.open(Err(FailureCause::Unfinished));
         }
-    }
-}
-
-impl fmt::Debug for Completion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Completion")
     }
 }
 

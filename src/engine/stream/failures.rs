@@ -5,10 +5,12 @@
 //! no binding is left, the log drops ended errors: each record in their ranges was passed and knows
 //! its own failure.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::base::error::StreamFailure;
 use crate::base::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
+use crate::engine::stream::core::StreamCore;
 
 /// The `to_ticket` of an open error.
 const OPEN: u64 = u64::MAX;
@@ -115,6 +117,30 @@ impl Failures {
         // Relaxed: a late reader finds no entry. An early one has seen no task of a later error.
         self.any.store(!log.is_empty(), Ordering::Relaxed);
         ended
+    }
+}
+
+/// A stream whose log retains ended errors until the drop of this value.
+pub(crate) struct BoundStream(Arc<StreamCore>);
+
+impl BoundStream {
+    pub(crate) fn new(stream: &Arc<StreamCore>) -> Self {
+        stream.failures.bind();
+        Self(Arc::clone(stream))
+    }
+}
+
+impl Deref for BoundStream {
+    type Target = Arc<StreamCore>;
+
+    fn deref(&self) -> &Arc<StreamCore> {
+        &self.0
+    }
+}
+
+impl Drop for BoundStream {
+    fn drop(&mut self) {
+        self.0.failures.unbind();
     }
 }
 

@@ -8,39 +8,13 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::operation::OperationKind;
-use crate::ffi::abi::{self, Frame, Function, ShortFrame};
+use crate::ffi::abi::{self, Arguments, Frame, Function, ShortFrame};
 use crate::ffi::{Argument, FfiCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
 
 /// The capability that streams without host functions lack.
 pub(crate) const NATIVE_CALLS: &str =
     "native functions as tasks: they run on the host, and kernels of programs on the device";
-
-/// The placed arguments of a native function.
-trait Arguments: Send + 'static {
-    /// Calls the function. The returned value is meaningful only if the function returns an `int`.
-    ///
-    /// # Safety
-    /// As [`ShortFrame::call`].
-    unsafe fn call(&self, function: Function) -> i32;
-}
-
-impl Arguments for ShortFrame {
-    #[inline]
-    unsafe fn call(&self, function: Function) -> i32 {
-        // SAFETY: the caller upholds the callee's contract: the function may be called now with the
-        // frame's arguments.
-        unsafe { ShortFrame::call(self, function) }
-    }
-}
-
-impl Arguments for Box<Frame> {
-    unsafe fn call(&self, function: Function) -> i32 {
-        // SAFETY: the caller upholds the callee's contract: the function may be called now with the
-        // frame's arguments.
-        unsafe { Frame::call(self, function) }
-    }
-}
 
 /// A call of a native function. With `CHECKED` the function's result is a status. With `MARKER` the
 /// task's retirement wakes waiters.
@@ -119,11 +93,8 @@ impl Stream {
         }
         let is_checked = call.is_checked();
         let pushed = match call.into_parts() {
-            (function, PlacedArguments::Short(arguments)) if is_checked => {
-                core.enqueue(Launch::<_, true, MARKER> { function, arguments }, Checked)
-            }
             (function, PlacedArguments::Short(arguments)) => {
-                core.enqueue(Launch::<_, false, MARKER> { function, arguments }, Checked)
+                self.push_placed::<_, MARKER>(function, arguments, is_checked)
             }
             (function, PlacedArguments::Long(arguments)) => {
                 self.push_long::<MARKER>(function, arguments, is_checked)
@@ -138,6 +109,16 @@ impl Stream {
         &self,
         function: Function,
         arguments: Box<Frame>,
+        is_checked: bool,
+    ) -> Result<Pushed> {
+        self.push_placed::<_, MARKER>(function, arguments, is_checked)
+    }
+
+    #[inline(always)]
+    fn push_placed<A: Arguments, const MARKER: bool>(
+        &self,
+        function: Function,
+        arguments: A,
         is_checked: bool,
     ) -> Result<Pushed> {
         if is_checked {

@@ -10,7 +10,6 @@
 //! The opener and the waiter change the state under one lock, so the later of them sees the earlier
 //! change. A latch may therefore open before the stream has parked on it.
 
-use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
@@ -22,6 +21,7 @@ use crate::engine::stream::turnstile::Parking;
 pub(crate) type Outcome = Result<(), FailureCause>;
 
 /// See the head of this file.
+#[derive(Debug)]
 pub(crate) struct Latch<S> {
     state: Mutex<State<S>>,
 }
@@ -82,11 +82,5 @@ impl<S> Latch<S> {
     pub(crate) fn abandon(&self) {
         let before = mem::replace(&mut *self.state.lock(), State::Abandoned);
         drop(before); // after the lock, as in `wait`
-    }
-}
-
-impl<S> fmt::Debug for Latch<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Latch").field("is_open", &self.is_open()).finish()
     }
 }

@@ -288,8 +288,7 @@ fn loom_a_parked_stream_is_resumed_once() {
         let world = World::new();
         let source = world.device.stream(2);
         source.enqueue(Marker, Always);
-        source.failures.bind();
-        world.core.enqueue(WaitFor::new_bound(Arc::clone(&source), 1), Checked).unwrap();
+        world.core.enqueue(WaitFor::new(&source, 1), Checked).unwrap();
         let completer = {
             let source = Arc::clone(&source);
             thread::spawn(move || source.help(1, &mut None).unwrap())

@@ -26,7 +26,7 @@ mod deferred;
 pub(crate) mod direct;
 mod drain;
 pub(crate) mod enqueue;
-mod failures;
+pub(crate) mod failures;
 pub(crate) mod ffi_launch;
 pub(crate) mod frames;
 mod handle;

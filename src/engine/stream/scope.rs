@@ -16,7 +16,7 @@ use crate::base::error::{Result, TaskError};
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{Ordering, park};
 use crate::engine::stream::commands::TaskOutcome;
-use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::failures::BoundStream;
 use crate::engine::stream::handle::Stream;
 use crate::engine::stream::synchronize::raise;
 
@@ -82,7 +82,8 @@ impl Stream {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
         self.core().check_wait()?;
-        let bound = Bound::new(self.core());
+        let bound = BoundStream::new(self.core()); // another synchronise may end the error
+        let pushed_before = bound.pushed();
         let counted = Arc::new(Tasks::default());
         let end = End { stream: self, tasks: &counted };
         let scope = Scope {
@@ -95,7 +96,9 @@ impl Stream {
         let synchronized = self.core().synchronize(&mut None);
         drop(end);
         match outcome {
-            Ok(value) => synchronized.and_then(|()| bound.check(&counted)).map(|()| value),
+            Ok(value) => {
+                synchronized.and_then(|()| check(&bound, pushed_before, &counted)).map(|()| value)
+            }
             Err(panic) => resume_unwind(panic),
         }
     }
@@ -110,33 +113,13 @@ struct Tasks {
     is_any_lost: AtomicBool,
 }
 
-/// Retains the stream's errors until dropped, even when another thread's synchronise ends them.
-struct Bound<'a> {
-    stream: &'a StreamCore,
-    /// The number of tasks enqueued before the scope.
-    pushed_before: u64,
-}
-
-impl<'a> Bound<'a> {
-    fn new(stream: &'a StreamCore) -> Self {
-        stream.failures.bind();
-        Self { stream, pushed_before: stream.pushed() }
+/// Raises the error by which a task behind `pushed_before` failed or was skipped, if any.
+fn check(stream: &BoundStream, pushed_before: u64, tasks: &Tasks) -> Result<()> {
+    // Relaxed: an acquire load has seen that no task is pending.
+    if !tasks.is_any_lost.load(Ordering::Relaxed) {
+        return Ok(());
     }
-
-    /// Raises the error by which a task failed or was skipped, if any.
-    fn check(&self, tasks: &Tasks) -> Result<()> {
-        // Relaxed: an acquire load has seen that no task is pending.
-        if !tasks.is_any_lost.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        raise(self.stream.failures.within(self.pushed_before, self.stream.pushed()))
-    }
-}
-
-impl Drop for Bound<'_> {
-    fn drop(&mut self) {
-        self.stream.failures.unbind();
-    }
+    raise(stream.failures.within(pushed_before, stream.pushed()))
 }
 
 /// A task of a scope. Fields drop in declaration order, so the task is pending until its borrows

@@ -60,7 +60,7 @@ impl StreamCore {
         if self.help(ticket, interrupt)? || self.spin(ticket, interrupt)? {
             return Ok(());
         }
-        while_blocked(|| self.sleep(ticket, interrupt))
+        while_blocked(|| self.sleep(ticket, true, interrupt))
     }
 
     /// Blocks until the task `ticket` is done, on a driver kind by the device. The device may have
@@ -78,12 +78,10 @@ impl StreamCore {
         if self.progress.retired() < ticket {
             self.check_wait()?;
             if !self.help(ticket, interrupt)? && !self.spin(ticket, interrupt)? {
-                if is_marker {
-                    while_blocked(|| self.sleep(ticket, interrupt))?;
-                } else {
+                if !is_marker {
                     self.push_marker();
-                    while_blocked(|| self.sleep_unmarked(ticket, interrupt))?;
                 }
+                while_blocked(|| self.sleep(ticket, is_marker, interrupt))?;
             }
         }
         if self.on_host { Ok(()) } else { self.wait_reached(ticket) }
@@ -160,41 +158,34 @@ impl StreamCore {
         Ok(false)
     }
 
-    /// Sleeps until the consumer of the marker `ticket` wakes this thread.
-    fn sleep(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    /// Sleeps until the task `ticket` is retired. The consumer of a marker wakes this thread; for any
+    /// other task this thread polls.
+    fn sleep(
+        self: &Arc<Self>,
+        ticket: u64,
+        is_marker: bool,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
         let sleeper = Sleeper::new();
         let waiter = Waiter::Thread(Arc::clone(&sleeper));
         let Ok(registration) = self.waiters.register(ticket, waiter, &self.progress) else {
             return Ok(());
         };
-        let mut asked = Instant::now();
-        while !sleeper.is_woken() {
-            park(longest_park().or(interrupt.is_some().then_some(INTERRUPT_PERIOD)));
-            if !sleeper.is_woken()
-                && let Err(interrupted) = ask(interrupt, &mut asked)
-            {
-                self.waiters.withdraw(registration);
-                return Err(interrupted);
-            }
-        }
-        Ok(())
-    }
-
-    /// Sleeps until the task `ticket` is retired. The task may be no marker.
-    fn sleep_unmarked(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let sleeper = Sleeper::new();
-        let waiter = Waiter::Thread(Arc::clone(&sleeper));
-        let Ok(registration) = self.waiters.register(ticket, waiter, &self.progress) else {
-            return Ok(());
-        };
+        let is_over =
+            || if is_marker { sleeper.is_woken() } else { self.progress.retired() >= ticket };
         let mut asked = Instant::now();
         let mut outcome = Ok(());
-        while outcome.is_ok() && self.progress.retired() < ticket {
-            let _ = longest_park(); // the park below is shorter
-            park(Some(UNMARKED_PERIOD));
-            outcome = ask(interrupt, &mut asked);
+        while outcome.is_ok() && !is_over() {
+            let retry = longest_park();
+            let period = retry.or(interrupt.is_some().then_some(INTERRUPT_PERIOD));
+            park(if is_marker { period } else { Some(UNMARKED_PERIOD) });
+            if !is_over() {
+                outcome = ask(interrupt, &mut asked);
+            }
         }
-        self.waiters.withdraw(registration);
+        if !sleeper.is_woken() {
+            self.waiters.withdraw(registration);
+        }
         outcome
     }
 

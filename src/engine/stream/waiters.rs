@@ -103,11 +103,3 @@ impl<S> Waiters<S> {
         self.lowest.store(lowest, Ordering::SeqCst);
     }
 }
-
-impl<S> std::fmt::Debug for Waiters<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiters")
-            .field("count", &self.list.lock().by_ticket.len())
-            .finish_non_exhaustive()
-    }
-}
