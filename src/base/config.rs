@@ -142,49 +142,32 @@ impl Config {
     }
 
     fn from_variables(given: impl Fn(&'static str) -> Option<String>) -> Result<Self> {
-        let variable = |name| given(name).filter(|value| !value.is_empty());
-        let mut config = Self::default();
-        if let Some(value) = variable("ACCELRT_ACCELERATOR") {
-            config.accelerator = Some(accelerator(value)?);
-        }
-        if let Some(value) = variable("ACCELRT_CPU_DEVICES") {
-            config.cpu_devices =
-                number("ACCELRT_CPU_DEVICES", value, 1..=128, "a whole number from 1 to 128")?;
-        }
-        if let Some(value) = variable("ACCELRT_CPU_THREADS") {
-            let threads =
-                number("ACCELRT_CPU_THREADS", value, 1..=1024, "a whole number from 1 to 1024")?;
-            config.cpu_threads = Some(threads);
-        }
-        if let Some(value) = variable("ACCELRT_CPU_MEMORY") {
-            config.cpu_memory_bytes = Some(capacity("ACCELRT_CPU_MEMORY", value)?);
-        }
-        if let Some(value) = variable("ACCELRT_XPU_MEMORY") {
-            config.xpu_memory_bytes = Some(capacity("ACCELRT_XPU_MEMORY", value)?);
-        }
-        if let Some(value) = variable("ACCELRT_OPENCL_LIBRARY") {
-            config.opencl_library = Some(value);
-        }
-        if let Some(value) = variable("ACCELRT_MKL_LIBRARY") {
-            config.mkl_library = Some(value);
-        }
-        if let Some(value) = variable("ACCELRT_DNNL_LIBRARY") {
-            config.dnnl_library = Some(value);
-        }
-        if let Some(value) = variable("ACCELRT_EXIT_MS") {
-            let allowed = "a number of milliseconds from 0 to 86400000";
-            let milliseconds: u64 = number("ACCELRT_EXIT_MS", value, 0..=MOST_EXIT_MS, allowed)?;
-            config.exit_timeout = Duration::from_millis(milliseconds);
-        }
-        if let Some(value) = variable("ACCELRT_STREAM_TASKS") {
-            let allowed = "a number of tasks from 64 to 18446744073709551615";
-            config.stream_task_limit =
-                number("ACCELRT_STREAM_TASKS", value, 64..=u64::MAX, allowed)?;
-        }
-        if let Some(value) = variable("ACCELRT_ALLOC_CONF") {
-            config.allocator = value.parse().map_err(of_variable)?;
-        }
-        Ok(config)
+        let text = &|name| given(name).filter(|value| !value.is_empty());
+        let capacity = |name| text(name).map(|value| capacity(name, value)).transpose();
+        let default = Self::default();
+        let accelerator = text("ACCELRT_ACCELERATOR").map(accelerator).transpose()?;
+        let cpu_devices =
+            number("ACCELRT_CPU_DEVICES", text, 1..=128, "a whole number from 1 to 128")?;
+        let cpu_threads =
+            number("ACCELRT_CPU_THREADS", text, 1..=1024, "a whole number from 1 to 1024")?;
+        let allowed = "a number of milliseconds from 0 to 86400000";
+        let exit_ms = number("ACCELRT_EXIT_MS", text, 0..=MOST_EXIT_MS, allowed)?;
+        let allowed = "a number of tasks from 64 to 18446744073709551615";
+        let stream_tasks = number("ACCELRT_STREAM_TASKS", text, 64..=u64::MAX, allowed)?;
+        let allocator = text("ACCELRT_ALLOC_CONF").map(|value| value.parse().map_err(of_variable));
+        Ok(Self {
+            accelerator,
+            cpu_devices: cpu_devices.unwrap_or(default.cpu_devices),
+            cpu_threads,
+            cpu_memory_bytes: capacity("ACCELRT_CPU_MEMORY")?,
+            xpu_memory_bytes: capacity("ACCELRT_XPU_MEMORY")?,
+            opencl_library: text("ACCELRT_OPENCL_LIBRARY"),
+            mkl_library: text("ACCELRT_MKL_LIBRARY"),
+            dnnl_library: text("ACCELRT_DNNL_LIBRARY"),
+            allocator: allocator.transpose()?.unwrap_or_default(),
+            exit_timeout: exit_ms.map_or(default.exit_timeout, Duration::from_millis),
+            stream_task_limit: stream_tasks.unwrap_or(default.stream_task_limit),
+        })
     }
 
     /// Checks settings from code by the rules for settings from the environment.
@@ -264,16 +247,17 @@ fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
-/// A plain decimal number inside a range: no sign, no spaces, no unit.
+/// The value of a set variable: a plain decimal number without sign, spaces or unit.
 fn number<N: std::str::FromStr + PartialOrd>(
     name: &'static str,
-    value: String,
+    text: impl Fn(&'static str) -> Option<String>,
     range: RangeInclusive<N>,
     allowed: &'static str,
-) -> Result<N> {
+) -> Result<Option<N>> {
+    let Some(value) = text(name) else { return Ok(None) };
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     match value.parse() {
-        Ok(number) if digits && range.contains(&number) => Ok(number),
+        Ok(number) if digits && range.contains(&number) => Ok(Some(number)),
         _ => Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed })),
     }
 }

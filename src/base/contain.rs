@@ -1,10 +1,13 @@
-//! Contains panics in callbacks from C: a panic that left a callback would end the process.
+//! Contains panics where no panic may unwind: in callbacks from C, and in drops of users' values.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls `act` in a callback from C. A panic prints its message and has no other effect.
+/// Calls `act`. A panic prints its message and has no other effect.
 pub(crate) fn contain(act: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(act))
+        && !panic.is::<&str>()
+        && !panic.is::<String>()
+    {
         std::mem::forget(panic); // the drop of this value may panic too
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn file(path: &str) -> Option<String> {
 /// The minimum of the machine's memory, the cgroups' limits and the configured size.
 pub(crate) fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize {
     let machine_bytes = machine(files, "MemTotal:");
-    let cgroup_bytes = cgroup_limit(files);
+    let cgroup_bytes = least_of_cgroups(files, Hierarchy::limit);
     let limits = [machine_bytes, cgroup_bytes, configured_bytes];
     // When no number is known, this sets no limit: the kernel refuses instead.
     limits.into_iter().flatten().min().unwrap_or(isize::MAX.unsigned_abs())
@@ -30,7 +30,10 @@ pub(crate) fn available() -> Option<usize> {
 }
 
 fn available_by(files: Files<'_>) -> Option<usize> {
-    [machine(files, "MemAvailable:"), cgroup_available(files)].into_iter().flatten().min()
+    [machine(files, "MemAvailable:"), least_of_cgroups(files, Hierarchy::available)]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
 /// A size from the kernel's report on the machine's memory.
@@ -71,26 +74,17 @@ const HIERARCHIES: [Hierarchy; 2] = [
     },
 ];
 
-/// The least limit of this process's cgroups and of all their parents.
-fn cgroup_limit(files: Files<'_>) -> Option<usize> {
-    least_of_cgroups(files, &|hierarchy, directory| hierarchy.limit(files, directory))
-}
-
-/// The least memory that one of these cgroups has left.
-fn cgroup_available(files: Files<'_>) -> Option<usize> {
-    least_of_cgroups(files, &|hierarchy, directory| hierarchy.available(files, directory))
-}
-
+/// The least of a number of bytes over this process's cgroups and all their parents.
 fn least_of_cgroups(
     files: Files<'_>,
-    bytes_of: &dyn Fn(&Hierarchy, &str) -> Option<usize>,
+    bytes_of: fn(&Hierarchy, Files<'_>, &str) -> Option<usize>,
 ) -> Option<usize> {
     let (membership, mounts) = (files("/proc/self/cgroup")?, files("/proc/self/mountinfo")?);
     let least = HIERARCHIES.iter().filter_map(|hierarchy| {
         let path = hierarchy.path(&membership)?;
         let (root, mount_point) = hierarchy.mount(&mounts)?;
         let below = below_root(path, &root);
-        directories(&mount_point, &below).filter_map(|it| bytes_of(hierarchy, &it)).min()
+        directories(&mount_point, &below).filter_map(|it| bytes_of(hierarchy, files, &it)).min()
     });
     least.min()
 }
@@ -137,6 +131,7 @@ impl Hierarchy {
         })
     }
 
+    /// The limit of a cgroup.
     fn limit(&self, files: Files<'_>, directory: &str) -> Option<usize> {
         // `max` and version 1's largest number mean no limit. The parse or `min` drops them.
         let text = files(&format!("{directory}/{}", self.limit_file))?;
@@ -144,6 +139,7 @@ impl Hierarchy {
         Some(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
+    /// The memory that a cgroup has left.
     fn available(&self, files: Files<'_>, directory: &str) -> Option<usize> {
         let limit_bytes = self.limit(files, directory)?;
         let usage = files(&format!("{directory}/{}", self.usage_file))?;
@@ -187,7 +183,7 @@ mod tests {
     }
 
     fn limit_with(pairs: &[(&str, &str)]) -> Option<usize> {
-        cgroup_limit(&|path| text_of(pairs, path))
+        least_of_cgroups(&|path| text_of(pairs, path), Hierarchy::limit)
     }
 
     fn available_with(pairs: &[(&str, &str)]) -> Option<usize> {

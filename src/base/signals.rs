@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 /// The signals that a thread gets for its own faults. If a thread blocked these signals, a fault
 /// would end the process silently: no handler of Python, Rust or a crash reporter could report the
 /// fault's location.
-const OWN_FAULTS: [libc::c_int; 6] =
+const SYNCHRONOUS_SIGNALS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// Calls `start` while this thread blocks all other signals. Threads that `start` starts inherit
@@ -15,9 +15,9 @@ pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut others = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the pointer is to a set that the call initialises.
     unsafe { libc::sigfillset(others.as_mut_ptr()) };
-    for own in OWN_FAULTS {
+    for signal in SYNCHRONOUS_SIGNALS {
         // SAFETY: the set was initialised above, and the number is a signal's.
-        unsafe { libc::sigdelset(others.as_mut_ptr(), own) };
+        unsafe { libc::sigdelset(others.as_mut_ptr(), signal) };
     }
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first set was initialised above, the second is written by the call, which cannot

@@ -27,6 +27,7 @@
 //! value that the linking thread wrote, and that thread has seen the swing, its own or another's.
 #![expect(unsafe_code, reason = "slots are claimed by a counter, which no borrow can express")]
 
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -553,5 +554,17 @@ impl<C: CommandContext> Drop for Shared<C> {
             // SAFETY: the spare holds no command, and no other thread uses the queue.
             unsafe { segment::release(spare) };
         }
+    }
+}
+
+impl<C: CommandContext> fmt::Debug for Sender<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("pushed", &self.pushed()).finish()
+    }
+}
+
+impl<C: CommandContext> fmt::Debug for Receiver<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("consumed", &self.consumed()).finish()
     }
 }

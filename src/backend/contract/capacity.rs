@@ -5,6 +5,19 @@ use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{AtomicUsize, Ordering};
 
+/// The error of a request that the device's memory cannot serve.
+pub(crate) fn out_of_memory(device: Device, requested_bytes: usize, info: MemoryInfo) -> Error {
+    let MemoryInfo { free_bytes, total_bytes } = info;
+    let cache = None;
+    Error::Memory(MemoryError::OutOfMemory {
+        device,
+        requested_bytes,
+        free_bytes,
+        total_bytes,
+        cache,
+    })
+}
+
 /// The capacity of one device, shared by all its allocators.
 ///
 /// `used_bytes` is the sum of the sizes of all live allocations and of all live physical memory of
@@ -50,13 +63,9 @@ impl Capacity {
     }
 
     fn refusal(&self, requested_bytes: usize, used_bytes: usize) -> Error {
-        Error::Memory(MemoryError::OutOfMemory {
-            device: self.device,
-            requested_bytes,
-            free_bytes: self.total_bytes - used_bytes,
-            total_bytes: self.total_bytes,
-            cache: None,
-        })
+        let free_bytes = self.total_bytes - used_bytes;
+        let info = MemoryInfo { free_bytes, total_bytes: self.total_bytes };
+        out_of_memory(self.device, requested_bytes, info)
     }
 }
 

@@ -149,14 +149,9 @@ unsafe impl Backend for CpuBackend {
             // The shutdown has ended the workers, so the submitting thread runs the work.
             Err(Unsubmitted::Closed(work)) => work.run(&Turn::unshared()),
             Err(Unsubmitted::NoThread(work, refusal)) => {
-                let code = refusal.raw_os_error().unwrap_or_default().into();
-                let (kind, message) = (DeviceKind::CPU, format!("no worker: {refusal}"));
-                work.refuse(&Error::Driver(DriverError::Refused {
-                    kind,
-                    call: "pthread_create",
-                    code,
-                    message,
-                }));
+                let code = refusal.raw_os_error().unwrap_or_default();
+                let message = format!("no worker: {refusal}");
+                work.refuse(&Error::refused(DeviceKind::CPU, "pthread_create", code, message));
             }
         }
     }

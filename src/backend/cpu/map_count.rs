@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::base::device::DeviceKind;
-use crate::base::error::{DriverError, Error, Result};
+use crate::base::error::{Error, Result};
 use crate::base::sync::{Ordering, unmodelled};
 
 /// The number of mappings that the virtual memory of all devices may use, and uses.
@@ -39,16 +39,12 @@ impl MapCount {
         // Relaxed: a count only; it publishes nothing.
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
         taken.map(drop).map_err(|used| {
-            Error::Driver(DriverError::Refused {
-                kind: DeviceKind::CPU,
-                call: "mmap",
-                code: libc::ENOMEM.into(),
-                message: format!(
-                    "{mappings} more mappings of pages are needed while {used} are in use: of \
+            let message = format!(
+                "{mappings} more mappings of pages are needed while {used} are in use: of \
                  vm.max_map_count = {}, {} are for devices and the rest for the process",
-                    self.kernel_limit, self.limit
-                ),
-            })
+                self.kernel_limit, self.limit
+            );
+            Error::refused(DeviceKind::CPU, "mmap", libc::ENOMEM, message)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::backend::contract::Address;
 use crate::base::device::DeviceKind;
-use crate::base::error::{DriverError, Error};
+use crate::base::error::Error;
 
 /// The address range of `bytes` from `base`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,12 +45,7 @@ impl Refusal {
     /// The error, with a text that names the attempt.
     pub(super) fn error(self, attempt: &str) -> Error {
         let reason = std::io::Error::from_raw_os_error(self.code);
-        Error::Driver(DriverError::Refused {
-            kind: DeviceKind::CPU,
-            call: self.call,
-            code: self.code.into(),
-            message: format!("{reason}, {attempt}"),
-        })
+        Error::refused(DeviceKind::CPU, self.call, self.code, format!("{reason}, {attempt}"))
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::backend::contract::{Leftover, Turn, Work};
 use crate::base::blocking::{BlockingHook, set_hook};
 use crate::base::device::DeviceKind;
-use crate::base::error::{DriverError, Error};
+use crate::base::error::Error;
 use crate::base::signals::with_signals_blocked;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
@@ -197,9 +197,8 @@ impl Shared {
     }
 
     fn start_error(&self, refusal: &io::Error) -> Error {
-        let code = refusal.raw_os_error().unwrap_or_default().into();
-        let (kind, message) = (self.kind, format!("no thread: {refusal}"));
-        Error::Driver(DriverError::Refused { kind, call: "pthread_create", code, message })
+        let code = refusal.raw_os_error().unwrap_or_default();
+        Error::refused(self.kind, "pthread_create", code, format!("no thread: {refusal}"))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::backend::contract::capacity::out_of_memory;
 use crate::backend::contract::{Backend, MemoryInfo};
 use crate::backend::fault::Method;
 use crate::base::device::Device;
-use crate::base::error::{DriverError, Error, MemoryError, Result};
+use crate::base::error::{DriverError, Error, Result};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 
@@ -212,29 +213,16 @@ impl Injector {
         let reason = format!("a planned fault of {method}");
         Ok(match error {
             FaultError::Panic => panic!("{reason}"),
-            FaultError::Driver => Error::Driver(DriverError::Refused {
-                kind,
-                call: method.name(),
-                code: PLANNED_CODE,
-                message: reason,
-            }),
+            FaultError::Driver => Error::refused(kind, method.name(), PLANNED_CODE, reason),
             FaultError::DeviceLost => Error::Driver(DriverError::DeviceLost {
                 device: Device::new(kind, request.device_index)?,
                 reason,
             }),
             FaultError::OutOfMemory => {
                 let device = Device::new(kind, request.device_index)?;
-                let info = self.inner.memory_info(request.device_index);
                 let unknown = MemoryInfo { free_bytes: 0, total_bytes: 0 };
-                let MemoryInfo { free_bytes, total_bytes } = info.unwrap_or(unknown);
-                let requested_bytes = request.bytes;
-                Error::Memory(MemoryError::OutOfMemory {
-                    device,
-                    requested_bytes,
-                    free_bytes,
-                    total_bytes,
-                    cache: None,
-                })
+                let info = self.inner.memory_info(request.device_index).unwrap_or(unknown);
+                out_of_memory(device, request.bytes, info)
             }
         })
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::backend::contract::{Address, StreamHandle};
 use crate::backend::driver::resume_threads::ResumeThreads;
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
-use crate::base::error::{DeviceError, DriverError, Error, Result};
+use crate::base::error::{DeviceError, Error, Result};
 use crate::base::sync::{LockRank, Mutex};
 
 pub use config::{CompletionMode, MovedBytes, NullConfig, ResourceCounts, Reuse};
@@ -45,12 +45,7 @@ fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
         Code::OutOfAddresses => "no range of addresses is left that is long enough",
         Code::InvalidHandle => "there is no such stream or kernel on this device",
     };
-    Error::Driver(DriverError::Refused {
-        kind,
-        call,
-        code: code as i64,
-        message: message.to_owned(),
-    })
+    Error::refused(kind, call, code as i64, message)
 }
 
 /// The null kind of device. The head of this module describes it.

@@ -297,33 +297,22 @@ pub fn recorded_settings(text: &str) -> Result<String> {
     Ok(kept.map(|pair| format!("{}:{}", pair.key, pair.value)).collect::<Vec<_>>().join(","))
 }
 
-const KEYS: &[&str] = &[
-    "policy",
-    "strict",
-    "expandable_segments",
-    "large_segment_size_mb",
-    "max_split_size_mb",
-    "max_non_split_rounding_mb",
-    "roundup_power2_divisions",
-    "garbage_collection_threshold",
-    "per_process_memory_fraction",
-    "throw_on_cudamalloc_oom",
-    "pinned_max_cached_size_mb",
-    "pinned_reserve_segment_size_mb",
-    "exact_statistics",
-    "deterministic",
-];
-
-/// The keys that belong to one policy. A text that names a key selects the key's policy.
-const POLICY_KEYS: &[(&str, PolicyName)] = &[
-    ("expandable_segments", PolicyName::Torch),
-    ("large_segment_size_mb", PolicyName::Torch),
-    ("max_split_size_mb", PolicyName::Torch),
-    ("max_non_split_rounding_mb", PolicyName::Torch),
-    ("roundup_power2_divisions", PolicyName::Torch),
-    ("garbage_collection_threshold", PolicyName::Torch),
-    ("exact_statistics", PolicyName::Native),
-    ("deterministic", PolicyName::Native),
+/// The keys, and the policies that some belong to. A text that names such a key selects its policy.
+const KEYS: &[(&str, Option<PolicyName>)] = &[
+    ("policy", None),
+    ("strict", None),
+    ("expandable_segments", Some(PolicyName::Torch)),
+    ("large_segment_size_mb", Some(PolicyName::Torch)),
+    ("max_split_size_mb", Some(PolicyName::Torch)),
+    ("max_non_split_rounding_mb", Some(PolicyName::Torch)),
+    ("roundup_power2_divisions", Some(PolicyName::Torch)),
+    ("garbage_collection_threshold", Some(PolicyName::Torch)),
+    ("per_process_memory_fraction", None),
+    ("throw_on_cudamalloc_oom", None),
+    ("pinned_max_cached_size_mb", None),
+    ("pinned_reserve_segment_size_mb", None),
+    ("exact_statistics", Some(PolicyName::Native)),
+    ("deterministic", Some(PolicyName::Native)),
 ];
 
 /// PyTorch's keys without effect here, and the reasons.
@@ -358,7 +347,7 @@ fn parse_checked(text: &str) -> Result<Vec<Setting<'_>>> {
 }
 
 fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
-    if KEYS.contains(&setting.key) {
+    if KEYS.iter().any(|(key, _)| *key == setting.key) {
         return Ok(());
     }
     let key = setting.key.to_owned();
@@ -368,7 +357,8 @@ fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
             Error::Config(ConfigError::AllocatorSettingWithoutEffect { key, reason })
         }
         None => {
-            Error::Config(ConfigError::UnknownAllocatorSetting { key, allowed: KEYS.join(", ") })
+            let allowed = KEYS.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(", ");
+            Error::Config(ConfigError::UnknownAllocatorSetting { key, allowed })
         }
     })
 }
@@ -378,7 +368,7 @@ fn policy_of(pairs: &[Setting<'_>]) -> Result<PolicyName> {
     let named = pairs.iter().find(|setting| setting.key == "policy");
     let mut policy = named.map(|setting| policy(*setting)).transpose()?;
     for setting in pairs {
-        let Some((_, its)) = POLICY_KEYS.iter().find(|(key, _)| *key == setting.key) else {
+        let Some((_, Some(its))) = KEYS.iter().find(|(key, _)| *key == setting.key) else {
             continue;
         };
         if *policy.get_or_insert(*its) != *its {

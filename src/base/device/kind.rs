@@ -29,16 +29,16 @@ use crate::base::error::{DeviceError, Error, Result};
 pub struct DeviceKind(NonZeroU8);
 
 /// torch's own type codes. This crate has some of these kinds.
-const OWN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
+const BUILTIN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
 
 /// The type codes of external kinds: above torch's own, and within a signed byte.
-const OUTSIDE_TYPE_CODES: RangeInclusive<u8> = 64..=127;
+const EXTERNAL_TYPE_CODES: RangeInclusive<u8> = 64..=127;
 
 /// The maximum length of a name.
 const MOST_NAME_BYTES: usize = 32;
 
 /// The kinds of this crate, with torch's type codes.
-const OWN_KINDS: [KindEntry; 4] = [
+const BUILTIN_KINDS: [KindEntry; 4] = [
     KindEntry { kind: DeviceKind::CPU, name: "cpu" },
     KindEntry { kind: DeviceKind::CUDA, name: "cuda" },
     KindEntry { kind: DeviceKind::NULL, name: "null" },
@@ -46,7 +46,7 @@ const OWN_KINDS: [KindEntry; 4] = [
 ];
 
 /// The slots of a table: one for each kind of this crate and each external type code.
-const MOST_KINDS: usize = OWN_KINDS.len() + 64;
+const MOST_KINDS: usize = BUILTIN_KINDS.len() + 64;
 
 /// The kinds of this process.
 static KINDS: KindTable = KindTable::new();
@@ -71,7 +71,7 @@ impl DeviceKind {
     /// Fails when the name is no lower-case identifier of at most 32 ASCII characters, when another
     /// kind has the name or the code, and when the code is outside 64 to 127.
     pub fn register(name: &str, type_code: u8) -> Result<Self> {
-        KINDS.with_builtin().enter(name, type_code, OUTSIDE_TYPE_CODES)
+        KINDS.with_builtin().enter(name, type_code, EXTERNAL_TYPE_CODES)
     }
 
     /// Every registered kind: this crate's in the order of their type codes, then the others in the
@@ -159,9 +159,9 @@ impl KindTable {
 
     /// Returns the table after entering this crate's kinds first.
     fn with_builtin(&self) -> &Self {
-        if self.slots[OWN_KINDS.len() - 1].get().is_none() {
-            for own in OWN_KINDS {
-                let entered = self.enter(own.name, own.kind.type_code(), OWN_TYPE_CODES);
+        if self.slots[BUILTIN_KINDS.len() - 1].get().is_none() {
+            for KindEntry { kind, name } in BUILTIN_KINDS {
+                let entered = self.enter(name, kind.type_code(), BUILTIN_TYPE_CODES);
                 debug_assert!(entered.is_ok(), "{entered:?}");
             }
         }
@@ -183,10 +183,9 @@ impl KindTable {
                 "a name is a lower-case identifier of at most {MOST_NAME_BYTES} ASCII characters"
             ));
         }
-        let not_allowed = || {
-            let (first, last) = (allowed.start(), allowed.end());
-            refused(format!("the code of such a kind is one of {first} to {last}"))
-        };
+        let (first, last) = (allowed.start(), allowed.end());
+        let not_allowed =
+            || refused(format!("the code of such a kind is one of {first} to {last}"));
         let kind = DeviceKind::of_code(code);
         for slot in &self.slots {
             if slot.get().is_none() && !allowed.contains(&code) {
@@ -302,14 +301,14 @@ mod tests {
     #[test]
     fn every_code_has_a_slot() {
         let table = KindTable::new();
-        for code in OUTSIDE_TYPE_CODES {
-            table.with_builtin().enter(&format!("kind_{code}"), code, OUTSIDE_TYPE_CODES).unwrap();
+        for code in EXTERNAL_TYPE_CODES {
+            table.with_builtin().enter(&format!("kind_{code}"), code, EXTERNAL_TYPE_CODES).unwrap();
         }
         assert_eq!(table.entries().count(), MOST_KINDS);
         for code in [2, 63, 64, 127, 128, 255] {
             let refused =
-                table.enter("kind_more", code, OUTSIDE_TYPE_CODES).unwrap_err().to_string();
-            let told = if OUTSIDE_TYPE_CODES.contains(&code) { "kind_" } else { "64 to 127" };
+                table.enter("kind_more", code, EXTERNAL_TYPE_CODES).unwrap_err().to_string();
+            let told = if EXTERNAL_TYPE_CODES.contains(&code) { "kind_" } else { "64 to 127" };
             assert_says(&refused, &["kind_more", &code.to_string(), told]);
         }
     }
@@ -329,8 +328,8 @@ mod tests {
                 while arrived.load(Ordering::Acquire) < 2 * (round + 1) {
                     std::hint::spin_loop();
                 }
-                let has_name = table.enter("same", own_code, OUTSIDE_TYPE_CODES).is_ok();
-                let has_code = table.enter(own_name, 66, OUTSIDE_TYPE_CODES).is_ok();
+                let has_name = table.enter("same", own_code, EXTERNAL_TYPE_CODES).is_ok();
+                let has_code = table.enter(own_name, 66, EXTERNAL_TYPE_CODES).is_ok();
                 (has_name, has_code)
             };
             tables.iter().enumerate().map(enter_both).collect()
@@ -341,7 +340,7 @@ mod tests {
         });
         for (table, (one, other)) in tables.iter().zip(one.into_iter().zip(other)) {
             assert!(one.0 != other.0 && one.1 != other.1, "{one:?} {other:?}");
-            assert_eq!(table.entries().count(), OWN_KINDS.len() + 2);
+            assert_eq!(table.entries().count(), BUILTIN_KINDS.len() + 2);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Answers of devices and drivers: refusals, a loss, missing capabilities.
 
+use super::Error;
 use crate::base::device::{Device, DeviceKind};
 
 /// An error from a device, its driver or the operating system.
@@ -16,4 +17,17 @@ pub enum DriverError {
     /// A capability that this kind does not have.
     #[error("{kind} devices do not support {capability}")]
     Unsupported { kind: DeviceKind, capability: &'static str },
+}
+
+impl Error {
+    /// A call that the driver or the operating system of a kind refused.
+    pub(crate) fn refused(
+        kind: DeviceKind,
+        call: &'static str,
+        code: impl Into<i64>,
+        message: impl Into<String>,
+    ) -> Self {
+        let (code, message) = (code.into(), message.into());
+        Self::Driver(DriverError::Refused { kind, call, code, message })
+    }
 }

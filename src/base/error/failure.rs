@@ -1,10 +1,10 @@
 //! The cause and the location of a stream's failure.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Error, StreamError, TaskError};
+use crate::base::contain::contain;
 use crate::base::device::Device;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
@@ -54,39 +54,37 @@ impl StreamFailure {
         operation: Option<&'static str>,
         cause: FailureCause,
     ) -> Arc<Self> {
-        let cause = match cause {
-            FailureCause::Returned(error) => FailureCause::Returned(shorten_chain(error)),
-            other => other,
-        };
-        Self::with(device, stream_id, operation, cause, None)
+        Self::with_origin(device, stream_id, operation, cause, None)
     }
 
-    pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
-        // Refers to the origin directly, because the drop of a long chain would recurse deeply.
-        let origin = from.inherited_from.as_ref().unwrap_or(from);
-        let origin = Some(Arc::clone(origin));
-        Self::with(device, stream_id, Some("wait"), FailureCause::Inherited, origin)
-    }
-
-    fn with(
+    fn with_origin(
         device: Device,
         stream_id: u64,
         operation: Option<&'static str>,
         cause: FailureCause,
         inherited_from: Option<Arc<Self>>,
     ) -> Arc<Self> {
-        let (ticket, skipped_count) = (AtomicU64::new(0), AtomicU64::new(0));
-        let is_seen = AtomicBool::new(false);
+        let cause = match cause {
+            FailureCause::Returned(error) => FailureCause::Returned(shorten_chain(error)),
+            other => other,
+        };
         Arc::new(Self {
             device,
             stream_id,
             operation,
-            ticket,
-            skipped_count,
+            ticket: AtomicU64::new(0),
+            skipped_count: AtomicU64::new(0),
             cause,
             inherited_from,
-            is_seen,
+            is_seen: AtomicBool::new(false),
         })
+    }
+
+    /// The failure of a stream that waited for a failed event.
+    pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
+        // Refers to the origin directly, because the drop of a long chain would recurse deeply.
+        let origin = Arc::clone(from.inherited_from.as_ref().unwrap_or(from));
+        Self::with_origin(device, stream_id, Some("wait"), FailureCause::Inherited, Some(origin))
     }
 
     /// The device of the failed stream.
@@ -183,9 +181,7 @@ impl Drop for StreamFailure {
     /// The last owner is often the engine, through which a panic of a user's drop must not unwind.
     fn drop(&mut self) {
         let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(cause))) {
-            std::mem::forget(panic); // the drop of this value may panic too
-        }
+        contain(|| drop(cause));
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::backend::contract::Backend;
 use crate::backend::contract::owned::OwnedMark;
 use crate::base::blocking::while_blocked;
+use crate::base::contain::contain;
 use crate::base::error::{DriverError, Error, FailureCause, StreamFailure, TaskError};
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::frontier::Point;
@@ -66,12 +67,7 @@ pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
 /// Calls `drop_it`, which drops a user's value, and discards its panic. The task's outcome is
 /// already decided, and the panic must not unwind the thread that retires tasks.
 pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
-    if let Err(panic) = caught(drop_it)
-        && !panic.is::<&str>()
-        && !panic.is::<String>()
-    {
-        std::mem::forget(panic); // the drop of this value may panic too
-    }
+    if cfg!(loom) { drop_it() } else { contain(drop_it) }
 }
 
 /// Converts a caught panic to a failure's cause.

@@ -9,7 +9,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::base::error::{DriverError, Error, FailureCause, Result, RuntimeError};
+use crate::base::error::{Error, FailureCause, Result, RuntimeError};
 use crate::base::sync::yield_now;
 use crate::engine::stream::commands::{drop_quietly, take_panic_message};
 use crate::engine::stream::core::StreamCore;
@@ -60,7 +60,7 @@ impl StreamCore {
         panic: Box<dyn Any + Send>,
     ) {
         let (kind, message) = (self.identity.device.kind(), take_panic_message(panic));
-        self.retire_refused(&Error::Driver(DriverError::Refused { kind, call, code: 0, message }));
+        self.retire_refused(&Error::refused(kind, call, 0, message));
     }
 
     /// Retires the queue without a worker.
