@@ -72,15 +72,29 @@ fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Resul
 }
 
 fn map_anywhere(bytes: usize, access: c_int, flags: c_int) -> Result<Span, Refusal> {
-    let mut base = libc::MAP_FAILED;
-    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    attempt("mmap", || {
-        // SAFETY: the kernel chooses vacant addresses.
-        base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
-        base != libc::MAP_FAILED
-    })?;
+    // SAFETY: the kernel chooses vacant addresses.
+    let base = unsafe { map_at(Span { base: 0, bytes }, access, flags) }?;
     // Exposes the provenance, because users recreate pointers from the address.
     Ok(Span { base: base.expose_provenance(), bytes })
+}
+
+/// Maps new pages. The base of `span` is a hint without `MAP_FIXED` and `MAP_FIXED_NOREPLACE`.
+///
+/// # Safety
+/// With `MAP_FIXED` among the flags, the caller owns `span`.
+unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<*mut c_void, Refusal> {
+    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let mut base = libc::MAP_FAILED;
+    attempt("mmap", || {
+        // SAFETY: replaces only pages that the caller owns.
+        base = unsafe { libc::mmap(pointer(span), span.bytes, access, flags, -1, 0) };
+        base != libc::MAP_FAILED
+    })?;
+    assert!(
+        span.base == 0 || base.addr() == span.base,
+        "a fixed mapping is where it was asked for"
+    );
+    Ok(base)
 }
 
 /// Unmaps pages.
@@ -138,22 +152,9 @@ pub(super) unsafe fn close(span: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// # Safety
-/// With `MAP_FIXED` among the flags, the caller owns `span`.
-unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal> {
-    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let mut base = libc::MAP_FAILED;
-    attempt("mmap", || {
-        // SAFETY: replaces only pages that the caller owns.
-        base = unsafe { libc::mmap(pointer(span), span.bytes, access, flags, -1, 0) };
-        base != libc::MAP_FAILED
-    })?;
-    assert!(base.addr() == span.base, "a fixed mapping is where it was asked for");
-    Ok(())
-}
-
-/// Moves open pages with their contents. The old addresses stay mapped, open and empty. After a
-/// failure the pages are at `from`, but the range at `to` may be lost: see [`reclaim`].
+/// Moves open pages with their contents. The old addresses stay mapped, open and empty if
+/// `keeps_range`, else they are unmapped. After a failure the pages are at `from`, but the range at
+/// `to` may be lost: see [`reclaim`].
 ///
 /// A user's `madvise` may have split the pages into several mappings. Older kernels then fail.
 /// Newer kernels move one mapping at a time; after a failure, the first mappings may be at `to`.
@@ -161,24 +162,9 @@ unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal>
 /// # Safety
 /// The caller owns `from` and the range of the same size at `to`. The ranges do not overlap, and
 /// nothing uses them.
-pub(super) unsafe fn move_and_keep_range(from: Span, to: usize) -> Result<(), Refusal> {
-    // SAFETY: the caller upholds this function's conditions, which `move_pages` shares.
-    unsafe { move_pages(from, to, libc::MREMAP_DONTUNMAP) }
-}
-
-/// As [`move_and_keep_range`], but unmaps the old addresses.
-///
-/// # Safety
-/// As [`move_and_keep_range`].
-pub(super) unsafe fn move_and_unmap(from: Span, to: usize) -> Result<(), Refusal> {
-    // SAFETY: the caller upholds the conditions of `move_and_keep_range`.
-    unsafe { move_pages(from, to, 0) }
-}
-
-/// # Safety
-/// As [`move_and_keep_range`].
-unsafe fn move_pages(from: Span, to: usize, flags: c_int) -> Result<(), Refusal> {
-    let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+pub(super) unsafe fn move_pages(from: Span, to: usize, keeps_range: bool) -> Result<(), Refusal> {
+    let keeping = if keeps_range { libc::MREMAP_DONTUNMAP } else { 0 };
+    let flags = keeping | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let to: *mut c_void = std::ptr::without_provenance_mut(to);
     attempt("mremap", || {
         // SAFETY: replaces the pages at `to` and moves those of `from`; the caller owns both.
@@ -246,7 +232,7 @@ pub(super) fn can_move_pages() -> bool {
         let Ok(both) = map_anywhere(2 * page_bytes, libc::PROT_READ, 0) else { return false };
         let from = Span { base: both.base, bytes: page_bytes };
         // SAFETY: newly mapped and not published: only this call uses the pages.
-        let can = unsafe { move_and_keep_range(from, both.base + page_bytes) }.is_ok();
+        let can = unsafe { move_pages(from, both.base + page_bytes, true) }.is_ok();
         // Both pages are still mapped: a kernel without the flag fails before it unmaps anything.
         // SAFETY: newly mapped and not published: only this call uses the pages.
         let unmapped = unsafe { unmap(both) };
@@ -311,14 +297,14 @@ mod tests {
         bytes_of(low).fill(7);
         assert!(can_move_pages());
         // SAFETY: two halves of the range above, and no slice of them is in use.
-        unsafe { move_and_keep_range(low, high.base) }.unwrap();
+        unsafe { move_pages(low, high.base, true) }.unwrap();
         assert!(bytes_of(high).iter().all(|byte| *byte == 7));
         assert!(bytes_of(low).iter().all(|byte| *byte == 0));
         // SAFETY: part of the range above, and no slice of it is in use.
         unsafe { close(low) }.unwrap();
         assert!(is_closed(low) && reclaim(low) && !is_closed(high));
         // SAFETY: two halves of the range above, and no slice of them is in use.
-        unsafe { move_and_unmap(high, low.base) }.unwrap();
+        unsafe { move_pages(high, low.base, false) }.unwrap();
         assert!(bytes_of(low).iter().all(|byte| *byte == 7));
         assert!(!reclaim(low), "open pages are not what a refused move leaves");
         // The old addresses are vacant now: another test may have mapped pages there.

@@ -27,7 +27,6 @@ const FAIR_PERIOD: u64 = 61;
 const LEAST_CAPACITY: usize = 16;
 
 /// Work that waits for a worker.
-#[derive(Debug)]
 pub(crate) struct RunQueue<W> {
     /// One bit per level with work. Written under the lock; a hint to readers without the lock.
     levels_with_work: AtomicU64,
@@ -300,5 +299,17 @@ impl<W> State<W> {
         let Some(sleeper) = self.asleep.pop() else { return Help::None };
         self.searching += 1;
         Help::Wake(sleeper)
+    }
+}
+
+impl<W> std::fmt::Debug for RunQueue<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("RunQueue")
+            .field("waiting", &state.levels.each_ref().map(VecDeque::len))
+            .field("searching", &state.searching)
+            .field("asleep", &state.asleep.len())
+            .field("workers", &state.workers)
+            .finish_non_exhaustive()
     }
 }

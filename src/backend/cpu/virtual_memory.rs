@@ -88,9 +88,9 @@ impl CpuVirtualMemory {
             }
             // SAFETY: this device owns the target and the parked mapping. By the contract of `map`,
             // nothing uses them. They are disjoint, since the target is vacant.
-            Place::Parked(from) => unsafe { pages::move_and_unmap(from, target.base) },
+            Place::Parked(from) => unsafe { pages::move_pages(from, target.base, false) },
             // SAFETY: the device owns both disjoint ranges; `relocate`'s caller excludes uses.
-            Place::Mapped(from) => unsafe { pages::move_and_keep_range(from, target.base) },
+            Place::Mapped(from) => unsafe { pages::move_pages(from, target.base, true) },
         };
         moved.map_err(|refusal| {
             if !pages::reclaim(target) {
@@ -134,7 +134,7 @@ impl CpuVirtualMemory {
         let parking = pages::map_closed(from.bytes, GRANULE_BYTES).map_err(refused)?;
         // SAFETY: this device owns the new mapping and the pages to move. The caller of `unmap` or
         // `relocate` upholds that nothing uses these pages.
-        if let Err(refusal) = unsafe { pages::move_and_keep_range(from, parking.base) } {
+        if let Err(refusal) = unsafe { pages::move_pages(from, parking.base, true) } {
             if pages::reclaim(parking) {
                 // The result is ignored: a failure only leaks addresses without memory.
                 // SAFETY: `reclaim` confirmed ownership, and no thread knows the address.

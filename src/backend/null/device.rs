@@ -3,15 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use crate::backend::contract::capacity::out_of_memory;
 use crate::backend::contract::{
     Address, DeviceProperties, MemoryInfo, MemoryKind, PhysicalHandle, PriorityRange,
     VirtualMemory, no_shared_memory,
 };
 use crate::backend::null::memory::{Allocations, Arena, Place};
 use crate::backend::null::virtual_memory::Pages;
-use crate::backend::null::{Code, NullConfig, Reuse, driver_error};
+use crate::backend::null::{Code, NullConfig, ResourceCounts, driver_error};
 use crate::base::device::Device;
-use crate::base::error::{Error, MemoryError, Result};
+use crate::base::error::Result;
 use crate::base::sync::{LockRank, Mutex};
 
 /// The same priorities as those of the xpu kind.
@@ -20,11 +21,7 @@ pub(super) const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest:
 #[derive(Debug)]
 pub(super) struct NullDevice {
     device: Device,
-    capacity_bytes: usize,
-    granularity_bytes: usize,
-    is_gpu: bool,
-    has_shared_memory: bool,
-    reuse: Reuse,
+    config: NullConfig,
     accounting: Mutex<Accounting>,
 }
 
@@ -49,56 +46,38 @@ impl Accounting {
     }
 }
 
-/// The live bytes of one device.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DeviceBytes {
-    pub(super) allocated: usize,
-    pub(super) reserved: usize,
-    pub(super) physical: usize,
-}
-
 impl NullDevice {
     pub(super) fn new(device: Device, config: &NullConfig) -> Self {
-        let NullConfig {
-            capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, reuse, ..
-        } = *config;
         let index = device.index();
         // Each device has its own range of ids, to detect a handle used with another device.
-        let pages = Pages::new(granularity_bytes, ((index as u64) << 48) + 1);
-        let arena = Arena::new(Place::Device(index), reuse);
-        let (allocations, shared) = (Allocations::new(), BTreeSet::new());
+        let pages = Pages::new(config.granularity_bytes, ((index as u64) << 48) + 1);
+        let arena = Arena::new(Place::Device(index), config.reuse);
+        let (allocations, shared) = (Allocations::default(), BTreeSet::new());
         let accounting = Accounting { arena, allocations, shared, pages };
-        let accounting = Mutex::new(LockRank::Backend, accounting);
-        Self {
-            device,
-            capacity_bytes,
-            granularity_bytes,
-            is_gpu,
-            has_shared_memory,
-            reuse,
-            accounting,
-        }
+        Self { device, config: *config, accounting: Mutex::new(LockRank::Backend, accounting) }
     }
 
     pub(super) fn properties(&self) -> DeviceProperties {
-        let mut properties = DeviceProperties::new("Numbers without memory", self.capacity_bytes);
-        properties.is_gpu = self.is_gpu;
-        properties.has_shared_memory = self.has_shared_memory;
-        properties
+        let NullConfig { capacity_bytes, is_gpu, has_shared_memory, .. } = self.config;
+        let properties = DeviceProperties::new("Numbers without memory", capacity_bytes);
+        DeviceProperties { is_gpu, has_shared_memory, ..properties }
     }
 
     pub(super) fn memory_info(&self) -> MemoryInfo {
-        let free_bytes = self.capacity_bytes - self.accounting.lock().used_bytes();
-        MemoryInfo { free_bytes, total_bytes: self.capacity_bytes }
+        self.info(&self.accounting.lock())
     }
 
-    pub(super) fn allocated_bytes(&self) -> DeviceBytes {
+    fn info(&self, accounting: &Accounting) -> MemoryInfo {
+        let total_bytes = self.config.capacity_bytes;
+        MemoryInfo { free_bytes: total_bytes - accounting.used_bytes(), total_bytes }
+    }
+
+    /// Adds the device's live bytes to `counts`.
+    pub(super) fn count_resources(&self, counts: &mut ResourceCounts) {
         let accounting = self.accounting.lock();
-        DeviceBytes {
-            allocated: accounting.allocations.allocated_bytes(),
-            reserved: accounting.pages.reserved_bytes(),
-            physical: accounting.pages.physical_bytes(),
-        }
+        counts.device_bytes += accounting.allocations.allocated_bytes();
+        counts.reserved_bytes += accounting.pages.reserved_bytes();
+        counts.physical_bytes += accounting.pages.physical_bytes();
     }
 
     pub(super) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
@@ -110,7 +89,7 @@ impl NullDevice {
     }
 
     pub(super) fn allocate_shared(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
-        if !self.has_shared_memory {
+        if !self.config.has_shared_memory {
             return Err(no_shared_memory(self.device.kind()));
         }
         let address = self.allocate(bytes, align_bytes)?;
@@ -124,7 +103,7 @@ impl NullDevice {
         let Accounting { arena, allocations, .. } = &mut *accounting;
         allocations.release(arena, address);
         drop(accounting);
-        self.reuse.yield_after_release();
+        self.config.reuse.yield_after_release();
     }
 
     /// The allocation or mapping that contains an address: its base, size and kind.
@@ -150,25 +129,18 @@ impl NullDevice {
     }
 
     fn check_capacity(&self, accounting: &Accounting, requested_bytes: usize) -> Result<()> {
-        let total_bytes = self.capacity_bytes;
-        let free_bytes = total_bytes - accounting.used_bytes();
-        if requested_bytes <= free_bytes {
+        let info = self.info(accounting);
+        if requested_bytes <= info.free_bytes {
             return Ok(());
         }
-        Err(Error::Memory(MemoryError::OutOfMemory {
-            device: self.device,
-            requested_bytes,
-            free_bytes,
-            total_bytes,
-            cache: None,
-        }))
+        Err(out_of_memory(self.device, requested_bytes, info))
     }
 }
 
 // SAFETY: no memory backs these numbers, and no live number is issued twice.
 unsafe impl VirtualMemory for NullDevice {
     fn granularity_bytes(&self) -> usize {
-        self.granularity_bytes
+        self.config.granularity_bytes
     }
 
     fn reserve(&self, bytes: usize) -> Result<Address> {
@@ -183,7 +155,7 @@ unsafe impl VirtualMemory for NullDevice {
         let Accounting { arena, pages, .. } = &mut *accounting;
         pages.unreserve(arena, range, bytes);
         drop(accounting);
-        self.reuse.yield_after_release();
+        self.config.reuse.yield_after_release();
         Ok(())
     }
 
@@ -220,7 +192,7 @@ unsafe impl VirtualMemory for NullDevice {
 mod tests {
     use super::*;
     use crate::base::device::DeviceKind;
-    use crate::base::error::DriverError;
+    use crate::base::error::{DriverError, Error, MemoryError};
     use crate::trusted::TrustedPages;
 
     const GRANULE: usize = 4096;

@@ -6,10 +6,10 @@ use crate::backend::contract::Mark;
 use crate::backend::null::stream::{Point, Streams, Submission};
 
 /// All live marks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Marks {
     marks: HashMap<u64, MarkState>,
-    next_mark: u64,
+    last_mark: u64,
 }
 
 #[derive(Debug)]
@@ -20,17 +20,13 @@ struct MarkState {
 }
 
 impl Marks {
-    pub(super) fn new() -> Self {
-        Self { marks: HashMap::new(), next_mark: 1 }
-    }
-
     pub(super) fn resource_counts(&self) -> usize {
         self.marks.len()
     }
 
     pub(super) fn place(&mut self, submission: Submission, timed: bool) -> Mark {
-        let mark = Mark(self.next_mark);
-        self.next_mark += 1;
+        self.last_mark += 1;
+        let mark = Mark(self.last_mark);
         self.marks.insert(mark.0, MarkState { submission, timed, polls: 0 });
         mark
     }
@@ -77,7 +73,7 @@ mod tests {
     fn a_later_marks_completion_completes_the_earlier_ones_of_its_stream() {
         // Goal: marks complete in order. Method: poll only the last of three.
         let mut streams = Streams::new(CompletionMode::WhenAsked { polls: 1 }, 1);
-        let mut marks = Marks::new();
+        let mut marks = Marks::default();
         let stream = streams.create(0);
         let placed = [(); 3].map(|()| marks.place(streams.submit(stream), false));
         assert!(!marks.poll(placed[2], &mut streams));
@@ -88,7 +84,7 @@ mod tests {
     #[test]
     fn time_passes_by_one_microsecond_a_submission() {
         let mut streams = Streams::new(CompletionMode::AtOnce, 1);
-        let mut marks = Marks::new();
+        let mut marks = Marks::default();
         let (one, other) = (streams.create(0), streams.create(0));
         let start = marks.place(streams.submit(one), true);
         streams.submit(other);
@@ -101,7 +97,7 @@ mod tests {
     #[should_panic(expected = "has no time stamp")]
     fn the_time_of_an_untimed_mark_is_caught() {
         let mut streams = Streams::new(CompletionMode::AtOnce, 1);
-        let mut marks = Marks::new();
+        let mut marks = Marks::default();
         let stream = streams.create(0);
         let mark = marks.place(streams.submit(stream), false);
         marks.elapsed_ns(mark, mark, &streams);
@@ -111,7 +107,7 @@ mod tests {
     #[should_panic(expected = "is no live mark")]
     fn a_second_release_is_caught() {
         let mut streams = Streams::new(CompletionMode::AtOnce, 1);
-        let mut marks = Marks::new();
+        let mut marks = Marks::default();
         let stream = streams.create(0);
         let mark = marks.place(streams.submit(stream), false);
         marks.release(mark);

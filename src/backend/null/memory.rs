@@ -127,17 +127,13 @@ impl Arena {
 }
 
 /// Allocations in an arena. Invariant: `allocated_bytes` is the sum of the allocations' sizes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Allocations {
     ranges: Ranges,
     allocated_bytes: usize,
 }
 
 impl Allocations {
-    pub(super) fn new() -> Self {
-        Self { ranges: Ranges::default(), allocated_bytes: 0 }
-    }
-
     pub(super) fn allocate(
         &mut self,
         arena: &mut Arena,
@@ -186,7 +182,7 @@ pub(super) struct HostMemory {
 
 impl HostMemory {
     pub(super) fn new(reuse: Reuse) -> Self {
-        Self { arena: Arena::new(Place::Host, reuse), allocations: Allocations::new() }
+        Self { arena: Arena::new(Place::Host, reuse), allocations: Allocations::default() }
     }
 }
 

@@ -98,7 +98,7 @@ impl NullBackend {
         };
         let timeline = Timeline {
             streams: Streams::new(config.completion, device_count),
-            marks: Marks::new(),
+            marks: Marks::default(),
             moved: MovedBytes::default(),
             is_shut_down: false,
         };
@@ -131,12 +131,7 @@ impl NullBackend {
             kernels,
             ..ResourceCounts::default()
         };
-        for device in &self.devices {
-            let bytes = device.allocated_bytes();
-            counts.device_bytes += bytes.allocated;
-            counts.reserved_bytes += bytes.reserved;
-            counts.physical_bytes += bytes.physical;
-        }
+        self.devices.iter().for_each(|device| device.count_resources(&mut counts));
         counts
     }
 

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::stream::{Flushed, StreamRef, XpuStream};
+use super::handle::{self, Borrowed};
+use super::stream::{Flushed, XpuStream};
 use super::{XpuBackend, driver_error, event, memory, probe};
 use crate::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Kernels, LeftOutDevice, Leftover, Mark,
@@ -25,9 +26,9 @@ impl XpuBackend {
     ///
     /// # Safety
     /// The stream is live.
-    pub(super) unsafe fn usable_stream(stream: StreamHandle) -> Result<StreamRef> {
+    pub(super) unsafe fn usable_stream(stream: StreamHandle) -> Result<Borrowed<XpuStream>> {
         // SAFETY: the caller upholds that the stream is live.
-        let stream = unsafe { StreamRef::borrow(stream) };
+        let stream: Borrowed<XpuStream> = unsafe { handle::borrow(stream.0) };
         stream.device.check()?;
         Ok(stream)
     }
@@ -63,7 +64,7 @@ unsafe impl Backend for XpuBackend {
 
     fn available_bytes(&self, device_index: usize) -> Option<usize> {
         let device = self.device(device_index).ok()?;
-        device.is_host_memory().then(machine_memory::available).flatten()
+        device.facts.is_host_memory.then(machine_memory::available).flatten()
     }
 
     fn host_memory_info(&self) -> Option<MemoryInfo> {
@@ -82,14 +83,14 @@ unsafe impl Backend for XpuBackend {
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
         let (device, session) = self.begin(device_index)?;
         let properties = device.queue_properties(priority);
-        let queue = session.driver.create_queue(session.context, device.id(), &properties);
+        let queue = session.driver.create_queue(session.context, device.facts.id, &properties);
         let queue = queue.map_err(|refusal| device.error(&session.driver, refusal))?;
-        Ok(XpuStream::new(session, queue, device, true).into_handle())
+        Ok(StreamHandle(handle::issue(XpuStream::new(session, queue, device, true))))
     }
 
     unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
         // SAFETY: the caller upholds that the stream is live.
-        drop(unsafe { StreamRef::borrow(stream) }.end());
+        drop(unsafe { handle::end::<XpuStream>(stream.0) });
         Ok(())
     }
 
@@ -97,12 +98,12 @@ unsafe impl Backend for XpuBackend {
         let (device, session) = self.begin(device_index)?;
         let wrapped = XpuStream::wrap(session, device, native);
         let stream = wrapped.map_err(|refusal| device.error(&session.driver, refusal))?;
-        Ok(stream.into_handle())
+        Ok(StreamHandle(handle::issue(stream)))
     }
 
     unsafe fn stream_native(&self, stream: StreamHandle) -> Result<u64> {
         // SAFETY: the caller upholds that the stream is live.
-        Ok(unsafe { StreamRef::borrow(stream) }.native())
+        Ok(unsafe { handle::borrow::<XpuStream>(stream.0) }.native())
     }
 
     /// Flushes before it returns, so that the device starts on the submitted commands.
@@ -116,13 +117,13 @@ unsafe impl Backend for XpuBackend {
 
     unsafe fn flush(&self, stream: StreamHandle) {
         // SAFETY: the caller upholds that the stream is live.
-        unsafe { StreamRef::borrow(stream) }.flush_rest();
+        unsafe { handle::borrow::<XpuStream>(stream.0) }.flush_rest();
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
             // SAFETY: the caller upholds that the stream is live.
-            let stream = unsafe { StreamRef::borrow(stream) }.share();
+            let stream = Arc::clone(&*unsafe { handle::borrow(stream.0) });
             self.resume_threads.post(Arc::new(Flushed { work, stream }));
         }
     }
@@ -193,7 +194,7 @@ unsafe impl Backend for XpuBackend {
         align_bytes: usize,
     ) -> Result<Address> {
         let (device, session) = self.begin(device_index)?;
-        if !device.has_shared_memory() {
+        if !device.facts.has_shared_memory {
             return Err(no_shared_memory(DeviceKind::XPU));
         }
         self.memory.allocate(session, device, bytes, align_bytes, MemoryKind::Shared)
@@ -206,8 +207,8 @@ unsafe impl Backend for XpuBackend {
     }
 
     fn allocate_host(&self, bytes: usize) -> Result<Address> {
-        let (_, session) = self.begin(0)?;
-        self.memory.allocate_host(session, bytes)
+        let (device, session) = self.begin(0)?;
+        self.memory.allocate(session, device, bytes, 1, MemoryKind::Host)
     }
 
     unsafe fn release_host(&self, address: Address) -> Result<()> {
@@ -252,8 +253,8 @@ unsafe impl Backend for XpuBackend {
     fn shutdown(&self, deadline: Instant) -> Leftover {
         // Release: pairs with `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);
-        let couriers = [&self.resume_threads, &*self.completions];
-        let busy = couriers.map(|resume_threads| resume_threads.shutdown(deadline).busy_threads);
+        let pools = [&self.resume_threads, &*self.completions];
+        let busy = pools.map(|threads| threads.shutdown(deadline).busy_threads);
         Leftover { busy_threads: busy.iter().sum() }
     }
 }

@@ -8,6 +8,7 @@ use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{DeviceProperties, PriorityRange};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{DriverError, Error, Result};
+use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
 
@@ -27,21 +28,22 @@ pub(super) struct Facts {
     pub(super) name: String,
     pub(super) is_gpu: bool,
     memory_bytes: usize,
-    largest_bytes: usize,
+    /// Largest size of one allocation; 0 when unknown.
+    pub(super) largest_bytes: usize,
     core_count: usize,
     cache_bytes: usize,
     has_priorities: bool,
-    has_shared_memory: bool,
-    is_host_memory: bool,
+    /// The host can access memory of the device.
+    pub(super) has_shared_memory: bool,
+    /// The device uses the host's memory and has no other.
+    pub(super) is_host_memory: bool,
     has_bfloat16_conversions: bool,
 }
 
 impl Facts {
     /// Queries the description. The error says why the device is unusable.
     pub(super) fn of(driver: &Driver, id: DeviceId, name: String) -> Result<Self, String> {
-        Self::query(driver, id, name).unwrap_or_else(|Refusal { call, code }| {
-            Err(format!("{call} answered {} ({code})", sys::code_name(code)))
-        })
+        Self::query(driver, id, name).unwrap_or_else(|refusal| Err(refusal.to_string()))
     }
 
     fn query(driver: &Driver, id: DeviceId, name: String) -> Answer<Result<Self, String>> {
@@ -78,16 +80,12 @@ impl Facts {
     }
 }
 
-fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
 /// A usable device.
 #[derive(Debug)]
 pub(super) struct XpuDevice {
     pub(super) device: Device,
     pub(super) capacity: Arc<Capacity>,
-    facts: Facts,
+    pub(super) facts: Facts,
     /// Set when a thread detects the loss; never reset.
     is_lost: AtomicBool,
 }
@@ -100,34 +98,15 @@ impl XpuDevice {
         Self { device, capacity: Arc::new(capacity), facts, is_lost: AtomicBool::new(false) }
     }
 
-    pub(super) fn id(&self) -> DeviceId {
-        self.facts.id
-    }
-
     pub(super) fn properties(&self) -> DeviceProperties {
         let Facts { name, cache_bytes, core_count, is_gpu, .. } = &self.facts;
         let mut properties = DeviceProperties::new(name, self.capacity.info().total_bytes);
         properties.core_count = *core_count;
         properties.cache_bytes.extend((*cache_bytes > 0).then_some(*cache_bytes));
         properties.is_gpu = *is_gpu;
-        properties.has_shared_memory = self.has_shared_memory();
+        properties.has_shared_memory = self.facts.has_shared_memory;
         properties.has_bfloat16_conversions = self.facts.has_bfloat16_conversions;
         properties
-    }
-
-    /// True when the device uses the host's memory and has no other.
-    pub(super) fn is_host_memory(&self) -> bool {
-        self.facts.is_host_memory
-    }
-
-    /// True when the host can access memory of the device.
-    pub(super) fn has_shared_memory(&self) -> bool {
-        self.facts.has_shared_memory
-    }
-
-    /// Largest size of one allocation.
-    pub(super) fn largest_bytes(&self) -> usize {
-        self.facts.largest_bytes
     }
 
     pub(super) fn priority_range(&self) -> PriorityRange {
@@ -162,18 +141,17 @@ impl XpuDevice {
     /// The error for a refusal on this device. The device counts as lost only when the driver
     /// reports it as unavailable, because other error codes also have other causes.
     pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
-        let Refusal { call, code } = refusal;
-        if code == sys::DEVICE_NOT_AVAILABLE || self.is_unavailable(driver) {
+        if refusal.code == sys::DEVICE_NOT_AVAILABLE || self.is_unavailable(driver) {
             // Relaxed: publishes nothing. A thread that does not see the store asks the driver.
             self.is_lost.store(true, Ordering::Relaxed);
-            return self.lost(format!("{call} answered {} ({code})", sys::code_name(code)));
+            return self.lost(refusal.to_string());
         }
         driver_error(refusal)
     }
 
     /// True when the driver reports the device as unavailable.
     pub(super) fn is_unavailable(&self, driver: &Driver) -> bool {
-        driver.device_info::<u32>(self.id(), sys::DEVICE_AVAILABLE) == Ok(0)
+        driver.device_info::<u32>(self.facts.id, sys::DEVICE_AVAILABLE) == Ok(0)
     }
 
     fn lost(&self, reason: String) -> Error {
@@ -183,11 +161,5 @@ impl XpuDevice {
 
 /// The error for a refusal without a known device.
 pub(super) fn driver_error(Refusal { call, code }: Refusal) -> Error {
-    let message = sys::code_name(code).to_owned();
-    Error::Driver(DriverError::Refused {
-        kind: DeviceKind::XPU,
-        call,
-        code: i64::from(code),
-        message,
-    })
+    Error::refused(DeviceKind::XPU, call, code, sys::code_name(code))
 }

@@ -6,20 +6,29 @@
 #![expect(unsafe_code, reason = "calls OpenCL")]
 
 use std::ffi::{CString, c_void};
+use std::fmt;
 use std::ptr::{self, NonNull};
 
 use super::sys::{
     self, Compiler, Context, Core, DeviceId, Event, Platform, Queue, SetMemPointer, Usm,
 };
-use crate::backend::contract::DoneCallback;
+use crate::backend::contract::{DoneCallback, MemoryKind};
 use crate::base::contain::contain;
 use crate::base::dylib::Library;
+use crate::base::size::to_usize;
 
 /// A failed call, with the error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,
     pub(super) code: i32,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { call, code } = self;
+        write!(f, "{call} answered {} ({code})", sys::code_name(*code))
+    }
 }
 
 pub(super) type Answer<T = ()> = Result<T, Refusal>;
@@ -51,7 +60,8 @@ plain!(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
     core: Core,
-    compiler: Option<Compiler>,
+    /// `None` for a loader that lacks one of the functions.
+    pub(super) compiler: Option<Compiler>,
 }
 
 impl Driver {
@@ -105,11 +115,6 @@ impl Driver {
     /// Resolves the functions of unified shared memory. The error is the name of a missing one.
     pub(super) fn usm(&self, platform: Platform) -> Result<Usm, &'static str> {
         Usm::resolve(|name| self.extension_function(platform, name))
-    }
-
-    /// The compiler's functions; `None` for a loader that lacks one of them.
-    pub(super) fn compiler(&self) -> Option<Compiler> {
-        self.compiler
     }
 
     /// The function that sets a pointer argument; `None` where the platform lacks it.
@@ -271,50 +276,42 @@ unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
 }
 
 impl Usm {
-    /// Allocates device memory. With an `align_bytes` of 0, the driver chooses the alignment.
+    /// Allocates memory of a device, shared memory of a device, or memory of the host. With an
+    /// `align_bytes` of 0, the driver chooses the alignment.
     pub(super) fn allocate(
         &self,
         context: Context,
         device: DeviceId,
+        kind: MemoryKind,
         bytes: usize,
         align_bytes: u32,
     ) -> Answer<u64> {
-        let mut code = sys::SUCCESS;
-        // SAFETY: live handles, and no properties.
-        let memory = unsafe {
-            (self.device_alloc)(context, device, ptr::null(), bytes, align_bytes, &raw mut code)
+        let (mut code, none) = (sys::SUCCESS, ptr::null());
+        let code_place = &raw mut code;
+        let (call, memory) = match kind {
+            MemoryKind::Device => ("clDeviceMemAllocINTEL", {
+                // SAFETY: live handles, and no properties.
+                unsafe {
+                    (self.device_alloc)(context, device, none, bytes, align_bytes, code_place)
+                }
+            }),
+            MemoryKind::Shared => ("clSharedMemAllocINTEL", {
+                // SAFETY: live handles, and no properties.
+                unsafe {
+                    (self.shared_alloc)(context, device, none, bytes, align_bytes, code_place)
+                }
+            }),
+            MemoryKind::Host => ("clHostMemAllocINTEL", {
+                // SAFETY: a live handle, and no properties.
+                unsafe { (self.host_alloc)(context, none, bytes, align_bytes, code_place) }
+            }),
         };
-        allocated_address("clDeviceMemAllocINTEL", memory, code)
-    }
-
-    /// Allocates memory that a device and the host can access.
-    pub(super) fn allocate_shared(
-        &self,
-        context: Context,
-        device: DeviceId,
-        bytes: usize,
-        align_bytes: u32,
-    ) -> Answer<u64> {
-        let mut code = sys::SUCCESS;
-        // SAFETY: live handles, and no properties.
-        let memory = unsafe {
-            (self.shared_alloc)(context, device, ptr::null(), bytes, align_bytes, &raw mut code)
-        };
-        allocated_address("clSharedMemAllocINTEL", memory, code)
-    }
-
-    /// Allocates host memory that the context's devices can access.
-    pub(super) fn allocate_host(
-        &self,
-        context: Context,
-        bytes: usize,
-        align_bytes: u32,
-    ) -> Answer<u64> {
-        let mut code = sys::SUCCESS;
-        // SAFETY: a live handle, and no properties.
-        let memory =
-            unsafe { (self.host_alloc)(context, ptr::null(), bytes, align_bytes, &raw mut code) };
-        allocated_address("clHostMemAllocINTEL", memory, code)
+        check(call, code)?;
+        if memory.is_null() {
+            // The driver reported success without memory: treated as a lack of memory.
+            return Err(Refusal { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
+        }
+        Ok(memory.expose_provenance() as u64)
     }
 
     /// Frees memory that no queued command uses any more.
@@ -363,17 +360,7 @@ impl Usm {
 
 /// An address as a pointer for the driver.
 pub(super) fn pointer(address: u64) -> *mut c_void {
-    ptr::with_exposed_provenance_mut(usize::try_from(address).expect("addresses have 64 bits"))
-}
-
-/// Converts the result of an allocation.
-fn allocated_address(call: &'static str, memory: *mut c_void, code: i32) -> Answer<u64> {
-    check(call, code)?;
-    if memory.is_null() {
-        // The driver reported success without memory: treated as a lack of memory.
-        return Err(Refusal { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
-    }
-    Ok(memory.expose_provenance() as u64)
+    ptr::with_exposed_provenance_mut(to_usize(address))
 }
 
 /// Queries a list in two calls: first its length, then its elements.

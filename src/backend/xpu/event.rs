@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::driver::{Answer, Driver, Refusal};
 use super::sys::{self, Event};
 use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
+use crate::base::size::to_usize;
 use crate::base::sync::{LockRank, Mutex};
 
 /// The mark of an event. The mark owns the event's reference until the mark's release.
@@ -14,8 +15,7 @@ pub(super) fn to_mark(event: Event) -> Mark {
 
 /// The event of a mark.
 pub(super) fn of_mark(mark: Mark) -> Event {
-    let address = usize::try_from(mark.0).expect("addresses have 64 bits");
-    Event(std::ptr::with_exposed_provenance_mut(address))
+    Event(std::ptr::with_exposed_provenance_mut(to_usize(mark.0)))
 }
 
 /// True when the command is complete. A failed command has an error code as its status.

@@ -7,11 +7,12 @@ use super::device::{XpuDevice, driver_error};
 use super::driver::{Answer, Refusal};
 use super::session::Session;
 use super::sys::{self, DeviceId};
-use crate::backend::contract::capacity::Capacity;
+use crate::backend::contract::capacity::{Capacity, out_of_memory};
 use crate::backend::contract::{Address, MemoryInfo, MemoryKind, PointerOwner};
 use crate::base::device::Device;
-use crate::base::error::{DriverError, Error, MemoryError, Result};
+use crate::base::error::{DriverError, Error, Result};
 use crate::base::machine_memory;
+use crate::base::size::to_usize;
 use crate::base::sync::{LockRank, Mutex};
 
 /// Minimum alignment: a cache line.
@@ -45,6 +46,7 @@ impl Memory {
         Self { host, allocations: Mutex::new(LockRank::Backend, BTreeMap::new()) }
     }
 
+    /// Allocates memory of the device, or of the host on behalf of the device.
     pub(super) fn allocate(
         &self,
         session: &Session,
@@ -54,51 +56,38 @@ impl Memory {
         kind: MemoryKind,
     ) -> Result<Address> {
         assert!(align_bytes.is_power_of_two(), "alignment {align_bytes} is a power of two");
-        device.capacity.take(bytes, bytes)?;
+        let (capacity, device_index) = match kind {
+            MemoryKind::Host => (&self.host, 0),
+            MemoryKind::Device | MemoryKind::Shared => (&*device.capacity, device.device.index()),
+        };
+        capacity.take(bytes, bytes)?;
         let taken = aligned(session, bytes, align_bytes.max(LEAST_ALIGN_BYTES), |bytes, align| {
-            let (usm, context, id) = (&session.usm, session.context, device.id());
-            match kind {
-                MemoryKind::Device => usm.allocate(context, id, bytes, align),
-                MemoryKind::Shared => usm.allocate_shared(context, id, bytes, align),
-                MemoryKind::Host => unreachable!("memory of the host is no device's"),
-            }
+            session.usm.allocate(session.context, device.facts.id, kind, bytes, align)
         });
         let (address, raw) = taken.map_err(|refusal| {
-            device.capacity.release(bytes);
+            capacity.release(bytes);
+            let is_short = is_shortage(refusal.code);
+            if kind == MemoryKind::Host {
+                return if is_short {
+                    capacity.out_of_memory(bytes)
+                } else {
+                    driver_error(refusal)
+                };
+            }
             match device.error(&session.driver, refusal) {
-                Error::Driver(DriverError::Refused { .. }) if is_shortage(refusal.code) => {
-                    too_large(device, bytes)
-                }
+                Error::Driver(DriverError::Refused { .. }) if is_short => too_large(device, bytes),
                 error => error,
             }
         })?;
-        let device_index = device.device.index();
-        self.insert(address, Allocation { bytes, raw, device_index, kind });
-        Ok(Address(address))
-    }
-
-    pub(super) fn allocate_host(&self, session: &Session, bytes: usize) -> Result<Address> {
-        self.host.take(bytes, bytes)?;
-        let taken = aligned(session, bytes, LEAST_ALIGN_BYTES, |bytes, align| {
-            session.usm.allocate_host(session.context, bytes, align)
-        });
-        let (address, raw) = taken.map_err(|refusal| {
-            self.host.release(bytes);
-            let is_short = is_shortage(refusal.code);
-            if is_short { self.host.out_of_memory(bytes) } else { driver_error(refusal) }
-        })?;
-        self.insert(address, Allocation { bytes, raw, device_index: 0, kind: MemoryKind::Host });
+        let allocation = Allocation { bytes, raw, device_index, kind };
+        let before = self.allocations.lock().insert(address, allocation);
+        assert!(before.is_none(), "the allocation at {address:#x} was never given back");
         Ok(Address(address))
     }
 
     /// Free and total bytes of host memory.
     pub(super) fn host_info(&self) -> MemoryInfo {
         self.host.info()
-    }
-
-    fn insert(&self, address: u64, allocation: Allocation) {
-        let before = self.allocations.lock().insert(address, allocation);
-        assert!(before.is_none(), "the allocation at {address:#x} was never given back");
     }
 
     /// Frees an allocation of a device, or of the host when `device` is `None`.
@@ -148,11 +137,11 @@ pub(super) fn foreign_owner(
     let (base, bytes) = (ask(sys::MEM_ALLOC_BASE_PTR_INTEL)?, ask(sys::MEM_ALLOC_SIZE_INTEL)?);
     let what = sys::MEM_ALLOC_DEVICE_INTEL;
     let id: DeviceId = session.usm.alloc_info(session.context, address.0, what)?;
-    let device_index = devices.iter().position(|device| device.id() == id).unwrap_or(0);
+    let device_index = devices.iter().position(|device| device.facts.id == id).unwrap_or(0);
     Ok(Some(PointerOwner {
         device_index,
         base: Address(base),
-        bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        bytes: to_usize(bytes),
         memory: match kind {
             sys::MEM_TYPE_HOST_INTEL => MemoryKind::Host,
             sys::MEM_TYPE_SHARED_INTEL => MemoryKind::Shared,
@@ -193,17 +182,9 @@ fn is_shortage(code: i32) -> bool {
 
 /// The error of a shortage in the driver. It reports at most the largest allocation as free.
 fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
-    let info = device.capacity.info();
-    let free_bytes = match device.largest_bytes() {
-        0 => info.free_bytes,
-        largest => info.free_bytes.min(largest),
-    };
-    let total_bytes = info.total_bytes;
-    Error::Memory(MemoryError::OutOfMemory {
-        device: device.device,
-        requested_bytes,
-        free_bytes,
-        total_bytes,
-        cache: None,
-    })
+    let mut info = device.capacity.info();
+    if device.facts.largest_bytes > 0 {
+        info.free_bytes = info.free_bytes.min(device.facts.largest_bytes);
+    }
+    out_of_memory(device.device, requested_bytes, info)
 }

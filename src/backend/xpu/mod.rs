@@ -3,7 +3,7 @@
 //! * `sys`: OpenCL's types, constants and function tables; `driver`: its typed wrappers
 //! * `probe`: the discovery of devices; `device`: one of them; `session`: their context
 //! * `stream`, `event`, `memory`: the contract's streams, marks and memory; `program`: compiled
-//!   kernels, on `compiler`'s wrappers
+//!   kernels, on `compiler`'s wrappers; `handle`: their numbers
 //!
 //! The first query about devices opens the ICD loader, which loads the vendors' libraries. The
 //! first use of a device creates the context. Most drivers then start their threads.
@@ -13,6 +13,7 @@ mod compiler;
 mod device;
 mod driver;
 mod event;
+mod handle;
 mod memory;
 mod probe;
 mod program;

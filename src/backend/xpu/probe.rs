@@ -130,10 +130,8 @@ fn find(
     let library = Library::open_first(names).map_err(|refusal| refusal.to_string())?;
     let driver = Driver::of(library)
         .map_err(|missing| format!("the OpenCL library has no function {missing}"))?;
-    let platforms = driver.platforms().map_err(|refusal| {
-        let (call, code) = (refusal.call, refusal.code);
-        format!("there is no OpenCL platform: {call} answered {} ({code})", sys::code_name(code))
-    })?;
+    let platforms =
+        driver.platforms().map_err(|refusal| format!("there is no OpenCL platform: {refusal}"))?;
     if platforms.is_empty() {
         return Err("there is no OpenCL platform".to_owned());
     }
@@ -158,8 +156,7 @@ fn usable_devices(
     let ids = match driver.devices(platform) {
         Ok(ids) => ids,
         Err(refusal) => {
-            let (call, code) = (refusal.call, refusal.code);
-            leave_out("all devices", format!("{call} answered {} ({code})", sys::code_name(code)));
+            leave_out("all devices", refusal.to_string());
             return None;
         }
     };

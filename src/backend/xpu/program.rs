@@ -1,16 +1,15 @@
 //! Programs and kernels, compiled in the context of all devices.
-#![expect(unsafe_code, reason = "a handle is the address of a program or a kernel")]
+#![expect(unsafe_code, reason = "handles are addresses, which the caller keeps live")]
 
 use std::ffi::CString;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::XpuBackend;
 use super::compiler::ArgumentInfo;
 use super::device::XpuDevice;
 use super::driver::{Answer, Refusal};
+use super::handle;
 use super::session::Session;
-use super::stream::StreamRef;
 use super::sys::{self, Compiler, KernelObject, ProgramObject, Queue, SetMemPointer};
 use crate::backend::contract::{
     KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
@@ -55,39 +54,6 @@ pub(super) struct XpuKernel {
     _session: Arc<Session>,
 }
 
-/// Borrows the object behind a handle.
-///
-/// # Safety
-/// The handle is live and of type `T`.
-unsafe fn borrow<T>(handle: u64) -> ManuallyDrop<Arc<T>> {
-    let address = usize::try_from(handle).expect("addresses have 64 bits");
-    // SAFETY: a handle of this type is an address from `into_handle`. The caller upholds that the
-    // handle is live: its reference is not released.
-    ManuallyDrop::new(unsafe { Arc::from_raw(std::ptr::with_exposed_provenance(address)) })
-}
-
-fn into_handle<T>(thing: T) -> u64 {
-    Arc::into_raw(Arc::new(thing)).expose_provenance() as u64
-}
-
-/// Borrows the program of a handle.
-///
-/// # Safety
-/// The handle is live.
-unsafe fn borrow_program(handle: ProgramHandle) -> ManuallyDrop<Arc<XpuProgram>> {
-    // SAFETY: the caller upholds that the handle is live; `compile` issues it for an `XpuProgram`.
-    unsafe { borrow(handle.0) }
-}
-
-/// Borrows the kernel of a handle.
-///
-/// # Safety
-/// The handle is live.
-unsafe fn borrow_kernel(handle: KernelHandle) -> ManuallyDrop<Arc<XpuKernel>> {
-    // SAFETY: the caller upholds that the handle is live; `kernel` issues it for an `XpuKernel`.
-    unsafe { borrow(handle.0) }
-}
-
 impl XpuProgram {
     /// Compiles a program. The error of a failed build contains the compiler's log.
     fn compile(
@@ -103,7 +69,7 @@ impl XpuProgram {
             kind: DeviceKind::XPU,
             capability: "programs of kernels: its driver lacks a function for them",
         });
-        let tables = session.driver.compiler().zip(session.set_mem_pointer);
+        let tables = session.driver.compiler.zip(session.set_mem_pointer);
         let (compiler, set_mem_pointer) = tables.ok_or(missing)?;
         if let ProgramSource::Binary(binary) = source
             && binary.first_chunk().is_none_or(|word| u32::from_le_bytes(*word) != SPIR_V)
@@ -117,8 +83,8 @@ impl XpuProgram {
         // From here on, the drop of `program` releases the object.
         let session = Arc::clone(session);
         let program = Self { session, compiler, set_mem_pointer, object, device_index };
-        if let Err(refusal) = compiler.build(object, device.id(), &options) {
-            let log = compiler.build_log(object, device.id()).unwrap_or_default();
+        if let Err(refusal) = compiler.build(object, device.facts.id, &options) {
+            let log = compiler.build_log(object, device.facts.id).unwrap_or_default();
             let is_refused_text =
                 [sys::BUILD_PROGRAM_FAILURE, sys::INVALID_BUILD_OPTIONS].contains(&refusal.code);
             return Err(match (is_refused_text, log.is_empty()) {
@@ -227,25 +193,25 @@ unsafe impl Kernels for XpuBackend {
     ) -> Result<ProgramHandle> {
         let (device, session) = self.begin(device_index)?;
         let program = XpuProgram::compile(session, (device, device_index), source, options)?;
-        Ok(ProgramHandle(into_handle(program)))
+        Ok(ProgramHandle(handle::issue(Arc::new(program))))
     }
 
     unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
         // SAFETY: the caller upholds that the program is live.
-        let program = unsafe { borrow_program(program) };
+        let program = unsafe { handle::borrow::<XpuProgram>(program.0) };
         self.program_result(program.device_index, program.kernel_names())
     }
 
     unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
         // SAFETY: the caller upholds that the program is live.
-        let program = unsafe { borrow_program(program) };
+        let program = unsafe { handle::borrow::<XpuProgram>(program.0) };
         let kernel = self.program_result(program.device_index, program.kernel(name))?;
-        Ok(KernelHandle(into_handle(kernel)))
+        Ok(KernelHandle(handle::issue(Arc::new(kernel))))
     }
 
     unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
         // SAFETY: the caller upholds that the kernel is live.
-        let kernel = unsafe { borrow_kernel(kernel) };
+        let kernel = unsafe { handle::borrow::<XpuKernel>(kernel.0) };
         self.program_result(kernel.device_index, kernel.parameters())
     }
 
@@ -257,21 +223,21 @@ unsafe impl Kernels for XpuBackend {
         size: &LaunchSize,
     ) -> Result<()> {
         // SAFETY: the caller upholds that the stream is live.
-        let stream: StreamRef = unsafe { Self::usable_stream(stream) }?;
+        let stream = unsafe { Self::usable_stream(stream) }?;
         // SAFETY: the caller upholds that the kernel is live.
-        let kernel = unsafe { borrow_kernel(kernel) };
+        let kernel = unsafe { handle::borrow::<XpuKernel>(kernel.0) };
         self.stream_result(&stream, stream.launch(&kernel, arguments, size))
     }
 
     unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
         // SAFETY: the caller upholds that the kernel is live, and never uses its handle again.
-        drop(ManuallyDrop::into_inner(unsafe { borrow_kernel(kernel) }));
+        drop(unsafe { handle::end::<XpuKernel>(kernel.0) });
         Ok(())
     }
 
     unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
         // SAFETY: the caller upholds that the program is live, and never uses its handle again.
-        drop(ManuallyDrop::into_inner(unsafe { borrow_program(program) }));
+        drop(unsafe { handle::end::<XpuProgram>(program.0) });
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ impl Session {
     /// detected and refused.
     pub(super) fn begin(found: &Found) -> Answer<Self> {
         fork::watch();
-        let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.id()).collect();
+        let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.facts.id).collect();
         let context = found.driver.create_context(found.platform, &ids)?;
         let set_mem_pointer = found.driver.set_mem_pointer(found.platform);
         Ok(Self { driver: found.driver, usm: found.usm, context, set_mem_pointer })

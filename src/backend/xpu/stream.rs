@@ -1,8 +1,5 @@
 //! A stream: an in-order queue, and its submitted, flushed and completed counts.
-#![expect(unsafe_code, reason = "a handle is the address of a stream")]
 
-use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use super::device::XpuDevice;
@@ -11,8 +8,9 @@ use super::event;
 use super::program::XpuKernel;
 use super::session::Session;
 use super::sys::{self, Event, Queue};
-use crate::backend::contract::{LaunchArgument, LaunchSize, StreamHandle, Turn, Work};
+use crate::backend::contract::{LaunchArgument, LaunchSize, Turn, Work};
 use crate::base::error::Error;
+use crate::base::size::to_usize;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 
@@ -45,41 +43,6 @@ pub(super) struct XpuStream {
     waits: Mutex<Vec<Event>>,
 }
 
-/// A borrowed stream. The owner of its handle keeps it alive.
-pub(super) struct StreamRef(ManuallyDrop<Arc<XpuStream>>);
-
-impl StreamRef {
-    /// Borrows the stream of a handle.
-    ///
-    /// # Safety
-    /// The stream is live.
-    pub(super) unsafe fn borrow(handle: StreamHandle) -> Self {
-        let address = usize::try_from(handle.0).expect("addresses have 64 bits");
-        let stream = std::ptr::with_exposed_provenance(address);
-        // SAFETY: a handle of this backend is an address from `Arc::into_raw` in `into_handle`. The
-        // caller upholds that the handle is live: `end` has not released its reference.
-        Self(ManuallyDrop::new(unsafe { Arc::from_raw(stream) }))
-    }
-
-    /// A separate reference, which may outlive the handle.
-    pub(super) fn share(&self) -> Arc<XpuStream> {
-        Arc::clone(&self.0)
-    }
-
-    /// Ends the handle and returns its reference.
-    pub(super) fn end(self) -> Arc<XpuStream> {
-        ManuallyDrop::into_inner(self.0)
-    }
-}
-
-impl Deref for StreamRef {
-    type Target = XpuStream;
-
-    fn deref(&self) -> &XpuStream {
-        &self.0
-    }
-}
-
 impl XpuStream {
     /// Takes ownership of a queue. The stream's drop releases the queue.
     pub(super) fn new(
@@ -101,26 +64,17 @@ impl XpuStream {
         })
     }
 
-    /// The handle, which holds a reference until [`StreamRef::end`].
-    pub(super) fn into_handle(self: Arc<Self>) -> StreamHandle {
-        StreamHandle(Arc::into_raw(self).expose_provenance() as u64)
-    }
-
-    /// Counts a submitted command and returns its number.
-    fn count(&self) -> u64 {
-        self.submitted.fetch_add(1, Ordering::Relaxed) + 1 // relaxed: see the type
+    /// Counts a submitted command.
+    fn count(&self) {
+        self.submitted.fetch_add(1, Ordering::Relaxed); // relaxed: see the type
     }
 
     pub(super) fn copy(&self, to: u64, from: u64, bytes: usize) -> Answer {
-        self.session.usm.enqueue_copy(self.queue, to, from, bytes)?;
-        self.count();
-        Ok(())
+        self.session.usm.enqueue_copy(self.queue, to, from, bytes).map(|()| self.count())
     }
 
     pub(super) fn fill(&self, to: u64, byte: u8, bytes: usize) -> Answer {
-        self.session.usm.enqueue_fill(self.queue, to, byte, bytes)?;
-        self.count();
-        Ok(())
+        self.session.usm.enqueue_fill(self.queue, to, byte, bytes).map(|()| self.count())
     }
 
     /// Runs a kernel.
@@ -130,9 +84,7 @@ impl XpuStream {
         arguments: &[LaunchArgument],
         size: &LaunchSize,
     ) -> Answer {
-        kernel.enqueue(self.queue, arguments, size)?;
-        self.count();
-        Ok(())
+        kernel.enqueue(self.queue, arguments, size).map(|()| self.count())
     }
 
     /// Makes later commands wait for an event. The creation of the event has flushed it.
@@ -157,7 +109,7 @@ impl XpuStream {
             if is_done == Ok(false) {
                 return true;
             }
-            self.release_question(Some((*wait, 0)));
+            self.release(*wait);
             if let Err(Refusal { code, .. }) = is_done {
                 outcome = Err(Refusal { call: "a wait for another stream", code });
             }
@@ -172,8 +124,7 @@ impl XpuStream {
         let event = self.session.driver.enqueue_marker(self.queue)?;
         self.count();
         if let Err(refusal) = self.flush() {
-            // The device might never reach an unflushed mark. The release's result is ignored.
-            let _ = self.session.driver.release_event(event);
+            self.release(event); // the device might never reach an unflushed mark
             return Err(refusal);
         }
         Ok(event)
@@ -220,7 +171,7 @@ impl XpuStream {
                 self.release_question(stale);
                 let event = self.session.driver.enqueue_marker(self.queue)?;
                 if let Err(refusal) = self.session.driver.flush(self.queue) {
-                    self.release_question(Some((event, 0)));
+                    self.release(event);
                     return Err(refusal);
                 }
                 (event, submitted)
@@ -231,7 +182,7 @@ impl XpuStream {
             let other = self.question.lock().replace((event, at));
             self.release_question(other);
         } else {
-            self.release_question(Some((event, at)));
+            self.release(event);
         }
         if is_done == Ok(true) {
             self.done.fetch_max(at, Ordering::Relaxed); // relaxed: see the type
@@ -241,9 +192,13 @@ impl XpuStream {
 
     fn release_question(&self, question: Option<(Event, u64)>) {
         if let Some((event, _)) = question {
-            // The result is ignored: a failure leaks the event, since no other handle exists.
-            let _ = self.session.driver.release_event(event);
+            self.release(event);
         }
+    }
+
+    fn release(&self, event: Event) {
+        // The result is ignored: a failure leaks the event, since no other handle exists.
+        let _ = self.session.driver.release_event(event);
     }
 
     /// The queue's native handle.
@@ -258,8 +213,7 @@ impl XpuStream {
         device: &Arc<XpuDevice>,
         native: u64,
     ) -> Answer<Arc<Self>> {
-        let address = usize::try_from(native).expect("addresses have 64 bits");
-        let queue = Queue(std::ptr::with_exposed_provenance_mut(address));
+        let queue = Queue(std::ptr::with_exposed_provenance_mut(to_usize(native)));
         let driver = &session.driver;
         let refuse = |code| Err(Refusal { call: "clRetainCommandQueue", code });
         if native == 0 {
@@ -271,7 +225,7 @@ impl XpuStream {
         if driver.queue_info::<sys::Context>(queue, sys::QUEUE_CONTEXT)? != session.context {
             return refuse(sys::INVALID_CONTEXT);
         }
-        if driver.queue_info::<sys::DeviceId>(queue, sys::QUEUE_DEVICE)? != device.id() {
+        if driver.queue_info::<sys::DeviceId>(queue, sys::QUEUE_DEVICE)? != device.facts.id {
             return refuse(sys::INVALID_DEVICE);
         }
         let properties: u64 = driver.queue_info(queue, sys::QUEUE_PROPERTIES)?;
@@ -288,7 +242,7 @@ impl Drop for XpuStream {
         self.release_question(question);
         let waits = std::mem::take(&mut *self.waits.lock());
         for wait in waits {
-            self.release_question(Some((wait, 0)));
+            self.release(wait);
         }
         // The release also flushes. The result is ignored: a failure leaks the queue.
         let _ = self.session.driver.release_queue(self.queue);

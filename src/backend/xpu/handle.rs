@@ -1,0 +1,35 @@
+//! Handles of streams, programs and kernels: addresses of counted objects.
+#![expect(unsafe_code, reason = "a handle is the address of an object")]
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use crate::base::size::to_usize;
+
+/// An object behind a handle. The handle's owner keeps the object alive.
+pub(super) type Borrowed<T> = ManuallyDrop<Arc<T>>;
+
+/// The handle of an object. The handle holds a reference, which [`end`] returns.
+pub(super) fn issue<T>(object: Arc<T>) -> u64 {
+    Arc::into_raw(object).expose_provenance() as u64
+}
+
+/// Borrows the object behind a handle.
+///
+/// # Safety
+/// [`issue`] returned the handle for a `T`, and the handle is live.
+pub(super) unsafe fn borrow<T>(handle: u64) -> Borrowed<T> {
+    let object = std::ptr::with_exposed_provenance(to_usize(handle));
+    // SAFETY: the caller upholds that `issue` exposed the address of a `T`, and that the handle's
+    // reference is not released.
+    ManuallyDrop::new(unsafe { Arc::from_raw(object) })
+}
+
+/// Ends a handle and returns its reference.
+///
+/// # Safety
+/// As [`borrow`]; the handle is not used again.
+pub(super) unsafe fn end<T>(handle: u64) -> Arc<T> {
+    // SAFETY: the caller upholds the conditions of `borrow`.
+    ManuallyDrop::into_inner(unsafe { borrow(handle) })
+}
