@@ -20,26 +20,25 @@ use crate::backend::contract::{
 use crate::base::device::{DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::Result;
 
-/// Fallible methods of a trait: each calls the inner object, unless a fault is planned for the call.
-/// An entry has the method's [`Method`], the argument for the implementor's `call`, and the
-/// signature.
+/// Fallible methods of a trait: each calls the inner object unless a fault is planned for the call.
+/// An entry has the method's [`Method`], the request that `call` takes, and the signature.
 macro_rules! injected {
-    ($($method:ident($request:expr) $name:ident($($argument:ident: $type:ty),*) -> $value:ty;)*) => {
-        $(fn $name(&self, $($argument: $type),*) -> Result<$value> {
-            self.call(Method::$method, $request, |inner| inner.$name($($argument),*))
+    ($($method:ident($request:expr) $name:ident($($input:ident: $type:ty),*) -> $value:ty;)*) => {
+        $(fn $name(&self, $($input: $type),*) -> Result<$value> {
+            self.call(Method::$method, $request, |inner| inner.$name($($input),*))
         })*
     };
 }
 
 /// As `injected`, for unsafe methods.
 macro_rules! injected_unsafe {
-    ($($method:ident($request:expr) $name:ident($($argument:ident: $type:ty),*) -> $value:ty;)*) => {
-        $(unsafe fn $name(&self, $($argument: $type),*) -> Result<$value> {
+    ($($method:ident($request:expr) $name:ident($($input:ident: $type:ty),*) -> $value:ty;)*) => {
+        $(unsafe fn $name(&self, $($input: $type),*) -> Result<$value> {
             self.call(Method::$method, $request, |inner| {
                 // SAFETY: the caller upholds the method's contract, and handles and addresses pass
                 // unchanged, so it holds for the inner object. A release takes effect even if it
                 // reports an error; the caller does not retry it.
-                unsafe { inner.$name($($argument),*) }
+                unsafe { inner.$name($($input),*) }
             })
         })*
     };

@@ -3,7 +3,7 @@
 //! Source: System V AMD64 ABI 1.0, section 3.2.3; Procedure Call Standard for the Arm 64-bit
 //! Architecture, section 6.8.2.
 //!
-//! Both conventions have separate registers for integers and for floats. Arguments of a kind fill
+//! Both conventions have separate registers for integers and for floats. CallFrame of a kind fill
 //! the kind's registers in order. Further arguments go to the stack in order, one word each. So the
 //! order between the kinds does not matter. A register that the function does not read may hold any
 //! value. One function type with all registers therefore calls every signature. The caller must
@@ -72,8 +72,8 @@ impl ShortFrame {
     }
 }
 
-/// Arguments placed as the convention requires.
-pub(crate) trait Arguments: Send + 'static {
+/// CallFrame placed as the convention requires.
+pub(crate) trait CallFrame: Send + 'static {
     /// Calls the function. The returned value is meaningful only if the function returns an `int`.
     ///
     /// # Safety
@@ -82,7 +82,7 @@ pub(crate) trait Arguments: Send + 'static {
     unsafe fn call(&self, function: Function) -> i32;
 }
 
-impl Arguments for ShortFrame {
+impl CallFrame for ShortFrame {
     #[inline]
     unsafe fn call(&self, function: Function) -> i32 {
         type Call = unsafe extern "C" fn(u64, u64, u64, u64, f64, f64, f64, f64) -> i32;
@@ -176,7 +176,7 @@ impl Frame {
     }
 }
 
-impl Arguments for Box<Frame> {
+impl CallFrame for Box<Frame> {
     unsafe fn call(&self, function: Function) -> i32 {
         match self.stack_count {
             0 => call!(self, function, []),

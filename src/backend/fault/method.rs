@@ -17,7 +17,7 @@ macro_rules! methods {
             /// All methods, in the order of the traits.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$method),*];
 
-            /// The method's name, with the prefix `VirtualMemory::` or `Kernels::` for these traits.
+            /// The method's name, with the prefix `VirtualMemory::` or `Kernels::` of its trait.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {

@@ -8,7 +8,7 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::operation::OperationKind;
-use crate::ffi::abi::{self, Arguments, Frame, Function, ShortFrame};
+use crate::ffi::abi::{self, CallFrame, Frame, Function, ShortFrame};
 use crate::ffi::{Argument, FfiCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
 
@@ -23,7 +23,7 @@ struct Launch<A, const CHECKED: bool, const MARKER: bool> {
     arguments: A,
 }
 
-impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
+impl<A: CallFrame, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
     for Launch<A, CHECKED, MARKER>
 {
     const CLASS: Class = Class::Ffi;
@@ -115,7 +115,7 @@ impl Stream {
     }
 
     #[inline(always)]
-    fn push_placed<A: Arguments, const MARKER: bool>(
+    fn push_placed<A: CallFrame, const MARKER: bool>(
         &self,
         function: Function,
         arguments: A,

@@ -158,8 +158,8 @@ impl StreamCore {
         Ok(false)
     }
 
-    /// Sleeps until the task `ticket` is retired. The consumer of a marker wakes this thread; for any
-    /// other task this thread polls.
+    /// Sleeps until the task `ticket` is retired. The consumer of a marker wakes this thread. For
+    /// any other task this thread polls the counter.
     fn sleep(
         self: &Arc<Self>,
         ticket: u64,
