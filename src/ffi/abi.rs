@@ -3,7 +3,7 @@
 //! Source: System V AMD64 ABI 1.0, section 3.2.3; Procedure Call Standard for the Arm 64-bit
 //! Architecture, section 6.8.2.
 //!
-//! Both conventions have separate registers for integers and for floats. CallFrame of a kind fill
+//! Both conventions have separate registers for integers and for floats. Arguments of a kind fill
 //! the kind's registers in order. Further arguments go to the stack in order, one word each. So the
 //! order between the kinds does not matter. A register that the function does not read may hold any
 //! value. One function type with all registers therefore calls every signature. The caller must
@@ -72,7 +72,7 @@ impl ShortFrame {
     }
 }
 
-/// CallFrame placed as the convention requires.
+/// Arguments, placed as the convention requires.
 pub(crate) trait CallFrame: Send + 'static {
     /// Calls the function. The returned value is meaningful only if the function returns an `int`.
     ///
