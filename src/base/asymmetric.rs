@@ -49,7 +49,7 @@ pub(crate) fn light_if_free() {
 pub(crate) fn heavy() {
     // Relaxed: written once, before the first fence.
     if IS_EXPEDITED.load(Ordering::Relaxed) {
-        assert!(ask_kernel(FENCE), "it did so when it was asked first");
+        assert!(ask_kernel(FENCE), "the kernel grants what was registered");
     } else {
         fence(Ordering::SeqCst); // partner: `light`
     }

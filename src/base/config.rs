@@ -228,7 +228,6 @@ fn accelerator(value: String) -> Result<DeviceKind> {
     }
 }
 
-/// The capacity of a device.
 fn capacity(name: &'static str, value: String) -> Result<usize> {
     let allowed = "a number of bytes from 1 to 9223372036854775807, as 16777216, 256M or 8GiB";
     match size::parse_bytes(&value) {

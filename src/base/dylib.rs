@@ -20,7 +20,6 @@ pub(crate) fn set_environment_folder(folder: PathBuf) {
     let _ = ENVIRONMENT.set(folder);
 }
 
-/// The folder of the environment's libraries, if it was set.
 #[cfg(feature = "xpu")]
 pub(crate) fn environment_folder() -> Option<&'static std::path::Path> {
     ENVIRONMENT.get().map(|folder| &**folder)
@@ -40,7 +39,6 @@ unsafe impl Sync for Library {}
 pub(crate) struct NotOpened(Vec<String>);
 
 impl NotOpened {
-    /// The loader's messages, one for each name.
     pub(crate) fn refusals(&self) -> &[String] {
         &self.0
     }
@@ -99,7 +97,6 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// The libraries loaded now.
     pub(crate) fn now() -> Self {
         /// # Safety
         /// `info` describes a library; `loaded` is a [`Loaded`] that only this call uses.

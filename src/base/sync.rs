@@ -48,8 +48,8 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// A cell that the users of a value read and the thread that frees the value writes. Lets loom
-/// report a free that is not ordered after every use, and a missing free. Empty outside of models.
+/// Lets loom report a free that is not ordered after every use, and a missing free. Uses read the
+/// cell, and the free writes it. Empty outside of models.
 pub(crate) struct Life {
     #[cfg(loom)]
     cell: loom::alloc::Track<UnsafeCell<()>>,
@@ -296,7 +296,6 @@ pub(crate) use loom::thread::Thread;
 #[cfg(not(loom))]
 pub(crate) use std::thread::Thread;
 
-/// The calling thread.
 pub(crate) fn current_thread() -> Thread {
     #[cfg(not(loom))]
     return std::thread::current();
@@ -317,14 +316,12 @@ impl Sleeper {
         Arc::new(Self { thread: current_thread(), is_woken: AtomicBool::new(false) })
     }
 
-    /// Ends the sleep.
     pub(crate) fn wake(&self) {
         // Release: pairs with `is_woken`.
         self.is_woken.store(true, Ordering::Release);
         self.thread.unpark();
     }
 
-    /// True after [`Sleeper::wake`] was called.
     pub(crate) fn is_woken(&self) -> bool {
         // Acquire: pairs with `wake`; the waker's writes are visible.
         self.is_woken.load(Ordering::Acquire)

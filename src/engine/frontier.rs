@@ -23,7 +23,7 @@ use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 /// does not show the order of the rest: the runtime then polls whether their tasks are done.
 const MOST_POINTS: usize = 64;
 
-/// The numbers of those entries of an owner whose streams are over. Saves the owner a search.
+/// The numbers of a list's entries whose streams have ended. Saves the list's owner a search.
 pub(crate) type Ended = SegQueue<u32>;
 
 /// The progress of one stream: shared by the stream and by every frontier that names it.
@@ -61,7 +61,6 @@ impl Progress {
         self.on_host
     }
 
-    /// The number of tasks retired from the queue.
     #[inline]
     pub(crate) fn retired(&self) -> u64 {
         // SeqCst: half of the Dekker pair of a registering waiter; partner: `retire_with_waiters`.
@@ -105,7 +104,6 @@ impl Progress {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// True after [`Progress::end`].
     pub(crate) fn has_ended(&self) -> bool {
         // Acquire: pairs with `end`, and shows the values passed on. No model: as there.
         self.has_ended.load(Ordering::Acquire)
@@ -141,7 +139,6 @@ impl Progress {
         targets.push((Arc::downgrade(ended), number));
     }
 
-    /// True after [`Progress::finish`].
     pub(crate) fn is_over(&self) -> bool {
         // Acquire: pairs with `finish`.
         self.is_over.load(Ordering::Acquire)

@@ -42,7 +42,6 @@ use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot, is_published
 /// Low bits of a tagged segment pointer that carry the lap.
 const TAG_MASK: u64 = 63;
 
-/// The lap of an index.
 #[inline]
 fn lap_of(index: u64) -> u64 {
     index / SLOTS_PER_SEGMENT
@@ -125,7 +124,6 @@ pub(crate) enum Head<'a, C: CommandContext> {
     Empty,
     /// A producer has claimed the slot and not published its command yet.
     Unpublished,
-    /// A command.
     Ready(Entry<'a, C>),
 }
 
@@ -220,20 +218,20 @@ impl<C: CommandContext> Sender<C> {
         // `oldest` before it reads `installing`.
         shared.installing.fetch_add(1, Ordering::SeqCst);
         let mut next = shared.oldest.load(Ordering::SeqCst);
-        let mut own = 0;
+        let mut internal = 0;
         while let Some(segment) = NonNull::new(next) {
             // SAFETY: the consumer had not left the segment when `installing` was incremented, so
             // it is not reclaimed before the decrement (head of this file).
             let segment = unsafe { segment.as_ref() };
             #[cfg(loom)]
             segment.note_reached();
-            own += segment.internal_from(consumed) as u64;
+            internal += segment.internal_from(consumed) as u64;
             // Acquire: pairs with the release of the linking.
             next = segment.next().load(Ordering::Acquire);
         }
         // Release: keeps the reads of the segments before; pairs with `retire`'s load.
         shared.installing.fetch_sub(1, Ordering::Release);
-        self.pushed().saturating_sub(consumed + own)
+        self.pushed().saturating_sub(consumed + internal)
     }
 }
 
@@ -321,7 +319,6 @@ impl<C: CommandContext> Shared<C> {
 }
 
 impl<C: CommandContext> Receiver<C> {
-    /// The number of consumed commands.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.position.head
@@ -351,7 +348,6 @@ impl<C: CommandContext> Receiver<C> {
         is_published(segment.slot(head).sequence.load(Ordering::Relaxed), head)
     }
 
-    /// The head of the queue.
     #[inline]
     pub(crate) fn head(&mut self) -> Head<'_, C> {
         if self.position.head == self.position.segment_end && !self.advance() {
@@ -466,7 +462,6 @@ impl<C: CommandContext> Entry<'_, C> {
         })
     }
 
-    /// The class of the command.
     #[inline]
     pub(crate) fn class(&mut self) -> Class {
         self.with(|packed| packed.class())

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::backend::contract::Work;
 
-/// The deferred work of one worker.
 #[derive(Debug, Default)]
 pub(super) struct DeferredWork(Vec<Deferred>);
 
@@ -22,7 +21,6 @@ impl DeferredWork {
         self.0.push(Deferred { due: Instant::now() + period, level, work });
     }
 
-    /// The earliest due time.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.0.iter().map(|entry| entry.due).min()
     }

@@ -37,7 +37,7 @@ impl Device {
     fn provide(this: &Arc<Self>, help: Help) -> Option<JoinHandle<()>> {
         match help {
             Help::None => None,
-            Help::Owe(_) => unreachable!("every start succeeds"),
+            Help::RetryStart(_) => unreachable!("every start succeeds"),
             Help::Wake(sleeper) => {
                 sleeper.wake();
                 None

@@ -12,7 +12,6 @@ const UNKNOWN: u64 = u64::MAX;
 pub(super) struct LastProcessor(AtomicU64);
 
 impl LastProcessor {
-    /// Records no processor yet.
     pub(super) const fn new() -> Self {
         Self(AtomicU64::new(UNKNOWN))
     }
@@ -34,7 +33,6 @@ impl LastProcessor {
     }
 }
 
-/// The number of the current processor.
 fn current() -> u64 {
     // SAFETY: no pre-condition; it only reads the calling thread's state.
     let number = unsafe { libc::sched_getcpu() };

@@ -57,7 +57,7 @@ pub(crate) enum Help {
     Start,
     /// A start failed. Unpark these workers: they are blocked inside tasks and can
     /// [retry](RunQueue::ask_again) the start.
-    Owe(Vec<Thread>),
+    RetryStart(Vec<Thread>),
 }
 
 /// Work that was not added, with the reason.
@@ -217,7 +217,7 @@ impl<W> RunQueue<W> {
             return Help::None;
         }
         match state.wake() {
-            Help::None => Help::Owe(state.blocked.clone()),
+            Help::None => Help::RetryStart(state.blocked.clone()),
             wake => wake,
         }
     }

@@ -34,7 +34,6 @@ impl Span {
     }
 }
 
-/// A failed system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,

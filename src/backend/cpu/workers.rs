@@ -50,7 +50,6 @@ pub(crate) enum Unsubmitted {
     NoThread(Item, io::Error),
 }
 
-/// The workers of one device.
 #[derive(Debug)]
 pub(crate) struct Workers {
     shared: Arc<Shared>,
@@ -210,7 +209,7 @@ impl Shared {
                 sleeper.wake();
             }
             Help::Start => Self::provide(this, Self::start(this)),
-            Help::Owe(blocked) => blocked.iter().for_each(Thread::unpark),
+            Help::RetryStart(blocked) => blocked.iter().for_each(Thread::unpark),
         }
     }
 
@@ -254,11 +253,11 @@ impl Shared {
             help => help,
         };
         // Wakes no other blocked worker: each retries by itself.
-        let is_owed = matches!(help, Help::Owe(_));
-        if !is_owed {
+        let must_retry = matches!(help, Help::RetryStart(_));
+        if !must_retry {
             Self::provide(this, help);
         }
-        is_owed
+        must_retry
     }
 
     /// True when a search does not delay the submitting thread. The system may have woken this
@@ -297,7 +296,6 @@ impl Shared {
     }
 }
 
-/// One worker, on its thread.
 struct Worker {
     shared: Arc<Shared>,
     sleeper: Arc<Sleeper>,
@@ -314,7 +312,6 @@ impl Worker {
         Self { shared, sleeper, search_time: LONGEST_SEARCH, deferred: DeferredWork::default() }
     }
 
-    /// The worker's main loop.
     fn work_until_idle(mut self) {
         let shared = Arc::clone(&self.shared);
         drop(shared.threads.lock()); // `start_first` holds the lock until the first work is queued

@@ -213,9 +213,11 @@ fn a_worker_that_unblocks_retries_the_start_it_requested() {
     // Another worker blocks during the first one's retry, so it does not learn of the failure.
     assert!(matches!(queue.begin_block(&second), Help::None));
     assert!(matches!(queue.ask_again(), Help::None), "a worker is on its way");
-    assert!(matches!(queue.start_failed(), Help::Owe(blocked) if blocked.len() == 2));
+    assert!(matches!(queue.start_failed(), Help::RetryStart(blocked) if blocked.len() == 2));
     assert!(matches!(queue.end_block(&first), Help::Start));
-    assert!(matches!(queue.start_failed(), Help::Owe(blocked) if blocked[0].id() == second.id()));
+    assert!(
+        matches!(queue.start_failed(), Help::RetryStart(blocked) if blocked[0].id() == second.id())
+    );
     assert!(matches!(queue.ask_again(), Help::Start));
 }
 

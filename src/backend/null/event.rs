@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use crate::backend::contract::Mark;
 use crate::backend::null::stream::{Point, Streams, Submission};
 
-/// All live marks.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     marks: HashMap<u64, MarkState>,

@@ -80,7 +80,6 @@ impl Programs {
         self.next_handle
     }
 
-    /// The kernels of a program.
     pub(super) fn kernels_of(&self, program: ProgramHandle) -> &[Kernel] {
         let kernels = self.compiled.get(&program.0);
         kernels.unwrap_or_else(|| panic!("{program:?} is no live program"))

@@ -346,7 +346,6 @@ impl Usm {
         check("clEnqueueMemcpyINTEL", code)
     }
 
-    /// Enqueues a fill.
     pub(super) fn enqueue_fill(&self, queue: Queue, to: u64, byte: u8, bytes: usize) -> Answer {
         let (to, pattern) = (pointer(to), (&raw const byte).cast::<c_void>());
         // SAFETY: a live handle; the driver copies the pattern of one byte; the callers of `fill`

@@ -27,7 +27,6 @@ pub(super) fn is_done(driver: &Driver, event: Event) -> Answer<bool> {
     Ok(status == sys::COMPLETE)
 }
 
-/// Blocks until the command is complete.
 pub(super) fn wait(driver: &Driver, event: Event) -> Answer {
     driver.wait_for_event(event).map_err(|refusal| {
         // The wait reports only that some command has failed. The event's status has the code.

@@ -85,7 +85,6 @@ impl Memory {
         Ok(Address(address))
     }
 
-    /// Free and total bytes of host memory.
     pub(super) fn host_info(&self) -> MemoryInfo {
         self.host.info()
     }

@@ -135,7 +135,6 @@ impl XpuKernel {
         infos.map(|info| Ok(parameter(info?))).collect()
     }
 
-    /// Enqueues a launch.
     pub(super) fn enqueue(
         &self,
         queue: Queue,

@@ -32,12 +32,12 @@ pub(super) struct XpuStream {
     pub(super) queue: Queue,
     pub(super) device: Arc<XpuDevice>,
     /// False for a wrapped queue, since other code also submits to it.
-    is_own: bool,
+    is_exclusive: bool,
     submitted: AtomicU64,
     flushed: AtomicU64,
     done: AtomicU64,
     /// The marker of the latest query, and the number of submissions before the marker.
-    question: Mutex<Option<(Event, u64)>>,
+    query_marker: Mutex<Option<(Event, u64)>>,
     /// The events of waits for other streams that are not known to be complete. Only these events
     /// report that the awaited work failed, because a queue need not stop at a failed wait.
     waits: Mutex<Vec<Event>>,
@@ -49,17 +49,17 @@ impl XpuStream {
         session: &Arc<Session>,
         queue: Queue,
         device: &Arc<XpuDevice>,
-        is_own: bool,
+        is_exclusive: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             session: Arc::clone(session),
             queue,
             device: Arc::clone(device),
-            is_own,
+            is_exclusive,
             submitted: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             done: AtomicU64::new(0),
-            question: Mutex::new(LockRank::Backend, None),
+            query_marker: Mutex::new(LockRank::Backend, None),
             waits: Mutex::new(LockRank::Backend, Vec::new()),
         })
     }
@@ -77,7 +77,6 @@ impl XpuStream {
         self.session.usm.enqueue_fill(self.queue, to, byte, bytes).map(|()| self.count())
     }
 
-    /// Runs a kernel.
     pub(super) fn launch(
         &self,
         kernel: &XpuKernel,
@@ -161,14 +160,14 @@ impl XpuStream {
     pub(super) fn query(&self) -> Answer<bool> {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         // Relaxed: see the type.
-        if self.is_own && self.done.load(Ordering::Relaxed) >= submitted {
+        if self.is_exclusive && self.done.load(Ordering::Relaxed) >= submitted {
             return Ok(true);
         }
-        let earlier = self.question.lock().take();
+        let earlier = self.query_marker.lock().take();
         let (event, at) = match earlier {
-            Some(question) if question.1 == submitted => question,
+            Some(query_marker) if query_marker.1 == submitted => query_marker,
             stale => {
-                self.release_question(stale);
+                self.release_marker(stale);
                 let event = self.session.driver.enqueue_marker(self.queue)?;
                 if let Err(refusal) = self.session.driver.flush(self.queue) {
                     self.release(event);
@@ -179,8 +178,8 @@ impl XpuStream {
         };
         let is_done = event::is_done(&self.session.driver, event);
         if is_done == Ok(false) {
-            let other = self.question.lock().replace((event, at));
-            self.release_question(other);
+            let other = self.query_marker.lock().replace((event, at));
+            self.release_marker(other);
         } else {
             self.release(event);
         }
@@ -190,8 +189,8 @@ impl XpuStream {
         is_done
     }
 
-    fn release_question(&self, question: Option<(Event, u64)>) {
-        if let Some((event, _)) = question {
+    fn release_marker(&self, query_marker: Option<(Event, u64)>) {
+        if let Some((event, _)) = query_marker {
             self.release(event);
         }
     }
@@ -238,8 +237,8 @@ impl XpuStream {
 
 impl Drop for XpuStream {
     fn drop(&mut self) {
-        let question = self.question.lock().take();
-        self.release_question(question);
+        let query_marker = self.query_marker.lock().take();
+        self.release_marker(query_marker);
         let waits = std::mem::take(&mut *self.waits.lock());
         for wait in waits {
             self.release(wait);

@@ -149,8 +149,9 @@ impl AllocatorConfig {
     pub fn followed_by(&self, text: &str) -> Result<Self> {
         let pairs = parse_checked(text)?;
         let policy = policy_of(&pairs)?;
-        let stays = policy == PolicyName::Torch && self.policy == policy;
-        let mut config = Self { policy, ..if stays { self.reset() } else { Self::default() } };
+        let keeps_others = policy == PolicyName::Torch && self.policy == policy;
+        let mut config =
+            Self { policy, ..if keeps_others { self.reset() } else { Self::default() } };
         // The size of large segments bounds two other keys, before or after it.
         if let Some(setting) = pairs.iter().find(|pair| pair.key == "large_segment_size_mb") {
             config.large_segment_bytes = setting.mebibytes(11..=MOST_MIB)?;
@@ -160,7 +161,7 @@ impl AllocatorConfig {
         Ok(config)
     }
 
-    /// The settings from which PyTorch reads another text.
+    /// These settings, with defaults for the keys that PyTorch resets before it reads a text.
     fn reset(&self) -> Self {
         Self {
             max_split_bytes: None,

@@ -1,7 +1,7 @@
 //! The grammar of allocator settings: `key:value` pairs between commas, with lists `[a:b,c:d]`.
 //!
 //! Blanks may surround keys, values and separators, and one comma may follow the last pair. The
-//! grammar is otherwise strict. The reader of a value checks the value.
+//! grammar is otherwise strict. The method that parses a value also checks it.
 
 use std::ops::RangeInclusive;
 

@@ -206,7 +206,7 @@ impl KindTable {
                 (false, false) => {}
             }
         }
-        not_allowed() // a full table has every code that is
+        not_allowed() // a full table contains every allowed code
     }
 }
 

@@ -195,8 +195,8 @@ fn shorten_chain(error: TaskError) -> TaskError {
     }
 }
 
-/// The stream error that a task returned, in any form in which the runtime raises the error, or as
-/// a part of this form.
+/// The stream error that a task returned. The runtime raises such an error as an [`Error`], as a
+/// [`StreamError`] or as the failure itself.
 fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamFailure>> {
     let family = match error.downcast_ref::<Error>() {
         Some(Error::Stream(family)) => Some(family),

@@ -16,7 +16,7 @@ use loom::sync::atomic;
 
 use crate::base::sync::Ordering;
 #[cfg(test)]
-use crate::base::sync::models::asked;
+use crate::base::sync::models::possibly_weakened;
 
 /// The position of the fence of a `SeqCst` access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +49,20 @@ fn fence_in(run: Fences, ordering: Ordering) {
 
 /// The ordering passed to loom: `AcqRel` for `SeqCst`, because loom gives `SeqCst` accesses a
 /// little more than `AcqRel`, at random.
-fn of_one_place(ordering: Ordering) -> Ordering {
+fn without_seq_cst(ordering: Ordering) -> Ordering {
     if ordering == Ordering::SeqCst { Ordering::AcqRel } else { ordering }
 }
 
 /// The orderings of the source. In tests one access may have a weaker ordering.
 #[cfg(not(test))]
-fn asked<const N: usize>(orderings: [Ordering; N]) -> [Ordering; N] {
+fn possibly_weakened<const N: usize>(orderings: [Ordering; N]) -> [Ordering; N] {
     orderings
 }
 
 /// As `sync::fence`.
 #[track_caller]
 pub(super) fn fence(ordering: Ordering) {
-    let [ordering] = asked([ordering]);
+    let [ordering] = possibly_weakened([ordering]);
     atomic::fence(ordering);
 }
 
@@ -79,24 +79,24 @@ macro_rules! modelled {
 
             #[track_caller]
             pub(crate) fn load(&self, ordering: Ordering) -> $value {
-                let [ordering] = asked([ordering]);
+                let [ordering] = possibly_weakened([ordering]);
                 fence_before(ordering);
-                self.0.load(of_one_place(ordering))
+                self.0.load(without_seq_cst(ordering))
             }
 
             #[track_caller]
             pub(crate) fn store(&self, value: $value, ordering: Ordering) {
-                let [ordering] = asked([ordering]);
-                self.0.store(value, of_one_place(ordering));
+                let [ordering] = possibly_weakened([ordering]);
+                self.0.store(value, without_seq_cst(ordering));
                 fence_behind(ordering);
             }
 
             $(
                 #[track_caller]
                 pub(crate) fn $operation(&self, value: $value, ordering: Ordering) -> $value {
-                    let [ordering] = asked([ordering]);
+                    let [ordering] = possibly_weakened([ordering]);
                     fence_before(ordering);
-                    let old = self.0.$operation(value, of_one_place(ordering));
+                    let old = self.0.$operation(value, without_seq_cst(ordering));
                     fence_behind(ordering);
                     old
                 }
@@ -112,12 +112,12 @@ macro_rules! modelled {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                let [success, failure] = asked([success, failure]);
+                let [success, failure] = possibly_weakened([success, failure]);
                 fence_before(success);
                 if success != failure {
                     fence_before(failure);
                 }
-                let orderings = [success, failure].map(of_one_place);
+                let orderings = [success, failure].map(without_seq_cst);
                 let outcome = self.0.compare_exchange(current, new, orderings[0], orderings[1]);
                 fence_behind(if outcome.is_ok() { success } else { failure });
                 outcome
@@ -141,7 +141,7 @@ macro_rules! modelled {
                 failure: Ordering,
                 mut change: impl FnMut($value) -> Option<$value>,
             ) -> Result<$value, $value> {
-                let mut seen = self.0.load(of_one_place(failure));
+                let mut seen = self.0.load(without_seq_cst(failure));
                 while let Some(new) = change(seen) {
                     match self.compare_exchange_weak(seen, new, success, failure) {
                         Ok(old) => return Ok(old),

@@ -74,14 +74,14 @@ impl Weakening {
 
 /// The orderings that the caller's caller asks for, except for the one that is weakened.
 #[track_caller]
-pub(super) fn asked<const N: usize>(mut orderings: [Ordering; N]) -> [Ordering; N] {
+pub(super) fn possibly_weakened<const N: usize>(mut orderings: [Ordering; N]) -> [Ordering; N] {
     static WEAKENING: OnceLock<Option<Weakening>> = OnceLock::new();
-    static TOLD: Once = Once::new();
+    static REPORTED: Once = Once::new();
     let weakening = WEAKENING.get_or_init(Weakening::from_environment);
     if let Some(weakening) = weakening
         && weakening.is_at(Location::caller())
     {
-        TOLD.call_once(|| eprintln!("an access was made weaker"));
+        REPORTED.call_once(|| eprintln!("an access was made weaker"));
         orderings[weakening.place] = weakening.ordering;
     }
     orderings

@@ -25,7 +25,6 @@ pub(super) struct EventCore {
     pub(super) recorded: AtomicU64,
     /// The number of records that bypassed the queue (`shared`).
     pub(super) direct: AtomicU64,
-    /// The number of handles.
     pub(super) handles: AtomicU64,
     pub(super) latest: SpinMutex<Latest>,
     pub(super) finished: CachePadded<Finished>,

@@ -158,7 +158,6 @@ fn details(source: &StreamCore, ticket: u64) -> Details {
 
 /// The polled progress of a wait's source.
 enum State {
-    /// The source has passed the task.
     Passed,
     /// The source may not have passed the task: the stream parks on this blocker.
     Blocked(Blocker),
@@ -166,7 +165,6 @@ enum State {
     Submitted(Arc<OwnedMark>),
     /// The task was submitted, and no pending mark is at or behind it.
     Unmarked,
-    /// The source's device is lost.
     Lost(Error),
 }
 

@@ -20,7 +20,6 @@ pub(crate) struct TaskContext {
     pub(crate) stream_id: u64,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) handle: Arc<OwnedStream>,
-    /// True on a host kind, where a task is done when its function returns.
     pub(crate) on_host: bool,
     /// The open error. While it is set, users' tasks are retired without running.
     pub(crate) error: Option<Arc<StreamFailure>>,

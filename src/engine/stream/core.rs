@@ -32,7 +32,6 @@ use crate::engine::stream::turnstile::{Next, Parking, Pass, Turnstile};
 use crate::engine::stream::waiters::{Waiter, Waiters};
 use crate::queue::{Sender, channel};
 
-/// The identity of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub(crate) device: Device,
@@ -51,7 +50,6 @@ pub(crate) struct StreamCore {
     pub(crate) backend: Arc<dyn Backend>,
     /// The backend's stream, shared with the context of its tasks.
     pub(crate) handle: Arc<OwnedStream>,
-    /// True on a host kind, where a task is done when its function returns.
     pub(crate) on_host: bool,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) progress: Arc<Progress>,

@@ -40,7 +40,6 @@ impl StreamCore {
 }
 
 impl<'a> Direct<'a> {
-    /// The stream.
     #[inline]
     pub(crate) fn core(&self) -> &'a Arc<StreamCore> {
         self.core

@@ -99,7 +99,7 @@ impl StreamCore {
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
         let batch = |consumer: &mut Consumer| self.drain_batch(consumer, until, turn);
-        let stop = frames::inside(self.key(), || self.past_panics(consumer, batch));
+        let stop = frames::inside(self.key(), || self.run_despite_panics(consumer, batch));
         let last = consumer.receiver.consumed();
         consumer.stopwatch.stop(last, &self.figures.hints);
         match turn {
@@ -229,7 +229,7 @@ impl StreamCore {
 
     /// Calls `batch` until a call does not panic. Retires each task that panics.
     #[inline]
-    pub(super) fn past_panics<R>(
+    pub(super) fn run_despite_panics<R>(
         &self,
         consumer: &mut Consumer,
         batch: impl Fn(&mut Consumer) -> R,
@@ -237,7 +237,7 @@ impl StreamCore {
         loop {
             match caught(|| batch(consumer)) {
                 Ok(outcome) => return outcome,
-                Err(panic) => self.pass_panicked(consumer, panic),
+                Err(panic) => self.skip_panicked(consumer, panic),
             }
         }
     }
@@ -245,7 +245,7 @@ impl StreamCore {
     /// Retires the task in which a batch panicked. The backend or the runtime panicked, because
     /// commands catch the panics of users' code.
     #[cold]
-    fn pass_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
+    fn skip_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
         let receiver = &mut consumer.receiver;
         if receiver.consumed() == self.progress.retired()
             && let Head::Ready(head) = receiver.head()

@@ -77,7 +77,6 @@ pub(crate) trait Mode {
     /// The type of the caller's result.
     type Outcome<R>;
 
-    /// The caller's result.
     fn outcome<R>(entered: Result<R>) -> Self::Outcome<R>;
 }
 
@@ -126,7 +125,6 @@ impl Mode for Unscheduled {
 }
 
 impl StreamCore {
-    /// Enqueues a task in this mode.
     #[inline(always)]
     pub(crate) fn enqueue<T: Enqueue, M: Mode>(
         self: &Arc<Self>,

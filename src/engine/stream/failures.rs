@@ -23,7 +23,6 @@ struct Extent {
     error: Arc<StreamFailure>,
 }
 
-/// The error log of one stream.
 #[derive(Debug)]
 pub(crate) struct Failures {
     /// True while `log` has entries. Written under the log's lock, and read without the lock.
@@ -85,7 +84,6 @@ impl Failures {
         log.iter().find(meets).map(|extent| Arc::clone(&extent.error))
     }
 
-    /// The open error.
     pub(crate) fn current(&self) -> Option<Arc<StreamFailure>> {
         self.at(OPEN - 1)
     }
@@ -97,7 +95,6 @@ impl Failures {
         self.bound.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends one [`Failures::bind`].
     pub(crate) fn unbind(&self) {
         // SeqCst, both: the last one is subtracted before `any` is read; partner: `open`, and the
         // load of `bound` when the error ends.

@@ -20,7 +20,6 @@ use crate::engine::stream::turnstile::Parking;
 /// The outcome of the work that opens a latch.
 pub(crate) type Outcome = Result<(), FailureCause>;
 
-/// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Latch<S> {
     state: Mutex<State<S>>,

@@ -35,7 +35,7 @@ pub(crate) struct Lifecycle {
     /// Never-raised errors of dropped streams.
     unseen: Mutex<BTreeMap<Device, Unseen>>,
     /// Called with each error that enters `unseen`, to drop everything but the error's text.
-    fade: OnceLock<fn(&Arc<StreamFailure>)>,
+    reduce_error: OnceLock<fn(&Arc<StreamFailure>)>,
 }
 
 /// The maximum number of unseen errors per device.
@@ -118,7 +118,7 @@ impl Lifecycle {
             retired_counters: StreamCounters::default(),
             watcher: OnceLock::new(),
             unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
-            fade: OnceLock::new(),
+            reduce_error: OnceLock::new(),
         })
     }
 
@@ -184,13 +184,11 @@ impl Lifecycle {
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_bit);
     }
 
-    /// Ends [`Lifecycle::watch`].
     pub(crate) fn unwatch(&self) {
         // Relaxed: a task that races with the end may go either way.
         self.phase.fetch_and(!WATCHED, Ordering::Relaxed);
     }
 
-    /// True while tasks are reported.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.phase.load(Ordering::Relaxed) & WATCHED != 0
@@ -211,18 +209,18 @@ impl Lifecycle {
     ) -> Vec<Arc<StreamFailure>> {
         self.retired_counters.add(counts);
         let Some(error) = unseen else { return Vec::new() };
-        if let Some(fade) = self.fade.get() {
-            fade(&error);
+        if let Some(reduce_error) = self.reduce_error.get() {
+            reduce_error(&error);
         }
         let (device, errors) = (error.device(), VecDeque::from([error]));
         let later = Unseen { errors, num_forgotten: 0 };
         self.unseen.lock().entry(device).or_default().add(later)
     }
 
-    /// Calls `fade` with each unseen error of a dropped stream, on the thread that drops the
+    /// Calls `reduce_error` with each unseen error of a dropped stream, on the thread that drops the
     /// stream. All callers must pass the same function.
-    pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamFailure>)) {
-        self.fade.get_or_init(|| fade);
+    pub(crate) fn set_error_reducer(&self, reduce_error: fn(&Arc<StreamFailure>)) {
+        self.reduce_error.get_or_init(|| reduce_error);
     }
 
     /// The counts of dropped streams.
@@ -290,8 +288,8 @@ mod tests {
     fn only_errors_added_after_the_first_fade_by_are_faded() {
         let lifecycle = Lifecycle::new(1, 10);
         add_errors(&lifecycle, Device::cpu(0), 0..1);
-        lifecycle.fade_by(|error| error.set_seen());
-        lifecycle.fade_by(|_| panic!("it is the same at each call"));
+        lifecycle.set_error_reducer(|error| error.set_seen());
+        lifecycle.set_error_reducer(|_| panic!("it is the same at each call"));
         add_errors(&lifecycle, Device::cpu(0), 1..3);
         let unseen = lifecycle.take_unseen(Device::cpu(0));
         let faded: Vec<bool> = unseen.errors.iter().map(|error| error.is_seen()).collect();

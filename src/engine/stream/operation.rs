@@ -6,7 +6,6 @@
 use crate::backend::contract::Address;
 use crate::engine::frontier::Point;
 
-/// The operation of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperationKind {
     /// A closure.

@@ -67,7 +67,7 @@ impl StreamCore {
     pub(super) fn retire_refused(self: &Arc<Self>, reason: &Error) {
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
             let batch = |consumer: &mut Consumer| self.drain_refused(consumer, reason);
-            frames::inside(self.key(), || self.past_panics(&mut pass, batch));
+            frames::inside(self.key(), || self.run_despite_panics(&mut pass, batch));
             if self.leave(pass, Stop::Here) == Next::Nothing {
                 return;
             }

@@ -130,7 +130,6 @@ impl StreamCore {
         Ok(None)
     }
 
-    /// Enqueues the point.
     pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
         let point = SyncPoint::new();
         // The list comes before the queue, so the consumer that runs the point finds it listed.

@@ -24,7 +24,6 @@ pub(crate) const DEFAULT_ID: u64 = 0;
 /// The polling period while another thread drops a stream. A drop takes nanoseconds.
 const ENDING_PERIOD: Duration = Duration::from_micros(20);
 
-/// All streams of one device.
 #[derive(Debug)]
 pub(crate) struct StreamTable {
     device: Device,

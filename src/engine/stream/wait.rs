@@ -202,7 +202,6 @@ impl StreamCore {
         }
     }
 
-    /// True when the next enqueue will not be throttled.
     #[inline]
     pub(crate) fn is_below_limit(&self) -> bool {
         self.full_until() == 0
@@ -253,7 +252,6 @@ fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
     Ok(())
 }
 
-/// Calls the interrupt check.
 pub(super) fn ask_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
     let is_interrupted = interrupt.as_mut().is_some_and(|is_interrupted| is_interrupted());
     if is_interrupted { Err(Error::Runtime(RuntimeError::Interrupted)) } else { Ok(()) }

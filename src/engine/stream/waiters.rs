@@ -13,9 +13,7 @@ use crate::engine::frontier::Progress;
 use crate::engine::stream::turnstile::Parking;
 
 pub(crate) enum Waiter<S> {
-    /// A parked stream, to be resumed.
     Stream(Arc<S>, Parking),
-    /// A sleeping thread.
     Thread(Arc<Sleeper>),
 }
 
@@ -91,7 +89,6 @@ impl<S> Waiters<S> {
         served.into_values().collect()
     }
 
-    /// The number of waiters.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn count(&self) -> usize {
         self.list.lock().by_ticket.len()

@@ -40,7 +40,7 @@ pub(crate) fn launch_host(
     let call = DeferredDrop::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
     let task = HostTask { stream: stream.clone(), call };
     let start = move |completion| helper::post(task, completion);
-    stream.core().lifecycle.fade_by(fade_later);
+    stream.core().lifecycle.set_error_reducer(fade_later);
     enqueue(py, stream, || stream.enqueue_deferred(start))?;
     Ok(())
 }
