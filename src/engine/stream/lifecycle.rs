@@ -217,8 +217,8 @@ impl Lifecycle {
         self.unseen.lock().entry(device).or_default().add(later)
     }
 
-    /// Sets the function that the drop of a stream calls with the stream's unseen error. All callers
-    /// must pass the same function.
+    /// Sets the function that the drop of a stream calls with its unseen error. All callers must
+    /// pass the same function.
     pub(crate) fn set_error_reducer(&self, reduce_error: fn(&Arc<StreamFailure>)) {
         self.reduce_error.get_or_init(|| reduce_error);
     }
