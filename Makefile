@@ -66,7 +66,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: ci
-ci: check core loom test test-numpy-selection test-intel demo test-python-release counts ## everything that must pass before a change is merged
+ci: check core loom test oracle test-numpy-selection test-intel demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
 check: fmt-check clippy features doc-check tidy check-mutants check-python ## format, lints, documentation, rules

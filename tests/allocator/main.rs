@@ -16,6 +16,7 @@ mod seed;
 mod watchdog;
 
 mod addresses;
+mod compiled;
 mod defaults;
 mod driver;
 mod expandable;

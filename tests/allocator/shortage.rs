@@ -110,9 +110,11 @@ fn a_limit_holds_although_the_device_has_more() {
 
 #[test]
 fn above_the_fraction_a_request_can_fail_before_anything_goes_back() {
-    // Specification 2.4: throw_on_cudamalloc_oom.
-    let bench = Bench::new("per_process_memory_fraction:0.05,throw_on_cudamalloc_oom:True");
-    let block = bench.take(40 * MIB);
+    let settings = "policy:native,exact_statistics:True,throw_on_cudamalloc_oom:True,\
+        per_process_memory_fraction:0.05";
+    let bench = Bench::new(settings);
+    let _held = bench.take(20 * MIB);
+    let block = bench.take(20 * MIB);
     bench.free(block);
     bench.request(Request::new(50 * MIB, 0)).unwrap_err();
     let statistics = bench.statistics();

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::mpsc;
 
+use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamError, StreamGuard};
 
 use crate::gate::Gate;
@@ -388,4 +389,22 @@ fn what_a_thread_keeps_of_a_freed_buffer_says_nothing_of_the_memory_of_the_next_
             assert!(runtime.empty_pinned(100).unwrap().is_pinned());
         }
     });
+}
+
+#[test]
+fn frees_that_streams_have_passed_end_by_stream() {
+    // Goal: what is counted does not depend on which stream was looked at first. Method: of three
+    // neighbours the outer ones wait for the later stream and are freed first; the one between
+    // them, freed last, ends first, so that the others only join it.
+    let machine = Machine::null_of(1 << 30, CompletionMode::AtOnce, "policy:torch");
+    let streams = [machine.stream(), machine.stream()];
+    let allocator = machine.runtime.allocator(machine.device()).unwrap();
+    let buffers = [(); 4].map(|()| machine.runtime.empty(512, machine.device()).unwrap());
+    let before = allocator.statistics().inactive_split.all;
+    for (index, stream) in [(0, 1), (2, 1), (1, 0)] {
+        buffers[index].record_use(&streams[stream]).unwrap();
+        buffers[index].release().unwrap();
+    }
+    let after = allocator.statistics().inactive_split.all;
+    assert_eq!((after.current - before.current, after.allocated - before.allocated), (1, 1));
 }

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 EXPLAINED = Path(__file__).parent / "explained.toml"
-# What it says when it notices that it has gone wrong itself.
-ASSERTION = "INTERNAL ASSERT FAILED"
 NUMBERS = ("current", "peak", "allocated", "freed")
 
 
@@ -68,10 +66,8 @@ def _of_statistics(real: list[str], ours: list[str]) -> Difference | None:
     )
 
 
-def _without_failed_step(real: list[str], ours: list[str]) -> tuple[list[str], list[str]]:
-    """Where PyTorch fails an assertion of its own, what both said before the step that did."""
-    if not (real and real[-1].startswith("error") and ASSERTION in real[-1]):
-        return real, ours
+def before_failure(real: list[str], ours: list[str]) -> tuple[list[str], list[str]]:
+    """Return what both said up to the last answer before PyTorch failed."""
     answered = [index for index, line in enumerate(real) if " | " in line]
     count = answered[-1] + 1 if answered else 0
     return real[:count], ours[:count]
@@ -79,7 +75,6 @@ def _without_failed_step(real: list[str], ours: list[str]) -> tuple[list[str], l
 
 def difference(real: list[str], ours: list[str]) -> Difference | None:
     """Find what differs first: ends, addresses, bytes, calls, layouts, statistics."""
-    real, ours = _without_failed_step(real, ours)
     if real == ours and not any(line.startswith("error") for line in real):
         return None
     parts: list[tuple[str, Callable[[str], str | None]]] = [
@@ -113,14 +108,52 @@ class Explanation:
         if kind not in self.kinds:
             return False
         if found.is_of_statistics:
-            return set(found.what.split()[1:]) <= self.whats
+            names = found.what.split()[1:]
+            return all(name in self.whats or name.split(".")[0] in self.whats for name in names)
         return found.what in self.whats
 
 
-def explanations(path: Path = EXPLAINED) -> list[Explanation]:
-    """Those that are committed."""
-    entries: list[dict[str, Any]] = tomllib.loads(path.read_text()).get("explained", [])
-    return [
-        Explanation(tuple(entry["kinds"]), frozenset(entry["differs"]), entry["reason"])
-        for entry in entries
-    ]
+@dataclass(frozen=True)
+class Failure:
+    """A defect of PyTorch's that ends its program; what it answered before is compared."""
+
+    kinds: tuple[str, ...]
+    says: str
+    reason: str
+
+    def is_that(self, kind: str, real: list[str]) -> bool:
+        """Tell whether PyTorch's side ended by this."""
+        is_failed = bool(real) and real[-1].startswith("error ")
+        return kind in self.kinds and is_failed and self.says in real[-1]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is committed."""
+
+    explanations: list[Explanation]
+    failures: list[Failure]
+
+    def failure(self, kind: str, real: list[str]) -> Failure | None:
+        """Return the known defect by which PyTorch's side ended."""
+        return next((one for one in self.failures if one.is_that(kind, real)), None)
+
+    def reason(self, kind: str, found: Difference) -> str | None:
+        """Return why a difference stays, if it is known."""
+        reasons = [one.reason for one in self.explanations if one.explains(kind, found)]
+        return reasons[0] if reasons else None
+
+
+def known(path: Path = EXPLAINED) -> Known:
+    """Read what is committed."""
+    tables: dict[str, list[dict[str, Any]]] = tomllib.loads(path.read_text())
+    return Known(
+        [
+            Explanation(tuple(one["kinds"]), frozenset(one["differs"]), one["reason"])
+            for one in tables.get("explained", [])
+        ],
+        [
+            Failure(tuple(one["kinds"]), one["says"], one["reason"])
+            for one in tables.get("fails", [])
+        ],
+    )

@@ -20,8 +20,9 @@ class Kind:
     settings: str = ""
     capacity: int = AMPLE
     streams: int = 2
-    # Streams work and use each other's memory: these ones. What works for itself where memory is
-    # short is waited for by cudaFree, and never by accelrt, so those streams are none of requests'.
+    # Streams that use others' memory, and those of them that work. Where memory is short none does:
+    # then PyTorch waits for all of them, accelrt for those without which the request would fail.
+    uses: tuple[int, ...] = ()
     works: tuple[int, ...] = ()
     begins: tuple[str, ...] = ()
     # Steps that come now and then.
@@ -39,17 +40,29 @@ class Kind:
 
 ALL = (0, 1, 2)
 OTHERS = (5, 6, 7)
+USED = ALL + OTHERS
 EXPANDABLE = "expandable_segments:True"
+# Without a limit of splits: PyTorch frees parts of segments when memory is short after it was changed.
 TOGGLES = (
-    "settings expandable_segments:True,max_split_size_mb:40",
-    "settings expandable_segments:False,max_split_size_mb:40",
-    "settings expandable_segments:False,roundup_power2_divisions:4",
     "settings expandable_segments:True",
+    "settings expandable_segments:False",
+    "settings expandable_segments:False,roundup_power2_divisions:4",
 )
+# What a text does not name is reset, or stays.
 PARTIAL = (
     "settings expandable_segments:True",
     "settings max_split_size_mb:100",
     "settings roundup_power2_divisions:4",
+    "settings large_segment_size_mb:30",
+    "settings max_non_split_rounding_mb:60",
+)
+PARTIAL_OOM = (
+    "settings expandable_segments:True",
+    "settings expandable_segments:False",
+    "settings roundup_power2_divisions:4",
+    "settings garbage_collection_threshold:0.6",
+    "settings throw_on_cudamalloc_oom:True",
+    "settings throw_on_cudamalloc_oom:False",
 )
 REFUSALS = ("refuse allocate 1", "refuse allocate 2", "refuse allocate 3")
 PAGE_REFUSALS = ("refuse create 1", "refuse create 2", "refuse create 4", "refuse create 7")
@@ -59,34 +72,41 @@ SPLIT = "max_split_size_mb:40"
 
 KINDS = {
     "default": Kind(streams=3),
-    "record": Kind(streams=3, works=ALL),
+    "record": Kind(streams=3, uses=ALL, works=ALL),
     "expandable": Kind(EXPANDABLE, streams=3),
-    "expandable_record": Kind(EXPANDABLE, streams=3, works=ALL),
+    "expandable_record": Kind(EXPANDABLE, streams=3, uses=USED, works=USED),
     "max_split": Kind(SPLIT),
     "max_split_rounding": Kind(f"{SPLIT},max_non_split_rounding_mb:60"),
-    "roundup": Kind("roundup_power2_divisions:4", works=ALL),
+    "roundup": Kind("roundup_power2_divisions:4", uses=ALL, works=ALL),
     "roundup_list": Kind("roundup_power2_divisions:[1:2,16:8,64:4,>:1]"),
     "gc": Kind(THRESHOLD, GIB, begins=("fraction 0.8",), changes=("fraction 0.8",)),
     "gc_split": Kind(f"{THRESHOLD},{SPLIT}", GIB, begins=("fraction 0.8",)),
-    "gc_record": Kind(THRESHOLD, GIB, works=OTHERS, begins=("fraction 0.8",)),
+    "gc_record": Kind(THRESHOLD, GIB, uses=USED, begins=("fraction 0.8",)),
     "oom": Kind("", GIB // 2, streams=3),
     "oom_max_split": Kind(SPLIT, GIB // 2),
     "oom_expandable": Kind(EXPANDABLE, GIB // 2, streams=3),
     "oom_gc_expandable": Kind(
         f"{EXPANDABLE},{THRESHOLD}", GIB // 2, begins=("fraction 0.7",), changes=("fraction 0.7",)
     ),
-    "oom_record": Kind("", GIB // 2, streams=3, works=OTHERS),
+    "oom_record": Kind("", GIB // 2, streams=3, uses=USED),
+    "oom_record_expandable": Kind(EXPANDABLE, GIB // 2, streams=3, uses=USED),
     "fraction": Kind("", GIB, changes=FRACTIONS),
     "fraction_expandable": Kind(EXPANDABLE, GIB, changes=FRACTIONS),
     "toggle": Kind(changes=("settings expandable_segments:True", "settings ")),
     "toggle_oom": Kind("", GIB // 2, changes=TOGGLES),
-    "settings_partial": Kind("", GIB // 2, changes=PARTIAL),
+    "settings_partial": Kind(changes=PARTIAL),
+    "settings_partial_oom": Kind("", GIB // 2, changes=PARTIAL_OOM),
     "large_segment": Kind("large_segment_size_mb:40"),
     "large_segment_expandable": Kind(f"large_segment_size_mb:40,{EXPANDABLE}", GIB // 2),
     "per_process": Kind("per_process_memory_fraction:0.4", GIB),
     "throw": Kind("throw_on_cudamalloc_oom:True", GIB),
     "throw_fraction": Kind(
         "per_process_memory_fraction:0.4,throw_on_cudamalloc_oom:True", GIB, changes=FRACTIONS
+    ),
+    "throw_expandable": Kind(
+        f"per_process_memory_fraction:0.6,throw_on_cudamalloc_oom:True,{EXPANDABLE}",
+        GIB,
+        changes=FRACTIONS,
     ),
     "refused": Kind(changes=REFUSALS),
     "refused_expandable": Kind(EXPANDABLE, changes=PAGE_REFUSALS),
@@ -120,6 +140,9 @@ class _Program:
     pools: dict[int, list[int]] = field(default_factory=dict)
     inside: dict[tuple[int, int], int] = field(default_factory=dict)
     pool_count: int = 0
+    # Those that help out are not dropped: PyTorch goes on asking them, and fails.
+    helpers: set[int] = field(default_factory=set)
+    has_dropped: bool = False
 
     def add(self, line: str) -> None:
         self.lines.append(line)
@@ -143,13 +166,12 @@ class _Program:
     def work(self) -> None:
         chance, works = self.chance, self.kind.works
         what = chance.random()
-        if what < 0.3:
+        if works and what < 0.3:
             self.add(f"work {chance.choice(works)} {chance.randint(1, 3)}")
-        elif what < 0.6:
+        elif works and what < 0.6:
             self.add(f"finish {chance.choice(works)} {chance.choice([1, 1, 2, -1])}")
         elif self.live:
-            user = chance.choice(works + ALL[: self.streams])
-            self.add(f"use {chance.choice(self.live)[0]} {user}")
+            self.add(f"use {chance.choice(self.live)[0]} {chance.choice(self.kind.uses)}")
 
     def switch(self) -> None:
         """Go on on another device, or in another thread."""
@@ -172,14 +194,31 @@ class _Program:
         what = self.chance.random()
         if not others or (what < 0.2 and len(pools) < 3):
             self.pool_count += 1
-            self.add(f"pool {self.pool_count} {self.chance.choice(self.kind.pools)}".rstrip())
+            # One helps: which of several is asked first is a hash's choice.
+            choices = [it for it in self.kind.pools if "helps" not in it or not self.helpers]
+            options = self.chance.choice(choices)
+            self.add(f"pool {self.pool_count} {options}".rstrip())
             pools.append(self.pool_count)
-        elif what < 0.4:
-            pools.remove(chosen := self.chance.choice(others))
-            self.add(f"drop {chosen}")
+            if "helps" in options:
+                self.helpers.add(self.pool_count)
+        elif what < 0.4 and (ended := [pool for pool in others if pool not in self.helpers]):
+            self.drop(self.chance.choice(ended), pools)
         else:
             self.inside[here] = self.chance.choice(others)
             self.add(f"enter {self.inside[here]}")
+
+    def drop(self, pool: int, pools: list[int]) -> None:
+        """Drop a pool, which may have memory in use; that of others dropped before has gone back.
+
+        PyTorch gives that of several back in no order that could be named.
+        """
+        if self.has_dropped:
+            self.lines += [f"free {number}" for number, _ in self.live]
+            self.live.clear()
+            self.add("empty")
+        self.has_dropped = True
+        pools.remove(pool)
+        self.add(f"drop {pool}")
 
     def step(self) -> None:
         what = self.chance.random()
@@ -188,14 +227,14 @@ class _Program:
             self.add(self.chance.choice(kind.changes).rstrip())
         elif what < 0.03:
             # cudaFree waits for the device, accelrt for what it gives back.
-            self.lines += ["synchronize", "empty"] if kind.works else ["empty"]
+            self.lines += ["synchronize", "empty"] if kind.uses else ["empty"]
         elif what < 0.035:
             self.add(self.chance.choice(["reset_peaks", "reset_peaks", "reset_sums"]))
         elif what < 0.07 and (kind.devices > 1 or kind.threads > 1):
             self.switch()
         elif what < 0.10 and kind.pools:
             self.pool()
-        elif what < 0.30 and kind.works:
+        elif what < 0.30 and kind.uses:
             self.work()
         elif len(self.live) < 2 or self.chance.random() < 0.5 + 0.3 * (
             1 - len(self.live) / self.most
@@ -233,6 +272,27 @@ def _sizes(chance: random.Random, *, is_short: bool) -> Callable[[], int]:
     }
     chosen = chance.sample(sorted(sorts), chance.randint(1, 4))
     return sorts[chance.choice(chosen)]
+
+
+def is_sound(lines: list[str]) -> bool:
+    """Tell whether pools are there when a program names them, and left before they are dropped."""
+    there, inside = set[str](), list[str]()
+    for word, *rest in (line.split() for line in lines):
+        if word == "pool":
+            there.add(rest[0])
+        elif word == "enter":
+            if rest[0] not in there or rest[0] in inside:
+                return False
+            inside.append(rest[0])
+        elif word == "leave":
+            if rest[0] not in inside:
+                return False
+            inside.remove(rest[0])
+        elif word == "drop":
+            if rest[0] not in there or rest[0] in inside:
+                return False
+            there.remove(rest[0])
+    return not inside
 
 
 def head(kind: Kind) -> list[str]:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import built
 import wheel
-from differences import Difference, Explanation, difference, explanations
-from generator import KINDS, program
+from differences import Difference, Known, before_failure, difference, known
+from generator import KINDS, is_sound, program
 from shrinker import shrink
 
 if TYPE_CHECKING:
@@ -59,20 +59,25 @@ def made(kind: str, first: int) -> Iterator[tuple[str, list[str]]]:
 
 
 def compare(
-    sides: Sides, kind: str, programs: dict[str, list[str]], known: list[Explanation], tally: Tally
+    sides: Sides, kind: str, programs: dict[str, list[str]], expected: Known, tally: Tally
 ) -> None:
     """Run programs of a kind on both sides and count what differs."""
     real, ours = sides.run(programs)
     for name, lines in programs.items():
         tally.programs += 1
         tally.operations += len(lines)
-        found = difference(real[name], ours[name])
+        theirs, mine = real[name], ours[name]
+        failure = expected.failure(kind, theirs)
+        if failure is not None:
+            theirs, mine = before_failure(theirs, mine)
+        found = difference(theirs, mine)
         if found is None:
-            continue
-        reasons = [one.reason for one in known if one.explains(kind, found)]
-        if reasons:
-            tally.explained[reasons[0]] += 1
+            reason = failure.reason if failure else None
         else:
+            reason = expected.reason(kind, found)
+        if reason:
+            tally.explained[reason] += 1
+        elif found:
             tally.unexplained.append((name, found))
 
 
@@ -87,12 +92,12 @@ def row(kind: str, tally: Tally) -> str:
 
 def compare_all(sides: Sides, kinds: list[str], operations: int, first: int) -> bool:
     """Compare programs of each kind, as many steps in all; true when nothing is unexplained."""
-    known = explanations()
+    expected = known()
     print(f"{'kind':26}{'programs':>9}{'operations':>12}{'explained':>11}{'unexplained':>13}")
     total = Tally()
     tallies: dict[str, Tally] = {"committed": Tally()}
     for name, lines in committed().items():
-        compare(sides, name, {name: lines}, known, tallies["committed"])
+        compare(sides, name, {name: lines}, expected, tallies["committed"])
     print(row("committed", tallies["committed"]), flush=True)
     for kind in kinds:
         tally = tallies[kind] = Tally()
@@ -100,7 +105,7 @@ def compare_all(sides: Sides, kinds: list[str], operations: int, first: int) -> 
         while tally.operations < operations / len(kinds):
             left = operations / len(kinds) - tally.operations
             count = min(BATCH, max(1, round(left / 510)))
-            compare(sides, kind, dict(islice(programs, count)), known, tally)
+            compare(sides, kind, dict(islice(programs, count)), expected, tally)
         print(row(kind, tally), flush=True)
     for tally in tallies.values():
         total.programs += tally.programs
@@ -130,7 +135,7 @@ def shrink_one(sides: Sides, name: str) -> None:
     what = first.what.split()[0]
 
     def differs(lines: list[str]) -> bool:
-        now = found(lines)
+        now = found(lines) if is_sound(lines) else None
         return now is not None and now.what.split()[0] == what
 
     small = shrink(lines, differs)

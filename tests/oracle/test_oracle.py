@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from differences import Difference, Explanation, difference, explanations
-from generator import KINDS, program
+from differences import Difference, Explanation, Failure, before_failure, difference, known
+from generator import KINDS, is_sound, program
 from oracle import committed
 from shrinker import shrink
 from sides import run
@@ -68,28 +68,37 @@ def test_two_sides_that_both_fail_are_no_agreement() -> None:
     assert found.what == "end"
 
 
-def test_what_pytorch_answered_before_its_own_assertion_is_compared() -> None:
-    real = [*SAID[:3], "call 0 release 2097152 0+0", "error x INTERNAL ASSERT FAILED at y"]
-    assert difference(real, SAID) is None
-    found = difference(real, changed("1 at 0+512", "1 at 0+0"))
+def test_what_pytorch_answered_before_it_failed_by_a_known_defect_is_compared() -> None:
+    real = [*SAID[:3], "call 0 release 2097152 0+0", "error x ASSERT FAILED at y"]
+    defect = Failure(("oom",), "ASSERT", "why")
+    assert defect.is_that("oom", real)
+    assert not defect.is_that("gc", real)
+    assert not defect.is_that("oom", [*real, "end"])
+    assert difference(*before_failure(real, SAID)) is None
+    found = difference(*before_failure(real, changed("1 at 0+512", "1 at 0+0")))
     assert found is not None
     assert found.what == "address"
 
 
 def test_an_explanation_covers_its_kinds_and_its_numbers_alone() -> None:
-    one = Explanation(("oom",), frozenset({"allocation.all.peak"}), "why")
+    one = Explanation(("oom",), frozenset({"allocation.all.peak", "segment"}), "why")
     peak = Difference("statistic allocation.all.peak", "", "")
     both = Difference("statistic allocation.all.current allocation.all.peak", "", "")
     assert one.explains("oom", peak)
+    assert one.explains("oom", Difference("statistic segment.all.peak", "", ""))
     assert not one.explains("record", peak)
     assert not one.explains("oom", both)
     assert not one.explains("oom", Difference("address", "", ""))
 
 
 def test_each_committed_explanation_is_of_kinds_that_there_are() -> None:
-    for one in explanations():
-        assert set(one.kinds) <= {*KINDS, *committed()}
-        assert one.reason
+    there, expected = {*KINDS, *committed()}, known()
+    for kinds, reason in (
+        *((one.kinds, one.reason) for one in expected.explanations),
+        *((one.kinds, one.reason) for one in expected.failures),
+    ):
+        assert set(kinds) <= there
+        assert reason
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,6 +118,13 @@ def test_a_program_frees_and_uses_only_what_it_asked_for_before() -> None:
                 live.remove(rest[0])
             elif word == "use":
                 assert rest[0] in live
+
+
+def test_a_program_that_drops_a_pool_it_is_in_is_not_sound() -> None:
+    assert is_sound(["pool 1", "enter 1", "leave 1", "drop 1"])
+    assert not is_sound(["pool 1", "enter 1", "drop 1", "leave 1"])
+    assert not is_sound(["enter 1", "leave 1"])
+    assert all(is_sound(program(kind, 2)) for kind in KINDS)
 
 
 def test_shrinking_leaves_the_steps_that_matter_and_the_head() -> None:

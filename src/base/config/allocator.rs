@@ -44,7 +44,7 @@ pub enum PolicyName {
 /// | `roundup_power2_divisions` | `4`, `[64:8,256:4,>:1]` | sizes are rounded up to this many steps between powers of two, per interval |
 /// | `garbage_collection_threshold` | inside (0, 1) | fraction of the limit above which old free segments are given back |
 /// | `per_process_memory_fraction` | 0 to 1 | fraction of a device's memory that may be reserved |
-/// | `throw_on_cudamalloc_oom` | `True`, `False` | a request above that fraction fails before anything cached is given back |
+/// | `throw_on_cudamalloc_oom` | `True`, `False` | a request above that fraction fails before anything cached is given back; under policy `torch` as in PyTorch, only where the limit in force allows more |
 /// | `pinned_max_cached_size_mb` | from 0 | free pinned segments above this size are given back at once |
 /// | `pinned_reserve_segment_size_mb` | from 1 | the least size in which pinned memory is taken from the driver |
 /// | `exact_statistics` | `True`, `False` | threads keep nothing, so that peaks hold only what is in use or awaits its free |

@@ -19,7 +19,7 @@ use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::page_map::PageMap;
 use crate::memory::allocator::pending::Users;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
-use crate::memory::allocator::policy::{AnyPolicy, Candidate, Policy, policy};
+use crate::memory::allocator::policy::{AnyPolicy, Candidate, policy};
 use crate::memory::allocator::pool::{PoolId, Pools};
 use crate::memory::allocator::segment::{Owner, Segments};
 use crate::memory::allocator::snapshot::PoolClass;
@@ -226,8 +226,9 @@ impl Books {
         index.searches += u64::from(is_collecting);
         let index = self.pools[plan.owner.pool].index(plan.owner.class);
         let large_enough = index.of_size(plan.owner.stream, plan.bytes);
-        let candidates = large_enough.filter(|id| self.has_room(*id, plan));
-        let id = self.policy().choose(plan.bytes, candidates.map(|id| self.candidate(id)))?;
+        let fitting = large_enough.filter(|id| self.has_room(*id, plan));
+        let chosen = self.policy().choose(plan.bytes, &mut fitting.map(|id| self.candidate(id)));
+        let id = chosen?;
         self.take_out(id);
         Some(id)
     }
@@ -260,9 +261,14 @@ impl Books {
         Candidate {
             id,
             bytes: block.bytes,
-            is_expandable: self.segments[block.segment].is_expandable(),
+            is_expandable: self.is_expandable(id),
             room_bytes: block.bytes + unmapped.map_or(0, |next| next.bytes),
         }
+    }
+
+    /// True for a block of a segment that grows by pages.
+    pub(super) fn is_expandable(&self, id: BlockId) -> bool {
+        self.segments[self.blocks[id].segment].is_expandable()
     }
 
     pub(super) fn owner_of(&self, id: BlockId) -> Owner {
@@ -349,7 +355,7 @@ impl Books {
             id = front;
         }
         let bytes = self.blocks[id].bytes;
-        if !self.segments[self.blocks[id].segment].is_expandable() {
+        if !self.is_expandable(id) {
             let (blocks, split_bytes) = if was_split { (1, all_bytes) } else { (0, 0) };
             let free_bytes = all_bytes - bytes;
             self.change_inactive_split(
@@ -427,7 +433,7 @@ impl Books {
             blocks += 1;
             split_bytes += block.bytes.cast_signed();
         }
-        if !self.segments[block.segment].is_expandable() {
+        if !self.is_expandable(id) {
             self.change_inactive_split(class, blocks, split_bytes);
         }
         self.statistics.end_use(class, bytes, requested_bytes);

@@ -510,7 +510,11 @@ impl Drop for CachingAllocator {
         if fork::is_child() {
             return; // the parent has it
         }
-        self.books.lock().pools.end_all();
+        {
+            let mut books = self.books.lock();
+            books.is_closed = true;
+            books.pools.end_all();
+        }
         self.trim();
     }
 }

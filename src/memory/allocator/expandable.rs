@@ -14,7 +14,6 @@ use crate::memory::allocator::block::{BlockId, State};
 use crate::memory::allocator::books::{Books, Plan};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::growth::{Range, Taken, none_if_short};
-use crate::memory::allocator::policy::Policy;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::source::DevicePages;
 
@@ -120,28 +119,27 @@ impl CachingAllocator {
     }
 }
 
-/// Maps pages one after the other; when one is refused those before it go back.
+/// Takes as many pages as there are places, as PyTorch does before it maps the first; when anything
+/// is refused all of them go back.
 fn map_pages(mapping: &Mapping, memory: DevicePages<'_>) -> Result<Vec<PhysicalHandle>> {
-    let mut mapped = Vec::with_capacity(mapping.page_count);
-    while mapped.len() < mapping.page_count {
-        let to = mapping.to.offset(mapped.len() * mapping.page_bytes);
-        let handle = memory.create(mapping.page_bytes).and_then(|handle| {
-            let placed = memory.map(to, handle).inspect_err(|_| {
-                let _ = memory.release(handle); // what is refused stays with the device
-            });
-            placed.map(|()| handle)
-        });
-        match handle {
-            Ok(handle) => mapped.push(handle),
-            Err(refusal) => {
-                for handle in mapped {
-                    drop_page(handle, memory);
-                }
-                return Err(refusal);
-            }
+    let (mut taken, mut mapped_count) = (Vec::with_capacity(mapping.page_count), 0);
+    let mut take_and_map = || {
+        while taken.len() < mapping.page_count {
+            taken.push(memory.create(mapping.page_bytes)?);
         }
+        while let Some(handle) = taken.get(mapped_count) {
+            memory.map(mapping.to.offset(mapped_count * mapping.page_bytes), *handle)?;
+            mapped_count += 1;
+        }
+        Ok(())
+    };
+    let Err(refusal) = take_and_map() else { return Ok(taken) };
+    let placed = taken.drain(..mapped_count);
+    placed.for_each(|handle| drop_page(handle, memory));
+    for handle in taken {
+        let _ = memory.release(handle); // what is refused stays with the device
     }
-    Ok(mapped)
+    Err(refusal)
 }
 
 /// Gives a mapped page back, also when it cannot be unmapped first. What is refused stays with the
@@ -156,6 +154,10 @@ impl Books {
     fn next_step(&mut self, plan: &Plan, held: Option<BlockId>, granularity_bytes: usize) -> Step {
         if let Some(id) = self.if_enough(held, plan) {
             return Step::Done(self.hand_out(id, plan));
+        }
+        // As in PyTorch the limit is asked once, about a segment, whatever pages come to.
+        if held.is_none() && self.limits.is_above(self.segment_bytes(plan)) {
+            return Step::Short;
         }
         let behind = held.and_then(|id| self.blocks[id].next);
         let behind = behind.filter(|next| self.blocks[*next].state == State::Unmapped);
@@ -175,13 +177,7 @@ impl Books {
             return Step::Done(self.hand_out(id, plan)); // one that was too large to be chosen
         }
         let held_bytes = held.map_or(0, |id| self.blocks[id].bytes);
-        if let Some(mapping) = self.begin_map(unmapped, plan.search_bytes - held_bytes) {
-            return Step::Map(held, mapping);
-        }
-        if let Some(id) = held {
-            self.settle(id, State::Free);
-        }
-        Step::Short
+        Step::Map(held, self.begin_map(unmapped, plan.search_bytes - held_bytes))
     }
 
     fn if_enough(&self, held: Option<BlockId>, plan: &Plan) -> Option<BlockId> {
@@ -233,18 +229,15 @@ impl Books {
     }
 
     /// Takes pages for `bytes` at the beginning of an unmapped block into account: a block of their
-    /// own, which is in no index; what is behind them is there for others meanwhile. `None` when
-    /// the limit does not allow them.
-    fn begin_map(&mut self, mut id: BlockId, bytes: usize) -> Option<Mapping> {
+    /// own, which is in no index; what is behind them is there for others meanwhile.
+    fn begin_map(&mut self, mut id: BlockId, bytes: usize) -> Mapping {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];
         let page_bytes = segment.pages.as_ref().expect("an expandable segment").page_bytes;
         let bytes = bytes.min(block.bytes).next_multiple_of(page_bytes);
         let to = segment.at_backend(block.address);
         let first_page = to_usize(block.address - segment.address) / page_bytes;
-        if !self.limits.take(bytes) {
-            return None;
-        }
+        self.limits.take_anyway(bytes);
         let Owner { stream, class, pool } = self.owner_of(id);
         self.pools[pool].index_mut(class).remove_unmapped(stream, &self.blocks[id]);
         if bytes < self.blocks[id].bytes {
@@ -253,7 +246,7 @@ impl Books {
             id = front;
         }
         self.blocks[id].state = State::InFlight;
-        Some(Mapping { id, to, first_page, page_bytes, page_count: bytes / page_bytes })
+        Mapping { id, to, first_page, page_bytes, page_count: bytes / page_bytes }
     }
 
     /// Notes pages that are in place: the block with them and the free one before it.

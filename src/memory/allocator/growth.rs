@@ -10,17 +10,17 @@ use crate::memory::allocator::segment::{Owner, Pages, Segment};
 
 impl CachingAllocator {
     /// Takes memory from the device for a request: the block, handed out. `None` when the device or
-    /// the limit has not enough. Fails when the device fails otherwise.
+    /// the limit has not enough. Fails when the device fails otherwise, and with `OutOfMemory`, of
+    /// which no observer was told, when the settings have the request fail rather than wait.
     pub(super) fn grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
-        let (is_expandable, is_above) = {
-            let books = self.books.lock();
-            let bytes = books.segment_bytes(plan);
-            (books.config.expandable_segments, books.limits.is_above(bytes))
+        let (is_expandable, is_rejected) = {
+            let mut books = self.books.lock();
+            (books.config.expandable_segments, books.is_rejected(plan))
         };
+        if is_rejected {
+            return Err(self.refusal(&plan.request()));
+        }
         match self.source.virtual_memory().filter(|_| is_expandable) {
-            // As in PyTorch a segment has to be allowed, although pages are mapped; those have to
-            // be allowed as well, so that the limit holds.
-            Some(_) if is_above => Ok(None),
             Some(memory) => self.grow_by_pages(plan, memory),
             None => self.grow_by_segment(plan),
         }

@@ -5,7 +5,8 @@ use crate::base::error::{Error, MemoryError, Result};
 /// The device's memory and the part of it that may be reserved.
 ///
 /// Equation: `taken_bytes` is what the device has given and not got back, with what is asked for at
-/// this moment; it never exceeds `allowed_bytes` because of a new request.
+/// this moment; it never exceeds `allowed_bytes` because of a new request, but by what pages under
+/// policy `torch` have beyond the segment that was compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) total_bytes: usize,
@@ -49,13 +50,13 @@ impl Limits {
 
     /// The limit; `None` when the fraction is 1 and the device alone decides.
     pub(super) fn allowed_bytes(&self) -> Option<usize> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a fraction from 0 to 1 of a size; a byte more or less does not matter"
-        )]
-        (self.fraction < 1.0).then_some((self.fraction * self.total_bytes as f64) as usize)
+        (self.fraction < 1.0).then_some(part_of(self.total_bytes, self.fraction))
+    }
+
+    /// True when so many more are within the limit, and above a part of the device's memory.
+    pub(super) fn is_only_above(&self, bytes: usize, fraction: f64) -> bool {
+        let sum = self.taken_bytes.saturating_add(bytes);
+        !self.is_above(bytes) && sum > part_of(self.total_bytes, fraction)
     }
 
     /// True when so many more would exceed the limit.
@@ -68,10 +69,17 @@ impl Limits {
     /// counted, when that would exceed the limit.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         let is_allowed = !self.is_above(bytes);
-        self.taken_bytes += if is_allowed { bytes } else { 0 };
-        self.asking_count += usize::from(is_allowed);
-        self.told_free_bytes = None;
+        if is_allowed {
+            self.take_anyway(bytes);
+        }
         is_allowed
+    }
+
+    /// The same for a request that was compared with the limit before.
+    pub(super) fn take_anyway(&mut self, bytes: usize) {
+        self.taken_bytes += bytes;
+        self.asking_count += 1;
+        self.told_free_bytes = None;
     }
 
     /// The device has answered: all but `refused_bytes` is there.
@@ -104,6 +112,17 @@ impl Limits {
         self.taken_bytes -= bytes;
         self.told_free_bytes = None;
     }
+}
+
+/// A fraction of a size.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a fraction from 0 to 1 of a size; a byte more or less does not matter"
+)]
+pub(super) fn part_of(bytes: usize, fraction: f64) -> usize {
+    (fraction * bytes as f64) as usize
 }
 
 #[cfg(all(test, not(loom)))]

@@ -22,6 +22,7 @@ use crate::memory::allocator::books::{Books, MOST_BYTES, Plan, Request};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::pending::{ALL, Holder, Wanted};
 use crate::memory::allocator::pool::{Pool, PoolId};
+use crate::memory::allocator::release::Victim;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
 use crate::memory::allocator::turn::{Attempt, Wants};
 
@@ -112,12 +113,13 @@ impl CachingAllocator {
         plan: &Plan,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<BlockId> {
+        if self.books.lock().chooses_among_free() {
+            self.poll_holders(); // what streams have passed may go back as well
+        }
         let garbage = self.books.lock().release_garbage();
         self.give_back(garbage);
-        if self.books.lock().is_rejected(plan) {
-            return Err(self.out_of_memory(&plan.request()));
-        }
-        if let Some(id) = self.grow(plan)? {
+        let grow = || self.grow(plan).map_err(|error| self.told_of(error));
+        if let Some(id) = grow()? {
             return Ok(id);
         }
         if let Some(id) = self.books.lock().help_out(plan) {
@@ -125,7 +127,7 @@ impl CachingAllocator {
         }
         let (oversize, is_enough) = self.books.lock().release_oversize(plan);
         self.give_back(oversize);
-        if is_enough && let Some(id) = self.grow(plan)? {
+        if is_enough && let Some(id) = grow()? {
             return Ok(id);
         }
         {
@@ -167,29 +169,38 @@ impl CachingAllocator {
         if fork::is_child() {
             return;
         }
-        self.caches.empty();
-        self.poll_holders();
-        let victims = {
-            let mut books = self.books.lock();
-            books.complete_passed();
-            books.release_cached()
-        };
-        self.give_back(victims);
-        self.shrink_native(|books, pool| !books.pools.is_somebodys_own(pool));
+        self.trim_and_see(|_| ());
+    }
+
+    /// The same, with a look at the books when what may go back has left them.
+    pub(super) fn trim_and_see<T>(&self, see: impl FnOnce(&Books) -> T) -> T {
+        let take = |books: &mut Books| (books.release_cached(), see(books));
+        self.give_back_taken(take, |books, pool| !books.pools.is_somebodys_own(pool))
     }
 
     /// Gives the free memory of one pool back that no stream uses. Waits for nobody.
     pub(crate) fn trim_pool(&self, pool: PoolId) {
+        let take = |books: &mut Books| (books.release_pools(|id, _| id == pool), ());
+        self.give_back_taken(take, |_, id| id == pool);
+        self.books.lock().native.note_left_pool(pool);
+    }
+
+    /// Gives victims back, and what the native policy has free in these pools.
+    fn give_back_taken<T>(
+        &self,
+        take: impl FnOnce(&mut Books) -> (Vec<Victim>, T),
+        is_wanted: impl Fn(&Books, PoolId) -> bool,
+    ) -> T {
         self.caches.empty();
         self.poll_holders();
-        let victims = {
+        let (victims, seen) = {
             let mut books = self.books.lock();
             books.complete_passed();
-            books.release_pool_cached(pool)
+            take(&mut books)
         };
         self.give_back(victims);
-        self.shrink_native(|_, id| id == pool);
-        self.books.lock().native.note_left_pool(pool);
+        self.shrink_native(is_wanted);
+        seen
     }
 
     /// Looks at some private pools that had memory in use when their last user went, and gives back
@@ -263,6 +274,14 @@ impl CachingAllocator {
         refusal
     }
 
+    /// Tells observers of a request that was rejected, which is counted as that alone.
+    pub(super) fn told_of(&self, error: Error) -> Error {
+        if let Error::Memory(MemoryError::OutOfMemory { .. }) = error {
+            self.observers.tell(&error);
+        }
+        error
+    }
+
     /// The error of a request. Its numbers are of one moment: they are read under the lock, and
     /// what the device said to be free before is so still, as far as this allocator knows. Memory
     /// that is on its way there or from there has passed.
@@ -300,12 +319,14 @@ impl CachingAllocator {
 }
 
 impl Books {
-    /// True when a request is not even tried because of the limit; counts it.
-    fn is_rejected(&mut self, plan: &Plan) -> bool {
+    /// True when the device is not even asked; counts it. As in PyTorch that is a matter of what
+    /// the settings allow, where the limit, which a program may have set otherwise, allows more.
+    pub(super) fn is_rejected(&mut self, plan: &Plan) -> bool {
+        let fraction = self.config.per_process_memory_fraction.unwrap_or(1.0);
         let bytes = self.segment_bytes(plan);
-        let sum = self.limits.taken_bytes.saturating_add(bytes);
-        let is_above = self.limits.allowed_bytes().is_some_and(|allowed| sum > allowed);
-        let is_rejected = self.config.reject_above_fraction && is_above;
+        let is_rejected = self.config.reject_above_fraction
+            && !self.is_host
+            && self.limits.is_only_above(bytes, fraction);
         self.statistics.num_oom_rejections += u64::from(is_rejected);
         is_rejected
     }

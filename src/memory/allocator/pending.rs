@@ -72,13 +72,13 @@ struct WaitedFor {
 
 impl WaitedFor {
     /// Takes out what waits no longer; true when nothing is left.
-    fn pass(&mut self, passed: &mut Vec<Freed>) -> bool {
+    fn pass(&mut self, key: u64, passed: &mut Vec<(u64, Freed)>) -> bool {
         let done = self.progress.done();
         if done < self.first_ticket {
             return false;
         }
         while self.freed.first().is_some_and(|(ticket, _)| *ticket <= done) {
-            passed.extend(self.freed.pop_first().map(|(_, freed)| freed));
+            passed.extend(self.freed.pop_first().map(|(_, freed)| (key, freed)));
         }
         self.first_ticket = self.freed.first().map_or(u64::MAX, |(ticket, _)| *ticket);
         self.freed.is_empty()
@@ -276,11 +276,14 @@ impl Books {
     }
 
     fn complete_those(&mut self, most: usize, is_asked: impl Fn(&WaitedFor) -> bool) -> bool {
-        let mut passed: Vec<Freed> = Vec::new();
-        let is_over = |_, stream: &mut WaitedFor| is_asked(stream) && stream.pass(&mut passed);
+        let mut passed: Vec<(u64, Freed)> = Vec::new();
+        let is_over =
+            |key, stream: &mut WaitedFor| is_asked(stream) && stream.pass(key, &mut passed);
         self.users.waited_for.take_over(most, is_over);
+        // By stream, whichever was looked at first: the order is in the statistics.
+        passed.sort_by_key(|(key, _)| *key);
         let mut has_completed = false;
-        for freed in passed {
+        for (_, freed) in passed {
             let id = match freed {
                 Freed::Block(id) => id,
                 Freed::Piece(piece) => {

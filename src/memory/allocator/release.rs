@@ -14,6 +14,7 @@ use crate::memory::allocator::books::{Books, Plan};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::{Unmapping, Vacant};
 use crate::memory::allocator::free_index::FreeIndex;
+use crate::memory::allocator::limits::part_of;
 use crate::memory::allocator::pool::{Pool, PoolId};
 use crate::memory::allocator::snapshot::PoolClass;
 
@@ -101,8 +102,7 @@ impl Books {
         if self.is_busy(block) {
             return None;
         }
-        let is_expandable = self.segments[block.segment].is_expandable();
-        let victim = if is_expandable {
+        let victim = if self.is_expandable(id) {
             Victim::Pages(self.begin_unmap(id)?)
         } else if block.is_split() {
             return None;
@@ -133,31 +133,36 @@ impl Books {
     }
 
     /// All free memory that may go back: of the default pool, large segments first, and of private
-    /// pools without users.
+    /// pools without users, small ones first.
     pub(super) fn release_cached(&mut self) -> Vec<Victim> {
         self.release_pools(|id, pool| id == PoolId::DEFAULT || pool.users == 0)
     }
 
-    /// All free memory of one pool.
-    pub(super) fn release_pool_cached(&mut self, pool: PoolId) -> Vec<Victim> {
-        self.release_pools(|id, _| id == pool)
-    }
-
-    fn release_pools(&mut self, is_wanted: impl Fn(PoolId, &Pool) -> bool) -> Vec<Victim> {
-        let classes = [PoolClass::Large, PoolClass::Small];
+    /// All free memory of these pools.
+    pub(super) fn release_pools(
+        &mut self,
+        is_wanted: impl Fn(PoolId, &Pool) -> bool,
+    ) -> Vec<Victim> {
         let (mut free, mut unmapped): (Vec<BlockId>, Vec<BlockId>) = Default::default();
-        for (_, pool) in self.pools.iter().filter(|(id, pool)| is_wanted(*id, pool)) {
-            for class in classes {
-                free.extend(pool.index(class).all());
-                unmapped.extend(pool.index(class).all_unmapped());
+        for (id, pool) in self.pools.iter().filter(|(id, pool)| is_wanted(*id, pool)) {
+            let mut classes = [PoolClass::Large, PoolClass::Small];
+            classes.rotate_left(usize::from(id != PoolId::DEFAULT));
+            for index in classes.map(|class| pool.index(class)) {
+                let is_whole = |id: &BlockId| !self.is_expandable(*id);
+                let (whole, pages): (Vec<_>, Vec<_>) = index.all().partition(is_whole);
+                free.extend(whole.into_iter().chain(pages));
+                unmapped.extend(index.all_unmapped());
             }
         }
         let mut victims: Vec<Victim> =
             free.into_iter().filter_map(|id| self.begin_release(id)).collect();
-        let vacant: Vec<Vacant> =
-            unmapped.into_iter().filter_map(|id| self.begin_unreserve(id)).collect();
-        self.releases_in_flight += vacant.len();
-        victims.extend(vacant.into_iter().map(Victim::Addresses));
+        if self.is_closed {
+            // Before, addresses for which a request got no page serve the next one, as in PyTorch.
+            let vacant: Vec<Vacant> =
+                unmapped.into_iter().filter_map(|id| self.begin_unreserve(id)).collect();
+            self.releases_in_flight += vacant.len();
+            victims.extend(vacant.into_iter().map(Victim::Addresses));
+        }
         victims
     }
 
@@ -186,7 +191,7 @@ impl Books {
         let key_bytes = plan.search_bytes.max(most_split_bytes);
         let index = self.pools[plan.owner.pool].index(plan.owner.class);
         let first = index.of_size(plan.owner.stream, key_bytes).next();
-        let single = first.filter(|id| !self.segments[self.blocks[*id].segment].is_expandable());
+        let single = first.filter(|id| !self.is_expandable(*id));
         if let Some(id) = single {
             let victim = self.begin_release(id);
             let is_enough = victim.is_some();
@@ -195,7 +200,7 @@ impl Books {
         let smaller: Vec<BlockId> = index
             .below_size(plan.owner.stream, key_bytes)
             .take_while(|id| self.blocks[*id].bytes >= most_split_bytes)
-            .filter(|id| !self.segments[self.blocks[*id].segment].is_expandable())
+            .filter(|id| !self.is_expandable(*id))
             .collect();
         let (mut victims, mut released_bytes) = (Vec::new(), 0);
         for id in smaller {
@@ -211,6 +216,12 @@ impl Books {
         (victims, released_bytes >= key_bytes)
     }
 
+    /// True when free memory is chosen from, of which nothing may be in use, before memory is
+    /// short: garbage, or blocks that are too large to be split.
+    pub(super) fn chooses_among_free(&self) -> bool {
+        self.config.max_split_bytes.is_some() || self.bytes_above_threshold().is_some()
+    }
+
     /// Large segments that have been free for longer than others on average, when more is reserved
     /// than the garbage collection's threshold.
     pub(super) fn release_garbage(&mut self) -> Vec<Victim> {
@@ -220,10 +231,7 @@ impl Books {
         let searches = index.searches;
         let mut old: Vec<(BlockId, u64)> = index
             .all()
-            .filter(|id| {
-                let block = &self.blocks[*id];
-                !block.is_split() && !self.segments[block.segment].is_expandable()
-            })
+            .filter(|id| !self.blocks[*id].is_split() && !self.is_expandable(*id))
             .map(|id| (id, searches - self.blocks[id].freed_at_search))
             .filter(|(id, _)| !self.is_busy(&self.blocks[*id]))
             .collect();
@@ -245,14 +253,7 @@ impl Books {
 
     fn bytes_above_threshold(&self) -> Option<usize> {
         let threshold = self.config.garbage_collection_threshold?;
-        let allowed_bytes = self.limits.allowed_bytes()?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a fraction of a size; a byte more or less does not matter"
-        )]
-        let threshold_bytes = (threshold * allowed_bytes as f64) as usize;
+        let threshold_bytes = part_of(self.limits.allowed_bytes()?, threshold);
         self.limits.taken_bytes.checked_sub(threshold_bytes).filter(|bytes| *bytes > 0)
     }
 }
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn large_segments_go_back_before_small_ones_and_those_of_private_pools_last() {
-        // Specification 2.7, release_cached_blocks: large pool, small pool, freeable private pools.
+        // As PyTorch's: large pool, small pool, and of private pools the small one first.
         let mut books = Books::new(AllocatorConfig::default(), 1 << 30, false, None);
         let private = PoolId(0, 1);
         books.pools.make(private);
@@ -288,6 +289,6 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let victims = books.release_cached();
-        assert_eq!(victims.iter().map(base).collect::<Vec<_>>(), [4, 3, 2, 1]);
+        assert_eq!(victims.iter().map(base).collect::<Vec<_>>(), [4, 3, 1, 2]);
     }
 }

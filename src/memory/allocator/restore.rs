@@ -12,8 +12,8 @@ use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::drop_page;
 use crate::memory::allocator::growth::Range;
 use crate::memory::allocator::pending::ALL;
+use crate::memory::allocator::policy::policy;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
-use crate::memory::allocator::policy::{Policy, policy};
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
 

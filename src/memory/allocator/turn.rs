@@ -88,7 +88,8 @@ impl CachingAllocator {
     ) -> Result<T> {
         let (mut refused, mut has_sibling_yielded) = (BTreeSet::new(), false);
         for _ in 0..MOST_TURNS {
-            let outcome = self.take_turn().run(wants, &refused)?;
+            let outcome = self.take_turn().run(wants, &refused);
+            let outcome = outcome.map_err(|error| self.told_of(error))?;
             let (holders, reachable_bytes, refusal) = match outcome {
                 Outcome::Served(taken) => return Ok(taken),
                 Outcome::Short { reachable_bytes, refusal } => {
@@ -130,13 +131,6 @@ impl CachingAllocator {
         }
     }
 
-    /// The streams that use free memory, but for those that this thread must not wait for.
-    fn holders_but(&self, refused: &BTreeSet<u64>) -> Vec<Holder> {
-        let mut holders = self.holders(Wanted::Served);
-        holders.retain(|holder| !refused.contains(&holder.stream.key()));
-        holders
-    }
-
     /// How often memory went back to the device, when none is on its way there or from there now.
     fn departures(&self) -> Option<u64> {
         let own = self.books.lock().departures_if_settled()?;
@@ -150,8 +144,8 @@ impl Turn<'_> {
         let allocator = self.0;
         let (mut looks, mut reachable_bytes) = (0, 0);
         while looks < MOST_LOOKS {
-            let was_in_use = !allocator.holders_but(refused).is_empty();
-            allocator.trim();
+            let left = allocator.trim_and_see(|books| books.holders(Wanted::Served));
+            let was_in_use = left.iter().any(|holder| !refused.contains(&holder.stream.key()));
             let Some(departures) = allocator.departures() else {
                 yield_now(); // it ends by itself: nobody else begins
                 continue;

@@ -6,6 +6,8 @@
 pub(super) mod pinned;
 pub(super) mod torch;
 
+use std::ops::Deref;
+
 use crate::base::config::{AllocatorConfig, PolicyName};
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::snapshot::PoolClass;
@@ -21,6 +23,9 @@ pub(super) struct Candidate {
     /// What it would have with the unmapped addresses behind it.
     pub(super) room_bytes: usize,
 }
+
+/// Free blocks that are large enough.
+pub(super) type Candidates<'a> = &'a mut dyn Iterator<Item = Candidate>;
 
 /// The decisions of an allocator. Sizes of requests are rounded ones, but in `round`.
 pub(super) trait Policy {
@@ -41,7 +46,7 @@ pub(super) trait Policy {
 
     /// The block that serves a request, of those that are large enough: smallest first, then by
     /// address.
-    fn choose(&self, bytes: usize, candidates: impl Iterator<Item = Candidate>) -> Option<BlockId>;
+    fn choose(&self, bytes: usize, candidates: Candidates<'_>) -> Option<BlockId>;
 }
 
 /// What decides for an allocator.
@@ -60,38 +65,13 @@ pub(super) fn policy(config: &AllocatorConfig, is_host: bool) -> AnyPolicy<'_> {
     }
 }
 
-/// Asks whichever policy it is.
-macro_rules! ask {
-    ($policy:expr, $method:ident($($argument:expr),*)) => {
-        match $policy {
-            AnyPolicy::Torch(torch) => torch.$method($($argument),*),
-            AnyPolicy::Pinned(pinned) => pinned.$method($($argument),*),
+impl<'a> Deref for AnyPolicy<'a> {
+    type Target = dyn Policy + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Torch(torch) => torch,
+            Self::Pinned(pinned) => pinned,
         }
-    };
-}
-
-impl Policy for AnyPolicy<'_> {
-    fn round(&self, bytes: usize) -> usize {
-        ask!(self, round(bytes))
-    }
-
-    fn class(&self, bytes: usize) -> PoolClass {
-        ask!(self, class(bytes))
-    }
-
-    fn segment_bytes(&self, bytes: usize) -> usize {
-        ask!(self, segment_bytes(bytes))
-    }
-
-    fn page_bytes(&self, class: PoolClass) -> usize {
-        ask!(self, page_bytes(class))
-    }
-
-    fn splits(&self, class: PoolClass, block_bytes: usize, bytes: usize) -> bool {
-        ask!(self, splits(class, block_bytes, bytes))
-    }
-
-    fn choose(&self, bytes: usize, candidates: impl Iterator<Item = Candidate>) -> Option<BlockId> {
-        ask!(self, choose(bytes, candidates))
     }
 }

@@ -3,7 +3,7 @@
 use crate::base::config::AllocatorConfig;
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
-use crate::memory::allocator::policy::{Candidate, Policy};
+use crate::memory::allocator::policy::{Candidates, Policy};
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// What segments are rounded up to.
@@ -36,11 +36,7 @@ impl Policy for Pinned<'_> {
         block_bytes - bytes >= LEAST_BLOCK_BYTES
     }
 
-    fn choose(
-        &self,
-        _bytes: usize,
-        mut candidates: impl Iterator<Item = Candidate>,
-    ) -> Option<BlockId> {
+    fn choose(&self, _bytes: usize, candidates: Candidates<'_>) -> Option<BlockId> {
         candidates.next().map(|best| best.id)
     }
 }

@@ -5,7 +5,7 @@
 use crate::base::config::{AllocatorConfig, ROUNDUP_INTERVALS};
 use crate::base::size::MIB;
 use crate::memory::allocator::block::BlockId;
-use crate::memory::allocator::policy::{Candidate, Policy};
+use crate::memory::allocator::policy::{Candidate, Candidates, Policy};
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// Every size is a multiple of this, and at least this.
@@ -93,11 +93,7 @@ impl Policy for Torch<'_> {
         bytes < self.most_split_bytes() && rest_bytes > MOST_UNSPLIT_REST_BYTES
     }
 
-    fn choose(
-        &self,
-        bytes: usize,
-        mut candidates: impl Iterator<Item = Candidate>,
-    ) -> Option<BlockId> {
+    fn choose(&self, bytes: usize, mut candidates: Candidates<'_>) -> Option<BlockId> {
         let mut best = candidates.next()?;
         if best.is_expandable && self.0.expandable_segments {
             // What counts as the size of a block that can grow is what it can grow to.
@@ -108,7 +104,8 @@ impl Policy for Torch<'_> {
                 best = next;
             }
         } else if best.is_expandable {
-            best = candidates.find(|candidate| !candidate.is_expandable)?;
+            let plain = |candidate: &Candidate| !candidate.is_expandable;
+            best = Iterator::find(&mut candidates, plain)?;
         }
         let most_split_bytes = self.most_split_bytes();
         if bytes < most_split_bytes {

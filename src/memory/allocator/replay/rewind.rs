@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use crate::base::config::AllocatorConfig;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::to_usize;
+use crate::memory::allocator::policy::policy;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
-use crate::memory::allocator::policy::{Policy, policy};
 use crate::memory::allocator::restore::check_tiling;
 use crate::memory::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
