@@ -229,9 +229,9 @@ impl Shared {
             })
     }
 
-    /// Starts one more worker. After a failure, a sleeping worker takes the work, or a worker that
-    /// ends its task, or a worker that a blocked worker starts in a retry. The next submission also
-    /// retries if no worker is searching.
+    /// Starts one more worker. After a failure, one of these takes the work: a sleeping worker, a
+    /// worker that ends its task, or a worker that a blocked worker starts in a retry. The next
+    /// submission also retries if no worker is searching.
     fn start(this: &Arc<Self>) -> Help {
         match Self::spawn(this) {
             Ok(thread) => {

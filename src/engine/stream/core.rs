@@ -63,8 +63,8 @@ pub(crate) struct StreamCore {
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
     pub(super) sender: Sender<TaskContext>,
-    /// The last ticket below the stream's task limit at the last computation. Saves producers a
-    /// read of the consumer's counter.
+    /// The highest ticket within the stream's task limit, as last computed. Saves producers a read
+    /// of the consumer's counter.
     pub(super) below_limit_until: AtomicU64,
     pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
 }
@@ -165,7 +165,7 @@ impl StreamCore {
     #[inline]
     pub(crate) fn leave(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) -> Next {
         match stop {
-            Stop::Here => {
+            Stop::Finished => {
                 let consumed = pass.receiver.consumed();
                 let is_left_behind = pass.leave() && self.sender.pushed() != consumed;
                 if is_left_behind { self.turnstile.schedule_if_idle() } else { Next::Nothing }
@@ -259,7 +259,7 @@ impl Work for StreamCore {
 
     fn give_up(self: Arc<Self>) {
         if let Some(pass) = self.turnstile.enter_from_run_queue() {
-            self.leave_and_submit(pass, Stop::Here);
+            self.leave_and_submit(pass, Stop::Finished);
         }
         drop_quietly(|| drop(self)); // the stream's error is a user's value
     }

@@ -1,4 +1,4 @@
-//! The fast path of a driver's stream: the producer's thread runs its task past an empty queue.
+//! The fast path of a driver's stream: the producer's thread runs its task without queueing it.
 //!
 //! A driver's tasks run on the thread that enqueues them. If the stream has no consumer and an
 //! empty queue, that thread enters the turnstile, consumes the queue's next slot without writing to
@@ -79,7 +79,7 @@ impl Drop for Direct<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take() {
-            self.core.leave_and_submit(pass, Stop::Here);
+            self.core.leave_and_submit(pass, Stop::Finished);
         }
     }
 }

@@ -42,11 +42,11 @@ pub(crate) struct Consumer {
     pub(crate) stopwatch: Stopwatch,
 }
 
-/// Why a drain stopped.
+/// The reason why a drain stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The queue is empty, or the wanted task was retired.
-    Here,
+    Finished,
     /// Other streams need the thread, or a producer is slow to publish.
     Yield,
     /// A waiting thread has executed tasks for the longest time between two interrupt checks.
@@ -77,7 +77,7 @@ impl StreamCore {
             let next = consumer.receiver.consumed() + 1;
             let stop = self.drain(consumer, next, None);
             let is_over = shift.is_over(&self.figures.hints);
-            if stop != Stop::Here || consumer.receiver.consumed() < next || next >= until {
+            if stop != Stop::Finished || consumer.receiver.consumed() < next || next >= until {
                 return stop;
             }
             if is_over {
@@ -120,12 +120,12 @@ impl StreamCore {
                 && consumer.receiver.consumed() > first
                 && !self.linger(consumer, turn)
             {
-                return Stop::Here; // `leave` finds a task pushed at this moment
+                return Stop::Finished; // `leave` finds a task pushed at this moment
             }
             let Consumer { receiver, context, .. } = consumer;
             let entry = match receiver.head() {
                 Head::Ready(entry) => entry,
-                Head::Empty => return Stop::Here,
+                Head::Empty => return Stop::Finished,
                 Head::Unpublished if unpublished < UNPUBLISHED_READS || !self.on_host => {
                     unpublished += 1;
                     if unpublished < UNPUBLISHED_READS {
@@ -152,7 +152,7 @@ impl StreamCore {
                 }
             }
         }
-        Stop::Here
+        Stop::Finished
     }
 
     /// Runs the head or discards it. `Some` when the drain has to stop before the head.

@@ -8,7 +8,7 @@
 //! | [`Always`] | enters | the stream is scheduled; the caller is never throttled |
 //! | [`Unscheduled`] | enters | the caller, which holds a lock, schedules the stream later |
 //!
-//! On a driver's idle stream a checked task runs past the queue (`direct`). Other tasks are queued.
+//! On a driver's idle stream a checked task bypasses the queue (`direct`). Others are queued.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) trait Enqueue: Sized {
     /// The result of enqueueing. Dropped when no thread can execute the task.
     type Receipt;
 
-    /// Runs the task past the queue, or returns the task when it has to be queued. Drops `direct`,
+    /// Runs the task at once, or returns the task when it has to be queued. Drops `direct`,
     /// and so leaves the stream.
     fn run_directly(self, direct: Direct<'_>) -> Attempt<Self>;
 
@@ -38,7 +38,7 @@ pub(crate) trait Enqueue: Sized {
     ) -> Result<(Pushed, Self::Receipt)>;
 }
 
-/// The outcome of an attempt to run a task past the queue.
+/// The outcome of an attempt to run a task without queueing it.
 pub(crate) enum Attempt<T: Enqueue> {
     /// The task ran, or its creator refused it.
     Over(Result<T::Receipt>),
@@ -141,7 +141,7 @@ impl StreamCore {
         M::outcome(self.enter::<T, M>(task))
     }
 
-    /// Runs a checked task of a driver's stream past the queue if possible, or queues the task.
+    /// Runs a checked task of a driver's stream at once if possible, or queues the task.
     #[inline(never)]
     fn enqueue_on_driver<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         self.lifecycle.check()?;

@@ -90,8 +90,8 @@ impl Failures {
 
     /// Retains ended errors in the log until [`Failures::unbind`].
     pub(crate) fn bind(&self) {
-        // Relaxed: a `forget` that misses this increment precedes it. Later ones see it: the errors
-        // that the caller will read end after its next step, or it saw them under the lock.
+        // Relaxed: a `forget` that misses this increment drops no error that the caller will read.
+        // Such an error ends after the caller's next step, or the caller saw it under the lock.
         self.bound.fetch_add(1, Ordering::Relaxed);
     }
 

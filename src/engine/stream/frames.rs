@@ -1,7 +1,8 @@
 //! The streams whose tasks the calling thread is executing.
 //!
-//! A task that waits for a second stream may execute the second stream on its own thread. Inside
-//! two streams a thread helps no third: it drains only a driver's submissions or cancelled tasks.
+//! A task that waits for a second stream may execute the second stream on its own thread. A thread
+//! inside two streams does not help a third one: it drains a third one only to submit tasks to a
+//! driver, or to retire cancelled tasks.
 //! The frames form a list through the thread's stack, so only the stack limits the depth.
 #![expect(unsafe_code, reason = "the list's nodes are in the stack frames of calls under way")]
 

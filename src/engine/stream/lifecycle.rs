@@ -60,7 +60,7 @@ impl Unseen {
     }
 }
 
-/// Counts of helped, skipped and cancelled tasks. Each counter is written by one thread at a time.
+/// Counts of helped, skipped and cancelled tasks, of one stream or of all dropped streams.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {
     helped: AtomicU64,
@@ -77,9 +77,8 @@ pub(crate) struct StreamCounts {
 }
 
 impl StreamCounters {
-    /// Adds the counts of the stream's consumer.
     pub(crate) fn add(&self, counts: StreamCounts) {
-        // Relaxed: counters order nothing, and each stream adds to its own.
+        // Relaxed: counters order nothing.
         for (counter, count) in [
             (&self.helped, counts.helped),
             (&self.skipped, counts.skipped),

@@ -79,11 +79,11 @@ impl MemoryAccess {
         Self { address, bytes: Some(bytes), writes: Some(true) }
     }
 
-    /// True when `use_` has the same value in every field that is known here.
-    pub(crate) fn agrees_with(&self, use_: &Self) -> bool {
-        self.address == use_.address
-            && self.bytes.is_none_or(|bytes| Some(bytes) == use_.bytes)
-            && self.writes.is_none_or(|writes| Some(writes) == use_.writes)
+    /// True when `other` has the same value in every field that is known here.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        self.address == other.address
+            && self.bytes.is_none_or(|bytes| Some(bytes) == other.bytes)
+            && self.writes.is_none_or(|writes| Some(writes) == other.writes)
     }
 
     /// A use of unknown size and direction.

@@ -68,7 +68,7 @@ impl StreamCore {
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
             let batch = |consumer: &mut Consumer| self.drain_refused(consumer, reason);
             frames::inside(self.key(), || self.run_despite_panics(&mut pass, batch));
-            if self.leave(pass, Stop::Here) == Next::Nothing {
+            if self.leave(pass, Stop::Finished) == Next::Nothing {
                 return;
             }
             // The loop also refuses tasks enqueued since the drain.

@@ -118,7 +118,7 @@ impl StreamCore {
             let Some(mut pass) = self.turnstile.enter_to_help() else { break };
             let stop = self.drain_helping(&mut pass, until);
             let consumed = pass.receiver.consumed();
-            let is_reached = stop == Stop::Here && consumed >= until;
+            let is_reached = stop == Stop::Finished && consumed >= until;
             let end = |context: &mut TaskContext| self.end_error(consumed + 1, context);
             let passed = is_reached.then(|| Passed { error: end(&mut pass.context) });
             self.leave_and_submit(pass, stop);

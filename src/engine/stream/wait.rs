@@ -129,7 +129,7 @@ impl StreamCore {
                 return Ok(true);
             }
             match stop {
-                Stop::Here => {}
+                Stop::Finished => {}
                 // This thread has left the stream: the check may run a user's signal handler.
                 Stop::TimeIsUp => ask_now(interrupt)?,
                 Stop::Yield | Stop::Blocked => break,
