@@ -43,7 +43,8 @@ pub struct Runtime {
 }
 
 pub(super) struct Inner {
-    /// True for the process's runtime, which is never dropped, and for a candidate for its place.
+    /// True for the process's runtime, which is never dropped. Also true for a runtime that another
+    /// thread's runtime preceded in this role.
     is_of_process: bool,
     config: Config,
     pub(super) registry: Registry,

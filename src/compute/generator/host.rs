@@ -10,7 +10,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::queue::{Class, Command};
 
-/// Blocks that a thread claims at once. They take tens of microseconds and half a usual L2 cache.
+/// The blocks of a chunk. A chunk takes tens of microseconds and half of a typical L2 cache.
 const CHUNK_BLOCKS: usize = (256 << 10) / BLOCK_BYTES;
 
 /// Minimum chunks per helper, because waking a thread takes as long as writing one chunk.

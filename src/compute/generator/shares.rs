@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::base::sync::{AtomicUsize, Ordering, Sleeper, spin_hint};
 
-/// Polls before the waiting thread sleeps. They mostly suffice, since only last parts remain.
+/// Polls before the waiting thread sleeps. They usually suffice: few parts are left by then.
 #[cfg(not(loom))]
 const SPINS: u32 = 2000;
 #[cfg(loom)]

@@ -115,10 +115,10 @@ pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> PipeState {
 
 /// Waits for events of a descriptor. `None` after the timeout or an interruption by a signal.
 fn poll(descriptor: &OwnedFd, events: libc::c_short, timeout_ms: i32) -> Option<libc::c_short> {
-    let mut asked = libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 };
+    let mut request = libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 };
     // SAFETY: one structure, which lives during the call.
-    let count = unsafe { libc::poll(&raw mut asked, 1, timeout_ms) };
-    (count > 0).then_some(asked.revents)
+    let count = unsafe { libc::poll(&raw mut request, 1, timeout_ms) };
+    (count > 0).then_some(request.revents)
 }
 
 pub(super) fn byte_count(end: &OwnedFd) -> usize {

@@ -22,11 +22,11 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> En
     let names = ["ONEDNN_VERBOSE", "DNNL_VERBOSE"];
     let set = names.into_iter().find_map(|name| Some((name, variable(name)?)));
     let Some((name, value)) = set else { return EnvironmentLevel::default() };
-    let mut asked = Flags::default();
-    value.split(',').for_each(|flag| asked.add(flag));
-    let level = if asked.creations { 2 } else { i32::from(asked.executions) };
+    let mut flags = Flags::default();
+    value.split(',').for_each(|flag| flags.add(flag));
+    let level = if flags.creations { 2 } else { i32::from(flags.executions) };
     // Every level that prints creations also prints executions.
-    let is_exact = !asked.others && asked.executions >= asked.creations;
+    let is_exact = !flags.others && flags.executions >= flags.creations;
     let not_restorable = (!is_exact).then(|| format!("{name}={value}"));
     EnvironmentLevel { level, not_restorable }
 }
@@ -59,8 +59,8 @@ mod tests {
     use super::*;
 
     fn onednn(value: &str) -> (i32, bool) {
-        let asked = of_onednn(|name| (name == "ONEDNN_VERBOSE").then(|| value.to_owned()));
-        (asked.level, asked.not_restorable.is_none())
+        let flags = of_onednn(|name| (name == "ONEDNN_VERBOSE").then(|| value.to_owned()));
+        (flags.level, flags.not_restorable.is_none())
     }
 
     #[test]
@@ -88,14 +88,14 @@ mod tests {
         assert_eq!(onednn("profile_exec,filter=matmul"), (1, false));
         assert_eq!(onednn("profile_create"), (2, false));
         assert_eq!(onednn("all"), (2, false));
-        let asked =
+        let flags =
             of_onednn(|name| Some(if name == "DNNL_VERBOSE" { "1" } else { "check" }.into()));
-        assert_eq!(asked.not_restorable.unwrap(), "ONEDNN_VERBOSE=check");
+        assert_eq!(flags.not_restorable.unwrap(), "ONEDNN_VERBOSE=check");
     }
 
     #[test]
     fn the_older_variable_applies_when_the_newer_is_unset() {
-        let asked = of_onednn(|name| (name == "DNNL_VERBOSE").then(|| "2".to_owned()));
-        assert_eq!(asked, EnvironmentLevel { level: 2, not_restorable: None });
+        let flags = of_onednn(|name| (name == "DNNL_VERBOSE").then(|| "2".to_owned()));
+        assert_eq!(flags, EnvironmentLevel { level: 2, not_restorable: None });
     }
 }

@@ -96,8 +96,8 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
 
 /// True when the command's details list each of its buffers.
 fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[BufferUse<'_>]) -> bool {
-    let told = command.details().accesses;
-    used.iter().all(|used| told.iter().any(|access| access.agrees_with(&used.access())))
+    let reported = command.details().accesses;
+    used.iter().all(|used| reported.iter().any(|access| access.agrees_with(&used.access())))
 }
 
 /// A task to enqueue, and its buffers. Their states are locked while the task gets its ticket and

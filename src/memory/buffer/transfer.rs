@@ -386,11 +386,11 @@ fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
         .try_for_each(|buffer| lifecycle.check_same_runtime("a buffer", buffer.runtime()))?;
     let is_reached =
         |buffer: &Buffer| [device.kind(), DeviceKind::CPU].contains(&buffer.device().kind());
-    let unreached = buffers.iter().find(|buffer| !is_reached(buffer));
-    let strange = unreached.or_else(|| {
+    let unreachable = buffers.iter().find(|buffer| !is_reached(buffer));
+    let mismatched = unreachable.or_else(|| {
         let has_own = buffers.iter().any(|buffer| buffer.is_reached_by(device));
         buffers.first().filter(|_| !has_own)
     });
-    let Some(buffer) = strange.map(|buffer| buffer.device()) else { return Ok(()) };
+    let Some(buffer) = mismatched.map(|buffer| buffer.device()) else { return Ok(()) };
     Err(Error::Memory(MemoryError::DeviceMismatch { buffer, stream: device }))
 }

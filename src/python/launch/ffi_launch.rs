@@ -213,7 +213,7 @@ fn convert<'py>(
     places: &mut [Argument],
     used: &mut Used,
 ) -> PyResult<()> {
-    let mut passing = ArgumentConverter { function: object, index: 0, used };
+    let mut converter = ArgumentConverter { function: object, index: 0, used };
     let signature = function.signature.as_deref();
     if let Some(signature) = signature
         && signature.len() != args.len()
@@ -224,10 +224,10 @@ fn convert<'py>(
         )));
     }
     for (index, (place, value)) in places.iter_mut().zip(args).enumerate() {
-        passing.index = index;
+        converter.index = index;
         *place = match signature {
-            Some(signature) => passing.declared(&signature[index], value)?,
-            None => passing.undeclared(value)?,
+            Some(signature) => converter.declared(&signature[index], value)?,
+            None => converter.undeclared(value)?,
         };
     }
     Ok(())

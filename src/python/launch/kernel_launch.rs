@@ -31,14 +31,14 @@ pub(crate) struct Sizes<'a, 'py> {
 }
 
 /// A converted argument, with the memory that it refers to.
-enum Owned {
+enum Converted {
     Buffer(Buffer, AccessMark),
     Value(Argument),
     Bytes(Vec<u8>),
     Local(usize),
 }
 
-impl Owned {
+impl Converted {
     /// The engine's argument, and whether the kernel writes its memory; `None` without a mark.
     fn as_argument(&self) -> (KernelArgument<'_>, Option<bool>) {
         match self {
@@ -73,7 +73,7 @@ pub(crate) fn launch(
     let local = local.map(|local| extents("local_size", local)).transpose()?;
     let mut used = Used::default();
     let owned = convert(kernel, args, &mut used)?;
-    let (arguments, writes): (Vec<_>, Vec<_>) = owned.iter().map(Owned::as_argument).unzip();
+    let (arguments, writes): (Vec<_>, Vec<_>) = owned.iter().map(Converted::as_argument).unzip();
     let sizes = (&*global, local.as_deref());
     let ticket = enqueue(py, stream, || {
         // SAFETY: the caller of `launch` guarantees that the kernel accesses only the given memory,
@@ -116,70 +116,72 @@ fn convert<'py>(
     kernel: &Bound<'py, PyKernel>,
     args: &[Bound<'py, PyAny>],
     used: &mut Used,
-) -> PyResult<Vec<Owned>> {
-    let mut passing = ArgumentConverter { function: kernel.as_any(), index: 0, used };
+) -> PyResult<Vec<Converted>> {
+    let mut converter = ArgumentConverter { function: kernel.as_any(), index: 0, used };
     let parameters = kernel.get().kernel.parameters();
-    let mut owned = Vec::with_capacity(parameters.len());
+    let mut arguments = Vec::with_capacity(parameters.len());
     for (index, (value, parameter)) in args.iter().zip(parameters).enumerate() {
-        passing.index = index;
-        owned.push(argument(&mut passing, parameter.class, value)?);
+        converter.index = index;
+        arguments.push(argument(&mut converter, parameter.class, value)?);
     }
     // A surplus argument needs no conversion: the engine refuses the count.
-    owned.resize_with(args.len(), || Owned::Value(Argument::I32(0)));
-    Ok(owned)
+    arguments.resize_with(args.len(), || Converted::Value(Argument::I32(0)));
+    Ok(arguments)
 }
 
 fn argument<'py>(
-    passing: &mut ArgumentConverter<'_, 'py>,
+    converter: &mut ArgumentConverter<'_, 'py>,
     class: ParameterClass,
     value: &Bound<'py, PyAny>,
-) -> PyResult<Owned> {
+) -> PyResult<Converted> {
     match class {
-        ParameterClass::Pointer => memory(passing, value)?.ok_or_else(|| {
+        ParameterClass::Pointer => memory(converter, value)?.ok_or_else(|| {
             let expected = "an accelrt.Buffer, a View of one, None, a ctypes.c_void_p, or have \
                             __sycl_usm_array_interface__";
-            passing.wrong(expected, value)
+            converter.wrong(expected, value)
         }),
         ParameterClass::Local => {
             let bytes = integer_of(value)?.and_then(|bytes| usize::try_from(bytes).ok());
             let expected = "a size in bytes, of memory of each work-group";
-            bytes.map(Owned::Local).ok_or_else(|| passing.wrong(expected, value))
+            bytes.map(Converted::Local).ok_or_else(|| converter.wrong(expected, value))
         }
-        ParameterClass::Signed(bytes) => number(passing, bytes, true, value),
-        ParameterClass::Unsigned(bytes) => number(passing, bytes, false, value),
+        ParameterClass::Signed(bytes) => number(converter, bytes, true, value),
+        ParameterClass::Unsigned(bytes) => number(converter, bytes, false, value),
         ParameterClass::Float(bytes) => {
-            let number: f64 = passing.float(value)?;
+            let number: f64 = converter.float(value)?;
             #[expect(clippy::cast_possible_truncation, reason = "rounded, as C does")]
             let single = number as f32;
-            Ok(Owned::Value(match bytes {
+            Ok(Converted::Value(match bytes {
                 4 if single.is_infinite() && number.is_finite() => {
-                    return Err(passing.out_of_range(value, "a float of 32 bits"));
+                    return Err(converter.out_of_range(value, "a float of 32 bits"));
                 }
                 4 => Argument::F32(single),
                 _ => Argument::F64(number),
             }))
         }
-        ParameterClass::Unknown => unknown(passing, value),
+        ParameterClass::Unknown => unknown(converter, value),
     }
 }
 
 /// Memory that the device can access, with or without a mark. `None` for other objects.
 fn memory<'py>(
-    passing: &mut ArgumentConverter<'_, 'py>,
+    converter: &mut ArgumentConverter<'_, 'py>,
     argument: &Bound<'py, PyAny>,
-) -> PyResult<Option<Owned>> {
+) -> PyResult<Option<Converted>> {
     let (value, mark) = unmarked(argument);
     let py = value.py();
     let pointer = |address: usize| {
-        Owned::Value(Argument::Pointer(std::ptr::with_exposed_provenance_mut::<c_void>(address)))
+        Converted::Value(Argument::Pointer(std::ptr::with_exposed_provenance_mut::<c_void>(
+            address,
+        )))
     };
     if let Some(buffer) = buffer_of(value) {
-        return Ok(Some(Owned::Buffer(buffer, mark)));
+        return Ok(Some(Converted::Buffer(buffer, mark)));
     }
     if let Some(lent) = lent_memory(value).filter(|it| it.device.kind() != DeviceKind::CPU) {
-        let used = UsedMemory::of_view(&passing.place(), value.cast::<PyView>()?.get(), mark)?;
-        passing.used.memory.push(used);
-        passing.keep(value);
+        let used = UsedMemory::of_view(&converter.place(), value.cast::<PyView>()?.get(), mark)?;
+        converter.used.memory.push(used);
+        converter.keep(value);
         return Ok(Some(pointer(lent.address.expose_provenance())));
     }
     if value.is_none() {
@@ -192,11 +194,11 @@ fn memory<'py>(
         })?;
         let (address, is_read_only): (usize, bool) = data.extract()?;
         if is_read_only && mark != AccessMark::Reads {
-            let (place, name) = (passing.place(), type_name(value));
+            let (place, name) = (converter.place(), type_name(value));
             let text = format!("{place} is a read-only {name}: accelrt.reads() of it is taken");
             return Err(PyBufferError::new_err(text));
         }
-        passing.keep(value);
+        converter.keep(value);
         return Ok(Some(pointer(address)));
     }
     let types = Types::get(py)?;
@@ -207,20 +209,20 @@ fn memory<'py>(
 }
 
 fn number<'py>(
-    passing: &ArgumentConverter<'_, 'py>,
+    converter: &ArgumentConverter<'_, 'py>,
     bytes: u8,
     is_signed: bool,
     value: &Bound<'py, PyAny>,
-) -> PyResult<Owned> {
-    let Argument::I64(number) = passing.sized(bytes, is_signed, value)? else {
-        return Err(passing.wrong("an integer", value));
+) -> PyResult<Converted> {
+    let Argument::I64(number) = converter.sized(bytes, is_signed, value)? else {
+        return Err(converter.wrong("an integer", value));
     };
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "inside the range of its type, as was checked"
     )]
-    Ok(Owned::Value(match (bytes, is_signed) {
+    Ok(Converted::Value(match (bytes, is_signed) {
         (1, true) => Argument::I8(number as i8),
         (2, true) => Argument::I16(number as i16),
         (4, true) => Argument::I32(number as i32),
@@ -234,23 +236,23 @@ fn number<'py>(
 
 /// Converts an argument for a parameter of unknown type. The argument's own type gives the size.
 fn unknown<'py>(
-    passing: &mut ArgumentConverter<'_, 'py>,
+    converter: &mut ArgumentConverter<'_, 'py>,
     value: &Bound<'py, PyAny>,
-) -> PyResult<Owned> {
-    if let Some(memory) = memory(passing, value)? {
+) -> PyResult<Converted> {
+    if let Some(memory) = memory(converter, value)? {
         return Ok(memory);
     }
     let is_plain = value.is_instance_of::<PyInt>()
         || value.is_instance_of::<PyFloat>()
         || value.is_instance_of::<PyBool>();
-    let place = passing.place();
+    let place = converter.place();
     let memory = if is_plain { None } else { HostMemory::of_exporter(&place, value, false)? };
     let Some(memory) = memory else {
         let expected = "memory, or a value that says its size (of ctypes or NumPy, or bytes): the \
                         program does not tell the type";
-        return Err(passing.wrong(expected, value));
+        return Err(converter.wrong(expected, value));
     };
     // SAFETY: the exporter keeps the bytes valid until `memory` is dropped; the GIL is held.
     let bytes = unsafe { std::slice::from_raw_parts(memory.address, memory.bytes) };
-    Ok(Owned::Bytes(bytes.to_vec()))
+    Ok(Converted::Bytes(bytes.to_vec()))
 }

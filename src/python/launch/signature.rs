@@ -30,7 +30,7 @@ pub(crate) struct Argtypes {
     descriptor: Option<Descriptor>,
     object: Py<PyAny>,
     /// The value's elements, unless the value is a tuple: a list can change.
-    held: Option<Py<PyTuple>>,
+    elements: Option<Py<PyTuple>>,
 }
 
 impl Argtypes {
@@ -40,15 +40,15 @@ impl Argtypes {
         let py = function.py();
         let descriptor = Descriptor::of(function, intern!(py, NAME));
         let object = function.getattr(intern!(py, NAME))?;
-        let (mut held, mut signature) = (None, None);
+        let (mut elements, mut signature) = (None, None);
         if !object.is_none() {
             let types = Types::get(py)?;
             let read = PyTuple::new(py, object.try_iter()?.collect::<PyResult<Vec<_>>>()?)?;
             let declared = read.iter().map(|argtype| declared_by_ctypes(types, &argtype));
             signature = Some(declared.collect::<PyResult<Vec<_>>>()?.into());
-            held = (!object.is_exact_instance_of::<PyTuple>()).then(|| read.unbind());
+            elements = (!object.is_exact_instance_of::<PyTuple>()).then(|| read.unbind());
         }
-        Ok((Self { descriptor, object: object.unbind(), held }, signature))
+        Ok((Self { descriptor, object: object.unbind(), elements }, signature))
     }
 
     #[inline]
@@ -57,15 +57,17 @@ impl Argtypes {
             Some(descriptor) => descriptor.get(function)?,
             None => function.getattr(intern!(function.py(), NAME))?,
         };
-        Ok(self.object.is(&object) && self.held.as_ref().is_none_or(|held| is_same(held, &object)))
+        Ok(self.object.is(&object)
+            && self.elements.as_ref().is_none_or(|elements| is_same(elements, &object)))
     }
 }
 
 /// True when a list holds exactly the objects of a tuple. False for other sequences.
-fn is_same(held: &Py<PyTuple>, object: &Bound<'_, PyAny>) -> bool {
+fn is_same(elements: &Py<PyTuple>, object: &Bound<'_, PyAny>) -> bool {
     let Ok(list) = object.cast::<PyList>() else { return false };
-    let held = held.bind(object.py());
-    held.len() == list.len() && held.iter().zip(list.iter()).all(|(one, other)| one.is(&other))
+    let elements = elements.bind(object.py());
+    elements.len() == list.len()
+        && elements.iter().zip(list.iter()).all(|(one, other)| one.is(&other))
 }
 
 /// The signature of a cffi function type. `None` for a variable number of arguments.

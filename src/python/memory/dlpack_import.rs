@@ -53,9 +53,9 @@ pub(crate) fn from_dlpack(
     import_from(x, ImportOptions { is_read_only, copy })
 }
 
-pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult<PyView> {
+pub(crate) fn import_from(x: &Bound<'_, PyAny>, options: ImportOptions) -> PyResult<PyView> {
     if x.is_instance_of::<PyCapsule>() {
-        return import(x, wish);
+        return import(x, options);
     }
     if !x.hasattr("__dlpack__")? || !x.hasattr("__dlpack_device__")? {
         let text = format!("x must have DLPack or be its capsule, not {}", type_name(x));
@@ -72,10 +72,10 @@ pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult
         }
         capsule => capsule?,
     };
-    import(&capsule, wish)
+    import(&capsule, options)
 }
 
-fn import(capsule: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult<PyView> {
+fn import(capsule: &Bound<'_, PyAny>, options: ImportOptions) -> PyResult<PyView> {
     if let Some(managed) = find::<ManagedVersioned>(capsule)? {
         // SAFETY: the producer filled the structure; every version has this field first.
         let version = unsafe { (*managed).version };
@@ -88,12 +88,12 @@ fn import(capsule: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult<PyView> {
         // SAFETY: the producer filled a structure of this major version, which has these fields.
         let known = unsafe { &*managed };
         let (tensor, is_read_only) = (known.tensor, known.flags & READ_ONLY != 0);
-        return view(capsule, managed, &tensor, Some(is_read_only), wish);
+        return view(capsule, managed, &tensor, Some(is_read_only), options);
     }
     if let Some(managed) = find::<Managed>(capsule)? {
         // SAFETY: the producer filled the unversioned structure.
         let tensor = unsafe { (*managed).tensor };
-        return view(capsule, managed, &tensor, None, wish);
+        return view(capsule, managed, &tensor, None, options);
     }
     Err(PyBufferError::new_err("the capsule holds no DLPack tensor, or one that was taken before"))
 }
@@ -124,14 +124,14 @@ fn view<M: Carried>(
     capsule: &Bound<'_, PyAny>,
     managed: *mut M,
     tensor: &Tensor,
-    said: Option<bool>,
-    wish: ImportOptions,
+    producers_flag: Option<bool>,
+    options: ImportOptions,
 ) -> PyResult<PyView> {
     let py = capsule.py();
     let TensorDescription { element, shape, strides, bytes, device } = describe(tensor)?;
     let (is_dense, is_host) = (strides.is_none(), device.kind() == DeviceKind::CPU);
-    let is_copied = wish.copy == Some(true) || !is_dense;
-    if wish.copy == Some(false) && is_copied {
+    let is_copied = options.copy == Some(true) || !is_dense;
+    if options.copy == Some(false) && is_copied {
         let text = format!("memory of shape {shape:?} is not contiguous: copy=False forbids it");
         return Err(PyBufferError::new_err(text));
     }
@@ -139,11 +139,11 @@ fn view<M: Carried>(
         let text = format!("memory of {device} that is not contiguous is beyond the host's reach");
         return Err(PyBufferError::new_err(text));
     }
-    if said == Some(true) && wish.is_read_only == Some(false) && !is_copied {
+    if producers_flag == Some(true) && options.is_read_only == Some(false) && !is_copied {
         let text = "the memory is read-only, as its lender says, and readonly=False asks to write";
         return Err(PyBufferError::new_err(text));
     }
-    let is_read_only = wish.is_read_only.unwrap_or(!is_copied && said.unwrap_or(true));
+    let is_read_only = options.is_read_only.unwrap_or(!is_copied && producers_flag.unwrap_or(true));
     let offset = usize::try_from(tensor.byte_offset).unwrap_or(0);
     let address = tensor.data.cast::<u8>().wrapping_add(offset);
     if is_copied && is_host {

@@ -55,11 +55,11 @@ impl Exposure {
         let strides = strides_of(&self.shape, item_bytes);
         let (address, is_read_only) = (self.lent.pointer(), self.lent.is_read_only);
         let shape = self.shape.iter().map(|extent| signed(*extent)).collect();
-        let kept = ExposedMemory { _lent: self.lent, format: self.format, shape, strides };
-        let kept = Box::into_raw(Box::new(kept));
+        let exposed = ExposedMemory { _lent: self.lent, format: self.format, shape, strides };
+        let exposed = Box::into_raw(Box::new(exposed));
         let has = |flag: c_int| flags & flag == flag;
         // SAFETY: `into_raw` returned a live allocation, which only `release` frees.
-        let content = unsafe { &mut *kept };
+        let content = unsafe { &mut *exposed };
         let dimensions = c_int::try_from(content.shape.len()).unwrap_or(c_int::MAX);
         let filled = ffi::Py_buffer {
             buf: address.cast(),
@@ -80,7 +80,7 @@ impl Exposure {
                 ptr::null_mut()
             },
             suboffsets: ptr::null_mut(),
-            internal: kept.cast(),
+            internal: exposed.cast(),
         };
         // SAFETY: the caller passes the interpreter's structure to fill.
         unsafe { view.write(filled) };
@@ -94,9 +94,9 @@ impl Exposure {
 /// [`Exposure::fill`] must have filled `view`, which must be released only once.
 pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
     // SAFETY: the caller passes a live structure. The interpreter drops the reference to the owner.
-    let kept = unsafe { (*view).internal }.cast::<ExposedMemory>();
+    let exposed = unsafe { (*view).internal }.cast::<ExposedMemory>();
     // SAFETY: `fill` leaked this box, and the caller releases it once.
-    drop(unsafe { Box::from_raw(kept) });
+    drop(unsafe { Box::from_raw(exposed) });
 }
 
 /// The byte strides of contiguous memory in C order.

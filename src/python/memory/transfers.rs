@@ -239,8 +239,8 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
     if object.hasattr("__dlpack__")? {
         // The target itself must be written, so it must be neither read-only nor a copy.
         let refused = is_written.then_some(false);
-        let wish = ImportOptions { is_read_only: refused, copy: refused };
-        let view = Bound::new(object.py(), import_from(object, wish)?)?;
+        let options = ImportOptions { is_read_only: refused, copy: refused };
+        let view = Bound::new(object.py(), import_from(object, options)?)?;
         if let Some(memory) = HostMemory::of_exporter(what, view.as_any(), is_written)? {
             return Ok(memory);
         }

@@ -24,7 +24,7 @@ thread_local! {
     static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What [`park`] takes.
+/// A value that needs the GIL to be dropped or changed.
 pub(crate) enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),

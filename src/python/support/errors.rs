@@ -196,7 +196,7 @@ pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
 }
 
-/// The attribute that names the stream id's process, because pickles can reach other processes.
+/// The attribute with the id of the stream's process. A pickle can reach another process.
 const PROCESS: &str = "_process_id";
 
 /// The failed stream while it exists; None in another process.
