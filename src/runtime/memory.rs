@@ -24,8 +24,8 @@ pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Resu
 
 impl Runtime {
     /// Allocates memory on a device, with unspecified contents, aligned to 512 bytes. The buffer's
-    /// home is this thread's current stream on that device. Blocks on streams only when memory is
-    /// short and freed memory that they still use would suffice.
+    /// home is this thread's current stream on that device. When memory is short, the call waits
+    /// for streams that use freed memory, if that memory would suffice.
     ///
     /// Fails with [`OutOfMemory`](crate::MemoryError::OutOfMemory). Also fails when the device does
     /// not exist, after a shutdown and in a forked child.

@@ -60,8 +60,8 @@ trait Numbers {
     fn make(words: &Words, out: &mut [Block; LANES]);
 }
 
-/// The two steps of a batch. They are separate functions, because a compiler interleaves them in
-/// one function, and vectors across lanes then mostly need shuffles.
+/// The two steps of a batch. In one function, the compiler would interleave them, and most vectors
+/// would need shuffles.
 #[derive(Clone, Copy)]
 struct Steps {
     blocks: fn(u64, u64, &mut Words),

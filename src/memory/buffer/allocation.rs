@@ -69,8 +69,8 @@ pub(super) enum Refusal {
 impl Allocation {
     /// Allocates memory for a home stream. Zero bytes need no memory; their address is 0.
     ///
-    /// Fails with `OutOfMemory`. A failed call may have returned cached memory to the device. When
-    /// memory is short, the call blocks on freed memory that streams still use, if that suffices.
+    /// When memory is short, the call waits for streams that use freed memory, if that memory would
+    /// suffice. A failed call may have returned cached memory to the device.
     pub(super) fn new(
         home: &Arc<StreamCore>,
         bytes: usize,

@@ -54,8 +54,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates memory with the home stream `home`. When memory is short, the call blocks on freed
-    /// memory that streams still use, if that suffices.
+    /// Allocates memory with the home stream `home`. When memory is short, the call waits for
+    /// streams that use freed memory, if that memory would suffice.
     pub(crate) fn allocate(
         home: &Stream,
         bytes: usize,

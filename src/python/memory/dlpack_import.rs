@@ -33,7 +33,6 @@ pub(crate) struct ImportOptions {
 /// of devices other than cpu and xpu, and for element types that no view has; a refused capsule
 /// remains usable.
 ///
-///
 /// `copy=None` copies only memory that is not contiguous, True always, False never. Memory from an
 /// unversioned structure is read-only, because it may be constant; `readonly=False` makes it
 /// writable, and is refused for memory that its producer marks as read-only.
