@@ -449,7 +449,7 @@ class Generator:
         """The generator's device."""
     def manual_seed(self, seed: int) -> Self:
         """Restarts at the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
-        2^64 - 1; a negative one means itself plus 2^64.
+        2^64 - 1; 2^64 is added to a negative seed.
         """
     def seed(self) -> int:
         """Seeds the generator with an unpredictable number, and returns that number."""
@@ -699,13 +699,13 @@ class View:
         """True for memory that must not be written."""
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's array interface. From the first read on, and while this view lives, its buffer
-        cannot be released.
+        """NumPy's array interface. After the first read, the buffer cannot be released while this view
+        lives.
         """
     @property
     def __sycl_usm_array_interface__(self) -> dict[str, Any]:
-        """The array interface of SYCL libraries; only on xpu. It waits for the work that uses the
-        memory; from the first read on, and while this view lives, its buffer cannot be released.
+        """The array interface of SYCL libraries; only on xpu. Reading it waits for the work that uses
+        the memory. After the first read, the buffer cannot be released while this view lives.
         """
     def data_ptr(self) -> int:
         """The device address of the first byte. Does not block: tasks may still be writing there."""
@@ -797,7 +797,6 @@ def from_dlpack(
     """A typed view of the memory of an object with DLPack, or of its capsule. `BufferError` for memory
     of devices other than cpu and xpu, and for element types that no view has; a refused capsule
     remains usable.
-
 
     `copy=None` copies only memory that is not contiguous, True always, False never. Memory from an
     unversioned structure is read-only, because it may be constant; `readonly=False` makes it
@@ -1074,8 +1073,8 @@ class Recording:
         results of the last of several `rounds`.
         """
     def replay_on_device(self, settings: str) -> ReplayFigures:
-        """Replays the events against an empty allocator on this thread's current device, with memory
-        that buffers cannot use until it returns.
+        """Replays the events against an empty allocator on this thread's current device. Buffers cannot
+        use its memory until the call returns.
         """
     def check(self, settings: str) -> Agreement:
         """Replays the trace of a snapshot from its initial layout, and compares the results."""

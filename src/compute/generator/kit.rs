@@ -1,4 +1,4 @@
-//! Cached data of fills on each device: the core count, and the kernels that first fills compile.
+//! Cached data of fills on each device: the core count and the compiled kernels.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -168,15 +168,15 @@ impl PyView {
         self.memory.address()
     }
 
-    /// NumPy's array interface. From the first read on, and while this view lives, its buffer
-    /// cannot be released.
+    /// NumPy's array interface. After the first read, the buffer cannot be released while this view
+    /// lives.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.array_interface(py, 3, self.memory.lend(py)?)
     }
 
-    /// The array interface of SYCL libraries; only on xpu. It waits for the work that uses the
-    /// memory; from the first read on, and while this view lives, its buffer cannot be released.
+    /// The array interface of SYCL libraries; only on xpu. Reading it waits for the work that uses
+    /// the memory. After the first read, the buffer cannot be released while this view lives.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let device = self.memory.device();

@@ -55,7 +55,7 @@ impl PyGenerator {
     }
 
     /// Restarts at the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
-    /// 2^64 - 1; a negative one means itself plus 2^64.
+    /// 2^64 - 1; 2^64 is added to a negative seed.
     fn manual_seed<'py>(
         slf: Bound<'py, Self>,
         seed: &Bound<'py, PyAny>,
