@@ -1073,8 +1073,8 @@ class Recording:
         results of the last of several `rounds`.
         """
     def replay_on_device(self, settings: str) -> ReplayFigures:
-        """Replays the events against an empty allocator on this thread's current device. Buffers cannot
-        use its memory until the call returns.
+        """Replays the events against an empty allocator on this thread's current device. Buffers
+        cannot use its memory until the call returns.
         """
     def check(self, settings: str) -> Agreement:
         """Replays the trace of a snapshot from its initial layout, and compares the results."""

@@ -112,8 +112,8 @@ impl PyRecording {
         Ok(PyReplayFigures::of(&figures, granularity_bytes))
     }
 
-    /// Replays the events against an empty allocator on this thread's current device. Buffers cannot
-    /// use its memory until the call returns.
+    /// Replays the events against an empty allocator on this thread's current device. Buffers
+    /// cannot use its memory until the call returns.
     fn replay_on_device(&self, py: Python<'_>, settings: &str) -> PyResult<PyReplayFigures> {
         let config: AllocatorConfig = settings.parse()?;
         let runtime = Runtime::global()?;
