@@ -85,7 +85,6 @@ impl<'py> ArgumentConverter<'_, 'py> {
         }
     }
 
-    /// Converts to an integer of `bytes` bytes.
     #[inline]
     pub(crate) fn sized(
         &self,

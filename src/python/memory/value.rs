@@ -64,7 +64,6 @@ fn native(little: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of the nearest number in a float format.
 fn float(name: &str, item_bytes: usize, number: f64) -> PyResult<Vec<u8>> {
     let overflow = || PyOverflowError::new_err(format!("{name} has no number such as {number:?}"));
     if name == "float8_e8m0fnu" {

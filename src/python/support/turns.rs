@@ -21,7 +21,6 @@ const LEFT: usize = 3;
 /// The time for which the exit of the process waits for a turn in progress.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Polling period of the exit's wait.
 const PERIOD: Duration = Duration::from_micros(200);
 
 pub(crate) struct Turns(AtomicUsize);
