@@ -42,7 +42,7 @@ ALL = (0, 1, 2)
 OTHERS = (5, 6, 7)
 USED = ALL + OTHERS
 EXPANDABLE = "expandable_segments:True"
-# Without a limit of splits: PyTorch frees parts of segments when memory is short after it was changed.
+# Without a limit of splits: where that changes, PyTorch frees parts of segments in a shortage.
 TOGGLES = (
     "settings expandable_segments:True",
     "settings expandable_segments:False",
