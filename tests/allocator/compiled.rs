@@ -97,20 +97,18 @@ fn pages_of_a_request_whose_mapping_is_refused_all_go_back() {
 
 #[test]
 fn addresses_without_a_page_serve_the_next_request_and_end_with_the_allocator() {
-    let null = NullBackend::new(NullConfig { capacity_bytes: 50 * MIB, ..NullConfig::default() });
-    let device = Device::new(DeviceKind::NULL, 0).unwrap();
-    let config = EXPANDABLE.parse().unwrap();
-    let allocator = CachingAllocator::new(Arc::clone(&null) as _, device, config).unwrap();
+    let (faults, allocator) = counted(EXPANDABLE);
+    faults.plan(Fault::always(Method::VmCreate, FaultError::OutOfMemory));
     allocator.allocate(Request::new(50 * MIB, 0)).unwrap_err();
-    let addresses = null.resource_counts().reserved_bytes;
-    assert!(addresses > 0);
+    faults.clear();
     allocator.empty_cache();
     let block = allocator.allocate(Request::new(40 * MIB, 0)).unwrap();
-    assert_eq!(null.resource_counts().reserved_bytes, addresses);
+    assert_eq!(faults.calls(Method::VmReserve), 1);
     allocator.free(block).unwrap();
+    faults.plan(Fault::always(Method::VmCreate, FaultError::OutOfMemory));
     allocator.allocate(Request::new(60 * MIB, 1)).unwrap_err();
     drop(allocator);
-    assert_eq!(null.resource_counts().reserved_bytes, 0);
+    assert_eq!((faults.calls(Method::VmReserve), faults.calls(Method::VmUnreserve)), (2, 2));
 }
 
 #[test]

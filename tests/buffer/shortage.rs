@@ -78,39 +78,6 @@ fn shared_memory_that_would_not_be_enough_is_not_waited_for() {
     machine.assert_nothing_taken();
 }
 
-/// A null device of 1 GiB, and buffers there that their own stream was named for, freed.
-fn with_freed(settings: &str, sizes_mib: &[usize]) -> Machine {
-    let machine = Machine::null_of(1 << 30, CompletionMode::AtOnce, settings);
-    let (device, home) = (machine.device(), machine.home());
-    let buffers = sizes_mib.iter().map(|mib| machine.runtime.empty(mib << 20, device).unwrap());
-    for buffer in buffers.collect::<Vec<_>>() {
-        buffer.record_use(&home).unwrap();
-        buffer.release().unwrap();
-    }
-    machine
-}
-
-#[test]
-fn garbage_whose_stream_is_done_goes_back_on_a_driver_that_was_not_asked() {
-    // Goal: what nobody asked the driver about does not count as in use. Method: 256 MiB are
-    // allowed, above 128 garbage is collected.
-    let settings = "per_process_memory_fraction:0.25,garbage_collection_threshold:0.5";
-    let machine = with_freed(settings, &[40, 40, 40]);
-    let _young = machine.runtime.empty(50 << 20, machine.device()).unwrap();
-    let _asks = machine.runtime.empty(60 << 20, machine.device()).unwrap();
-    assert_eq!(machine.reserved_on(machine.device()), 110 << 20, "the three old ones are gone");
-}
-
-#[test]
-fn oversize_blocks_whose_stream_is_done_go_back_on_a_driver_that_was_not_asked() {
-    // Method: of 800 MiB two oversize blocks are free, of which the larger one is enough.
-    let machine = with_freed("max_split_size_mb:40", &[300, 500]);
-    let _asks = machine.runtime.empty(400 << 20, machine.device()).unwrap();
-    let allocator = machine.runtime.allocator(machine.device()).unwrap();
-    assert_eq!(allocator.statistics().num_alloc_retries, 0, "nothing else had to go back");
-    assert_eq!(machine.reserved_on(machine.device()), 700 << 20);
-}
-
 #[test]
 fn a_task_does_not_wait_for_its_own_stream_to_free() {
     finishes(|| {

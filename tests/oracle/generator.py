@@ -39,8 +39,7 @@ class Kind:
 
 
 ALL = (0, 1, 2)
-OTHERS = (5, 6, 7)
-USED = ALL + OTHERS
+USED = (0, 1, 2, 3)
 EXPANDABLE = "expandable_segments:True"
 # Without a limit of splits: where that changes, PyTorch frees parts of segments in a shortage.
 TOGGLES = (

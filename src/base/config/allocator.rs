@@ -135,8 +135,8 @@ impl FromStr for AllocatorConfig {
 impl AllocatorConfig {
     /// The settings after a further text. Keys that the text does not name return to their
     /// defaults. If both settings have policy `torch`, only the keys that PyTorch resets do:
-    /// `max_split_size_mb`, `roundup_power2_divisions` and `garbage_collection_threshold`. Other
-    /// settings are then unchanged.
+    /// `max_split_size_mb`, `max_non_split_rounding_mb`, `roundup_power2_divisions` and
+    /// `garbage_collection_threshold`. Other settings are then unchanged.
     ///
     /// ```
     /// use accelrt::AllocatorConfig;
@@ -165,6 +165,7 @@ impl AllocatorConfig {
     fn reset(&self) -> Self {
         Self {
             max_split_bytes: None,
+            max_non_split_rounding_bytes: self.large_segment_bytes,
             roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
             garbage_collection_threshold: None,
             is_limit_named: false,

@@ -122,6 +122,33 @@ fn gate_with_a_worker(stream: &Stream) -> Gate {
 }
 
 #[test]
+fn garbage_whose_stream_is_done_goes_back_on_a_driver_that_was_not_asked() {
+    // 256 MiB are allowed, so above 128 MiB garbage is collected.
+    let settings = "per_process_memory_fraction:0.25,garbage_collection_threshold:0.5";
+    let world = World::late_of(settings, 0, 1 << 30);
+    let [home, other] = [world.stream(), world.stream()];
+    let old = [(); 3].map(|()| world.take(&home, 40 * MIB).unwrap());
+    home.core().enqueue(EmptyTask, Always);
+    old.into_iter().for_each(|block| _ = world.free(block, &home, &[]));
+    let _young = world.take(&other, 50 * MIB).unwrap();
+    let _asks = world.take(&other, 60 * MIB).unwrap();
+    assert_eq!(world.reserved_bytes(), 110 * MIB as u64, "the three old ones are gone");
+}
+
+#[test]
+fn oversize_blocks_whose_stream_is_done_go_back_on_a_driver_that_was_not_asked() {
+    // Of 800 MiB two oversize blocks are free, of which the larger one is enough.
+    let world = World::late_of("max_split_size_mb:40", 0, 1 << 30);
+    let home = world.stream();
+    let blocks = [300, 500].map(|mib| world.take(&home, mib * MIB).unwrap());
+    home.core().enqueue(EmptyTask, Always);
+    blocks.into_iter().for_each(|block| _ = world.free(block, &home, &[]));
+    let _asks = world.take(&home, 400 * MIB).unwrap();
+    assert_eq!(world.allocator.statistics().num_alloc_retries, 0, "no other had to go back");
+    assert_eq!(world.reserved_bytes(), 700 * MIB as u64);
+}
+
+#[test]
 fn its_own_stream_has_a_block_again_at_once() {
     for settings in POLICIES {
         let world = World::cpu(settings, 64 * MIB);

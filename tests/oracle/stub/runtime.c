@@ -100,9 +100,9 @@ typedef struct {
 static Stream streams[STUB_STREAMS]; // 0 is the legacy stream, whose handle is 0
 
 // c10 hashes a stream as device type (1), index and handle, and puts it where the hash times this
-// says; the upper three bits are the place among eight.
+// says; the upper two bits are the place among four, in its smallest table.
 static int hashed_place(uint64_t handle) {
-  return (int)(((1ull << 56 | handle) * 11400714819323198485ull) >> 61);
+  return (int)(((1ull << 56 | handle) * 11400714819323198485ull) >> 62);
 }
 __attribute__((constructor)) static void make_handles(void) {
   for (uint64_t number = 1; number < STUB_STREAMS; number++) {

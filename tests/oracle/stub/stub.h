@@ -8,7 +8,7 @@ extern "C" {
 #include <stdint.h>
 #endif
 
-enum { STUB_DEVICES = 4, STUB_STREAMS = 8 };
+enum { STUB_DEVICES = 4, STUB_STREAMS = 4 };
 
 // The devices: before the allocator is used.
 void stub_configure(int devices, uint64_t capacity_bytes);

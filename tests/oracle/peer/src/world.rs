@@ -13,7 +13,7 @@ use crate::device::Numbers;
 use crate::program::{Program, Step};
 
 /// As many as the stub has.
-const STREAM_COUNT: usize = 8;
+const STREAM_COUNT: usize = 4;
 
 /// What a program got.
 enum Held {
