@@ -129,7 +129,9 @@ fn garbage_whose_stream_is_done_goes_back_on_a_driver_that_was_not_asked() {
     let [home, other] = [world.stream(), world.stream()];
     let old = [(); 3].map(|()| world.take(&home, 40 * MIB).unwrap());
     home.core().enqueue(EmptyTask, Always);
-    old.into_iter().for_each(|block| _ = world.free(block, &home, &[]));
+    for block in old {
+        world.free(block, &home, &[]);
+    }
     let _young = world.take(&other, 50 * MIB).unwrap();
     let _asks = world.take(&other, 60 * MIB).unwrap();
     assert_eq!(world.reserved_bytes(), 110 * MIB as u64, "the three old ones are gone");
@@ -142,7 +144,9 @@ fn oversize_blocks_whose_stream_is_done_go_back_on_a_driver_that_was_not_asked()
     let home = world.stream();
     let blocks = [300, 500].map(|mib| world.take(&home, mib * MIB).unwrap());
     home.core().enqueue(EmptyTask, Always);
-    blocks.into_iter().for_each(|block| _ = world.free(block, &home, &[]));
+    for block in blocks {
+        world.free(block, &home, &[]);
+    }
     let _asks = world.take(&home, 400 * MIB).unwrap();
     assert_eq!(world.allocator.statistics().num_alloc_retries, 0, "no other had to go back");
     assert_eq!(world.reserved_bytes(), 700 * MIB as u64);
