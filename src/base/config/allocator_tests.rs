@@ -244,7 +244,8 @@ fn a_key_of_one_policy_selects_it_and_excludes_the_other() {
 #[test]
 fn under_policy_torch_a_text_resets_what_pytorch_resets_and_no_more() {
     // As PyTorch's binary, which resets the rounding of what is not split as well.
-    let text = "large_segment_size_mb:24,max_split_size_mb:64,max_non_split_rounding_mb:60,roundup_power2_divisions:4,\
+    let text = "large_segment_size_mb:24,max_split_size_mb:64,max_non_split_rounding_mb:60,\
+                roundup_power2_divisions:4,\
                 garbage_collection_threshold:0.5,expandable_segments:True,\
                 throw_on_cudamalloc_oom:True,pinned_max_cached_size_mb:7,\
                 pinned_reserve_segment_size_mb:8,per_process_memory_fraction:0.5";
