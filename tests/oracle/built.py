@@ -8,8 +8,6 @@ import re
 import subprocess
 from pathlib import Path
 
-from sides import Sides
-
 HERE = Path(__file__).parent
 C = ("-O2", "-g", "-Wall", "-Wextra")
 
@@ -72,8 +70,3 @@ def build_peer(target: Path) -> Path:
     command = (cargo, "build", "--quiet", "--release", "--locked", "--manifest-path", manifest)
     _call(*command, environment={"CARGO_TARGET_DIR": str(target)})
     return target / "release/peer"
-
-
-def build(wheel: Path, target: Path) -> Sides:
-    """Build both sides."""
-    return Sides(build_driver(wheel), build_peer(target))

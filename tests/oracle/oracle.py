@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -15,16 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import built
-import wheel
+import wheels
 from differences import Difference, Known, before_failure, difference, known
 from generator import KINDS, is_sound, program
 from shrinker import shrink
-
-if TYPE_CHECKING:
-    from sides import Sides
+from sides import Sides
 
 PROGRAMS = Path(__file__).parent / "programs"
 BATCH = 40
@@ -145,26 +143,31 @@ def shrink_one(sides: Sides, name: str) -> None:
         print(f"# --- {title}", *[line for line in said if "statistic" not in line], sep="\n# ")
 
 
-def missing(reason: object) -> int:
-    """Say that there is no oracle, which is a failure only where one is required."""
-    print(f"oracle: not available: {reason}")
-    return 1 if os.environ.get("ORACLE_REQUIRED") == "1" else 0
-
-
-def parts(root: Path) -> list[Path]:
-    """Bring the parts of the pinned release and of the newest one.
-
-    Without a registry the newest is that which was brought last.
-    """
+def versions(root: Path) -> Iterator[str]:
+    """Name the pinned release and the newest one: without a registry, that brought last."""
+    yield wheels.PINNED
     try:
-        versions = [wheel.PINNED, wheel.newest()]
-    except wheel.MissingError as reason:
-        versions = [wheel.PINNED, *wheel.known(root)[-1:]]
+        newest = wheels.newest()
+    except wheels.MissingError as reason:
         print(f"oracle: the newest release is not known: {reason}")
-    folders = [root / version for version in dict.fromkeys(versions)]
-    for folder in folders:
-        wheel.fetch(folder.name, folder)
-    return folders
+        newest = [wheels.PINNED, *wheels.known(root)][-1]
+    if newest != wheels.PINNED:
+        yield newest
+
+
+def available(root: Path) -> list[tuple[str, Path]]:
+    """Bring and build what can be had of each release; say of the others why it cannot."""
+    drivers = []
+    for version in versions(root):
+        folder = root / version
+        try:
+            wheels.fetch(version, folder)
+            drivers.append((version, built.build_driver(folder)))
+        except (wheels.MissingError, OSError, subprocess.CalledProcessError) as reason:
+            print(f"oracle: not available: torch {version}: {reason}")
+            if os.environ.get("ORACLE_REQUIRED") == "1":
+                raise
+    return drivers
 
 
 def main() -> int:
@@ -177,18 +180,18 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--shrink", metavar="'KIND SEED'", help="cuts one program down instead")
     arguments = parser.parse_args()
-    try:
-        folders = parts(arguments.cache)
-    except (wheel.MissingError, OSError) as reason:
-        return missing(reason)
+    drivers = available(arguments.cache)
+    if not drivers:
+        return 0
+    peer = built.build_peer(arguments.target)
     all_same = True
-    for folder in folders:
-        sides = built.build(folder, arguments.target)
+    for version, driver in drivers:
+        sides = Sides(driver, peer)
         if arguments.shrink:
             shrink_one(sides, arguments.shrink)
             return 0
         begun = time.monotonic()
-        print(f"torch {folder.name}")
+        print(f"torch {version}")
         all_same &= compare_all(sides, arguments.kinds, arguments.operations, arguments.first_seed)
         print(f"  {time.monotonic() - begun:.0f} s")
     return 0 if all_same else 1

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import built
+import oracle
+import wheels
 from differences import Difference, Explanation, Failure, before_failure, difference, known
 from generator import KINDS, is_sound, program
-from oracle import committed
 from shrinker import shrink
 from sides import run
 
@@ -92,7 +94,7 @@ def test_an_explanation_covers_its_kinds_and_its_numbers_alone() -> None:
 
 
 def test_each_committed_explanation_is_of_kinds_that_there_are() -> None:
-    there, expected = {*KINDS, *committed()}, known()
+    there, expected = {*KINDS, *oracle.committed()}, known()
     for kinds, reason in (
         *((one.kinds, one.reason) for one in expected.explanations),
         *((one.kinds, one.reason) for one in expected.failures),
@@ -150,3 +152,23 @@ def test_a_side_that_dies_is_an_error_of_that_program_alone(tmp_path: Path) -> N
         "bad": ["error it did not end"],
         "later": ["0 at 0+0"],
     }
+
+
+def test_a_release_that_cannot_be_had_is_said_and_fails_only_where_one_is_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fetch(version: str, _folder: Path) -> None:
+        if version != "9.0.0":
+            message = "no network"
+            raise wheels.MissingError(message)
+
+    monkeypatch.setattr(wheels, "newest", lambda: "9.0.0")
+    monkeypatch.setattr(wheels, "fetch", fetch)
+    monkeypatch.setattr(built, "build_driver", lambda folder: folder / "driver")
+    monkeypatch.delenv("ORACLE_REQUIRED", raising=False)
+    assert oracle.available(tmp_path) == [("9.0.0", tmp_path / "9.0.0" / "driver")]
+    expected = f"oracle: not available: torch {wheels.PINNED}: no network\n"
+    assert capsys.readouterr().out == expected
+    monkeypatch.setenv("ORACLE_REQUIRED", "1")
+    with pytest.raises(wheels.MissingError):
+        oracle.available(tmp_path)
