@@ -7,7 +7,7 @@
 //! The nouns:
 //!
 //! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is the process's own runtime
-//! * [`Device`]: a kind and an index, `cpu:0`
+//! * [`Device`]: a kind and an index, such as `cpu:0`
 //! * [`Stream`]: in-order work; functions are enqueued, workers run them
 //! * [`FfiCall`]: a C function with [`Argument`]s, for a stream to call
 //! * [`Completion`]: finishes a task of a stream, from any thread
@@ -18,7 +18,7 @@
 //! * [`Generator`]: random numbers, the same bits on every kind
 //! * [`DeviceGuard`], [`StreamGuard`]: the current device or stream of this thread, within a scope
 //! * [`VerboseScope`]: oneMKL, oneDNN or this runtime print their calls, within a scope
-//! * [`Error`]: every error, with the numbers that explain the error
+//! * [`Error`]: every error, with the numbers that explain it
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
 //!
 //! ```
@@ -62,7 +62,7 @@ mod memory;
 mod queue;
 mod runtime;
 
-// Rooms beside the core, to the next empty line.
+// Modules outside the core, up to the next empty line.
 mod integrations;
 #[cfg(not(loom))]
 mod observe;
@@ -104,7 +104,7 @@ pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
 
-// Of rooms beside the core, to the next empty line.
+// Exports of modules outside the core, up to the next empty line.
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 

@@ -15,7 +15,7 @@ use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
 use crate::runtime::observers::Observers;
 
-/// The existing allocators. Each is created at the first use of its device, or of a kind's pinned
+/// The existing allocators. Each is created at the first use of a device or of a kind's pinned
 /// memory.
 #[derive(Debug)]
 pub(super) struct Allocators {
@@ -71,7 +71,7 @@ impl Runtime {
         Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
     }
 
-    /// Creates an allocator that tells this runtime's observers. Returns it and the locked table.
+    /// Creates an allocator that calls this runtime's observers. Returns it and the locked table.
     fn observed(
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
@@ -97,9 +97,9 @@ impl Runtime {
         CachingAllocator::new(Arc::clone(self.initialized(device)?), device, config)
     }
 
-    /// The allocator of memory that a device shares with the host. It and the device's own
-    /// allocator share the device's capacity: when one runs short, the other's cache is freed.
-    /// Fails as [`Runtime::allocator`], and with `Unsupported` on a device without shared memory.
+    /// The allocator of memory that a device shares with the host. It shares the device's capacity
+    /// with the allocator of the device's own memory: when one of them runs short, the other frees
+    /// its cache. Fails as [`Runtime::allocator`], and with `Unsupported` without such memory.
     pub fn shared_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         if let Some(known) = self.inner.allocators.lock().shared.get(&device) {

@@ -101,7 +101,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// A [`DeviceGuard`] that may guard nothing and can be set later.
+/// An optional [`DeviceGuard`], which can be set later.
 #[derive(Debug, Default)]
 #[must_use = "the previous device is current again when the guard is dropped"]
 pub struct OptionalDeviceGuard(Option<DeviceGuard>);
@@ -120,13 +120,13 @@ impl OptionalDeviceGuard {
         }
     }
 
-    /// Restores now what the drop would restore.
+    /// Restores the previous device now instead of at the drop. Does nothing without a device.
     pub fn reset(&mut self) {
         self.0 = None;
     }
 }
 
-/// A [`StreamGuard`] that may guard nothing and can be set later.
+/// An optional [`StreamGuard`], which can be set later.
 #[derive(Debug, Default)]
 #[must_use = "the previous stream is current again when the guard is dropped"]
 pub struct OptionalStreamGuard(Option<StreamGuard>);
@@ -137,14 +137,14 @@ impl OptionalStreamGuard {
         stream.map(|stream| StreamGuard::new(runtime, stream)).transpose().map(Self)
     }
 
-    /// Restores what the previous call replaced, then makes `stream` current.
+    /// Restores the stream and device from before the guard, then makes `stream` current.
     pub fn set(&mut self, runtime: &Runtime, stream: &Stream) -> Result<()> {
         self.reset();
         self.0 = Some(StreamGuard::new(runtime, stream)?);
         Ok(())
     }
 
-    /// Restores now what the drop would restore.
+    /// Restores the previous stream and device now instead of at the drop.
     pub fn reset(&mut self) {
         self.0 = None;
     }

@@ -4,7 +4,7 @@ use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::runtime::Runtime;
 
-/// Device-agnostic functions. An index names a device of the accelerator's kind.
+/// Device-agnostic functions, in which an index names a device of the accelerator's kind.
 impl Runtime {
     /// The index of [`Runtime::current_device`].
     pub fn current_device_index(&self) -> Result<usize> {

@@ -1,4 +1,4 @@
-//! The runtime: devices, their streams, and the current ones, each created at its first use.
+//! The runtime: devices and streams, created at their first use, and each thread's current ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,8 +43,8 @@ pub struct Runtime {
 }
 
 pub(super) struct Inner {
-    /// True for the process's runtime, which is never dropped. Also true for a runtime that another
-    /// thread's runtime preceded in this role.
+    /// True for the process's runtime, which is never dropped. Also true for a candidate that
+    /// another thread's candidate has preceded.
     is_of_process: bool,
     config: Config,
     pub(super) registry: Registry,
@@ -226,7 +226,8 @@ impl Runtime {
         self.stream_with_priority(device, 0)
     }
 
-    /// As [`Runtime::stream`], with a priority: smaller runs first. Fails when it is out of range.
+    /// As [`Runtime::stream`], with a priority, of which a smaller number runs first. Fails when
+    /// the priority is out of range.
     pub fn stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.pooled_stream(priority).map(Stream::from_core)
     }
@@ -237,7 +238,7 @@ impl Runtime {
         self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
     }
 
-    /// The device's default stream, id 0, shared by all threads. It has no implicit ordering.
+    /// The device's default stream, id 0, shared by all threads. It implies no order with others.
     pub fn default_stream(&self, device: Device) -> Result<Stream> {
         self.table(device)?.default_stream().map(Stream::from_core)
     }
@@ -270,7 +271,7 @@ impl Runtime {
         Ok(previous)
     }
 
-    /// Sets the device without a check, for guards, which restore what was current before.
+    /// Sets the current device without a check. For guards, which restore an earlier device.
     pub(crate) fn restore_device(&self, device: Device) {
         current::set_device(self.id(), device);
     }
@@ -305,13 +306,13 @@ impl Runtime {
         Ok(previous)
     }
 
-    /// Sets the stream without a check, for guards, which restore what was current before.
+    /// Sets the current stream without a check. For guards, which restore an earlier stream.
     pub(crate) fn restore_stream(&self, stream: &Stream) {
         current::set_stream(self.id(), stream);
     }
 
     /// Replaces all of this thread's state by a stream and its device, or clears it with `None`.
-    /// Also works after a shutdown. It is for a thread that serves many streams.
+    /// For a thread that serves many streams. Also works after a shutdown.
     pub(crate) fn adopt_stream(&self, stream: Option<&Stream>) {
         current::forget(self.id());
         if let Some(stream) = stream {
@@ -387,7 +388,7 @@ impl Runtime {
         if fork::is_child() {
             return Counters::default(); // a thread that does not exist in the child may hold a lock
         }
-        // Streams first: a stream that ends before the next read is counted twice instead of never.
+        // Reads the streams first: a stream that ends in between is counted twice instead of never.
         let streams = self.inner.streams();
         let mut counts: StreamCounts = self.inner.lifecycle.retired_counts();
         for stream in streams {
@@ -480,7 +481,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Only a candidate is dropped: another thread was first to set the process's runtime.
+        // Only a losing candidate reaches this line with true. It must not run the end handler.
         self.is_of_process = false;
         report::losses(&self.shutdown(self.config.exit_timeout));
         current::forget(self.lifecycle.runtime);

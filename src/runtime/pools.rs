@@ -35,10 +35,10 @@ pub struct MemPool {
     inner: Arc<PoolCore>,
 }
 
-/// The pool that its handles, and the threads inside it, keep alive.
+/// A pool, kept alive by its handles and by the threads inside it.
 #[derive(Debug)]
 pub(super) struct PoolCore {
-    /// The runtime's id, which each thread's current state uses.
+    /// The runtime's id, which is the key of each thread's current state.
     runtime: u64,
     allocator: Arc<CachingAllocator>,
     pub(super) id: PoolId,
@@ -149,8 +149,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_inside_a_pool_frees_its_memory() {
-        // Goal: law 11 of threads. Method: each thread has half of a device's memory in a pool that
-        // it never leaves, and drops the pool's last handle before it ends.
+        // Goal: the end of a thread returns the memory of a pool that it never left. Method: each
+        // thread has half of a device's memory in such a pool, and drops the pool's last handle
+        // before it ends.
         for settings in ["policy:native", "policy:torch"] {
             let config = Config {
                 cpu_memory_bytes: Some(64 << 20),

@@ -80,8 +80,8 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
-    // Frees memory that the device is done with. What the device still uses after the grace period
-    // is left to the driver.
+    // Frees memory that the device no longer uses. After the grace period, memory that the device
+    // still uses is left to the driver.
     wait_until(grace, || streams.iter().all(|stream| stream.poll_held()));
     for allocator in inner.all_allocators() {
         allocator.close();
@@ -109,8 +109,7 @@ fn is_done(stream: &Arc<StreamCore>) -> bool {
     stream.progress.retired() >= stream.pushed() || frames::is_inside(stream.key())
 }
 
-/// Retires a cancelled stream's tasks on this thread; false while another thread is inside one of
-/// them.
+/// Retires a cancelled stream's tasks on this thread. False while another thread executes a task.
 fn retire(stream: &Arc<StreamCore>) -> bool {
     if let Some(parking) = stream.turnstile.parking() {
         stream.unpark(parking);
@@ -125,7 +124,7 @@ fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
     stream.unretired_user_task_count().saturating_sub(u64::from(is_executed))
 }
 
-/// Drops duplicates, seen errors, and errors that a stream inherited from another one.
+/// Replaces inherited errors by their origins. Drops duplicates and seen errors.
 fn unique_origins(errors: &[Arc<StreamFailure>]) -> Vec<Arc<StreamFailure>> {
     let mut seen = BTreeSet::new();
     let origin = |error: &Arc<StreamFailure>| error.inherited_from().unwrap_or(error).clone();

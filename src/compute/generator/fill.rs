@@ -1,4 +1,4 @@
-//! Fills of buffers: the checks before the enqueue, and the number of used words.
+//! Random fills of buffers: checks the arguments, takes words of the sequence, enqueues the fill.
 #![expect(unsafe_code, reason = "fills with an order that the caller guarantees")]
 
 use crate::base::error::{Error, GeneratorError, Result};
@@ -9,16 +9,16 @@ use crate::compute::generator::values::{BLOCK_BYTES, Values};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Order};
 
-/// The type of raw numbers.
+/// The integer type of a raw fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawType {
-    /// Single words.
+    /// 32 bits: one word per number.
     Uint32,
-    /// Two words per number, the lower word first.
+    /// 64 bits: two words per number, the lower word first.
     Uint64,
 }
 
-/// The type of uniform and normal numbers.
+/// The number type of a uniform or normal fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloatType {
     /// 4 bytes per number.
@@ -47,9 +47,9 @@ impl Generator {
     /// Enqueues a fill of a buffer with raw numbers. Does not block, except at the first fill on a
     /// device that does not run tasks on the host: that fill compiles a program.
     ///
-    /// Uses 4 words for each 16 bytes, also for an incomplete last block. The device generates the
-    /// numbers. A failed stream skips the fill, but its words count as used. The fill is ordered
-    /// like [`Buffer::fill`].
+    /// Advances the offset by 4 words per 16 bytes, rounded up. The device generates the numbers. A
+    /// failed stream skips the fill, but the offset has advanced. The fill is ordered like
+    /// [`Buffer::fill`].
     ///
     /// Fails when the generator is of another kind or runtime than the buffer, the buffer's size or
     /// address is not a multiple of the type's size, the stream is of another device, or the device
@@ -65,8 +65,8 @@ impl Generator {
         self.fill(buffer, dtype.uniform(), stream, Order::BehindConflicts)
     }
 
-    /// As [`Generator::fill_raw`], with normal numbers of mean 0 and variance 1, by Box and Muller.
-    /// Their absolute values are below 6.7 for [`FloatType::Float32`] and below 8.6 for
+    /// As [`Generator::fill_raw`], with normal numbers of mean 0 and variance 1, by the Box-Muller
+    /// transform. Their absolute values are below 6.7 for [`FloatType::Float32`] and below 8.6 for
     /// [`FloatType::Float64`].
     pub fn fill_normal(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
         self.fill(buffer, dtype.normal(), stream, Order::BehindConflicts)

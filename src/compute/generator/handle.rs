@@ -81,7 +81,7 @@ impl Generator {
         self.with_state(|state| state.offset())
     }
 
-    /// Moves to another offset of the sequence. Fails when it is not a multiple of 4.
+    /// Sets the offset, in words. Fails when the offset is not a multiple of 4.
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         self.with_state(|state| State::at(state.seed, offset).map(|moved| *state = moved))?
     }
@@ -91,8 +91,8 @@ impl Generator {
         self.with_state(|state| state.to_bytes())
     }
 
-    /// Restores a state of [`Generator::state`]. If its offset is not a multiple of 4, fails and
-    /// changes nothing.
+    /// Restores a state that [`Generator::state`] returned. Fails, without a change, when the
+    /// offset in the state is not a multiple of 4.
     pub fn set_state(&self, state: [u8; 16]) -> Result<()> {
         let given = State::from_bytes(state)?;
         self.with_state(|state| *state = given)
@@ -104,14 +104,14 @@ impl Generator {
         Ok(Self::at(self.core.device, Arc::clone(&self.core.kits), state))
     }
 
-    /// Computes the next 64-bit numbers on this thread. They are the numbers that a fill with
+    /// Computes the next 64-bit numbers on this thread: the numbers that a fill with
     /// [`RawType::Uint64`](crate::RawType::Uint64) would write.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
     /// let generator = runtime.generator(accelrt::Device::cpu(0))?;
     /// generator.manual_seed(0)?;
-    /// assert_eq!(generator.random_raw(1)?, [0xe169_c58d_6627_e8d5]); // of the block's two
+    /// assert_eq!(generator.random_raw(1)?, [0xe169_c58d_6627_e8d5]); // a block has two
     /// assert_eq!(generator.offset()?, 4);
     /// # Ok::<(), accelrt::Error>(())
     /// ```
@@ -129,7 +129,7 @@ impl Generator {
         self.random_raw_into(&mut numbers).map(|()| numbers)
     }
 
-    /// As [`Generator::random_raw`], into existing memory.
+    /// As [`Generator::random_raw`], but writes the numbers to `numbers`.
     pub fn random_raw_into(&self, numbers: &mut [u64]) -> Result<()> {
         let (seed, mut block) = self.take(numbers.len().div_ceil(2))?;
         let mut blocks = [Block::default(); 64];
@@ -154,7 +154,7 @@ impl Generator {
     }
 
     fn with_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> Result<R> {
-        fork::check()?; // in a child, a thread that does not exist there may hold the lock
+        fork::check()?; // in a forked child, the lock may be held for ever
         Ok(change(&mut self.core.state.lock()))
     }
 }

@@ -1,4 +1,4 @@
-//! A fill on a kind that runs tasks on the host: several workers write it in chunks.
+//! A fill on a kind that runs tasks on the host: several threads write chunks of it.
 #![expect(unsafe_code, reason = "writes to memory by its address")]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::queue::{Class, Command};
 
-/// The blocks of a chunk. A chunk takes tens of microseconds and half of a typical L2 cache.
+/// Blocks per chunk: 256 KiB, half of a typical L2 cache, written in tens of microseconds.
 const CHUNK_BLOCKS: usize = (256 << 10) / BLOCK_BYTES;
 
 /// Minimum chunks per helper, because waking a thread takes as long as writing one chunk.
@@ -25,7 +25,7 @@ pub(super) struct Range {
     pub(super) to: Address,
     pub(super) bytes: usize,
     pub(super) values: Values,
-    /// Maximum number of threads, the task's own included.
+    /// Maximum number of threads, including the thread that runs the task.
     pub(super) core_count: u16,
 }
 
@@ -34,10 +34,10 @@ impl Range {
         self.bytes.div_ceil(CHUNK_BLOCKS * BLOCK_BYTES)
     }
 
-    /// Writes one chunk.
+    /// Writes the numbers of one chunk. The last chunk may be shorter.
     ///
     /// # Safety
-    /// The memory of this chunk is writable. Until the return, no other thread accesses the memory.
+    /// The memory of this chunk is writable. No other thread accesses it during the call.
     unsafe fn write_chunk(&self, chunk: usize) {
         let begin = chunk * CHUNK_BLOCKS * BLOCK_BYTES;
         let bytes = (self.bytes - begin).min(CHUNK_BLOCKS * BLOCK_BYTES);
@@ -54,7 +54,8 @@ impl Range {
             self.values.write(self.seed, first.wrapping_add(blocks as u64), &mut last);
             let from = last.as_ptr().cast::<u8>();
             let behind = to.wrapping_add(blocks).cast::<u8>();
-            // SAFETY: the rest of the same memory after the whole blocks, shorter than a block.
+            // SAFETY: the caller upholds that the chunk is writable. `rest` bytes of it follow the
+            // whole blocks, and `last` has a whole block.
             unsafe { std::ptr::copy_nonoverlapping(from, behind, rest) };
         }
     }
@@ -100,7 +101,7 @@ impl Command<TaskContext> for HostFill {
         let (range, chunks) = (self.0, self.0.chunks());
         let helpers = usize::from(range.core_count).min(chunks / CHUNKS_PER_HELPER).max(1) - 1;
         if helpers == 0 {
-            // SAFETY: only this task uses the memory while it runs, and no helper exists.
+            // SAFETY: only this task uses the memory while it runs, and no helper shares the work.
             return (0..chunks).for_each(|chunk| unsafe { range.write_chunk(chunk) });
         }
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
@@ -123,7 +124,6 @@ mod tests {
     /// Four chunks, and a remainder that is not a whole block.
     const BYTES: usize = 4 * CHUNK_BLOCKS * BLOCK_BYTES + 24;
 
-    /// A range over the words of a test.
     fn range_over(words: &mut [u32], values: Values) -> Range {
         assert!(words.len() * 4 >= BYTES);
         let to = Address(words.as_mut_ptr().expose_provenance() as u64);

@@ -1,4 +1,4 @@
-//! Cached data of fills on each device: the core count and the compiled kernels.
+//! Per-device data of fills, computed once: the core count and the compiled kernels.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,8 +14,8 @@ use crate::compute::program::{Kernel, Program, ProgramSource};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Order};
 
-/// The number of work-items is a multiple of this, so that the driver finds a group size that
-/// divides the number. Work-items after the last block do nothing.
+/// The number of work-items is a multiple of this number, so that the driver finds a group size
+/// that divides it. Work-items after the last block do nothing.
 const ITEMS_MULTIPLE: usize = 64;
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Kit {
         Ok(*self.core_count.get_or_init(|| count))
     }
 
-    /// The kernel for these numbers. The first call on a device compiles the program and blocks.
+    /// The kernel that writes `values`. The first call on a device compiles the program and blocks.
     /// Concurrent first calls may each compile; one result remains.
     pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
         let (place, name) = (&self.kernels[values as usize], NAMES[values as usize]);
@@ -86,7 +86,7 @@ fn compile(backend: &Arc<dyn Backend>, device: Device) -> Result<Program> {
     Program::compile(backend, device, ProgramSource::Text(&source()), "")
 }
 
-/// The names of the kernels, in the order of [`Values`].
+/// Kernel names, in the order of [`Values`].
 const NAMES: [&str; 6] = [
     "raw_uint32",
     "raw_uint64",
@@ -96,7 +96,7 @@ const NAMES: [&str; 6] = [
     "normal_float64",
 ];
 
-/// The program's text. The coefficients have enough digits to parse to the same numbers.
+/// The program's OpenCL C text. Prints coefficients with enough digits to parse to the same bits.
 fn source() -> String {
     let mut text = String::new();
     let mut define = |name, numbers: Vec<String>| {

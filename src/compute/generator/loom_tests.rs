@@ -1,4 +1,4 @@
-//! Loom models of shared parts: each is executed once, and its writes are visible to the waiter.
+//! Loom models of shared parts: one thread executes each part, and the creator sees its writes.
 #![expect(unsafe_code, reason = "the parts write without synchronisation")]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn loom_the_waiter_sees_the_writes_of_every_part() {
         let shares = Arc::new(Shares::new(2));
         let done = Arc::new([UnsafeCell::new(0), UnsafeCell::new(0)]);
         let work = |shares: &Shares, done: &[UnsafeCell<u32>; 2]| {
-            // SAFETY: one thread claims a part: the property under test.
+            // SAFETY: only the thread that claimed the part accesses its counter. loom checks this.
             shares.work(|part| done[part].with_mut(|done| unsafe { *done += 1 }));
         };
         let helper = {
@@ -26,7 +26,7 @@ fn loom_the_waiter_sees_the_writes_of_every_part() {
         };
         work(&shares, &done);
         shares.wait();
-        // SAFETY: every part is done: the property under test.
+        // SAFETY: after `wait`, no thread accesses the counters. loom checks this.
         assert!(done.iter().all(|part| part.with(|done| unsafe { *done }) == 1));
         helper.join().unwrap();
     });

@@ -1,4 +1,4 @@
-//! Normal numbers by Box and Muller, from IEEE operations that round identically everywhere.
+//! Normal numbers by the Box-Muller transform, in IEEE operations that round the same everywhere.
 //!
 //! The functions use only additions, multiplications and fused multiply-adds, in a fixed order: no
 //! division, no table, no branch. Vectors and OpenCL C (`fill.cl`, with the same coefficients)
@@ -7,7 +7,7 @@
 //! fitted the polynomials to the least relative error; the root uses Newton's method.
 //! Source: G. Box, M. Muller, "A note on the generation of random normal deviates" (1958).
 
-/// The polynomial p in log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1; the constant
+/// The polynomial p in log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1. The constant
 /// term is first. Relative error 2^-27.
 pub(super) const LOG_32: [f32; 8] = [
     0.333_333_3,
@@ -20,15 +20,15 @@ pub(super) const LOG_32: [f32; 8] = [
     -0.076_345,
 ];
 
-/// sin(x π/4) / x, in x² from 0 to 1. Relative error 2^-28.
+/// The polynomial in x² for sin(x π/4) / x, for x² from 0 to 1. Relative error 2^-28.
 pub(super) const SIN_32: [f32; 4] =
     [std::f32::consts::FRAC_PI_4, -0.080_745_44, 0.002_490_001, -3.595_045e-5];
 
-/// cos(x π/4), in x². Relative error 2^-33.
+/// The polynomial in x² for cos(x π/4), for x² from 0 to 1. Relative error 2^-33.
 pub(super) const COS_32: [f32; 5] =
     [1.0, -0.308_425_13, 0.015_854_327, -0.000_325_940_08, 3.530_338e-6];
 
-/// As [`LOG_32`]. Relative error 2^-56.
+/// [`LOG_32`] in double precision. Relative error 2^-56.
 pub(super) const LOG_64: [f64; 19] = [
     0.333_333_333_333_331_4,
     -0.249_999_999_999_879_8,
@@ -51,7 +51,7 @@ pub(super) const LOG_64: [f64; 19] = [
     0.026_150_599_022_538_554,
 ];
 
-/// As [`SIN_32`]. Relative error 2^-58.
+/// [`SIN_32`] in double precision. Relative error 2^-58.
 pub(super) const SIN_64: [f64; 7] = [
     std::f64::consts::FRAC_PI_4,
     -0.080_745_512_188_280_54,
@@ -62,7 +62,7 @@ pub(super) const SIN_64: [f64; 7] = [
     6.877_100_842_742_955e-12,
 ];
 
-/// As [`COS_32`]. Relative error 2^-64.
+/// [`COS_32`] in double precision. Relative error 2^-64.
 pub(super) const COS_64: [f64; 8] = [
     1.0,
     -0.308_425_137_534_042_44,
@@ -74,7 +74,7 @@ pub(super) const COS_64: [f64; 8] = [
     -3.858_155_558_321_837_5e-13,
 ];
 
-/// The functions of one floating-point type; `$exponent` converts a small integer to a number.
+/// The functions for one floating-point type. `$exponent` converts a small integer to that type.
 macro_rules! functions {
     (
         $module:ident, $float:ident, $bits:ident, $integer:ident,
@@ -85,7 +85,7 @@ macro_rules! functions {
         mod $module {
             use super::{$cos, $log, $sin};
 
-            /// c0 + x (c1 + x (c2 + …)).
+            /// Horner's method for c0 + x (c1 + x (c2 + …)).
             #[inline(always)]
             fn polynomial<const N: usize>(coefficients: &[$float; N], x: $float) -> $float {
                 let mut sum = coefficients[N - 1];
@@ -113,10 +113,10 @@ macro_rules! functions {
                 -2.0 * exponent.mul_add(std::$float::consts::LN_2, log)
             }
 
-            /// The square root of 0 or of a number far above the smallest positive numbers.
+            /// The square root of 0 or of a number far above the subnormal numbers.
             #[inline(always)]
             pub(super) fn root(square: $float) -> $float {
-                // Estimates the inverse root by halving the exponent; Newton's steps improve it.
+                // Halving the exponent estimates the inverse root. Newton's steps refine it.
                 let half = 0.5 * square;
                 let mut inverse = $float::from_bits($root_guess - (square.to_bits() >> 1));
                 for _ in 0..$root_steps {
@@ -166,8 +166,8 @@ fn exact_32(integer: i32) -> f32 {
     integer as f32
 }
 
-/// Converts a signed integer of up to 52 bits exactly. Adds the integer to the bits of 1.5 · 2^52,
-/// because not every processor can convert vectors of this type.
+/// Converts a signed integer of up to 52 bits exactly, by adding it to the bits of 1.5 · 2^52. Not
+/// every processor has a vector instruction for this conversion.
 #[inline(always)]
 #[expect(clippy::cast_sign_loss, reason = "bits are added")]
 fn exact_64(integer: i64) -> f64 {
@@ -235,7 +235,7 @@ mod tests {
 
     const PLACES: u32 = 50_000;
 
-    /// Asserts that no error exceeds this many units of the reference's last place.
+    /// Asserts that no error exceeds `units` units in the last place of the reference.
     fn is_close(name: &str, units: f64, epsilon: f64, pairs: impl Iterator<Item = (f64, f64)>) {
         let error = |(given, right): (f64, f64)| (given - right).abs() / (right.abs() * epsilon);
         let errors: Vec<_> = pairs.filter(|(_, right)| *right != 0.0).map(error).collect();
@@ -319,7 +319,7 @@ mod tests {
                 pair_32(words[0], words[1]),
                 pair_64(u64::from(words[0]) << 32, u64::from(words[1]) << 32),
             );
-            // The lowest bit of the first word is the middle of single precision's interval.
+            // Single precision drops the lowest bit and takes the interval's middle: the odd word.
             let distance = (f64::from(single.0) - double.0).hypot(f64::from(single.1) - double.1);
             let near_one = f64::from(u32::MAX - words[0]) < f64::from(1 << 12);
             assert!(near_one || distance < 2e-6, "{words:x?}: {single:?} and {double:?}");

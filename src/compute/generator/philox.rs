@@ -8,26 +8,26 @@ pub(super) const ROUNDS: usize = 10;
 
 pub(super) const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// The increments of the key between two rounds: the golden ratio, and √3 - 1.
+/// The key's increments between two rounds: the golden ratio, and √3 - 1, as Philox defines them.
 pub(super) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 const LOW_WORD: u64 = 0xFFFF_FFFF;
 
-/// The last block of a sequence; block 0 follows. Block numbers have 62 bits, word offsets 64.
+/// The last block number of a sequence. Block 0 follows, because word offsets have 64 bits.
 pub(super) const LAST_BLOCK: u64 = u64::MAX >> 2;
 
-/// Blocks per batch: a KiB of numbers.
+/// Blocks per batch: 1 KiB of numbers.
 pub(super) const LANES: usize = 64;
 
-/// The words of all lanes, by word and lane.
+/// The words of a batch, indexed by word, then by lane.
 pub(super) type Words = [[u32; LANES]; 4];
 
 pub(super) const fn key(seed: u64) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32]
 }
 
-/// The words of consecutive blocks of a seed's sequence. A block's number is the lower half of its
-/// counter; the upper half is 0.
+/// Computes consecutive blocks of a seed's sequence, from block `first`. A block's number is the
+/// lower half of its counter; the upper half is 0.
 pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
     let [a, b, c, d] = words;
     for lane in 0..LANES {
@@ -40,8 +40,8 @@ pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
     }
 }
 
-/// The ten rounds. Each element holds a word in its lower half. The upper half is ignored, so a
-/// 64-bit product can stay in its element.
+/// Applies the ten rounds. Each 64-bit element holds a word in its lower half. The rounds ignore
+/// the upper half, so a 64-bit product can stay in its element.
 #[inline(always)]
 fn mix(mut counter: [u64; 4], [mut low_key, mut high_key]: [u32; 2]) -> [u64; 4] {
     for round in 0..ROUNDS {
@@ -63,12 +63,11 @@ fn mix(mut counter: [u64; 4], [mut low_key, mut high_key]: [u32; 2]) -> [u64; 4]
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the output is Philox's, and lanes are independent. Method: Random123's known answers,
-    //! and many lanes against one.
+    //! Goal: the output is Philox's, and lanes are independent. Method: comparison with Random123's
+    //! known answers, and of a batch with single blocks.
 
     use super::*;
 
-    /// The words of each lane.
     fn words(seed: u64, first: u64) -> Words {
         let mut words = [[0; LANES]; 4];
         blocks(seed, first, &mut words);

@@ -1,8 +1,8 @@
 //! Philox for processors with AVX2: eight blocks at once, two vectors per word.
 //!
-//! Written with intrinsics, because no known compiler generates this code from the portable loop.
+//! The file uses intrinsics, because no known compiler generates this code from the portable loop.
 //! Each 64-bit element holds a word in its lower half, where multiplications read their factors.
-//! The upper half is ignored.
+//! The code ignores the upper half.
 #![expect(unsafe_code, reason = "a vector is stored to an array")]
 #![expect(clippy::cast_possible_wrap, reason = "intrinsics take bits as signed numbers")]
 
@@ -17,7 +17,7 @@ use crate::compute::generator::philox::{
     KEY_STEPS, LANES, LAST_BLOCK, MULTIPLIERS, ROUNDS, Words, key,
 };
 
-/// One word of four lanes.
+/// One word of each of four lanes.
 type Word = __m256i;
 
 /// Vectors per word in one step. Twice as many would not fit into the registers.
@@ -25,7 +25,7 @@ const VECTORS: usize = 2;
 
 const STEP: usize = 4 * VECTORS;
 
-/// As [`philox::blocks`](super::philox::blocks).
+/// [`philox::blocks`](super::philox::blocks) with AVX2 instructions.
 #[target_feature(enable = "avx2")]
 pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
     let keys = schedule(seed);

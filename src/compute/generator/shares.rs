@@ -1,4 +1,4 @@
-//! The parts of one task: several threads execute them, and the creating thread waits for all.
+//! The parts of one task: several threads execute them, and the task's thread waits for all.
 //!
 //! A thread claims a part by incrementing `next`, executes the part, and then decrements `left`.
 //! The thread that decrements `left` to zero wakes the creator. Later threads find no part.
@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use crate::base::sync::{AtomicUsize, Ordering, Sleeper, spin_hint};
 
-/// Polls before the waiting thread sleeps. They usually suffice: few parts are left by then.
+/// Polls before the creator sleeps. They usually suffice: each helper has at most one part left.
 #[cfg(not(loom))]
 const SPINS: u32 = 2000;
 #[cfg(loom)]
 const SPINS: u32 = 0;
 
-/// The parts `0..count`.
+/// The parts `0..count` of a task, with the numbers of claimed and of unfinished parts.
 pub(super) struct Shares {
     count: usize,
     next: AtomicUsize,
     left: AtomicUsize,
-    /// The creating thread, the only one that waits.
+    /// Wakes the creator, the only thread that waits.
     creator: Arc<Sleeper>,
 }
 

@@ -8,7 +8,7 @@ use crate::base::error::{Error, GeneratorError, Result};
 /// The initial seed of a generator: torch's `default_rng_seed_val`.
 pub(super) const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// Words per block. Every offset is a multiple of this.
+/// Words per block. Every offset is a multiple of this number.
 pub(super) const BLOCK_WORDS: u64 = 4;
 
 /// A position in a seed's sequence.
@@ -55,11 +55,11 @@ impl State {
     }
 }
 
-/// An unpredictable seed: a hash of the process id and the time, with the standard library's
-/// hash keys, which are random bytes of the system. It differs between processes.
+/// An unpredictable seed: a hash of the process id and the time, with the standard library's hash
+/// keys, which are random bytes of the system.
 pub(super) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u32(std::process::id()); // a forked child has the same keys as its parent
+    hasher.write_u32(std::process::id()); // a forked child has its parent's hash keys
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     hasher.write_u128(now.as_nanos());
     hasher.finish()

@@ -40,7 +40,7 @@ impl Values {
         }
     }
 
-    /// Writes consecutive blocks of a seed's sequence. The first one is block `first`.
+    /// Writes consecutive blocks of a seed's sequence, from block `first`.
     pub(super) fn write(self, seed: u64, first: u64, out: &mut [Block]) {
         match self {
             Self::RawUint32 => write::<RawUint32>(seed, first, out),
@@ -53,15 +53,15 @@ impl Values {
     }
 }
 
-/// The conversion to one kind of numbers. A trait, because a function passed as a value is
-/// compiled separately and lacks the target features of its caller.
+/// The conversion to one kind of numbers. A trait instead of a function pointer: the compiler would
+/// build a function behind a pointer without the caller's target features.
 trait Numbers {
     /// Converts each lane's words into a block.
     fn make(words: &Words, out: &mut [Block; LANES]);
 }
 
-/// The two steps of a batch. In one function, the compiler would interleave them, and most vectors
-/// would need shuffles.
+/// The two steps of a batch, as separate functions. In one function, the compiler would interleave
+/// them, and most vectors would need shuffles.
 #[derive(Clone, Copy)]
 struct Steps {
     blocks: fn(u64, u64, &mut Words),
@@ -76,9 +76,9 @@ fn steps<N: Numbers>() -> Steps {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         return Steps {
-            // SAFETY: requires AVX2, which the check above found.
+            // SAFETY: `philox_avx2::blocks` requires AVX2, which the check above found.
             blocks: |seed, first, words| unsafe { philox_avx2::blocks(seed, first, words) },
-            // SAFETY: requires AVX2 and FMA, which the check above found.
+            // SAFETY: `make_with_vectors` requires AVX2 and FMA, which the check above found.
             make: |words, out| unsafe { make_with_vectors::<N>(words, out) },
         };
     }
@@ -227,8 +227,8 @@ impl Numbers for NormalFloat64 {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: both builds of the loop give the same bits for any cut of a range, and the mapping
-    //! from words to numbers is the documented one. Method: comparisons on random inputs.
+    //! Goal: vector and portable loops give the same bits for any cut of a range, and words become
+    //! numbers as documented. Method: comparisons on random inputs.
 
     use super::*;
     use crate::compute::generator::philox::LAST_BLOCK;

@@ -13,12 +13,12 @@ use crate::memory::buffer::Buffer;
 pub enum KernelArgument<'a> {
     /// Memory of the kernel's device, or pinned memory of its kind. The launch records its use.
     Buffer(&'a Buffer),
-    /// A number of exactly the parameter's type. A pointer is an address of the device; its memory
-    /// must stay allocated until the launch is done.
+    /// A number of exactly the parameter's type. A pointer must be an address of the device, and
+    /// its memory must stay allocated until the launch is done.
     Value(Argument),
     /// The 1 to 16 bytes of a value of another type.
     Bytes(&'a [u8]),
-    /// Memory of each work-group, of this many bytes.
+    /// Local memory: this many bytes for each work-group.
     Local(usize),
 }
 
@@ -57,7 +57,7 @@ impl KernelArgument<'_> {
         })
     }
 
-    /// `None` if there are no bytes, or too many for a value.
+    /// Converts the argument without a check. `None` for a value with no bytes or too many.
     fn convert(&self) -> Result<Option<LaunchArgument>> {
         Ok(match self {
             Self::Buffer(buffer) => Some(LaunchArgument::Memory(Address(buffer.address()?))),
@@ -81,7 +81,7 @@ impl KernelArgument<'_> {
     }
 }
 
-/// The class of a number's own type, and its bytes in memory; `None` for pointers.
+/// The class of a number's own type, and the number's bytes in memory; no bytes for pointers.
 fn class_and_bytes(number: Argument) -> (ParameterClass, Option<ValueBytes>) {
     use ParameterClass::{Float, Pointer, Signed, Unsigned};
     match number {

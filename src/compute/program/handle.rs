@@ -37,14 +37,14 @@ pub struct Kernel {
     core: Inherited<Arc<KernelCore>>,
 }
 
-/// A program of a backend. The drop of its last kernel or handle releases it.
+/// A backend's program. Released when its last [`Program`] and its last kernel are dropped.
 struct Compiled {
     backend: Arc<dyn Backend>,
     device: Device,
     handle: ProgramHandle,
 }
 
-/// A kernel of a backend. The drop of its last handle or launch releases it.
+/// A backend's kernel. Released when its last [`Kernel`] and its last launch are dropped.
 pub(super) struct KernelCore {
     /// Keeps the program live until the kernel's release.
     program: Arc<Compiled>,
@@ -73,7 +73,7 @@ impl Program {
         Ok(Self { compiled: Inherited::new(Arc::new(compiled)) })
     }
 
-    /// The device it was compiled for.
+    /// The device that the program was compiled for.
     #[must_use]
     pub fn device(&self) -> Device {
         self.compiled.device
@@ -115,7 +115,7 @@ impl Kernel {
         &self.core.name
     }
 
-    /// The device it was compiled for.
+    /// The device that the kernel was compiled for.
     #[must_use]
     pub fn device(&self) -> Device {
         self.core.program.device
@@ -144,9 +144,9 @@ impl KernelCore {
 
 impl Drop for Compiled {
     fn drop(&mut self) {
-        // Errors are ignored, here and below: the driver's object then leaks.
+        // The release's error is ignored, here and below: the driver's object then leaks.
         let Ok(kernels) = kernels_of(&self.backend) else { return };
-        // SAFETY: the program is live: only this drop releases it, and every user holds `self`.
+        // SAFETY: only this drop releases the program, and its kernels prevent an earlier drop.
         let _ = unsafe { kernels.program_release(self.handle) };
     }
 }
@@ -154,7 +154,7 @@ impl Drop for Compiled {
 impl Drop for KernelCore {
     fn drop(&mut self) {
         let Ok(kernels) = self.kernels() else { return };
-        // SAFETY: the kernel is live: only this drop releases it, and its launches hold `self`.
+        // SAFETY: only this drop releases the kernel, and its launches prevent an earlier drop.
         let _ = unsafe { kernels.kernel_release(self.handle) };
     }
 }

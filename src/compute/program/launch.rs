@@ -19,7 +19,7 @@ use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::memory::buffer::{Access, Buffer, Task};
 use crate::queue::{Class, Command};
 
-/// A launch. It holds addresses instead of buffers, because a buffer's free is ordered after it.
+/// A launch as a task. Holds addresses instead of buffers: a buffer's free waits for the launch.
 pub(crate) struct Launch {
     kernel: Arc<KernelCore>,
     arguments: Box<[LaunchArgument]>,
@@ -39,7 +39,7 @@ impl Command<TaskContext> for Launch {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // A host thread may wait for a buffer of this launch, so the retirement wakes waiters.
+        // A host access may wait for this launch, so its retirement wakes waiters.
         context.is_marker = true;
         let Self { kernel, arguments, size } = self;
         let launched = kernel.kernels().and_then(|kernels| {
@@ -74,7 +74,7 @@ impl Stream {
     /// let scale = runtime.compile(device, ProgramSource::Text(text), "")?.kernel("scale")?;
     /// let (stream, buffer) = (runtime.stream(device)?, runtime.zeros(4000, device)?);
     /// let arguments = [(&buffer).into(), 0.5_f32.into()];
-    /// // SAFETY: a thousand floats are what the buffer has.
+    /// // SAFETY: the buffer has a float for each of the 1000 work-items.
     /// unsafe { stream.launch_kernel(&scale, &arguments, &[1000], None)? };
     /// stream.synchronize()?;
     /// # Ok::<(), accelrt::Error>(())
@@ -96,9 +96,9 @@ impl Stream {
         unsafe { self.launch_kernel_with_uses(kernel, arguments, sizes, &[]) }
     }
 
-    /// As [`Stream::launch_kernel`]. `writes` declares for each argument whether the kernel writes
-    /// its buffer. The kernel then accesses only the bytes of this view. `None` and a missing entry
-    /// mean that the use is unknown.
+    /// As [`Stream::launch_kernel`]. `writes` declares, for each argument, whether the kernel
+    /// writes the argument's buffer. A declared kernel accesses only the bytes of that view. `None`
+    /// or a missing entry declares nothing.
     ///
     /// # Safety
     /// As for [`Stream::launch_kernel`]. The declarations in `writes` are correct.

@@ -20,7 +20,7 @@ pub(super) fn launch_size(
     let size = LaunchSize {
         global: extents("a global size", global)?,
         local: local.map(|local| extents("a local size", local)).transpose()?,
-        dimensions: u32::try_from(global.len()).unwrap_or(0), // at most 3
+        dimensions: u32::try_from(global.len()).unwrap_or(0), // at most 3: `extents` has checked it
     };
     let Some(local) = local else { return Ok(size) };
     if local.len() != global.len() {

@@ -25,14 +25,14 @@ static CALLS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static PREVIOUS: OnceLock<Functions> = OnceLock::new();
 static MIMALLOC: OnceLock<Mimalloc> = OnceLock::new();
 
-/// mimalloc's functions. `has` recognises memory of mimalloc.
+/// mimalloc's functions. `has` tells whether mimalloc owns an address.
 #[derive(Debug)]
 struct Mimalloc {
     functions: Functions,
     has: unsafe extern "C" fn(*const c_void) -> bool,
 }
 
-/// This file's functions for oneMKL's four pointers.
+/// The addresses of this file's functions, in the order of oneMKL's four pointers.
 pub(super) fn registered_functions() -> [*mut c_void; 4] {
     [malloc as *mut c_void, calloc as *mut c_void, realloc as *mut c_void, free as *mut c_void]
 }
@@ -71,7 +71,7 @@ fn previous() -> &'static Functions {
     PREVIOUS.get().unwrap_or(&Functions::LIBC) // the default applies only before a registration
 }
 
-/// Opens an allocator. A failure changes nothing.
+/// Makes an allocator ready: opens the heap, or loads mimalloc. A failure changes nothing.
 pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
     match allocator {
         MklAllocator::System => Ok(()),
@@ -97,14 +97,14 @@ fn mimalloc_in(library: Library) -> std::result::Result<Mimalloc, &'static str> 
     let has = symbol("mi_is_in_heap_region")?;
     // SAFETY: mimalloc's functions of these names have the C library's types in every version.
     let functions = unsafe { transmute::<[*mut c_void; 4], Functions>(pointers) };
-    // SAFETY: the function of this name has this type in every version.
+    // SAFETY: mimalloc's function of this name has this type in every version.
     let has = unsafe { transmute::<*mut c_void, unsafe extern "C" fn(*const c_void) -> bool>(has) };
     Ok(Mimalloc { functions, has })
 }
 
 /// The functions of the allocator that owns `foreign`, which is not memory of the heap.
 fn owner_of(foreign: *mut c_void) -> &'static Functions {
-    // SAFETY: the function accepts any address.
+    // SAFETY: `mi_is_in_heap_region` accepts any address.
     let is_its = |mimalloc: &&Mimalloc| unsafe { (mimalloc.has)(foreign) };
     MIMALLOC.get().filter(is_its).map_or_else(previous, |mimalloc| &mimalloc.functions)
 }
@@ -127,7 +127,7 @@ fn functions_of(allocator: MklAllocator) -> &'static Functions {
 extern "C" fn malloc(bytes: usize) -> *mut c_void {
     counted_allocation(|allocator| match allocator {
         MklAllocator::Accelrt => host_heap::malloc(bytes, previous()),
-        // SAFETY: the function accepts any size.
+        // SAFETY: `malloc` of every allocator accepts any size.
         other => unsafe { (functions_of(other).malloc)(bytes) },
     })
 }
@@ -135,7 +135,7 @@ extern "C" fn malloc(bytes: usize) -> *mut c_void {
 extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     counted_allocation(|allocator| match allocator {
         MklAllocator::Accelrt => host_heap::calloc(count, bytes, previous()),
-        // SAFETY: the function accepts any size.
+        // SAFETY: `calloc` of every allocator accepts any count and size.
         other => unsafe { (functions_of(other).calloc)(count, bytes) },
     })
 }

@@ -1,7 +1,7 @@
 //! oneMKL's pointers to memory functions, and a probe for their use.
 //!
-//! `libmkl_rt` has separate pointers, and loads `libmkl_core` at its first call. oneMKL uses the
-//! core's pointers, unless `libmkl_rt` was already in the global scope. This file therefore sets
+//! `libmkl_rt` has its own pointers, and loads `libmkl_core` at its first call. oneMKL uses the
+//! core's pointers, unless the loader's global scope already contained `libmkl_rt`. This file sets
 //! the pointers of all libraries. The core reads its pointers once, at its first allocation.
 #![expect(unsafe_code, reason = "accesses symbols found at run time")]
 
@@ -82,16 +82,16 @@ impl Probe {
         Some(Self { gemm, free_buffers: found.library.symbol("MKL_Free_Buffers") })
     }
 
-    /// Makes oneMKL free its unused memory, then multiplies two zero matrices. This allocates.
+    /// Makes oneMKL free its unused memory, then multiplies two zero matrices, which allocates.
     pub(super) fn run(&self) {
         if let Some(function) = self.free_buffers {
             // SAFETY: oneMKL's function of this name has this type in every version.
             let free_buffers =
                 unsafe { transmute::<NonNull<c_void>, unsafe extern "C" fn()>(function) };
-            // SAFETY: takes no arguments; any thread may call it; it frees no memory in use.
+            // SAFETY: any thread may call `MKL_Free_Buffers`, which frees only unused memory.
             unsafe { free_buffers() };
         }
-        // SAFETY: CBLAS's function has this type; see `Gemm`.
+        // SAFETY: `cblas_dgemm` has the type `Gemm`, whose documentation explains the integers.
         let gemm = unsafe { transmute::<NonNull<c_void>, Gemm>(self.gemm) };
         let [a, b, mut c] = [(); 3].map(|()| vec![0.0; to_usize((SIZE * SIZE).unsigned_abs())]);
         let (row_major, plain, n) = (101, 111, SIZE);

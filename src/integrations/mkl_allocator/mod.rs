@@ -1,7 +1,7 @@
 //! L3, oneMKL's memory: selects the allocator, and verifies by a probe that oneMKL uses it.
 //!
 //! * `functions`: the registered functions
-//! * `library`: oneMKL's pointers to them, and the probe
+//! * `library`: oneMKL's pointers to these functions, and the probe
 
 mod functions;
 mod library;
@@ -21,7 +21,7 @@ use library::{Pointers, Probe};
 pub(crate) enum MklAllocator {
     /// The previously registered functions. They are the C library's, unless a program set others.
     System,
-    /// The heap over the host cache.
+    /// The host heap, whose memory is pinned.
     Accelrt,
     /// mimalloc, from a library that is loaded by name.
     Mimalloc,
@@ -39,9 +39,9 @@ impl MklAllocator {
     }
 
     /// Makes this the current allocator of every oneMKL in the process and returns the previous
-    /// one. Loads a oneMKL if the process has none. As a probe, each oneMKL then multiplies two
-    /// matrices. If a oneMKL does not use the allocator for that, because it had already read its
-    /// pointers, the call fails and restores the previous state.
+    /// one. Loads a oneMKL if the process has none. Each oneMKL then multiplies two matrices as a
+    /// probe. A oneMKL that has already read its pointers does not use the allocator. In this case
+    /// the call fails and restores the previous state.
     pub(crate) fn register(self, folders: &[&Path]) -> Result<Self> {
         fork::check()?;
         let _changing = Changing::begin().ok_or_else(|| {

@@ -27,7 +27,7 @@ use crate::integrations::verbose::library::VerboseLibrary;
 static SESSIONS: Mutex<Vec<Session>> = Mutex::new(LockRank::Capture, Vec::new());
 
 struct Session {
-    /// The process that installed the pipe. A child inherits this state, but not the thread.
+    /// The process that installed the pipe. A child inherits the session, but no thread.
     process: u32,
     captures: usize,
     drain: Arc<Drain>,
@@ -54,7 +54,7 @@ pub struct VerboseCapture {
     library: VerboseLibrary,
     process: u32,
     drain: Arc<Drain>,
-    /// The drain's id of this collection; 0 before the start.
+    /// The id of this capture's collection in the drain; 0 before the start.
     id: u64,
     is_open: AtomicBool,
     is_attached: AtomicBool,
@@ -79,7 +79,7 @@ impl VerboseCapture {
     /// Ends the capture and returns its lines.
     #[must_use = "these are the lines"]
     pub fn end(self) -> Vec<String> {
-        self.stop() // the drop leaves the pipe
+        self.stop() // the drop detaches from the pipe
     }
 
     /// Flushes the C library's buffer. May block on the reader of the standard output.
@@ -168,7 +168,7 @@ impl Session {
         let drain = Drain::new(read, target);
         let of_thread = Arc::clone(&drain);
         let reader = Builder::new().name("accelrt-verbose".to_owned());
-        // The thread reads until `write` is closed, so it also ends if the next call fails.
+        // The thread reads until all write ends are closed. It also ends if the next call fails.
         let reader = with_signals_blocked(|| reader.spawn(move || of_thread.run()));
         let reader = ManuallyDrop::new(reader.map_err(refused("pthread_create"))?);
         descriptor::replace_output(&write).map_err(refused("dup2"))?;
@@ -201,14 +201,14 @@ pub(crate) struct CaptureEnd {
 }
 
 impl CaptureEnd {
-    /// Passes on the remaining output and waits for the reader's end. If a child or a copy of
-    /// descriptor 1 still holds the pipe, the reader instead continues. May block on the reader of
+    /// Passes on the remaining output and joins the reader thread. If a child or a copy of
+    /// descriptor 1 still holds the pipe, the thread continues instead. May block on the reader of
     /// the standard output.
     pub(crate) fn finish(self) {
         self.drain.catch_up();
         self.drain.settle_all();
         if self.drain.is_at_end() {
-            // The reader ends too. The result is ignored: the thread has printed a panic itself.
+            // The reader thread also ends. The result is ignored: a panic has printed its message.
             drop(self.reader.join());
         }
     }

@@ -14,21 +14,21 @@ use crate::base::sync::unmodelled::AtomicU32;
 
 const STANDARD_OUTPUT: RawFd = 1;
 
-// SAFETY: the C library defines both with these types.
+// SAFETY: the C library defines both symbols with these types.
 unsafe extern "C" {
     static stdout: *mut libc::FILE;
-    /// Size of a stream's buffer; 0 until the stream's first use. Exists in glibc and musl.
+    /// Buffer size of a C stream; 0 until the stream's first use. Exists in glibc and musl.
     fn __fbufsize(stream: *mut libc::FILE) -> libc::size_t;
 }
 
 fn c_output() -> *mut libc::FILE {
-    // SAFETY: the C library sets it before `main`, and programs do not write it.
+    // SAFETY: the C library sets `stdout` before `main`, and programs do not change it.
     unsafe { stdout }
 }
 
 /// Flushes the C library's standard output. Ignores errors: a later write reports them.
 pub(super) fn flush_c_output() {
-    // SAFETY: a stream of the C library, which locks it.
+    // SAFETY: `stdout` is an open stream, and `fflush` locks it.
     unsafe { libc::fflush(c_output()) };
 }
 
@@ -37,9 +37,9 @@ pub(super) fn flush_c_output() {
 pub(super) fn set_line_buffering_for(terminal: &OwnedFd) {
     // SAFETY: the descriptor is open.
     let is_terminal = unsafe { libc::isatty(terminal.as_raw_fd()) } == 1;
-    // SAFETY: a stream of the C library.
+    // SAFETY: `stdout` is an open stream, which `__fbufsize` only reads.
     if is_terminal && unsafe { __fbufsize(c_output()) } == 0 {
-        // SAFETY: an unused stream of the C library, which allocates the buffer itself for null.
+        // SAFETY: `stdout` is an open, unused stream. For null, the C library allocates its buffer.
         unsafe { libc::setvbuf(c_output(), null_mut(), libc::_IOLBF, 0) };
     }
 }
@@ -104,7 +104,7 @@ pub(super) enum PipeState {
     End,
 }
 
-/// Waits until a pipe has bytes or ends, at most for the timeout. -1 is infinite.
+/// Waits until a pipe has bytes or ends, at most for the timeout. -1 means no timeout.
 pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> PipeState {
     match poll(end, libc::POLLIN, timeout_ms) {
         None => PipeState::Nothing,
@@ -116,14 +116,14 @@ pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> PipeState {
 /// Waits for events of a descriptor. `None` after the timeout or an interruption by a signal.
 fn poll(descriptor: &OwnedFd, events: libc::c_short, timeout_ms: i32) -> Option<libc::c_short> {
     let mut request = libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 };
-    // SAFETY: one structure, which lives during the call.
+    // SAFETY: the count is 1, and the one structure lives during the call.
     let count = unsafe { libc::poll(&raw mut request, 1, timeout_ms) };
     (count > 0).then_some(request.revents)
 }
 
 pub(super) fn byte_count(end: &OwnedFd) -> usize {
     let mut count: libc::c_int = 0;
-    // SAFETY: the request writes one C integer.
+    // SAFETY: `FIONREAD` writes one C integer, and `count` is one.
     let answer = unsafe { libc::ioctl(end.as_raw_fd(), libc::FIONREAD, &raw mut count) };
     if answer == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
 }
@@ -159,20 +159,22 @@ fn file(descriptor: RawFd) -> ManuallyDrop<File> {
     ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Reading ends that forked children must not hold; 0 if unused. A child does not read the pipe.
-/// With a reading end, its output would fill the pipe after the parent's end, and block.
+/// Read ends of pipes that forked children must not hold; 0 if unused. A child does not read the
+/// pipe. If it held a read end, its writes to a full pipe would block after the parent's exit
+/// instead of failing.
 static READING_ENDS: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
-/// Makes forked children close their copies of a reading end. Has no effect beyond sixteen ends.
+/// Makes forked children close their copies of a read end. Has no effect beyond sixteen ends.
 pub(super) fn close_in_children(end: &OwnedFd) {
     static WATCHING: Once = Once::new();
     extern "C" fn in_child() {
         // Relaxed, here and below: the forking thread sees the values from before the fork.
         for number in READING_ENDS.iter().map(|end| end.load(Ordering::Relaxed)) {
             if number != 0 {
-                // Replaces the end, so that its owner in the child may still close the number.
+                // Replaces the read end by a copy of descriptor 1, so that its owner in the child
+                // may still close the number.
                 // SAFETY: an async-signal-safe call; the first descriptor is the standard output,
-                // the second a reading end that this process owns.
+                // the second a read end that this process owns.
                 unsafe { libc::dup3(STANDARD_OUTPUT, number.cast_signed(), libc::O_CLOEXEC) };
             }
         }
@@ -185,7 +187,7 @@ pub(super) fn close_in_children(end: &OwnedFd) {
     replace_reading_end(0, end.as_raw_fd().cast_unsigned());
 }
 
-/// Ends [`close_in_children`] for an end. Called before the end is closed.
+/// Reverts [`close_in_children`]. Must be called before `end` is closed.
 pub(super) fn forget(end: &OwnedFd) {
     replace_reading_end(end.as_raw_fd().cast_unsigned(), 0);
 }

@@ -14,11 +14,11 @@ use crate::integrations::verbose::descriptor::{self, PipeState};
 use crate::integrations::verbose::library::VerboseLibrary;
 use crate::integrations::verbose::splitter::{Piece, Splitter};
 
-/// The capacity of a pipe.
+/// Maximum bytes per read: the capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The time for which a possible beginning of a keyword is held. A library writes the rest in the
-/// same write or in the next write of the same call.
+/// The time for which the drain holds a possible beginning of a keyword. A library writes the rest
+/// in the same write or in the next write of the same call.
 const DOUBT_MS: i32 = 20;
 
 #[derive(Debug)]

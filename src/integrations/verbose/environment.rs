@@ -1,9 +1,9 @@
-//! The verbose levels in the variables of oneMKL and oneDNN. They apply outside of all scopes.
+//! The verbose levels in the variables of oneMKL and oneDNN, which apply outside of all scopes.
 
 /// The level of a variable that the end of a scope restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EnvironmentLevel {
-    /// The nearest level.
+    /// The level closest to the variable's value.
     pub(super) level: i32,
     /// The variable and its value, if no level is equivalent.
     pub(super) not_restorable: Option<String>,
@@ -35,7 +35,7 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> En
 struct Flags {
     executions: bool,
     creations: bool,
-    /// True for a flag that belongs to no level.
+    /// True if the variable has a flag that belongs to no level.
     others: bool,
 }
 

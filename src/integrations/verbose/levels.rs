@@ -1,8 +1,8 @@
 //! The current verbose level: the newest open scope determines it.
 //!
 //! Neither library can report its level, so this file records the scopes of the whole process.
-//! Without a scope, the environment's level applies. This file cannot see a level that other code
-//! has set. The next beginning or end of a scope replaces such a level.
+//! Without a scope, the environment's level applies. If other code sets a level, this file does not
+//! notice it, and the next beginning or end of a scope replaces it.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -59,7 +59,7 @@ impl VerboseLibrary {
         })
     }
 
-    /// A sentence about the part of the environment's level that the end of a scope cannot restore.
+    /// Describes the part of the environment's level that the end of a scope cannot restore:
     /// oneDNN's variable may have flags that no level contains. `None` without such a part.
     #[must_use]
     pub fn lost_by_restoring(self) -> Option<String> {

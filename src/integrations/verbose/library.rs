@@ -84,7 +84,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// The configured file and its variable.
+    /// The library file that the configuration names, with the name of its variable.
     fn configured(self) -> Result<Option<(&'static str, String)>> {
         let runtime = Runtime::global()?;
         let (variable, file) = match self {
@@ -132,7 +132,7 @@ impl VerboseLibrary {
                 let mut version = MaybeUninit::<MklVersion>::zeroed();
                 // SAFETY: the function writes the structure, which is also valid when zeroed.
                 unsafe { ask(version.as_mut_ptr()) };
-                // SAFETY: zeroed before the call, and thus initialised.
+                // SAFETY: `zeroed` initialised the structure, and zeros are a valid `MklVersion`.
                 Some(unsafe { version.assume_init() }.numbers)
             }
             Self::OneDnn => {
@@ -143,9 +143,9 @@ impl VerboseLibrary {
                         function,
                     )
                 };
-                // SAFETY: takes no arguments, and any thread may call it.
+                // SAFETY: `dnnl_version` takes no arguments, and any thread may call it.
                 let version = unsafe { ask() };
-                // SAFETY: null, or a structure of the library that never changes.
+                // SAFETY: the pointer is null, or refers to a constant structure of the library.
                 unsafe { version.as_ref() }.map(|version| version.numbers)
             }
             Self::Accelrt => None,
@@ -172,7 +172,7 @@ impl VerboseLibrary {
             return Ok(found);
         }
         let loaded = Loaded::now();
-        // A copy that does not export the setter.
+        // `libtorch_cpu` contains a oneDNN without exporting the setter.
         let mut loaded_names = loaded.names.iter().map(|name| name.to_string_lossy());
         let hidden =
             loaded_names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"));
@@ -210,7 +210,7 @@ impl VerboseLibrary {
 
     /// The copies that are now in the process. Loads no library.
     pub(super) fn loaded_copies(self) -> Vec<FoundLibrary> {
-        /// The last result per library: a search through hundreds of libraries takes milliseconds.
+        /// The last search per library: a search through hundreds of libraries takes milliseconds.
         static KNOWN: [Mutex<KnownLibraries>; 2] =
             [const { Mutex::new(LockRank::Libraries, (None, Vec::new())) }; 2];
         if self == Self::Accelrt {
@@ -231,16 +231,16 @@ impl VerboseLibrary {
         let set = unsafe {
             transmute::<NonNull<c_void>, unsafe extern "C" fn(c_int) -> c_int>(found.address)
         };
-        // SAFETY: any thread may call them with any integer; the library stays loaded.
+        // SAFETY: `set` accepts any integer on any thread; the library stays loaded.
         let answer = unsafe { set(level) };
         match self {
-            Self::Mkl => answer != -1, // otherwise the previous level
+            Self::Mkl => answer != -1, // any other answer is the previous level
             _ => answer == 0,          // a status
         }
     }
 }
 
-/// The result of a search, and the state of the process's libraries that it is for.
+/// The loader's counts of loads and unloads at a search, and the copies that the search found.
 type KnownLibraries = (Option<(u64, u64)>, Vec<FoundLibrary>);
 
 /// The version of cuDNN, such as 90100 for 9.1.0. If the process has no cuDNN, loads the first one

@@ -162,7 +162,7 @@ mod tests {
 
     const ALL: [VerboseLibrary; 2] = [VerboseLibrary::Mkl, VerboseLibrary::OneDnn];
 
-    /// The text and the library lines of this output.
+    /// The text and the library lines of an output that arrives in `parts`.
     fn split(parts: &[&[u8]], libraries: &[VerboseLibrary]) -> (String, Vec<String>) {
         let mut splitter = Splitter::default();
         let mut pieces: Vec<_> =

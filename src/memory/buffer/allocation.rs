@@ -18,8 +18,8 @@ use crate::memory::buffer::host_accesses::HostAccesses;
 use crate::memory::buffer::thread_hints;
 use crate::memory::buffer::uses::{CHECK_ALL, CHECKS_PER_USE, Task, Touch, Use, Uses};
 
-/// A block of an allocator, shared by views. The drop of the last view, or a release, frees the
-/// block in stream order.
+/// A block of an allocator, shared by views. A release, or else the drop of the last view, frees
+/// the block in stream order.
 pub(crate) struct Allocation {
     pub(super) memory: Memory,
     /// The stream that was current when the buffer was created.
@@ -32,8 +32,8 @@ pub(crate) struct Allocation {
 /// Accesses, uses and exports of an allocation.
 ///
 /// The memory is freed once. Without a release, the drop of the last handle frees it. A release
-/// frees it when `accesses` is zero; otherwise the last access frees it. A release requires
-/// `exports` to be zero, and after a release neither counter grows.
+/// frees the memory when `accesses` is zero; otherwise the end of the last access frees it. A
+/// release requires `exports` to be zero, and after a release neither counter grows.
 #[derive(Debug, Default)]
 pub(super) struct State {
     uses: Uses,
@@ -59,7 +59,7 @@ pub(crate) struct Origin {
 /// The stream id for requests of pinned memory, which belongs to no stream.
 const NO_STREAM: u64 = 0;
 
-/// The reason that a request is refused.
+/// The reason for which an allocation refuses an access, an export or a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Released,
@@ -82,8 +82,8 @@ impl Allocation {
         Ok(Self::of(block, home, bytes, origin, thread_hints::take))
     }
 
-    /// As [`Allocation::new`], from cached memory, and reuses an allocation of `take_vacant`.
-    /// `None` when cached memory does not serve the request.
+    /// As [`Allocation::new`], but only from cached memory. Reuses the vacant allocation that
+    /// `take_vacant` returns. `None` when cached memory does not suffice.
     #[inline(always)]
     pub(super) fn cached(
         home: &Arc<StreamCore>,
@@ -137,14 +137,14 @@ impl Allocation {
         Some(self.access_in(&mut *self.lock()?))
     }
 
-    /// As `access`, with the lock held, for memory that is not released.
+    /// As [`Allocation::access`], with the lock held. The memory must not be released.
     #[inline]
     pub(super) fn access_in(&self, state: &mut State) -> Access<'_> {
         state.accesses += 1;
         Access(self)
     }
 
-    /// Locks the state: the caller reads and records uses. `None` after a release.
+    /// Locks the state, for a caller that reads or records uses. `None` after a release.
     #[inline]
     pub(super) fn lock(&self) -> Option<SpinGuard<'_, State>> {
         let state = self.state.lock();
@@ -152,8 +152,8 @@ impl Allocation {
     }
 
     /// Records a use by a stream whose tasks up to ticket `done` are done. Forgets finished uses
-    /// among up to `checks` others. The caller drops the forgotten uses after the lock, because one
-    /// may hold the last reference to a stream.
+    /// among up to `checks` others, and returns them. The caller drops the forgotten uses after the
+    /// lock, because one may hold the last reference to a stream.
     #[inline]
     pub(super) fn note(
         &self,
@@ -199,7 +199,7 @@ impl Allocation {
         }
     }
 
-    /// Frees the memory of a released allocation, unless an access remains, whose end frees it.
+    /// Frees the memory of a released allocation. If an access remains, its end frees the memory.
     fn free_unless_accessed(&self, mut state: SpinGuard<'_, State>) {
         if state.accesses == 0 {
             let mut uses = std::mem::take(&mut state.uses);
@@ -248,7 +248,7 @@ impl Allocation {
         uses
     }
 
-    /// As `uses`, with the lock held.
+    /// As [`Allocation::uses`], with the lock held.
     pub(super) fn uses_in(&self, state: &State) -> Vec<Use> {
         let last = state.uses.at_home.clone();
         let is_used = last.task.ticket > 0;
@@ -316,8 +316,8 @@ impl fmt::Debug for Allocation {
     }
 }
 
-/// The right to enqueue uses of the memory. When the memory is released meanwhile, the drop of the
-/// last access frees it, ordered after the uses that are recorded by then.
+/// The right to enqueue uses of the memory. After a release during the access, the drop of the last
+/// access frees the memory, ordered after all uses recorded before that drop.
 #[derive(Debug)]
 pub(crate) struct Access<'a>(&'a Allocation);
 

@@ -28,7 +28,7 @@ impl Command<TaskContext> for Copy {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // A thread may wait for this copy, so its retirement wakes waiters.
+        // A host access may wait for this copy, so its retirement wakes waiters.
         context.is_marker = true;
         let Ranges { to, from, bytes } = self.0;
         // SAFETY: both ranges must be live and ordered against other accesses. `transfer.rs`, the

@@ -1,9 +1,9 @@
 //! Reference-counted handles without weak handles: the last handle owns its value alone.
 //!
 //! `std::sync::Arc` has to exclude its weak handles before it can report a unique handle, and frees
-//! the memory with the last handle. Here the last handle becomes a [`LastHandle`], which can be
-//! changed, cached and shared again. So a value that is often dropped and reused usually costs no
-//! allocation and no locked instruction.
+//! the memory with the last handle. A [`Counted`] has no weak handles. Its last handle becomes a
+//! [`LastHandle`], which can be changed, cached and shared again. A value that is often dropped and
+//! reused therefore usually costs no allocation and no locked instruction.
 #![expect(unsafe_code, reason = "handles are raw pointers to a counted allocation")]
 
 use std::mem::ManuallyDrop;
@@ -34,9 +34,9 @@ struct Inner<T> {
 unsafe impl<T: OnLastHandle + Send + Sync> Send for Counted<T> {}
 // SAFETY: a shared reference can be cloned into a handle, so the bounds are those of `Send`.
 unsafe impl<T: OnLastHandle + Send + Sync> Sync for Counted<T> {}
-// SAFETY: the only handle owns the value.
+// SAFETY: this handle is the value's only owner, so sending the handle moves the value.
 unsafe impl<T: Send> Send for LastHandle<T> {}
-// SAFETY: a shared reference to the only handle gives shared access to the value alone.
+// SAFETY: a shared reference to this handle only gives a shared reference to the value.
 unsafe impl<T: Sync> Sync for LastHandle<T> {}
 
 impl<T> LastHandle<T> {
@@ -122,7 +122,7 @@ impl<T: OnLastHandle> Drop for Counted<T> {
             if inner.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;
             }
-            // Relaxed: no other handle is left to read it.
+            // Relaxed: no other handle is left to read the count.
             inner.handles.store(1, Ordering::Relaxed);
         }
         T::end(LastHandle(self.0));

@@ -1,9 +1,10 @@
 //! Frees in stream order: a block returns to its allocator after every use.
 //!
-//! On the home stream a block may serve the next request at once, because that request is ordered
-//! after every use there. For other streams the allocator records a use point (stream and ticket)
-//! and polls the stream's progress counter: no thread or stream waits for a free. On a driver's
-//! stream a value held at the point keeps the stream polled until the device has passed the point.
+//! A freed block may serve the next request on its home stream at once: stream order puts that
+//! request after every use on this stream. For each other stream, the allocator records a use point
+//! (stream and ticket) and polls the stream's progress counter. No thread and no stream waits for a
+//! free. On a driver's stream, a value held at the point keeps the stream polled until the device
+//! has passed the point.
 #![expect(unsafe_code, reason = "gives up a shared block once, behind its uses")]
 
 use std::sync::Arc;
@@ -37,7 +38,7 @@ impl Memory {
 /// after the uses on other streams. Never called in a forked child.
 ///
 /// # Safety
-/// The caller must call this once for the block of this memory.
+/// The caller must call this function only once for `memory`.
 #[inline]
 pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Uses) {
     if memory.bytes == 0 {
@@ -59,8 +60,8 @@ fn free_behind_uses(
     home: &Arc<StreamCore>,
     others: impl Iterator<Item = Use>,
 ) {
-    // On a driver's stream, the program may have submitted work by the native handle. A new task
-    // follows that work.
+    // On a driver's stream, the program may have submitted work through the native handle. The
+    // ticket of a new task covers that work.
     let ticket = if home.on_host { home.pushed() } else { home.enqueue(EmptyTask, Always).ticket };
     let home = point(home, ticket);
     let others = others.filter(|point| !point.is_done());

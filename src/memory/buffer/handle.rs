@@ -20,18 +20,18 @@ use crate::memory::buffer::uses::Task;
 /// Memory on a device, freed in stream order.
 ///
 /// A buffer is a view: clones and slices share one allocation and keep it alive. Copies and fills
-/// record their use of the allocation, but their tasks hold no reference to it. So dropping the
-/// last view right after a copy is a *stream-ordered free*: the memory is freed when all work on
-/// the home stream (current at the buffer's creation) and every recorded use on other streams is
+/// record their use of the allocation, but their tasks hold no reference to it. Dropping the last
+/// view right after a copy is therefore a *stream-ordered free*: the memory is freed when all work
+/// on the home stream (current at the buffer's creation) and every recorded use on other streams is
 /// done. No thread and no stream waits for a free. The program calls [`Buffer::record_use`] for
 /// uses on other streams that the runtime cannot see.
 ///
 /// Copies, fills and host accesses are ordered after conflicting uses on any stream: see
 /// [`Buffer::copy_from`]. The program orders functions that take the address, by events or
 /// [`Stream::wait_stream`]. These functions must also follow the home stream, because a new buffer
-/// may reuse memory whose earlier tasks are still queued there.
+/// may reuse memory whose earlier tasks are still queued on that stream.
 ///
-/// Get one from [`Runtime::empty`](crate::Runtime::empty) and its siblings. A buffer of no bytes
+/// Created by [`Runtime::empty`](crate::Runtime::empty) and similar functions. A buffer of no bytes
 /// has no memory; its address is 0.
 ///
 /// ```
@@ -164,9 +164,9 @@ impl Buffer {
         Ok(Self { allocation: self.allocation.clone(), offset, bytes })
     }
 
-    /// Records that all work enqueued on `stream` until now may use the memory. It is for uses that
-    /// the runtime cannot see, such as those of a function that takes the address. On the home
-    /// stream only [`Buffer::wait_for_host`] needs the record. Does not block.
+    /// Records that all work enqueued on `stream` until now may use the memory. For uses that the
+    /// runtime cannot see, such as those of a function that takes the address. On the home stream
+    /// only [`Buffer::wait_for_host`] needs the record. Does not block.
     ///
     /// Fails when the stream belongs to another runtime, after a release and in a forked child.
     ///
@@ -188,8 +188,8 @@ impl Buffer {
         if core.on_host {
             access.record(core, Task::any(core.pushed()));
         } else {
-            // The native handle may have submitted work that has no ticket. The ticket of a new
-            // task follows that work.
+            // The program may have submitted work without a ticket through the native handle. The
+            // ticket of a new task covers that work.
             access.record(core, Task::any(core.enqueue(EmptyTask, Always).ticket));
         }
         Ok(())

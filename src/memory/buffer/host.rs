@@ -1,4 +1,4 @@
-//! Accesses by host threads to a buffer's bytes. They wait for every use of the buffer.
+//! Host accesses: a thread reads or writes a buffer's bytes after every earlier use is done.
 #![expect(unsafe_code, reason = "copies memory that devices share with the host")]
 
 use std::ptr;
@@ -23,8 +23,7 @@ pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 impl Buffer {
     /// Blocks until every recorded use of the memory through any view is done; executes stream
     /// tasks while it waits. Returns the failures that cover those uses, unless a synchronise has
-    /// already reported and ended them. It ends no failure, and ignores uses that are enqueued
-    /// after the call.
+    /// already reported and ended them. The call ends no failure, and ignores later uses.
     ///
     /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.
     pub fn wait_for_host(&self) -> Result<()> {
@@ -155,7 +154,7 @@ impl Buffer {
 fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
     let mut errors: Vec<Arc<StreamFailure>> = Vec::new();
     for point in uses {
-        // Leaves out the error of a use that was done before, if a synchronise has ended it.
+        // A use that was already done reports no error that a synchronise has ended.
         let was_done = point.is_done();
         let Task { ticket, is_marker } = point.last.task;
         let task = Watched::new(&point.stream, ticket);

@@ -1,12 +1,13 @@
-//! Host threads that access the bytes of an allocation, and the queue of the threads that wait.
+//! Host threads that access the bytes of an allocation, and the queue of waiting host threads.
 //!
 //! An access without a conflict is *counted*; it lasts as long as one copy. An access with a
-//! conflict is *queued*: it waits for the tasks and accesses before it. Later conflicting tasks
-//! wait for it by a latch in their stream, and later conflicting accesses in the same queue. A task
-//! that conflicts with counted accesses is *announced* until it is enqueued. Accesses that begin in
-//! this interval are queued, so the task waits only for the accesses before it.
+//! conflict is *queued*: it waits for the tasks and accesses before it. A later conflicting task
+//! waits for the queued access by a latch in the task's stream. A later conflicting access waits
+//! behind it in the queue. A task that conflicts with counted accesses is *announced* until it is
+//! enqueued. Accesses that begin in this interval are queued, so the task waits only for the
+//! accesses before it.
 //!
-//! So arrivals never delay a thread that came before them, whatever their number.
+//! New arrivals therefore never delay an earlier thread.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::engine::stream::latch_commands::{self, WaitForLatch};
 use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
 use crate::memory::buffer::uses::{Touch, Use};
 
-/// The streams that wait for a queued access, with one latch each.
+/// One latch for each stream that waits for a queued access.
 type Latches = StreamMap<Arc<Latch<StreamCore>>>;
 
 #[derive(Debug, Default)]
@@ -50,7 +51,7 @@ impl HostAccesses {
         self.count != 0
     }
 
-    /// True when counted accesses conflict with a new task or access.
+    /// True when a counted access conflicts with a new task or access.
     pub(super) fn conflict_with(&self, writes: bool) -> bool {
         self.is_writing || writes && self.readers > 0
     }
@@ -86,8 +87,9 @@ impl HostAccesses {
                 is_new = true;
                 Latch::new()
             });
-            // The opener of a latch first removes its access. An open latch here therefore means
-            // that a refused task dropped the wait: the stream needs a new latch and a new wait.
+            // A host access leaves the queue before its latches open. An open latch in the queue
+            // therefore means that a refused task dropped the wait: the stream needs a new latch
+            // and a new wait.
             if !is_new && latch.is_open() {
                 *latch = Latch::new();
                 is_new = true;
@@ -120,7 +122,7 @@ impl HostAccesses {
         self.last_ticket
     }
 
-    /// True when no earlier access conflicts with the queued one.
+    /// True when no earlier access conflicts with the access `ticket`.
     fn is_next(&self, ticket: u64, touch: &Touch) -> bool {
         let mut before = self.queue.iter().take_while(|queued| queued.ticket < ticket);
         !self.conflict_with(touch.writes) && !before.any(|queued| queued.touch.conflicts(touch))
@@ -133,7 +135,7 @@ impl HostAccesses {
     }
 }
 
-/// A host access, counted or queued. Later conflicting uses wait until it is dropped.
+/// A host access, counted or queued. Later conflicting uses wait until the access is dropped.
 #[derive(Debug)]
 pub(super) struct HostAccess<'a> {
     allocation: &'a Allocation,
@@ -185,7 +187,7 @@ impl Drop for HostAccess<'_> {
             return state.host_accesses.leave(self.touch.writes);
         }
         let latches = state.host_accesses.remove_waiter(self.ticket);
-        drop(state); // before streams resume: a latch may hold a stream alone
+        drop(state); // before streams resume: a latch may hold the last reference to a stream
         for latch in latches.into_values() {
             // Quietly: a backend's panic for one stream must not prevent the wake-up of the others.
             drop_quietly(|| latch_commands::open(&latch, Ok(())));

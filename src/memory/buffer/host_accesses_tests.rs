@@ -1,4 +1,4 @@
-//! Host accesses beside refused tasks: the buffer's state retains nothing of those tasks.
+//! Host accesses and refused tasks: the buffer's state retains nothing of a refused task.
 
 use std::sync::mpsc;
 
@@ -24,7 +24,7 @@ fn has_host_access(buffer: &Buffer) -> bool {
     buffer.allocation().state.lock().host_accesses.is_any()
 }
 
-/// Begins a host access, or queues one.
+/// Begins a host access. On a conflict, the access is queued.
 fn enter(buffer: &Buffer, writes: bool) -> HostAccess<'_> {
     buffer.allocation().enter_host(touch(buffer, writes)).unwrap().0
 }

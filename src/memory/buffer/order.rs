@@ -1,14 +1,14 @@
 //! Enqueues tasks that use buffers, ordered after conflicting tasks.
 //!
 //! Two uses of the same bytes *conflict* when one of them writes. A task is enqueued and its use
-//! recorded in one step under the locks of its allocations, which are taken in address order. So of
-//! two threads with conflicting tasks, the second finds the first one's task. The task makes its
-//! stream wait for the last conflicting task of each other stream; on its own stream the queue
-//! gives the order at no cost. A wait only names earlier tasks, so there are no cycles.
+//! recorded in one step under the locks of its allocations, which are taken in address order. Of
+//! two threads with conflicting tasks, the second therefore finds the task of the first. A new task
+//! makes its stream wait for the last conflicting task of each other stream; on its own stream, the
+//! queue gives the order at no cost. A wait only names earlier tasks, so waits form no cycle.
 //!
 //! A task that conflicts with a running host access is enqueued after that access. Its stream waits
 //! for conflicting accesses in the queue (`host_accesses`). Memory that the home stream still uses
-//! for an earlier allocation counts as written there.
+//! for an earlier allocation counts as written by the home stream.
 //!
 //! Code that orders streams by events passes [`Order::ByCaller`]: uses are recorded without waits.
 
@@ -186,7 +186,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         Ok(Self { used, states })
     }
 
-    /// The state of the allocation of the use at `index`.
+    /// The state of the allocation that the use at `index` belongs to.
     #[inline]
     fn state(&mut self, index: usize) -> &mut State {
         let address = self.used[index].address();

@@ -1,4 +1,4 @@
-//! Copies and fills: the checks before they are enqueued, and the wait for one of them.
+//! Copies and fills: the checks before the enqueue, and the wait for a single copy or fill.
 #![expect(unsafe_code, reason = "functions that take the address of memory that is not ours")]
 
 use std::fmt;
@@ -95,7 +95,7 @@ pub struct HostTransfer<O> {
     target: Arc<Target<O>>,
 }
 
-/// Shared with the task. A vector, because the elements stay in place when the vector moves.
+/// Shared with the task. Elements of a vector stay in place when the vector moves.
 type Target<O> = SpinMutex<Vec<O>>;
 
 impl<O> HostTransfer<O> {
@@ -348,8 +348,8 @@ impl Transfer {
     }
 }
 
-/// Ends a borrow. The drop waits until the task no longer accesses the borrowed memory, also after
-/// an error or a panic.
+/// Ends a borrow: the drop waits until the task no longer accesses the borrowed memory. It also
+/// waits after an error or a panic.
 struct BorrowEnd<'a>(&'a Watched);
 
 impl Drop for BorrowEnd<'_> {
@@ -377,7 +377,7 @@ pub(super) fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()
     Err(Error::Memory(MemoryError::CopySizeMismatch { target_bytes, source_bytes }))
 }
 
-/// Checks that the buffers are of the stream's kind or of the cpu, and that one of them is on the
+/// Checks that each buffer is of the stream's kind or of the cpu, and that one of them is on the
 /// stream's device. Pinned memory belongs to every device of its kind.
 fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
     let (device, lifecycle) = (stream.device(), &stream.core().lifecycle);

@@ -104,8 +104,8 @@ impl Use {
 /// The uses of one allocation, at most one per stream.
 ///
 /// Usually there is one stream, and recording is a comparison and a maximum. With more streams,
-/// each new use also checks the next few others and forgets the finished ones. So the cost does not
-/// grow with the number of streams, and ended streams do not accumulate.
+/// each new use also checks a few recorded uses and forgets the finished ones. The cost therefore
+/// does not grow with the number of streams, and ended streams do not accumulate.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// The uses on the home stream, which the allocation names.
@@ -119,7 +119,7 @@ pub(super) const CHECKS_PER_USE: usize = 8;
 /// Checks every use: for callers that have already read all of them.
 pub(super) const CHECK_ALL: usize = usize::MAX;
 
-/// The most failed uses that a full map retains. A wait reports at least this many.
+/// The maximum number of failed uses that a full map retains, for later waits to report.
 const MAX_FAILED: usize = 64;
 
 impl Uses {
@@ -157,7 +157,7 @@ impl Uses {
         self.record_other(stream, task, touch, done, checks)
     }
 
-    /// Checks the next few uses and forgets the finished ones, which it returns.
+    /// Checks the next few uses. Forgets the finished ones and returns them.
     #[inline]
     pub(super) fn forget_finished(&mut self, checks: usize) -> Option<Vec<Use>> {
         if self.more.is_empty() { None } else { Some(self.take_finished(checks)) }
@@ -168,8 +168,7 @@ impl Uses {
         self.more.take_over(checks, |_, known| known.is_over())
     }
 
-    /// Makes the map smaller when it is full. Forgets finished uses, and failed uses beyond the
-    /// limit.
+    /// Makes room in a full map: forgets finished uses, and failed uses beyond the limit.
     fn evict(&mut self) -> Vec<Use> {
         let mut num_failed = 0;
         let forgotten = self.more.take_over(CHECK_ALL, |_, known| {

@@ -154,7 +154,7 @@ fn uses_of_ended_streams_are_forgotten_without_a_new_stream() {
     let task = |shared: &Buffer, user: &Stream| shared.fill(1, user).map(drop).unwrap();
     let note = |shared: &Buffer, user: &Stream| shared.record_use(user).unwrap();
     let host = |shared: &Buffer, _: &Stream| shared.read_to_vec().map(drop).unwrap();
-    // A search for conflicts and a wait read each use. A record checks a few uses.
+    // A task's search for conflicts and a host wait read every use. A record checks a few uses.
     let ways: [Way<'_>; 3] = [("a task", &task, 1), ("a note", &note, 100), ("the host", &host, 1)];
     for (name, way, times) in ways {
         for is_home in [true, false] {

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::integrations::host_heap::{self, Functions};
 
-/// Indices in the table, from `numpy/core/code_generators/numpy_api.py`. NumPy never changes them.
+/// Indices in NumPy's C API table (`numpy/core/code_generators/numpy_api.py`). They never change.
 const FEATURE_VERSION: usize = 211;
 const SET_HANDLER: usize = 304;
 
@@ -105,7 +105,7 @@ pub(crate) fn exchange_numpy_handler<'py>(
     };
     // SAFETY: the GIL is held; the capsule is checked, and NumPy takes its own reference.
     let previous = unsafe { set(handler.as_ptr()) };
-    // SAFETY: a new reference, or null with an exception set.
+    // SAFETY: `set` returned a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, previous) }
 }
 
@@ -113,7 +113,7 @@ fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let pointer = (&raw const HANDLER).cast_mut().cast();
     // SAFETY: the GIL is held; the handler and the name are statics, which NumPy only reads.
     let made = unsafe { ffi::PyCapsule_New(pointer, CAPSULE_NAME.as_ptr(), None) };
-    // SAFETY: a new reference, or null with an exception set.
+    // SAFETY: `PyCapsule_New` returned a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, made) }
 }
 
@@ -128,7 +128,7 @@ fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
         .import("numpy._core._multiarray_umath")
         .or_else(|_| py.import("numpy.core._multiarray_umath"))?;
     let capsule = module.getattr("_ARRAY_API")?;
-    // SAFETY: the GIL is held; any object is allowed, and one that is not a capsule raises.
+    // SAFETY: the GIL is held. The call accepts any object, and raises for one that is no capsule.
     let table = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) };
     if table.is_null() {
         return Err(PyErr::fetch(py));

@@ -32,9 +32,9 @@ pub(crate) struct ArgumentConverter<'a, 'py> {
 /// Objects and memory that a function may use through pointers.
 #[derive(Default)]
 pub(crate) struct Used {
-    /// Kept alive until the function is done.
+    /// Objects that stay alive until the function is done.
     pub(crate) objects: Vec<Py<PyAny>>,
-    /// The memory that the function uses through pointers, with the access. Uses are recorded.
+    /// Memory that the function uses through pointers. The launch records each use with its access.
     pub(crate) memory: Vec<UsedMemory>,
 }
 
@@ -92,7 +92,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         is_signed: bool,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Argument> {
-        // The fast path. Numbers beyond 64 bits are read through Python's operators.
+        // The fast path. `sized_from_any` reads numbers beyond 64 bits through Python's operators.
         match exact_integer(value) {
             Some(number) if fits(number, bytes, is_signed) => Ok(Argument::I64(number)),
             _ => self.sized_from_any(bytes, is_signed, value),
@@ -119,7 +119,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             let what = format!("{bits} bits {} a sign", if is_signed { "with" } else { "without" });
             return Err(self.out_of_range(value, &what));
         }
-        // The number is extended by its sign or by zeros, as a narrower type would be.
+        // The 64-bit number extends the narrower number by its sign or by zeros, as C does.
         #[expect(clippy::cast_possible_truncation, reason = "the low 64 bits, after the check")]
         Ok(Argument::I64(number as i64))
     }
@@ -301,7 +301,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
 
     fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
         let reason = error.value(given.py()).to_string();
-        // ctypes' text for an error without a reason.
+        // ctypes raises this text when it knows no reason.
         let reason = if reason == "wrong type" { String::new() } else { format!(": {reason}") };
         let (name, hint) = (type_name(given), hint(given));
         let text = format!("{} must be {}, not {name}", self.place(), name_of(class));

@@ -1,4 +1,4 @@
-//! Queries to `ctypes` and to cffi's backend. Imports neither of them before the program does.
+//! Queries to `ctypes` and to cffi's backend, each imported at the first query that needs it.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;

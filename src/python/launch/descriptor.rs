@@ -19,15 +19,15 @@ impl Descriptor {
     pub(crate) fn of(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> Option<Self> {
         let found = object.get_type().getattr(name).ok()?;
         let class = found.get_type();
-        // SAFETY: the class is a live type, and the number names one of its slots.
+        // SAFETY: the class is a live type, and `Py_tp_descr_set` is a slot number.
         let set = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_descr_set) };
-        // SAFETY: the class is a live type, and the number names one of its slots.
+        // SAFETY: the class is a live type, and `Py_tp_descr_get` is a slot number.
         let get = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_descr_get) };
         // A descriptor with a setter takes precedence over the object's own attributes.
         if set.is_null() || get.is_null() {
             return None;
         }
-        // SAFETY: this slot holds a function of this type. The check above excludes null.
+        // SAFETY: `Py_tp_descr_get` is a function of this type, and the check above excludes null.
         let get = unsafe { mem::transmute::<*mut std::ffi::c_void, ffi::descrgetfunc>(get) };
         Some(Self { object: found.unbind(), get })
     }

@@ -71,8 +71,8 @@ b'xxx'";
     }
 }
 
-/// A call of a cached function with numbers only, which needs no object kept alive. `None` for any
-/// other call, which takes the slow path, [`launch`].
+/// A call of a cached function with numbers only, for which no object must stay alive. `None` for
+/// any other call, which takes the slow path, [`launch`].
 #[inline]
 fn plain_call(function: &Bound<'_, PyAny>, args: &[Bound<'_, PyAny>]) -> PyResult<Option<FfiCall>> {
     let Some(known) = KnownFunction::of(function)? else { return Ok(None) };
@@ -128,7 +128,7 @@ fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
     kernel_launch::launch(stream, function, args, check, &Sizes { global, local })
 }
 
-/// The number of arguments that the command stores without an allocation.
+/// The number of arguments that a task stores without an allocation.
 const SHORT: usize = 4;
 
 fn launch(
@@ -166,7 +166,7 @@ fn launch(
     enqueue_call(py, stream, call)
 }
 
-/// Enqueues a call that uses objects. Uses of buffers are recorded. Other objects are kept alive
+/// Enqueues a call that uses objects. Records the uses of buffers, and keeps other objects alive
 /// until the call is done.
 #[inline(never)]
 fn launch_with_objects(
@@ -194,7 +194,7 @@ fn launch_with_objects(
     })?;
     memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !objects.is_empty() {
-        // Enqueues a task behind the call that drops the objects. The counters exclude this task.
+        // Enqueues a task that drops the objects after the call. The counters exclude this task.
         stream.drop_behind(DeferredDrop::new(objects));
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! The helper: the only thread of a process that runs Python callables for streams.
 //!
 //! The helper takes the GIL when a callable is ready, runs a batch, and releases the GIL. Other
-//! threads wait for the helper, so it never waits for unfinished work: neither in callables nor in
-//! destructors that run meanwhile. The helper leaves parked objects to the reaper.
+//! threads wait for the helper. Callables and destructors on this thread therefore must not wait
+//! for unfinished work. The helper leaves parked objects to the reaper.
 
 use std::io;
 use std::sync::OnceLock;
@@ -57,8 +57,8 @@ pub(crate) fn post(task: HostTask, completion: Completion) {
 fn serve() {
     forbid_waits();
     loop {
-        // AcqRel: pairs with `post`. A post after this swap sets the flag again, so it is not lost.
-        // The task of an earlier post is in the queue, which is checked below.
+        // AcqRel: pairs with the swap in `post`. A later post sets the flag again. The task of an
+        // earlier post is already in the queue, which the loop below empties.
         while !IS_WOKEN.swap(false, Ordering::AcqRel) {
             park(None);
         }

@@ -73,7 +73,7 @@ impl HostTask {
     }
 }
 
-/// A value whose drop sleeps for ever. It is dropped only when the interpreter unwinds this thread.
+/// A value whose drop sleeps for ever. Only the interpreter's unwinding of this thread drops it.
 struct Hang;
 
 impl Drop for Hang {
@@ -91,13 +91,12 @@ type Call = unsafe extern "C-unwind" fn(
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
 
-/// Calls a callable. Before Python 3.14, an interpreter that has ended unwinds the stack of a
-/// thread that takes the GIL, here after a callable had released the GIL. Unwinding into code that
-/// forbids it would abort the process. So this thread sleeps until the process ends.
+/// Calls a callable, which may release the GIL and take it again. Before Python 3.14, taking the
+/// GIL after the interpreter's end unwinds the thread's stack. Unwinding into code that forbids it
+/// would abort the process. In this case the drop of `hang` sleeps until the process ends.
 fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
-    // A declaration of our own would be merged at link time with pyo3's declaration, which
-    // forbids unwinding. The call goes through a pointer that the optimiser cannot resolve, so it
-    // has the pointer's type.
+    // At link time, a declaration of our own would be merged with pyo3's, which forbids unwinding.
+    // The optimiser cannot resolve this pointer, so the call has the pointer's type.
     let call = black_box(ffi::PyObject_Call as *const c_void);
     // SAFETY: the address is that of `PyObject_Call`. The new type differs only in the unwinding.
     let call = unsafe { mem::transmute::<*const c_void, Call>(call) };

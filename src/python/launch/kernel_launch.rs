@@ -103,7 +103,7 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     };
     let sizes = numbers.iter().map(|number| usize::try_from(*number));
     sizes.collect::<Result<_, _>>().or_else(|_| {
-        // Shows the given object: in `extents`, numbers beyond 64 bits are replaced.
+        // The error shows the given object: `numbers` has numbers clamped to 64 bits.
         Err(PyValueError::new_err(format!(
             "{what} must be positive numbers, not {}",
             given.repr()?

@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 
 const PAGE_BYTES: usize = 4096;
 
-/// The polynomial of CRC-32 as zlib, gzip and PNG have it, reflected (ISO 3309).
+/// The polynomial of the CRC-32 in zlib, gzip and PNG, reflected (ISO 3309).
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// For each byte value, the change that it makes to the remainder.
+/// The lookup table of CRC-32: the change of the remainder for each byte value.
 const REMAINDERS: [u32; 256] = {
     let mut table = [0_u32; 256];
     let mut value = 0_u32;

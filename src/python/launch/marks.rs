@@ -45,8 +45,8 @@ pub(crate) struct UsedMemory {
 }
 
 impl UsedMemory {
-    /// The memory of a view. For read-only memory without a `reads` mark, a `BufferError` that
-    /// names `what`.
+    /// The memory of a view. Fails with a `BufferError` that names `what` when the memory is
+    /// read-only and has no `reads` mark.
     pub(crate) fn of_view(what: &str, view: &PyView, mark: AccessMark) -> PyResult<Self> {
         let memory = &view.memory;
         if mark != AccessMark::Reads && memory.is_read_only() {
@@ -58,8 +58,8 @@ impl UsedMemory {
         Ok(Self { memory: memory.clone(), mark })
     }
 
-    /// Records that all work enqueued on a stream until now may use foreign memory. For buffers
-    /// there is nothing to do: the launch records their uses.
+    /// Records that all work enqueued on a stream until now may use foreign memory. The launch
+    /// itself records the uses of buffers.
     pub(crate) fn record_lent(&self, stream: &Stream) -> PyResult<()> {
         match &self.memory {
             ViewMemory::Foreign(memory, _) => memory.record_use(stream),

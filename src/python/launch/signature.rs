@@ -26,15 +26,15 @@ pub(crate) type Signature = Arc<[Declared]>;
 
 /// The `argtypes` of a ctypes function at the last read.
 pub(crate) struct Argtypes {
-    /// Reads the attribute again. Without a descriptor, `getattr` reads it.
+    /// Reads `argtypes` again. Without a descriptor, `getattr` reads it.
     descriptor: Option<Descriptor>,
     object: Py<PyAny>,
-    /// The value's elements, unless the value is a tuple: a list can change.
+    /// The elements at the last read. `None` for a tuple, which cannot change.
     elements: Option<Py<PyTuple>>,
 }
 
 impl Argtypes {
-    /// Reads the attribute. The signature is `None` when the function declares no types.
+    /// Reads `argtypes`. The signature is `None` when the function declares no types.
     #[cold]
     pub(crate) fn of(function: &Bound<'_, PyAny>) -> PyResult<(Self, Option<Signature>)> {
         let py = function.py();

@@ -201,8 +201,8 @@ impl PyBuffer {
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         let is_raising = exception.get_item(0).is_ok_and(|kind| !kind.is_none());
         match self.release(py) {
-            // The memory stays: frames of the exception may hold an export, and the drop of the
-            // last export frees it. The exception is raised instead of this error.
+            // The memory stays allocated: frames of the exception may hold an export. The exception
+            // of the `with` body is raised instead of this error.
             Err(_) if is_raising => Ok(()),
             released => released,
         }

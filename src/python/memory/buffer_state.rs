@@ -1,8 +1,8 @@
 //! The state of a Python `Buffer`: its memory, which `.data` may replace, and a version counter.
 //!
 //! Views share the counter of their base. `.data` starts a new counter, and an assignment to
-//! `.data` leaves the counter unchanged. Buffers from inference mode have no version, and only that
-//! mode may write them. The counter is inline in the object until a view shares it.
+//! `.data` leaves the counter unchanged. Buffers created in inference mode have no version and can
+//! be written only in that mode. The counter is inline in the object until a view shares it.
 #![expect(unsafe_code, reason = "a cell that the GIL guards")]
 
 use std::cell::{Cell, UnsafeCell};
@@ -30,18 +30,18 @@ struct State {
 /// A buffer and its version. The GIL guards both.
 pub(crate) struct BufferState(UnsafeCell<State>);
 
-// SAFETY: every method takes a proof of the GIL and holds the GIL throughout, because it only
-// clones, counts and swaps, which calls no Python code.
+// SAFETY: every method takes a proof of the GIL. No method releases the GIL while it uses the
+// state: methods only clone, count and swap, which calls no Python code.
 unsafe impl Sync for BufferState {}
 
 impl BufferState {
-    /// The state of new memory, outside of inference mode.
+    /// The state of new memory that has a version.
     #[inline]
     pub(crate) fn new(buffer: Buffer) -> Self {
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference: false }))
     }
 
-    /// The state of new memory, in this thread's mode.
+    /// The state of new memory, which has a version unless this thread is in inference mode.
     pub(crate) fn in_mode(buffer: Buffer) -> Self {
         let is_inference = is_inference_mode();
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
@@ -51,7 +51,7 @@ impl BufferState {
     #[expect(clippy::mut_from_ref, reason = "for the methods here: see `Sync`")]
     fn state(&self, _py: Python<'_>) -> &mut State {
         // SAFETY: the GIL excludes other threads. No method calls another method while it uses the
-        // reference; see `Sync` above.
+        // reference, so the reference is unique.
         unsafe { &mut *self.0.get() }
     }
 
@@ -97,7 +97,7 @@ impl BufferState {
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
     }
 
-    /// Takes the memory of another state. The counter stays.
+    /// Replaces the memory by that of `other`. The counter stays.
     pub(crate) fn set_data(&self, py: Python<'_>, other: &Self) {
         let (buffer, is_inference) = (other.buffer(py), other.is_inference(py));
         let state = self.state(py);
@@ -106,7 +106,7 @@ impl BufferState {
         drop(replaced); // last, because a free may take the allocator's lock
     }
 
-    /// Calls `write`, unless writing is refused, and counts the write when it succeeds.
+    /// Calls `write` and counts a successful write. Fails if only inference mode may write.
     #[inline]
     pub(crate) fn write<T>(
         &self,

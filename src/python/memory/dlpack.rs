@@ -95,7 +95,7 @@ impl Carried for ManagedVersioned {
 /// A structure that this process must free.
 pub(crate) struct Owned<M>(pub(crate) *mut M);
 
-// SAFETY: other threads only move the structure. It is freed with the GIL.
+// SAFETY: other threads only move the structure. Only `take_back` frees it, with the GIL.
 unsafe impl<M> Send for Owned<M> {}
 
 impl<M: Carried> Lender for Owned<M> {

@@ -169,7 +169,7 @@ fn capsule<M: Carried>(
         // SAFETY: the capsule was not created, so the allocation has no other owner.
         drop(unsafe { Box::from_raw(whole) });
     }
-    // SAFETY: a new reference, or null with an exception set.
+    // SAFETY: `PyCapsule_New` returned a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn import_from(x: &Bound<'_, PyAny>, options: ImportOptions) -> PyRes
     let arguments = PyDict::new(x.py());
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let capsule = match x.call_method("__dlpack__", (), Some(&arguments)) {
-        // This producer does not know `max_version`: asks for the unversioned structure.
+        // The producer does not know `max_version`. Requests the unversioned structure instead.
         Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
             x.call_method0("__dlpack__")?
         }
@@ -109,7 +109,7 @@ fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     if managed.is_null() { Err(PyErr::fetch(capsule.py())) } else { Ok(Some(managed.cast())) }
 }
 
-/// Takes the structure from its capsule. This process must then free the structure.
+/// Takes the structure from its capsule. The caller must then free the structure.
 fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
     // SAFETY: `find` validated this capsule under the same hold of the GIL; the name is a static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED_NAME.as_ptr()) } != 0 {
@@ -213,7 +213,7 @@ fn is_dense(extents: &[i64], strides: &[i64], bytes: usize) -> bool {
     is_dense
 }
 
-/// The numbers in an array of the structure. `None` when the pointer is null but must not be.
+/// Reads an array of the structure. `None` for a null pointer to at least one number.
 fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     match (count, numbers.is_null()) {
         (0, _) => Some(Vec::new()),

@@ -1,6 +1,6 @@
 //! The element types of a view: those of NumPy, the buffer protocol and DLPack.
 //!
-//! NumPy and the buffer protocol get bytes in place of types that only DLPack has.
+//! NumPy and the buffer protocol see elements of types that they lack as bytes.
 
 use std::ffi::CString;
 
@@ -10,12 +10,11 @@ use pyo3::types::{PyString, PyType};
 
 use crate::python::support::errors::wrong_type;
 
-/// An element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element {
-    /// NumPy's name.
+    /// The type's name in NumPy; a type that NumPy lacks has DLPack's name.
     pub(crate) name: &'static str,
-    /// NumPy's kind: the letter in the array interface. [`UNNAMED`] for types that NumPy lacks.
+    /// The kind letter in NumPy's array interface. [`UNNAMED`] for types that NumPy lacks.
     kind: char,
     /// The format letters of the buffer protocol.
     format: &'static str,

@@ -19,7 +19,7 @@ pub(crate) struct Exposure {
     pub(crate) shape: Vec<usize>,
 }
 
-/// The consumer's `internal` data. It lives until the consumer releases the structure.
+/// The data behind `Py_buffer::internal`. It lives until the consumer releases the structure.
 struct ExposedMemory {
     _lent: Lent,
     format: CString,

@@ -21,7 +21,7 @@ use crate::python::support::waiting::without_gil;
 use crate::runtime::Runtime;
 
 /// Contiguous foreign bytes of the host or of a named device, valid while this value exists. Any
-/// thread may drop it: the lender releases the bytes later with the GIL, see [`park`].
+/// thread may drop this value: it parks the lender, which releases the bytes later with the GIL.
 pub(crate) struct HostMemory {
     pub(crate) address: *mut u8,
     pub(crate) bytes: usize,
@@ -30,7 +30,7 @@ pub(crate) struct HostMemory {
     lender: Option<Box<dyn Lender>>,
     /// An empty buffer that records the uses of the whole memory, created at the first use.
     uses: Arc<OnceLock<Buffer>>,
-    /// The whole memory, of which this value is a part and which it keeps alive.
+    /// Keeps the whole memory alive when this value is a part of it.
     _whole: Option<Arc<HostMemory>>,
 }
 
@@ -62,7 +62,7 @@ impl HostMemory {
     /// Records that all work enqueued on a stream until now may use the memory.
     pub(crate) fn record_use(&self, stream: &Stream) -> PyResult<()> {
         if self.uses.get().is_none() {
-            // The result is ignored: when two threads set a buffer, the first one's stays.
+            // The result is ignored: if another thread has set a buffer first, that buffer stays.
             let _ = self.uses.set(Runtime::global()?.empty(0, stream.device())?);
         }
         self.uses.get().map_or(Ok(()), |uses| Ok(uses.record_use(stream)?))
@@ -79,9 +79,9 @@ impl HostMemory {
     }
 
     /// The bytes of an object with the buffer protocol. `None` for other objects. A target must be
-    /// writable and contiguous; otherwise this raises the exporter's error with the name of the
-    /// argument. A source that is not contiguous is copied. `TypeError` for references to Python
-    /// objects.
+    /// writable and contiguous; otherwise the call raises the exporter's error with the name of the
+    /// argument. A source that is not contiguous is copied. `TypeError` for memory that holds
+    /// references to Python objects.
     pub(crate) fn of_exporter(
         what: &str,
         object: &Bound<'_, PyAny>,
@@ -192,7 +192,7 @@ impl Exported {
         let format = format.unwrap_or_else(|| "B".to_owned());
         // SAFETY: the pointer is null, or names the exporter, and the view holds a reference to it.
         let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };
-        // ctypes gives the format of bytes to packed structures and unions, whatever their fields.
+        // ctypes gives packed structures and unions the format of bytes, whatever their fields are.
         let may_hide = format.trim_start_matches(['<', '>']) == "B";
         let hides = || exporter.is_some_and(|it| may_hide && hides_objects(it).unwrap_or(true));
         if !has_objects(&format) && !hides() {
@@ -261,12 +261,12 @@ pub(crate) fn name_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr)
 
 impl Lender for Exported {
     fn take_back(mut self: Box<Self>, _py: Python<'_>) {
-        // SAFETY: `acquire` filled the structure. It is released once, with the GIL.
+        // SAFETY: `acquire` filled the structure. This call consumes the structure, with the GIL.
         unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
     }
 }
 
-/// Drops parked objects. Declared after a field whose drop may park some.
+/// Drops parked objects. Must be declared after the field whose drop may park objects.
 #[derive(Clone)]
 pub(crate) struct ParkedDropper;
 

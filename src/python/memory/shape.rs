@@ -35,7 +35,7 @@ pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         let text = format!("a shape has at most 64 dimensions, not {}", extents.len());
         return Err(PyValueError::new_err(text));
     }
-    // Checks the given number, because `extents` has the nearest 64-bit number of a larger one.
+    // The error shows the given number: `extents` has the nearest 64-bit number of a larger one.
     for (extent, item) in extents.iter().zip(&items) {
         let allowed = match *extent {
             i64::MAX => "fit an address",

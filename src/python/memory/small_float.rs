@@ -61,7 +61,7 @@ impl SmallFloat {
             Special::Fn => (1 << (exponent_bits + mantissa_bits)) - 2,
             Special::Fnuz => (1 << (exponent_bits + mantissa_bits)) - 1,
         };
-        // Doubles below the smallest subnormal round to 0, as a number with this exponent does.
+        // A subnormal double gets exponent -1023. Such numbers round to 0 in every format.
         let exponent = i32::try_from(number.to_bits() >> 52).unwrap_or(i32::MAX) - 1023;
         let exponent = exponent.max(1 - bias);
         if exponent > 1 << exponent_bits {

@@ -51,7 +51,7 @@ impl<'py> Entry<'py> {
         value.extract().map_err(|_| self.wrong(key, &value, expected))
     }
 
-    /// As `get`; `None` without the key.
+    /// As [`Entry::get`]; `None` when the dictionary lacks the key.
     fn optional<T: FromPyObjectOwned<'py>>(
         &self,
         key: &str,
@@ -82,7 +82,7 @@ impl<'py> Entry<'py> {
         self.get(key, "a text")
     }
 
-    /// The meaning of a word. The table `known` has the allowed words.
+    /// Converts the word at `key` to its meaning in the table `known`.
     fn word<T: Copy>(&self, key: &str, known: &[(&str, T)]) -> PyResult<T> {
         let word = self.text(key)?;
         let found = known.iter().find(|(name, _)| *name == word);
@@ -166,7 +166,7 @@ fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
     })
 }
 
-/// Writers have several words for blocks that streams still use. All of them start with `active`.
+/// Snapshots have several words for blocks that streams still use. All start with `active_`.
 fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     let is_known = |word: &str| STATES.iter().any(|(known, _)| *known == word);
     let word = block.text("state")?;
@@ -176,7 +176,7 @@ fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     block.word("state", STATES)
 }
 
-/// Reads an entry. Older versions store no pool: the segment's pool is used instead.
+/// Reads an entry. Older snapshots store no pool per entry. The segment's pool replaces it.
 fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntry> {
     let action = entry.word("action", ACTIONS)?;
     let address = if action == TraceAction::OutOfMemory { "device_free" } else { "addr" };
@@ -230,7 +230,7 @@ fn write_block<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, P
     Ok(dict)
 }
 
-/// The first word for a meaning.
+/// The first word in the table `known` for a meaning.
 fn name_of<T: PartialEq + Copy>(known: &[(&'static str, T)], meaning: T) -> &'static str {
     let found = known.iter().find(|(_, known)| *known == meaning);
     found.map(|(name, _)| *name).expect("every meaning has a word")

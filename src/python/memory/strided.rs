@@ -13,12 +13,12 @@ use crate::python::support::deferred_drops::Lender;
 pub(crate) struct Strided {
     address: *const u8,
     item_bytes: usize,
-    /// Extents and strides, with the innermost dimension last. That dimension is not dense.
+    /// Extents and strides, the innermost dimension last. Its elements are not contiguous.
     dimensions: Vec<(usize, isize)>,
     bytes: usize,
 }
 
-// SAFETY: this is only a description. The caller of `gather` guarantees that the memory is live.
+// SAFETY: no method writes the elements. The caller of `gather` guarantees that they are live.
 unsafe impl Sync for Strided {}
 
 impl Strided {
@@ -63,7 +63,7 @@ impl Strided {
         if self.bytes == 0 {
             return;
         }
-        // SAFETY: the caller upholds this contract, for all dimensions.
+        // SAFETY: `gather` and `gather_inner` have the same contract, which the caller upholds.
         unsafe { self.gather_inner(&self.dimensions, self.address, target) };
     }
 
@@ -71,7 +71,7 @@ impl Strided {
     /// at `from`. Returns the end of the written bytes.
     ///
     /// # Safety
-    /// As [`Strided::gather`], for this part.
+    /// As [`Strided::gather`], for the elements of `dimensions` and the bytes at `to`.
     unsafe fn gather_inner(
         &self,
         dimensions: &[(usize, isize)],
@@ -83,14 +83,14 @@ impl Strided {
             [row] => row,
             [(count, stride), ref inner @ ..] => {
                 for _ in 0..count {
-                    // SAFETY: the caller upholds the contract for each part of this dimension.
+                    // SAFETY: the caller upholds the contract for all elements, including these.
                     to = unsafe { self.gather_inner(inner, from, to) };
                     from = from.wrapping_offset(stride);
                 }
                 return to;
             }
         };
-        // SAFETY: the caller guarantees the row's elements, and the bytes in `target` for them.
+        // SAFETY: the caller guarantees that the row's elements are live and fit into `to`.
         unsafe { copy_row(from, stride, to, self.item_bytes, count) };
         to.wrapping_add(self.item_bytes * count)
     }
@@ -102,18 +102,18 @@ impl Strided {
 /// The elements must be live, and `to` must have `count` times `item_bytes` writable bytes.
 unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, item_bytes: usize, count: usize) {
     match item_bytes {
-        // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
+        // SAFETY: the caller guarantees `count` live elements at `from` and room for them at `to`.
         1 => unsafe { copy_items::<u8>(from, stride, to, count) },
-        // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
+        // SAFETY: the caller guarantees `count` live elements at `from` and room for them at `to`.
         2 => unsafe { copy_items::<u16>(from, stride, to, count) },
-        // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
+        // SAFETY: the caller guarantees `count` live elements at `from` and room for them at `to`.
         4 => unsafe { copy_items::<u32>(from, stride, to, count) },
-        // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
+        // SAFETY: the caller guarantees `count` live elements at `from` and room for them at `to`.
         8 => unsafe { copy_items::<u64>(from, stride, to, count) },
         _ => {
             let (mut from, mut to) = (from, to);
             for _ in 0..count {
-                // SAFETY: the caller guarantees this element and the bytes for it.
+                // SAFETY: the caller guarantees that this element is live and fits into `to`.
                 unsafe { ptr::copy_nonoverlapping(from, to, item_bytes) };
                 (from, to) = (from.wrapping_offset(stride), to.wrapping_add(item_bytes));
             }
@@ -128,9 +128,9 @@ unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, item_bytes: usiz
 unsafe fn copy_items<T: Copy>(from: *const u8, stride: isize, to: *mut u8, count: usize) {
     let (mut from, mut to) = (from, to.cast::<T>());
     for _ in 0..count {
-        // SAFETY: the caller guarantees `count` elements, and this is one of them.
+        // SAFETY: the caller guarantees `count` live elements at `from`, and this is one of them.
         let item = unsafe { from.cast::<T>().read_unaligned() };
-        // SAFETY: the caller guarantees writable bytes for `count` elements.
+        // SAFETY: the caller guarantees room for `count` elements at `to`, and this is one of them.
         unsafe { to.write_unaligned(item) };
         (from, to) = (from.wrapping_offset(stride), to.wrapping_add(1));
     }
@@ -156,7 +156,8 @@ pub(crate) unsafe fn gather_words(py: Python<'_>, elements: &Strided) -> PyResul
     words.resize(count, 0_u64);
     let target = words.as_mut_ptr().expose_provenance();
     py.detach(|| {
-        // SAFETY: the caller guarantees the elements. The words are large enough and not shared.
+        // SAFETY: the caller guarantees that the elements are live and not written. `words` has
+        // room for them and is not shared.
         unsafe { elements.gather(ptr::with_exposed_provenance_mut(target)) };
     });
     Ok(words)

@@ -72,8 +72,8 @@ pub(crate) fn fill_view(py: Python<'_>, view: &PyView, pattern: &[u8]) -> PyResu
     filled.map(drop)
 }
 
-/// Writes the memory of a view. `write` writes a buffer, and the write is counted. Foreign memory
-/// gets a copy of the buffer that `staged` creates.
+/// Writes the memory of a view. `write` writes a buffer, and the view's owner counts the write.
+/// Foreign memory gets a copy of the buffer that `staged` creates.
 fn write_view(
     py: Python<'_>,
     view: &PyView,
@@ -89,7 +89,7 @@ fn write_view(
     }
 }
 
-/// Copies a buffer into a lender's memory. Later requests for the memory wait for the copy.
+/// Copies a buffer into foreign memory. Later requests for this memory wait for the copy.
 fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<HostMemory>) -> PyResult<Transfer> {
     let transfer = to_host(py, source, HostMemory::part(target, 0..target.bytes))?;
     target.record_use(&current_stream(source)?)?;
@@ -117,7 +117,7 @@ fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
     allocate(py, view.memory.nbytes(), device, &origin)
 }
 
-/// The bytes that a fill copies from the host. Copies within the buffer fill the rest by doubling.
+/// The bytes that a fill copies from the host. Copies within the buffer repeat them by doubling.
 const SEED_BYTES: usize = 64 << 10;
 
 fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
@@ -134,7 +134,7 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
     let seed = pattern.repeat(seed_bytes / pattern.len());
     let (address, mut filled) = (seed.as_ptr(), seed_bytes);
     let mut transfer = enqueue(py, &stream, || {
-        // SAFETY: the task owns the source's bytes, and the program orders accesses to the buffer.
+        // SAFETY: the task owns `seed`. The program orders accesses to a buffer on several streams.
         unsafe {
             target.slice(..seed_bytes)?.copy_from_host_range(address, seed_bytes, seed, &stream)
         }
@@ -217,7 +217,7 @@ pub(crate) fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> 
     }
 }
 
-/// Copies foreign memory into a buffer. A device's memory needs a buffer of the device's kind.
+/// Copies foreign memory into a buffer. Memory of a device needs a buffer of the same kind.
 pub(crate) fn from_lender(
     py: Python<'_>,
     target: &Buffer,
@@ -287,7 +287,7 @@ fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Tran
     })
 }
 
-/// Refuses a copy between overlapping memory: an array over a buffer is host memory too.
+/// Refuses a copy between overlapping bytes. An array over a buffer is host memory, too.
 fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     if buffer.is_host_accessible() && memory.overlaps(buffer.address()?, buffer.nbytes()) {
         let text = "Cannot copy between a buffer and memory that it overlaps";
@@ -296,7 +296,7 @@ fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// Enqueues a copy. Waits for a blocking one; signal handlers run during the wait.
+/// Enqueues a copy, and waits for it if it is blocking. Signal handlers run during the wait.
 fn copy(
     py: Python<'_>,
     is_non_blocking: bool,

@@ -50,7 +50,7 @@ fn integer(element: Element, is_signed: bool, value: &Bound<'_, PyAny>) -> PyRes
     Ok(native(&number.to_le_bytes()[..item_bytes]))
 }
 
-/// The numbers of an integer type of at most 8 bytes.
+/// The range of an integer type of at most 8 bytes.
 pub(crate) fn integer_range(bytes: usize, is_signed: bool) -> RangeInclusive<i128> {
     let count = 1_i128 << (8 * bytes);
     if is_signed { -(count / 2)..=count / 2 - 1 } else { 0..=count - 1 }
@@ -88,7 +88,7 @@ fn float(name: &str, item_bytes: usize, number: f64) -> PyResult<Vec<u8>> {
     }
 }
 
-/// The bits of a number in a scale format, which has only an exponent and a NaN.
+/// Encodes a number as `float8_e8m0fnu`, which has only an exponent and a NaN.
 fn exponent(number: f64) -> Option<u8> {
     if number.is_nan() {
         return Some(0xff);

@@ -41,7 +41,7 @@ pub(crate) struct PyView {
     /// The export for the array interface. Declared before the memory, so that it is dropped first.
     interface: OnceLock<Lent>,
     pub(crate) memory: ViewMemory,
-    /// The buffer of the memory; it has the version.
+    /// The buffer whose version counts writes to the memory, if the memory is a buffer's.
     pub(crate) owner: Option<Py<PyBuffer>>,
     pub(crate) element: Element,
     shape: Vec<usize>,
@@ -85,7 +85,7 @@ impl PyView {
         Self::new(ViewMemory::foreign(Arc::new(memory)), element, shape)
     }
 
-    /// A view, with the same type and shape, of a copy in a new buffer.
+    /// Copies the memory into a new buffer. Returns a view of it with the same type and shape.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let copy = self.memory.copied(py)?;
         Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
@@ -107,7 +107,7 @@ impl PyView {
         }
     }
 
-    /// The entries that both array interfaces have. The view then keeps the memory exported.
+    /// The entries that both array interfaces have. From this call on, the view exports the memory.
     fn array_interface<'py>(
         &self,
         py: Python<'py>,

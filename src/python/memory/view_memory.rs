@@ -1,4 +1,4 @@
-//! The memory that other code may request from an object: a buffer's, or a lender's.
+//! The memory that other code may request from an object: a buffer's memory, or foreign memory.
 
 use std::ops::Range;
 use std::sync::Arc;

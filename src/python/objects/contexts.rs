@@ -38,7 +38,7 @@ impl Context {
     /// Enters a `with`. An error changes no state.
     pub(crate) fn enter(self) -> Result<()> {
         let runtime = Runtime::global()?;
-        // The stream first, because only this step may be refused.
+        // Sets the stream first: if this step is refused, the device stays unchanged.
         let previous_stream = match &self {
             Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
             Self::Device(_) | Self::Index(..) => None,

@@ -93,7 +93,7 @@ impl PyDevice {
             return Ok(*device.get());
         }
         if let Ok(text) = object.cast::<PyString>() {
-            // Lossy: no device name has a lone surrogate, and `parse` refuses the text.
+            // Lossy: `parse` refuses the replacement characters, because no device name has them.
             let (kind, index) = parse(&text.to_string_lossy())?;
             return Ok(Self { kind, index });
         }
@@ -133,8 +133,7 @@ pub(crate) fn device_or_default(
 fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let (kind, index) = parse_device(text)?;
     if kind == DeviceKind::NULL {
-        // The kind is registered, but only a program that adds the kind's backend has it. Python
-        // programs cannot add backends.
+        // The null kind is registered, but only a Rust program can add its backend to a runtime.
         return Err(Error::Device(DeviceError::UnknownKind { given: kind.name().to_owned() }));
     }
     if let Some(index) = index {

@@ -45,7 +45,7 @@ impl PyEvent {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        // A flag in the device's position, as torch's events of one kind take it.
+        // A bool as the first argument is a flag, as in torch's events of one kind.
         let is_flag = args.get_item(0).is_ok_and(|first| first.is_instance_of::<PyBool>());
         let flags = ["enable_timing", "blocking", "interprocess"];
         let positions: &[&str] = if is_flag { &flags } else { &["device"] };
@@ -172,7 +172,7 @@ impl PyEvent {
         Self { event, device: PyDevice { index: None, ..device } }
     }
 
-    /// Borrowed from the argument, because counting a stream's references takes a locked operation.
+    /// Borrows the stream of an argument, because a clone would cost a locked instruction.
     fn stream_or_current<'a>(
         &self,
         stream: Option<&'a Bound<'_, PyAny>>,

@@ -245,7 +245,7 @@ fn number_type<T: Copy>(
     let unknown = || wrong_dtype(&format!("{first} or {second}"), element.name);
     let (_, found) = found.ok_or_else(unknown)?;
     match target.cast::<PyView>().map(|view| view.get().element) {
-        // Such a view would misread the numbers.
+        // A view of this type would misread the numbers.
         Ok(own) if !own.holds(element) => {
             Err(wrong_dtype(&format!("what a view of {} holds", own.name), element.name))
         }

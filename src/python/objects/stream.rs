@@ -125,8 +125,8 @@ impl PyStream {
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
-        // Without this call a worker could finish the work before the GIL is released, and this
-        // thread would execute no task.
+        // Without this call, a worker could finish the work while this thread still holds the GIL,
+        // and this thread would execute no task.
         stream.expect_wait();
         let is_done = || stream.is_passed();
         without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))

@@ -50,8 +50,8 @@ pub(crate) fn has_parked() -> bool {
     !PARKED.is_empty()
 }
 
-/// Drops parked objects, unless this thread must not wait, because destructors may wait. Runs
-/// Python code. Takes two loads when no object is parked.
+/// Drops parked objects. Runs Python code: destructors may wait, so a thread that must not wait
+/// drops no object. Takes two loads when no object is parked.
 #[inline]
 pub(crate) fn drop_parked(py: Python<'_>) {
     if has_parked() {

@@ -60,16 +60,15 @@ impl RaisedInTask {
     }
 }
 
-/// Parks the error of an ended stream. The frames of its tracebacks are dropped later, because the
-/// error may live as long as the process. Takes no GIL and does not block.
+/// Parks an ended stream's error. The next drop of parked objects removes the traceback frames of
+/// this error, which may live as long as the process. Takes no GIL and does not block.
 pub(crate) fn fade_later(error: &Arc<StreamFailure>) {
     if raised_in_task(error).is_some() {
         park(Parked::Error(Arc::clone(error)));
     }
 }
 
-/// Replaces the traceback's frames by their text. An error that was raised since belongs to the
-/// program and stays unchanged.
+/// Replaces the traceback's frames by their text. An error that a program has seen stays unchanged.
 pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     if error.is_seen() {
         return;
@@ -181,8 +180,8 @@ fn sizes(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -
     ]
 }
 
-/// Adds the attributes to the exception classes, with the value None, for instances that the
-/// runtime did not raise.
+/// Adds the attributes to the exception classes with the value None. Instances that the runtime did
+/// not raise then have them, too.
 pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     for (name, _) in sizes(0, 0, None) {

@@ -1,8 +1,8 @@
 //! Methods that read their arguments directly from the interpreter's array.
 //!
 //! pyo3 parses a signature at each call and copies `*args` into a tuple. Both together take more
-//! instructions than the enqueue. Here a method reads its arguments itself. During such a call pyo3
-//! does not know that the thread holds the GIL, so code that drops references first calls
+//! instructions than the enqueue. A [`FastMethod`] reads its arguments itself. During such a call
+//! pyo3 does not know that the thread holds the GIL, so code that drops references first calls
 //! [`Python::attach`].
 #![expect(unsafe_code, reason = "the interpreter passes pointers and lengths")]
 
@@ -31,7 +31,7 @@ pub(crate) trait FastMethod {
 
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) positional: &'a [Bound<'py, PyAny>],
-    /// The keyword arguments, and the names of these arguments, if there are any.
+    /// The values of the keyword arguments. `names` has their names, if there are any.
     keywords: &'a [Bound<'py, PyAny>],
     names: Option<&'a Bound<'py, PyTuple>>,
 }
@@ -99,7 +99,7 @@ unsafe extern "C" fn enter<M: FastMethod>(
     let (count, keyword_count) = (count.unsigned_abs(), names.map_or(0, PyTupleMethods::len));
     let given: &[Bound<'_, PyAny>] = match count + keyword_count {
         0 => &[], // the pointer may be null
-        // SAFETY: for the call, the interpreter lends `count` references and one more per name.
+        // SAFETY: during the call, the interpreter lends `count` references and one more per name.
         // `Bound` is transparent over a reference, and the borrow drops no reference.
         total => unsafe { slice::from_raw_parts(arguments.cast(), total) },
     };

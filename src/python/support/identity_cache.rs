@@ -8,9 +8,9 @@ use crate::base::spin::SpinMutex;
 /// The number of slots, a power of two: the index is a part of the object's address.
 const SLOTS: usize = 128;
 
-/// Keeps its keys alive, so that no other object reuses an address. A new entry replaces the old
-/// entry at the same index. No Python code runs under the lock, so the lock is free when a process
-/// forks with the GIL.
+/// The cache keeps its keys alive, so that no other object reuses an address. A new entry replaces
+/// the old entry at the same index. No Python code runs under the lock, so the lock is free when a
+/// process forks with the GIL.
 ///
 /// Values are Python objects too: a new reference to a Python object costs no locked operation.
 pub(crate) struct IdentityCache<T> {

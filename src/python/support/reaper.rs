@@ -43,7 +43,7 @@ fn start() {
         Ok(thread) => {
             let _ = REAPER.set(thread.thread().clone());
         }
-        // Release: pairs with the swap in `wake`. The next call tries to start the thread again.
+        // Release: pairs with the swap in `wake`. The next `wake` tries to start the thread again.
         Err(_) => IS_WOKEN.store(false, Ordering::Release),
     }
 }

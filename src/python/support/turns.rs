@@ -1,11 +1,11 @@
-//! The periods in which a thread of the runtime uses the GIL. The interpreter's exit ends them.
+//! Turns: the periods in which a runtime thread uses the GIL, until the interpreter exits.
 //!
 //! | state | meaning | next |
 //! |---|---|---|
 //! | IDLE | the thread does not need the GIL | BUSY by the thread, CLOSED at exit |
 //! | BUSY | it holds the GIL, or waits for it | IDLE by the thread, CLOSED at exit |
 //! | CLOSED | the interpreter exits: no further turn begins | LEFT by the thread |
-//! | LEFT | the turn that the exit found is over | |
+//! | LEFT | the turn that was in progress at the exit is over | |
 
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,8 @@ impl Turns {
         self.0.load(Ordering::Acquire) == BUSY
     }
 
-    /// Prevents further turns; called at the interpreter's exit, without the GIL. Waits for a turn
-    /// in progress, for at most `GRACE`. Has no effect in a forked child, which has no such thread.
+    /// Prevents further turns. Called at the interpreter's exit, without the GIL. Waits for a turn
+    /// in progress, for at most `GRACE`. Has no effect in a forked child, which lacks the thread.
     pub(crate) fn close(&self) {
         if fork::is_child() || self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
             return;
@@ -65,8 +65,8 @@ impl Turns {
 
     /// Changes the state from `from` to `to`; false when the state is not `from`.
     fn change(&self, from: usize, to: usize) -> bool {
-        // AcqRel, Acquire: the closing thread and the turn's thread see each other's earlier
-        // writes.
+        // AcqRel, Acquire: pair with each other. The closing thread and the turn's thread see each
+        // other's earlier writes.
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }

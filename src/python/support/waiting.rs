@@ -14,8 +14,8 @@ thread_local! {
     static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as a thread that others wait for. The thread then refuses waits for unfinished
-/// work, and drops no parked objects.
+/// Makes this thread refuse waits for unfinished work, and drop no parked objects. Called on the
+/// helper, which other threads wait for.
 pub(crate) fn forbid_waits() {
     MUST_NOT_WAIT.set(true);
 }
@@ -62,7 +62,7 @@ fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     }
 }
 
-/// Refuses a call inside a callable when the call would wait for work that it enqueues.
+/// Refuses a call inside a callable if the call would wait for work that it enqueues itself.
 pub(crate) fn check_may_wait() -> PyResult<()> {
     if must_not_wait() { Err(refusal()) } else { Ok(()) }
 }
@@ -85,9 +85,9 @@ pub(crate) fn enqueue<T>(
     Ok(push()?)
 }
 
-/// Waits, without the GIL and with Ctrl-C, while the stream's queue is full. The queue's callables
-/// need the GIL. The next push, still with the GIL, then does not block. A callable does not wait
-/// here, because the queue may wait for that callable.
+/// Waits while the stream's queue is full, so that the next push does not block. Releases the GIL,
+/// which queued callables need; Ctrl-C ends the wait. Inside a callable, returns at once, because
+/// the queue may wait for that callable.
 #[inline]
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
     // Repeated, because other threads may fill the queue before this thread holds the GIL again.
