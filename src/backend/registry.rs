@@ -153,10 +153,10 @@ impl Registry {
 
     /// The accelerator's kind.
     ///
-    /// With a `setting`, that kind. Fails when the kind has no backend or no device, or when
-    /// counting its devices fails. Without a setting, the first of cuda and xpu with a GPU, else
-    /// cpu. Then skips a kind whose driver refuses the probe, because the user did not request the
-    /// kind. Only probes, but may start a short-lived child process where a driver needs one.
+    /// With a `setting`, returns this kind. Fails when the kind has no backend or no device, or
+    /// when counting its devices fails. Without a setting, returns the first of cuda and xpu with a
+    /// GPU, else cpu, and skips a kind whose driver refuses the probe. Only probes, but may start a
+    /// short-lived child process where a driver needs one.
     pub fn accelerator(&self, setting: Option<DeviceKind>) -> Result<DeviceKind> {
         let Some(kind) = setting else {
             let chosen = CHOICES.into_iter().find(|kind| self.has_gpu(*kind));

@@ -1,4 +1,4 @@
-//! Shared libraries that the runtime opens at run time, which only this file does.
+//! Opens shared libraries at run time. No other file does.
 //!
 //! This file calls the C library directly. A crate such as `libloading` wraps the same three calls,
 //! but closes a library when its owner is dropped. This would unmap the code of a driver's threads
@@ -82,7 +82,7 @@ pub(crate) struct FoundLibrary {
     pub(crate) address: NonNull<c_void>,
 }
 
-// SAFETY: the address is inside a library that is never closed; its users prove their accesses.
+// SAFETY: the library is never closed. Code that dereferences the address justifies its access.
 unsafe impl Send for FoundLibrary {}
 // SAFETY: the fields never change, and the library is never closed.
 unsafe impl Sync for FoundLibrary {}
@@ -186,7 +186,7 @@ fn refusal(name: &str) -> String {
     if text.is_null() {
         return format!("{name}: the loader gives no reason");
     }
-    // SAFETY: it is a text that ends with a zero and is copied before the loader is called again.
+    // SAFETY: the text ends with a zero and is copied before this thread calls the loader again.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
     if text.contains(name) { text } else { format!("{name}: {text}") }
 }

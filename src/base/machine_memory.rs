@@ -74,7 +74,7 @@ const HIERARCHIES: [Hierarchy; 2] = [
     },
 ];
 
-/// The least of a number of bytes over this process's cgroups and all their parents.
+/// The minimum of `bytes_of` over this process's cgroups and all their parents.
 fn least_of_cgroups(
     files: Files<'_>,
     bytes_of: fn(&Hierarchy, Files<'_>, &str) -> Option<usize>,

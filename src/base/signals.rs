@@ -9,8 +9,8 @@ use std::mem::MaybeUninit;
 const SYNCHRONOUS_SIGNALS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Calls `start` while this thread blocks all other signals. Threads that `start` starts inherit
-/// the mask.
+/// Calls `start` while this thread blocks all signals except the synchronous ones. Threads that
+/// `start` starts inherit the mask.
 pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut others = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the pointer is to a set that the call initialises.

@@ -20,7 +20,7 @@ pub(crate) struct SpinMutex<T> {
 
 // SAFETY: the flag gives one thread at a time access to the value.
 unsafe impl<T: Send> Sync for SpinMutex<T> {}
-// SAFETY: owning the lock is owning the value.
+// SAFETY: the owner of the lock owns the value, which is `Send`.
 unsafe impl<T: Send> Send for SpinMutex<T> {}
 
 impl<T> SpinMutex<T> {
@@ -52,7 +52,7 @@ impl<T> SpinMutex<T> {
     /// Access to the value without locking: the exclusive borrow rules out other users.
     #[inline]
     pub(crate) fn with_mut<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: borrowed exclusively, so there is no guard.
+        // SAFETY: the lock is borrowed exclusively, so no guard exists.
         self.value.with_mut(|value| change(unsafe { &mut *value }))
     }
 

@@ -262,7 +262,7 @@ mod tests {
             let key = (number >> 33) % 300;
             *map.get_or_insert_with(key, || 0) += round;
             *model.entry(key).or_insert(0) += round;
-            // For some rounds few entries end, then many.
+            // In some rounds few entries end, in others many.
             let part = if round / 2000 % 2 == 0 { 50 } else { 2 };
             map.take_over(3, |key, value| {
                 let is_over = (*value + key) % part == 0;

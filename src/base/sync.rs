@@ -216,7 +216,7 @@ fn note_release(rank: LockRank) {
 }
 
 /// Asserts in debug builds that this thread holds no lock of the runtime. Called before a user's
-/// function or a wait for a device (law 7).
+/// function or a wait for a device.
 #[inline]
 pub(crate) fn assert_no_lock_held() {
     with_held_ranks(|held| {
@@ -354,7 +354,7 @@ impl Sleeper {
     }
 }
 
-/// Sleeps until this thread is woken or `timeout` has passed, or for no reason: callers loop.
+/// Sleeps until this thread is woken or `timeout` has passed, or wakes spuriously: callers loop.
 pub(crate) fn park(timeout: Option<Duration>) {
     #[cfg(not(loom))]
     match timeout {

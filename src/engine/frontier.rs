@@ -1,6 +1,6 @@
 //! Frontiers: the other streams' work that is ordered before a stream's next task (vector clocks).
 //!
-//! Source: Fidge and Mattern's vector clocks, kept sparse; points that are done are pruned.
+//! Source: Fidge and Mattern's vector clocks, stored sparsely; points that are done are pruned.
 //!
 //! Every stream numbers its tasks. A [`Point`] is a stream and a task number. A record carries no
 //! clock: the record's point is a position in the stream's [`History`] of joins. Only a stream that
@@ -23,7 +23,7 @@ use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 /// does not show the order of the rest: the runtime then polls whether their tasks are done.
 const MOST_POINTS: usize = 64;
 
-/// The numbers of a list's entries whose streams have ended. Saves the list's owner a search.
+/// The indices of a list's entries whose streams have ended, so that its owner need not search.
 pub(crate) type Ended = SegQueue<u32>;
 
 /// The progress of one stream: shared by the stream and by every frontier that names it.
@@ -37,9 +37,9 @@ pub(crate) struct Progress {
     retired: AtomicU64,
     /// The number of tasks that a driver is known to have done; unused on host kinds.
     device_done: AtomicU64,
-    /// The stream was dropped, and the runtime has taken over its statistics and its error.
+    /// True when the stream was dropped and the runtime has taken over its statistics and error.
     has_ended: AtomicBool,
-    /// The stream was dropped, and the device no longer uses memory freed behind its tasks.
+    /// True when the stream was dropped and the device no longer uses memory freed behind it.
     is_over: AtomicBool,
     /// The lists that `finish` notifies, each with the number to push.
     targets: SpinMutex<Vec<(Weak<Ended>, u32)>>,
@@ -63,8 +63,8 @@ impl Progress {
 
     #[inline]
     pub(crate) fn retired(&self) -> u64 {
-        // SeqCst: half of the Dekker pair of a registering waiter; partner: `retire_with_waiters`.
-        // Its acquire half pairs with `retire`: the tasks' writes are visible.
+        // SeqCst: loaded after a waiter is registered; partner: the store in `retire_with_waiters`.
+        // As an acquire it pairs with `retire`: the tasks' writes are visible.
         self.retired.load(Ordering::SeqCst)
     }
 
@@ -100,18 +100,18 @@ impl Progress {
 
     /// Ends the stream. The lifecycle must already have the stream's counts and error.
     pub(crate) fn end(&self) {
-        // Release: pairs with `has_ended`. No model: models have none of the values passed on.
+        // Release: pairs with `has_ended`. No model: loom does not track the counts and the error.
         self.has_ended.store(true, Ordering::Release);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        // Acquire: pairs with `end`, and shows the values passed on. No model: as there.
+        // Acquire: pairs with `end`. No model: loom does not track the counts and the error.
         self.has_ended.load(Ordering::Acquire)
     }
 
     /// Called when the device no longer uses memory that was freed behind the stream's tasks.
     pub(crate) fn finish(&self) {
-        // Release: pairs with `is_over`; the last uses come first.
+        // Release: pairs with `is_over`. The device's last uses come before this store.
         self.is_over.store(true, Ordering::Release);
         if fork::is_child() {
             return; // the lock's holder may exist in the parent only
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn what_a_stream_is_subscribers_when_it_is_over_does_not_grow() {
-        // Two streams have the same targets, one of which is dropped.
+        // Both streams have the same two targets; one target is dropped in each round.
         let streams = [1, 2].map(|key| Progress::new(key, true));
         let ended = Arc::new(Ended::new());
         for _ in 0..1000 {

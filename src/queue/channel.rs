@@ -19,12 +19,13 @@
 //! a segment is linked already, (4) swing `segment` to the linked segment, (5) decrement
 //! `installing`. Any thread can do each step.
 //!
-//! Retire (the consumer leaves a segment): (1) swing `segment`, unless a thread has, and move
+//! Retire (the consumer leaves a segment): (1) swing `segment`, unless another thread has, and move
 //! `oldest`, (2) read `installing`. If it is zero, no thread can reach the old segment. Else the
-//! segment waits in a list until a later retirement reads zero. A later count reads the moved
-//! `oldest`: steps 1 and 2 form a Dekker pair with its increment and read. A later install needs no
-//! such pair: a segment is linked while `installing` is raised, so the later install increments a
-//! value that the linking thread wrote, and that thread has seen the swing, its own or another's.
+//! segment waits in a list until a later retirement reads zero. A count increments `installing`,
+//! then reads `oldest`. This is a Dekker pair with steps 1 and 2, so a later count reads the moved
+//! `oldest`. An install needs no such pair: the thread that linked a segment did so while it had
+//! raised `installing`, and has seen the swing. A later install increments the value that this
+//! thread wrote, so it sees the swing too.
 #![expect(unsafe_code, reason = "slots are claimed by a counter, which no borrow can express")]
 
 use std::fmt;
@@ -170,11 +171,12 @@ impl<C: CommandContext> Sender<C> {
             let segment = tail.segment.load(Ordering::Acquire);
             if tag_of(segment) != lap_of(index) & TAG_MASK {
                 shared.install();
-                index = tail.index.load(Ordering::Acquire); // No model: as above.
+                index = tail.index.load(Ordering::Acquire); // No model: as at the first load
                 continue;
             }
-            // SeqCst: the Dekker pair named above; its release half pairs with the loads above.
-            // Acquire on failure: as those. No model: as above.
+            // SeqCst: claimed before the caller reads the turnstile; partner: `pushed`, read by a
+            // consumer that has left. The release half pairs with the loads of `index` above.
+            // Acquire on failure: as these loads. No model: as at the first load.
             let claim = tail.index.compare_exchange_weak(
                 index,
                 index + 1,
@@ -229,7 +231,7 @@ impl<C: CommandContext> Sender<C> {
             // Acquire: pairs with the release of the linking.
             next = segment.next().load(Ordering::Acquire);
         }
-        // Release: keeps the reads of the segments before; pairs with `retire`'s load.
+        // Release: the reads of the segments come before; pairs with `retire`'s load.
         shared.installing.fetch_sub(1, Ordering::Release);
         self.pushed().saturating_sub(consumed + internal)
     }
@@ -270,7 +272,7 @@ impl<C: CommandContext> Shared<C> {
                 Ordering::Relaxed,
             );
         }
-        // Release: keeps the reads of the segment and the swing before; pairs with `retire`'s load,
+        // Release: the reads of the segment and the swing come before; pairs with `retire`'s load,
         // and with the increment of the next installation.
         self.installing.fetch_sub(1, Ordering::Release);
     }
@@ -286,7 +288,7 @@ impl<C: CommandContext> Shared<C> {
         let spare = NonNull::new(self.spare.swap(ptr::null_mut(), Ordering::Acquire));
         let fresh = spare.unwrap_or_else(segment::take);
         // Release: publishes the fresh segment's cleared state to the consumer and other
-        // installers. Acquire on failure: as above.
+        // installers. Acquire on failure: pairs with the release of the other installer.
         let linking = link.compare_exchange(
             ptr::null_mut(),
             fresh.as_ptr(),
@@ -327,7 +329,7 @@ impl<C: CommandContext> Receiver<C> {
     /// True when every claimed slot was consumed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: a consumer that stops here reads again, by `Sender::pushed`, when it has left.
+        // Relaxed: a consumer that finds no command leaves, then reads `Sender::pushed`.
         self.shared.tail.index.load(Ordering::Relaxed) == self.position.head
     }
 
@@ -391,7 +393,7 @@ impl<C: CommandContext> Receiver<C> {
         let link = if old.is_null() {
             &self.shared.oldest
         } else {
-            // SAFETY: only this consumer retires its segment, below.
+            // SAFETY: only this consumer retires the segment, and does so below.
             unsafe { &*old }.next()
         };
         // Acquire: pairs with the release of the linking.
@@ -420,7 +422,7 @@ impl<C: CommandContext> Receiver<C> {
         );
         // SeqCst: moved before `installing` is read; partner: `users_behind`.
         self.shared.oldest.store(next, Ordering::SeqCst);
-        // SAFETY: only this consumer reclaims the segment, below.
+        // SAFETY: only this consumer reclaims the segment, and does so below.
         let link = unsafe { old.as_ref() }.next_retired();
         // Relaxed: only this consumer uses the list of retired segments.
         link.store(self.position.retired, Ordering::Relaxed);
@@ -524,7 +526,7 @@ impl<C: CommandContext> Drop for Shared<C> {
                     Some(old) => unsafe { old.as_ref() }.next().load(Ordering::Relaxed),
                 };
                 if let Some(old) = NonNull::new(position.segment) {
-                    // SAFETY: its commands were consumed, and no other thread uses the queue.
+                    // SAFETY: its commands were all consumed, and no other thread uses the queue.
                     unsafe { segment::release(old) };
                 }
                 let Some(next) = NonNull::new(next) else { break };

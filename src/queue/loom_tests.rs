@@ -170,8 +170,8 @@ fn loom_two_producers_meet_at_a_seam() {
     });
 }
 
-/// Goal: a producer that enters a segment by the consumer's swing sees its initial state. Method:
-/// without fences; one producer links, and the consumer may swing before it does.
+/// Goal: a producer that enters a segment by the consumer's swing sees the segment's initial state.
+/// Method: without fences; one producer links, and the consumer may swing first.
 #[test]
 fn loom_a_producer_follows_the_consumers_swing() {
     model_without_fences(Some(2), || {

@@ -154,7 +154,8 @@ impl<C: CommandContext> Segment<C> {
     }
 }
 
-/// Without this hint the processor fetches the line in shared state, and again for the write.
+/// Prefetches a line for a write. A prefetch for a read would get the line in shared state, and the
+/// write would fetch the line again.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline]
 fn prefetch_to_write<T>(target: &T) {
@@ -204,7 +205,7 @@ fn new<C: CommandContext>() -> NonNull<Segment<C>> {
     for line in lines {
         line.write(Line::empty());
     }
-    // SAFETY: the address of a field inside the block.
+    // SAFETY: the field is inside the block.
     let last = unsafe { &raw mut (*segment.as_ptr()).last };
     // SAFETY: no other thread has the block, and the field is inside it.
     unsafe { last.write(Slot::empty()) };
@@ -278,7 +279,7 @@ mod pool {
             line.link.store(ptr::null_mut(), Ordering::Relaxed);
         }
         links.last.sequence.store(0, Ordering::Relaxed);
-        // A segment's layout does not depend on the context's type: it holds pointers to it only.
+        // The layout of a segment does not depend on the context's type: it stores only pointers.
         Some(segment.cast())
     }
 

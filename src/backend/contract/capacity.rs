@@ -44,9 +44,9 @@ impl Capacity {
         taken.map(drop).map_err(|used| self.refusal(requested_bytes, used))
     }
 
-    /// Counts `bytes` of `take` as free again.
+    /// Makes `bytes` of an earlier [`Self::take`] free again.
     pub(crate) fn release(&self, bytes: usize) {
-        // Relaxed: a count only, as in `take`.
+        // Relaxed: a count only; it publishes no memory.
         let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
         assert!(used >= bytes, "{} gets {bytes} B back while {used} B are out", self.device);
     }

@@ -22,7 +22,6 @@ pub(crate) struct OwnedStream {
     stream: StreamHandle,
 }
 
-// In all calls below the stream is live: `self` is borrowed, and only its drop destroys the stream.
 impl OwnedStream {
     /// Creates a stream. The priority must be in the device's range.
     pub(crate) fn create(
@@ -34,44 +33,37 @@ impl OwnedStream {
         Ok(Arc::new(Self { backend: Arc::clone(backend), stream }))
     }
 
-    /// As [`Backend::stream_native`].
     pub(crate) fn native(&self) -> Result<u64> {
-        // SAFETY: the stream is live.
+        // SAFETY: the stream is live, because only the drop of `self` destroys it.
         unsafe { self.backend.stream_native(self.stream) }
     }
 
-    /// As [`Backend::submit`].
     pub(crate) fn submit(&self, work: Arc<dyn Work>) {
-        // SAFETY: the stream is live until this returns: the caller borrows its owner.
+        // SAFETY: the stream is live until this returns, because the caller borrows its owner.
         unsafe { self.backend.submit(self.stream, work) }
     }
 
-    /// As [`Backend::resume`].
     pub(crate) fn resume(&self, work: Arc<dyn Work>) {
-        // SAFETY: the stream is live until this returns: the caller borrows its owner.
+        // SAFETY: the stream is live until this returns, because the caller borrows its owner.
         unsafe { self.backend.resume(self.stream, work) }
     }
 
-    /// As [`Backend::flush`].
     #[inline]
     pub(crate) fn flush(&self) {
-        // SAFETY: the stream is live.
+        // SAFETY: the stream is live, because only the drop of `self` destroys it.
         unsafe { self.backend.flush(self.stream) }
     }
 
-    /// As [`Backend::stream_query`].
     pub(crate) fn query(&self) -> Result<bool> {
-        // SAFETY: the stream is live.
+        // SAFETY: the stream is live, because only the drop of `self` destroys it.
         unsafe { self.backend.stream_query(self.stream) }
     }
 
-    /// As [`Backend::stream_synchronize`].
     pub(crate) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the stream is live.
+        // SAFETY: the stream is live, because only the drop of `self` destroys it.
         unsafe { self.backend.stream_synchronize(self.stream) }
     }
 
-    /// As [`Backend::mark`].
     pub(crate) fn mark(&self, timed: bool) -> Result<Arc<OwnedMark>> {
         let mark = self.bare_mark(timed)?;
         // SAFETY: the mark is new, of this backend, and has no other owner.
@@ -81,7 +73,7 @@ impl OwnedStream {
     /// As [`Self::mark`], without an owner. If a user requests the mark, the caller adds an owner.
     #[inline]
     pub(crate) fn bare_mark(&self, timed: bool) -> Result<BareMark> {
-        // SAFETY: the stream is live.
+        // SAFETY: the stream is live, because only the drop of `self` destroys it.
         unsafe { self.backend.mark(self.stream, timed) }.map(BareMark)
     }
 
@@ -161,7 +153,7 @@ impl BareMark {
     /// # Safety
     /// A stream of this backend recorded the mark, which is live and has no other owner.
     pub(crate) unsafe fn release(self, backend: &dyn Backend) {
-        // The result is ignored: a failed release leaks the mark, and later calls report a loss.
+        // The result is ignored: a failed release leaks the mark.
         // SAFETY: the caller upholds that the mark is live, of this backend and not shared.
         let _ = unsafe { backend.mark_release(self.0) };
     }
@@ -173,21 +165,17 @@ pub(crate) struct OwnedMark {
     mark: Mark,
 }
 
-// In all calls below the mark is live: `self` is borrowed, and only its drop releases the mark.
 impl OwnedMark {
-    /// As [`Backend::mark_done`].
     pub(crate) fn is_done(&self) -> Result<bool> {
-        // SAFETY: the mark is live.
+        // SAFETY: the mark is live, because only the drop of `self` releases it.
         unsafe { self.backend.mark_done(self.mark) }
     }
 
-    /// As [`Backend::wait_mark`].
     pub(crate) fn wait(&self) -> Result<()> {
-        // SAFETY: the mark is live.
+        // SAFETY: the mark is live, because only the drop of `self` releases it.
         unsafe { self.backend.wait_mark(self.mark) }
     }
 
-    /// As [`Backend::when_done`].
     pub(crate) fn when_done(&self, callback: DoneCallback) -> Result<()> {
         // SAFETY: the mark is live until this returns: the caller borrows its owner.
         unsafe { self.backend.when_done(self.mark, callback) }

@@ -62,7 +62,7 @@ impl CpuBackend {
             })
         };
         let devices = (0..config.cpu_devices).map(device).collect::<Result<_>>()?;
-        // The configured capacity of the devices does not limit pinned memory: it is host memory.
+        // Pinned memory is host memory, so the devices' configured capacity does not limit it.
         let machine_bytes = properties::read(None).total_memory_bytes;
         let host = CpuMemory::new(Arc::new(Capacity::new(Device::cpu(0), machine_bytes)));
         Ok(Arc::new(Self { properties, devices, host }))
@@ -84,7 +84,7 @@ fn device_and_level(stream: StreamHandle) -> (usize, usize) {
 }
 
 // SAFETY: memory comes from the allocator or the kernel and is recorded until its release. Streams
-// and marks are plain numbers, so no call can use a released one.
+// and marks are plain numbers, which no call dereferences.
 unsafe impl Backend for CpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::CPU
@@ -158,8 +158,8 @@ unsafe impl Backend for CpuBackend {
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         let (device, level) = device_and_level(stream);
-        // The result is ignored: only a submission after the shutdown fails, since the first one
-        // started a worker. The failed work is dropped, because a completer must not run it.
+        // The result is ignored: the first submission started a worker, so only a submission after
+        // the shutdown fails. The failed work is dropped, because a completer must not run it.
         let _ = self.device(device).workers.submit(level, work);
     }
 

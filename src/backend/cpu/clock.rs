@@ -110,7 +110,7 @@ impl Clock {
 
     /// The rate, from a measurement of at least `least_span_ns`.
     fn rate(&self, least_span_ns: u64) -> u64 {
-        // Relaxed, here and below: rate and span publish nothing else. A new rate beside an old
+        // Relaxed, here and below: rate and span publish nothing else. A new rate read with an old
         // span is more precise than requested.
         let span_ns = self.span_ns.load(Ordering::Relaxed);
         let has_doubled = self.monotonic_ns() / 2 > span_ns;
@@ -192,7 +192,7 @@ mod counter {
     }
 }
 
-/// Other architectures: no known counter, so `choose` never selects it.
+/// Other architectures have no known counter, so `choose` never selects one.
 #[cfg(not(target_arch = "x86_64"))]
 mod counter {
     pub(super) fn is_invariant() -> bool {
@@ -221,7 +221,7 @@ mod tests {
         sources.into_iter().map(Clock::with_source).collect()
     }
 
-    /// Takes long enough to measure on any machine, without reading a clock.
+    /// Computes for long enough to be measured on any machine. Reads no clock.
     fn work() {
         let mut value = 1_u64;
         for _ in 0..20_000_000_u64 {
@@ -284,7 +284,7 @@ mod tests {
     fn a_rate_measured_across_a_machine_sleep_is_discarded() {
         for clock in clocks() {
             let known = clock.ticks_between_ns(0, 1 << 40);
-            // As if the counter had advanced by as much again while the monotonic clock stopped.
+            // Simulates a counter that advanced while the monotonic clock stopped.
             let ticks = clock.now_ticks();
             clock.base.lock().ticks = ticks.wrapping_sub(1 << 62);
             clock.measure(0);

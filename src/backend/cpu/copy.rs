@@ -18,7 +18,7 @@ use crate::base::size::MIB;
 /// `from` is readable and `to` writable for `bytes`. The ranges do not overlap. Until the return,
 /// no other thread writes to either range or reads from `to`.
 pub(crate) unsafe fn copy_nonoverlapping_streaming(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the caller upholds this function's conditions, which `copy` shares.
+    // SAFETY: the caller upholds this function's conditions, which are those of `copy`.
     unsafe { Engine::get().copy(to, from, bytes) }
 }
 
@@ -27,7 +27,7 @@ pub(crate) unsafe fn copy_nonoverlapping_streaming(to: *mut u8, from: *const u8,
 /// # Safety
 /// `to` is writable for `bytes`. Until the return, no other thread reads or writes the range.
 pub(crate) unsafe fn fill_streaming(to: *mut u8, byte: u8, bytes: usize) {
-    // SAFETY: the caller upholds this function's conditions, which `fill` shares.
+    // SAFETY: the caller upholds this function's conditions, which are those of `fill`.
     unsafe { Engine::get().fill(to, byte, bytes) }
 }
 
@@ -88,7 +88,7 @@ impl Engine {
     }
 
     /// Bypasses the caches when source and target together, or a fill's target, exceed the last
-    /// cache. Bounds guard against a misreported size and a cache shared by very many cores.
+    /// cache. The clamp guards against a misreported size and a cache shared by very many cores.
     fn for_cache(width: Width, last_cache_bytes: Option<usize>) -> Self {
         let cache_bytes = last_cache_bytes.unwrap_or(32 * MIB).clamp(8 * MIB, 64 * MIB);
         Self { width, copy_from_bytes: cache_bytes / 2, fill_from_bytes: cache_bytes }
@@ -139,32 +139,32 @@ impl Engine {
     }
 
     /// # Safety
-    /// As [`copy_nonoverlapping_streaming`]; line-aligned `to`, and `bytes` in whole steps.
+    /// As [`copy_nonoverlapping_streaming`]. `to` is line-aligned, and `bytes` is in whole steps.
     unsafe fn copy_steps(self, to: *mut u8, from: *const u8, bytes: usize) {
         match self.width {
             Width::Plain => unreachable!("plain copies have no steps"),
-            // SAFETY: the width is available (see the struct); the caller upholds the rest.
+            // SAFETY: `width` is available (see `Engine`). The caller vouches for the ranges.
             #[cfg(target_arch = "x86_64")]
             Width::Sse2 => unsafe { streaming::copy_sse2(to, from, bytes) },
-            // SAFETY: the width is available (see the struct); the caller upholds the rest.
+            // SAFETY: `width` is available (see `Engine`). The caller vouches for the ranges.
             #[cfg(target_arch = "x86_64")]
             Width::Avx2 => unsafe { streaming::copy_avx2(to, from, bytes) },
-            // SAFETY: the width is available (see the struct); the caller upholds the rest.
+            // SAFETY: `width` is available (see `Engine`). The caller vouches for the ranges.
             #[cfg(target_arch = "x86_64")]
             Width::Avx512 => unsafe { streaming::copy_avx512(to, from, bytes) },
         }
     }
 
     /// # Safety
-    /// As [`fill_streaming`]; line-aligned `to`, and `bytes` in whole steps.
+    /// As [`fill_streaming`]. `to` is line-aligned, and `bytes` is in whole steps.
     unsafe fn fill_steps(self, to: *mut u8, byte: u8, bytes: usize) {
         let byte = byte.cast_signed();
         match self.width {
             Width::Plain => unreachable!("plain fills have no steps"),
-            // SAFETY: the width is available (see the struct); the caller upholds the rest.
+            // SAFETY: `width` is available (see `Engine`). The caller vouches for the range.
             #[cfg(target_arch = "x86_64")]
             Width::Sse2 => unsafe { streaming::fill_sse2(to, byte, bytes) },
-            // SAFETY: the width is available (see the struct); the caller upholds the rest.
+            // SAFETY: `width` is available (see `Engine`). The caller vouches for the range.
             #[cfg(target_arch = "x86_64")]
             Width::Avx2 | Width::Avx512 => unsafe { streaming::fill_avx2(to, byte, bytes) },
         }
@@ -200,7 +200,8 @@ mod streaming {
     macro_rules! copy_loop {
         ($name:ident, $feature:literal, $vector:ty, $load:ident, $stream:ident) => {
             /// # Safety
-            /// The processor has the feature; valid disjoint ranges; aligned `to`, whole steps.
+            /// The processor has the feature. The ranges are valid and disjoint. `to` is
+            /// line-aligned, and `bytes` is in whole steps.
             #[target_feature(enable = $feature)]
             pub(super) unsafe fn $name(to: *mut u8, from: *const u8, bytes: usize) {
                 const BYTES: usize = size_of::<$vector>();
@@ -230,7 +231,8 @@ mod streaming {
     macro_rules! fill_loop {
         ($name:ident, $feature:literal, $vector:ty, $set:ident, $stream:ident) => {
             /// # Safety
-            /// The processor has the feature; a valid range; line-aligned `to`, whole steps.
+            /// The processor has the feature. The range is valid. `to` is line-aligned, and
+            /// `bytes` is in whole steps.
             #[target_feature(enable = $feature)]
             pub(super) unsafe fn $name(to: *mut u8, byte: i8, bytes: usize) {
                 const BYTES: usize = size_of::<$vector>();
@@ -302,7 +304,7 @@ mod tests {
                     let from_offset = to_offset * 7 % 64;
                     let from = &source[from_offset..from_offset + bytes];
                     check(to_offset, from, |to| {
-                        // SAFETY: two allocations of at least `bytes`.
+                        // SAFETY: `from` and `to` are separate allocations of at least `bytes`.
                         unsafe { engine.copy(to, from.as_ptr(), bytes) }
                     });
                 }
@@ -316,7 +318,7 @@ mod tests {
             for bytes in sizes() {
                 for offset in 0..64 {
                     check(offset, &vec![0xC3; bytes], |to| {
-                        // SAFETY: the target has at least `bytes`.
+                        // SAFETY: `to` is writable for at least `bytes`.
                         unsafe { engine.fill(to, 0xC3, bytes) }
                     });
                 }
@@ -331,11 +333,11 @@ mod tests {
             for bytes in [threshold - 1, threshold, threshold + 321] {
                 let source = pattern(bytes);
                 check(13, &source, |to| {
-                    // SAFETY: two allocations of at least `bytes`.
+                    // SAFETY: `source` and `to` are separate allocations of at least `bytes`.
                     unsafe { copy_nonoverlapping_streaming(to, source.as_ptr(), bytes) }
                 });
                 check(13, &vec![7; bytes], |to| {
-                    // SAFETY: the target has at least `bytes`.
+                    // SAFETY: `to` is writable for at least `bytes`.
                     unsafe { fill_streaming(to, 7, bytes) }
                 });
             }

@@ -89,7 +89,7 @@ fn trap(on: bool) {
     }
 }
 
-/// Single-steps `steps`. Returns its streaming stores, and those of them without a later fence.
+/// Single-steps `steps`. Counts its streaming stores, and those without a later fence.
 fn step_through(steps: impl FnOnce()) -> (usize, usize) {
     let _alone = STEPPING.lock().unwrap();
     STORES.store(0, Ordering::Relaxed);
@@ -117,13 +117,13 @@ fn every_streaming_store_is_followed_by_a_fence() {
         let engine = Engine { width, copy_from_bytes: 0, fill_from_bytes: 0 };
         let mut target = vec![0_u8; BYTES];
         let to = target.as_mut_ptr();
-        // SAFETY: two allocations of `BYTES`.
+        // SAFETY: `source` and `to` are separate allocations of `BYTES`.
         let copied = step_through(|| unsafe { engine.copy(to, source.as_ptr(), BYTES) });
         assert!(target == source);
-        // SAFETY: the target has `BYTES`.
+        // SAFETY: `to` is writable for `BYTES`.
         let filled = step_through(|| unsafe { engine.fill(to, 9, BYTES) });
         assert!(target == vec![9; BYTES]);
-        // A vector has at most 64 bytes; libc may do the head.
+        // A vector has at most 64 bytes; libc may copy the head.
         for (what, (stores, unfenced)) in [("copy", copied), ("fill", filled)] {
             assert!(stores >= Engine::STEP_BYTES / 64, "{width:?} {what}: {stores} stores");
             assert_eq!(unfenced, 0, "{width:?} {what}: of {stores} stores");
@@ -136,7 +136,7 @@ fn a_store_without_a_fence_is_detected() {
     let mut target = [0_u64; 2];
     let to = target.as_mut_ptr();
     let store = || {
-        // SAFETY: stores eight bytes into the target.
+        // SAFETY: the instruction stores eight bytes into the live target.
         unsafe { asm!("movnti [{to}], {value}", to = in(reg) to, value = in(reg) 5_u64) };
     };
     let fence = || {

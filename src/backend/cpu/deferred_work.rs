@@ -25,7 +25,7 @@ impl DeferredWork {
         self.0.iter().map(|entry| entry.due).min()
     }
 
-    /// An entry that is due, with its level.
+    /// Removes an entry that is due. Returns its level and work.
     pub(super) fn take_due(&mut self) -> Option<(usize, Arc<dyn Work>)> {
         if self.0.is_empty() {
             return None; // saves a clock reading

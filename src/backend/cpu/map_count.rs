@@ -6,7 +6,7 @@ use crate::base::device::DeviceKind;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Ordering, unmodelled};
 
-/// The number of mappings that the virtual memory of all devices may use, and uses.
+/// The limit and the number of mappings in use by the virtual memory of all devices.
 ///
 /// At the kernel's limit, any `mmap` and even `munmap` in the process can fail, so an eighth is
 /// left to other code. `used` may be too high, because the kernel merges neighbouring mappings. It

@@ -82,7 +82,7 @@ impl CpuMemory {
         let allocation = self.allocations.lock().remove(&address.0);
         let allocation = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
-        // Freed after the removal from the map: another allocation may then get the address.
+        // Freed after the removal from the map: another allocation may get the address at once.
         free_allocation(address, allocation);
         self.capacity.release(allocation.counted_bytes);
     }
@@ -130,11 +130,12 @@ fn free_allocation(address: Address, allocation: Allocation) {
             unsafe { std::alloc::dealloc(pointer, layout) };
         }
         Source::Pages => {
-            // SAFETY: mapped for this allocation, which nothing uses any more.
+            // SAFETY: the pages were mapped for this allocation. The caller of `release` upholds
+            // that nothing uses them any more.
             let unmapped = unsafe { pages::unmap(span) };
             if unmapped.is_err() {
-                // The call would split a mapping and exceed the kernel's limit of mappings. The
-                // addresses stay mapped; their memory is freed.
+                // The call would have split a mapping and exceeded the kernel's limit of mappings.
+                // The addresses stay mapped; their memory is freed.
                 // SAFETY: the failed call left the pages mapped, and this allocation owns them.
                 unsafe { pages::discard(span) };
             }

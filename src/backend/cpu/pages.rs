@@ -63,7 +63,7 @@ fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Resul
     for rest in [before, behind] {
         // SAFETY: newly mapped and not published: only this call uses the pages.
         if let Err(refusal) = unsafe { unmap(rest) } {
-            // SAFETY: newly mapped, not published; excludes the unmapped range before `span`.
+            // SAFETY: newly mapped and not published. The unmapped range before `span` is left out.
             let _ = unsafe { unmap(Span { base: span.base, bytes: wide.end() - span.base }) };
             return Err(refusal);
         }
@@ -78,7 +78,7 @@ fn map_anywhere(bytes: usize, access: c_int, flags: c_int) -> Result<Span, Refus
     Ok(Span { base: base.expose_provenance(), bytes })
 }
 
-/// Maps new pages. The base of `span` is a hint without `MAP_FIXED` and `MAP_FIXED_NOREPLACE`.
+/// Maps new pages. Without `MAP_FIXED` or `MAP_FIXED_NOREPLACE`, the base of `span` is a hint.
 ///
 /// # Safety
 /// With `MAP_FIXED` among the flags, the caller owns `span`.
@@ -311,7 +311,7 @@ mod tests {
         let is_reclaimed = reclaim(high);
         assert!(!is_reclaimed || is_closed(high));
         for span in [Some(low), is_reclaimed.then_some(high)].into_iter().flatten() {
-            // SAFETY: the owned rest of the range above.
+            // SAFETY: the test owns these pages, and no slice of them is in use.
             unsafe { unmap(span) }.unwrap();
         }
     }

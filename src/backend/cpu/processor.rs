@@ -4,7 +4,7 @@
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 
-/// The number of no processor.
+/// Stands for an unknown processor.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The processor of the last thread that called [`LastProcessor::note`].
@@ -26,7 +26,7 @@ impl LastProcessor {
         }
     }
 
-    /// True when this thread runs on the recorded processor, and the recorded thread cannot.
+    /// True when this thread occupies the recorded processor, so the noted thread cannot run there.
     pub(super) fn is_current(&self) -> bool {
         let last = self.0.load(Ordering::Relaxed);
         last != UNKNOWN && last == current()

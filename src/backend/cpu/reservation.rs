@@ -67,8 +67,8 @@ impl Reservation {
         self.lost.push(place);
     }
 
-    /// Calls `reclaim` for each lost range that overlaps `place`. If true, the range is no longer
-    /// lost. Returns the first range that is still lost.
+    /// Calls `reclaim` for each lost range that overlaps `place`. A range for which `reclaim`
+    /// returns true is no longer lost. Returns the first range that is still lost.
     pub(super) fn recover(&mut self, place: Span, reclaim: impl Fn(Span) -> bool) -> Option<Span> {
         self.lost.retain(|lost| !lost.overlaps(place) || !reclaim(*lost));
         self.lost.iter().copied().find(|lost| lost.overlaps(place))
@@ -108,7 +108,7 @@ mod tests {
     fn mappings_are_filled_places_and_the_gaps_between_them() {
         let mut range = Reservation::new(place(100, 50));
         assert_eq!(range.num_mappings(), 1);
-        // Each: the range, the mappings it adds, the total then.
+        // Each row: the filled range, the mappings that it adds, and the total.
         for (filled, more, total) in [
             (place(120, 10), 2, 3),
             (place(100, 10), 1, 4),

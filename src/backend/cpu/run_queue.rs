@@ -2,9 +2,9 @@
 //!
 //! A worker is *searching*, *running* or *asleep*. One lock covers the work, the counts and the
 //! list of sleepers, so a producer that adds work cannot miss a worker that goes to sleep. If no
-//! worker is searching, a push takes one sleeper off the list or requests one more worker. That
-//! worker counts as searching immediately. A worker that takes work and leaves more in the queue
-//! does the same. Each push or dequeue thus wakes at most one worker.
+//! worker is searching, a push wakes a sleeper or requests one more worker, which counts as
+//! searching immediately. A worker that takes work and leaves more in the queue also wakes a
+//! sleeper or requests a worker. Each push or dequeue thus wakes at most one worker.
 //!
 //! A dequeue takes the most urgent work. To avoid starvation, one in 61 takes the least urgent.
 //!
@@ -19,8 +19,8 @@ use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper, Thread};
 /// Priority levels of the cpu device: level 0 is the most urgent.
 pub(crate) const LEVELS: usize = 3;
 
-/// Every dequeue of this number takes the least urgent work. A prime number, as in Go's scheduler,
-/// does not resonate with periodic work.
+/// Every 61st dequeue takes the least urgent work. A prime number, as in Go's scheduler, does not
+/// resonate with periodic work.
 const FAIR_PERIOD: u64 = 61;
 
 /// Minimum capacity per level.
@@ -71,7 +71,7 @@ pub(crate) enum Unpushed<W> {
 
 /// The result of a worker's search.
 pub(crate) enum NextWork<W> {
-    /// Work with its level and the caller's duty. The worker now counts as running.
+    /// Work, its level, and the help that the caller must give. The worker now counts as running.
     Work(W, usize, Help),
     /// No work is queued.
     Nothing,
@@ -127,7 +127,7 @@ impl<W> RunQueue<W> {
     /// Takes work for a searching worker.
     pub(crate) fn take(&self) -> NextWork<W> {
         let mut state = self.state.lock();
-        // The last searching worker must not end while work is queued: it alone was woken for it.
+        // The last searching worker must not end while work is queued: no other worker was woken.
         if state.has_surplus_workers() && (state.searching > 1 || !state.has_work()) {
             return state.end_searching_worker();
         }
@@ -182,7 +182,7 @@ impl<W> RunQueue<W> {
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// Called by a worker that continues. It may have been the only one to retry a failed start.
+    /// Called by a worker that continues. A failed start may have depended on the worker's retries.
     pub(crate) fn end_block(&self, worker: &Thread) -> Help {
         let mut state = self.state.lock();
         let place = state.blocked.iter().rposition(|one| one.id() == worker.id());

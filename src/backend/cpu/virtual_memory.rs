@@ -46,7 +46,7 @@ impl CpuVirtualMemory {
         Self { capacity, mappings, table }
     }
 
-    /// Maps physical memory, from any location, at a vacant `target`. A failure does not move it.
+    /// Maps physical memory, from any location, at a vacant `target`. A failure leaves it in place.
     fn place(&self, table: &mut MemoryTable, physical: PhysicalHandle, target: Span) -> Result<()> {
         let place = table.physical(physical).place;
         let range = table.reservation(target);
@@ -114,7 +114,8 @@ impl CpuVirtualMemory {
     /// Empties a filled range of a reservation, after a move or a release of the physical memory.
     fn vacate(&self, table: &mut MemoryTable, from: Span) {
         // The result is ignored: after a failure the device still owns the range, and can map it.
-        // SAFETY: this device owns the range, and nothing uses it.
+        // SAFETY: this device owns the range. Its pages were moved or are being released, so
+        // nothing uses it.
         let _ = unsafe { pages::close(from) };
         let range = table.reservation(from);
         range.vacate(from);
@@ -278,7 +279,7 @@ impl Drop for CpuVirtualMemory {
         let reserved = table.reservations.values().flat_map(Reservation::owned);
         for span in parked.clone().chain(reserved) {
             // The result is ignored: pages that the kernel refuses to unmap remain until the exit.
-            // SAFETY: this device owns all of them; its users were dropped before it.
+            // SAFETY: this device owns these ranges, and their users were dropped before it.
             let _ = unsafe { pages::unmap(span) };
         }
         let in_reservations: usize =

@@ -180,7 +180,7 @@ fn addresses_taken_by_another_thread_during_a_failed_move_are_not_touched() {
     faults::refuse_after(0, move || {
         // The kernel unmaps the target before it fails; then another thread maps pages there. Here
         // both happen at once: a parallel test must not take the addresses in between.
-        // SAFETY: vacant pages of the range; from here on they simulate the other thread's.
+        // SAFETY: the test owns these vacant pages, which now simulate another thread's mapping.
         unsafe { pages::open(taken) }.unwrap();
         bytes_at(to, 1).fill(8);
     });
@@ -320,7 +320,7 @@ fn random_sequence(seed: u64) {
     assert_eq!((capacity.info().free_bytes, mappings.used()), (CAPACITY_BYTES, 0));
 }
 
-/// The thread's name in a failure is the seed that reproduces it.
+/// On a failure, the thread's name is the seed that reproduces the sequence.
 #[test]
 fn random_sequences_agree_with_a_model() {
     for seed in 0..24 {

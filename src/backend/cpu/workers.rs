@@ -185,7 +185,7 @@ impl Shared {
     #[cold]
     fn start_first(this: &Arc<Self>) -> io::Result<MutexGuard<'_, Vec<JoinHandle<()>>>> {
         let mut threads = this.threads.lock();
-        // Relaxed: written under the lock.
+        // Relaxed: written only under the lock, which is held here.
         if !this.has_worker.load(Ordering::Relaxed) && this.queue.add_worker() {
             match Self::spawn(this) {
                 Ok(thread) => threads.push(thread),
@@ -390,7 +390,7 @@ impl Worker {
         let started = Instant::now();
         let mut end = started + self.search_time;
         if let Some(due) = self.deferred.next_due() {
-            // A sleep until `due` would take longer than asked: search until then instead.
+            // A sleep until `due` would last longer than requested: search until then instead.
             end = if due - started <= SHORTEST_SLEEP { due } else { due.min(end) };
         }
         while Instant::now() < end {

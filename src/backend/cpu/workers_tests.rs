@@ -210,7 +210,7 @@ fn a_worker_that_unblocks_retries_the_start_it_requested() {
     }
     assert!(matches!(queue.begin_block(&first), Help::None));
     assert!(matches!(queue.push(0, 2), Ok(Help::Start)));
-    // Another worker blocks during the first one's retry, so it does not learn of the failure.
+    // The second worker blocks during the retry of the first, so it does not learn of the failure.
     assert!(matches!(queue.begin_block(&second), Help::None));
     assert!(matches!(queue.ask_again(), Help::None), "a worker is on its way");
     assert!(matches!(queue.start_failed(), Help::RetryStart(blocked) if blocked.len() == 2));

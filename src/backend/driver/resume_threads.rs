@@ -1,8 +1,8 @@
 //! Threads that execute resumed work for driver kinds, in place of the completer.
 //!
-//! Driver kinds execute tasks on the enqueuing thread. Resumed work has no such thread: a completer
-//! resumes it, which may be a worker of another kind or a driver's callback. A callback must not
-//! call the driver, so completers post the work here instead.
+//! Driver kinds execute tasks on the enqueuing thread. Resumed work has no such thread: its
+//! completer may be a worker of another kind or a driver's callback. A callback must not call the
+//! driver, so completers post the work here instead.
 //!
 //! One thread executes all posted work until this thread blocks inside work, for example in a
 //! destructor or in a deferred task that waits for another stream. Another thread then takes over.

@@ -111,7 +111,7 @@ fn memory_life_cycle(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Meth
     }
     match backend.allocate_shared(1, 100, 64) {
         Err(_) => note(Method::AllocateShared, true),
-        // Each method is called once: the inner backend releases this memory.
+        // The inner backend releases this memory, so that each method is called only once.
         Ok(address) => inner(backend).release(1, address).unwrap(),
     }
     match backend.allocate_host(100) {

@@ -14,8 +14,8 @@ use crate::backend::null::{Code, NullBackend, Timeline, driver_error};
 use crate::base::device::DeviceKind;
 use crate::base::error::Result;
 
-// SAFETY: no memory backs the addresses, and `has_host_addresses` is false; no live number is
-// issued twice.
+// SAFETY: no memory backs the addresses, so no code dereferences them (`has_host_addresses`). No
+// live handle is issued twice.
 unsafe impl Backend for NullBackend {
     fn kind(&self) -> DeviceKind {
         self.kind

@@ -137,7 +137,7 @@ impl NullDevice {
     }
 }
 
-// SAFETY: no memory backs these numbers, and no live number is issued twice.
+// SAFETY: no memory backs the addresses, and no live handle is issued twice.
 unsafe impl VirtualMemory for NullDevice {
     fn granularity_bytes(&self) -> usize {
         self.config.granularity_bytes
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn allocations_and_physical_memory_share_one_capacity() {
-        // Goal: `OutOfMemory` reports the correct numbers. Method: allocate on both sides, then
-        // more.
+        // Goal: `OutOfMemory` reports the correct numbers. Method: allocate device memory and
+        // physical memory, then request too much of each.
         let null = device(4 * GRANULE);
         let address = null.allocate(2 * GRANULE, 64).unwrap();
         let physical = null.create(GRANULE).unwrap();

@@ -116,7 +116,7 @@ impl Arena {
             if guarded > end {
                 return None;
             }
-            // If the last span that begins before the end overlaps, no address before its end fits.
+            // If the last span that begins before `guarded` overlaps, no lower address fits.
             let last = self.spans.0.range(..guarded).next_back();
             match last.map(|(base, span)| base + *span as u64 + GUARD_BYTES) {
                 Some(behind) if behind > place => place = behind,

@@ -1,6 +1,7 @@
 //! The xpu kind behind the contract.
 //!
-//! The handle of a stream, program or kernel is the address of our object; a mark is an event's.
+//! The handle of a stream, program or kernel is the address of this crate's object. A mark is the
+//! address of the driver's event.
 #![expect(unsafe_code, reason = "handles are addresses, which the caller keeps live")]
 
 use std::path::Path;
@@ -89,7 +90,7 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
-        // SAFETY: the caller upholds that the stream is live.
+        // SAFETY: the caller upholds that the stream is live, and never uses its handle again.
         drop(unsafe { handle::end::<XpuStream>(stream.0) });
         Ok(())
     }

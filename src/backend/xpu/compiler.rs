@@ -40,7 +40,8 @@ impl Compiler {
                 // For a length of 0, OpenCL reads up to a zero byte, which a Rust text lacks.
                 let text = if text.is_empty() { "\n" } else { text };
                 let (begin, bytes) = (text.as_ptr().cast(), text.len());
-                // SAFETY: a live handle; one text of this length. The driver copies the text.
+                // SAFETY: the handle is live (head of this file). The driver copies the one text,
+                // which has this length.
                 let program = unsafe {
                     (self.create_with_source)(
                         context,
@@ -54,7 +55,8 @@ impl Compiler {
             }
             ProgramSource::Binary(binary) => {
                 let (begin, bytes) = (binary.as_ptr().cast(), binary.len());
-                // SAFETY: a live handle; a binary of this length. The driver copies the binary.
+                // SAFETY: the handle is live (head of this file). The driver copies the binary,
+                // which has this length.
                 let program =
                     unsafe { (self.create_with_il)(context, begin, bytes, &raw mut code) };
                 ("clCreateProgramWithIL", program)
@@ -64,7 +66,8 @@ impl Compiler {
     }
 
     pub(super) fn build(&self, program: ProgramObject, device: DeviceId, options: &CStr) -> Answer {
-        // SAFETY: live handles; a list of one device; text that ends with a zero; no callback.
+        // SAFETY: the handles are live (head of this file); the list has one device; `options`
+        // ends with a zero; there is no callback.
         let code = unsafe {
             (self.build)(program, 1, &raw const device, options.as_ptr(), None, ptr::null_mut())
         };
@@ -74,7 +77,8 @@ impl Compiler {
     pub(super) fn build_log(&self, program: ProgramObject, device: DeviceId) -> Answer<String> {
         text("clGetProgramBuildInfo", |room, place, size| {
             let what = sys::PROGRAM_BUILD_LOG;
-            // SAFETY: live handles; `place` has `room` bytes, or is null with a room of 0.
+            // SAFETY: the handles are live (head of this file); `place` has `room` bytes, or is
+            // null with a room of 0.
             unsafe { (self.get_build_info)(program, device, what, room, place, size) }
         })
     }
@@ -83,13 +87,14 @@ impl Compiler {
     pub(super) fn kernel_names(&self, program: ProgramObject) -> Answer<String> {
         text("clGetProgramInfo", |room, place, size| {
             let what = sys::PROGRAM_KERNEL_NAMES;
-            // SAFETY: a live handle; `place` has `room` bytes, or is null with a room of 0.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes, or is null
+            // with a room of 0.
             unsafe { (self.get_program_info)(program, what, room, place, size) }
         })
     }
 
     pub(super) fn release_program(&self, program: ProgramObject) -> Answer {
-        // SAFETY: a live handle, which its owner no longer uses.
+        // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         check("clReleaseProgram", unsafe { (self.release_program)(program) })
     }
 
@@ -99,7 +104,7 @@ impl Compiler {
         name: &CStr,
     ) -> Answer<KernelObject> {
         let mut code = sys::SUCCESS;
-        // SAFETY: a live handle, and a text that ends with a zero.
+        // SAFETY: the handle is live (head of this file); the name ends with a zero.
         let kernel = unsafe { (self.create_kernel)(program, name.as_ptr(), &raw mut code) };
         created_object("clCreateKernel", kernel, &KernelObject::NULL, code)
     }
@@ -107,7 +112,7 @@ impl Compiler {
     pub(super) fn argument_count(&self, kernel: KernelObject) -> Answer<u32> {
         value("clGetKernelInfo", |room, place| {
             let what = sys::KERNEL_NUM_ARGS;
-            // SAFETY: a live handle; `place` has `room` bytes.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
             unsafe { (self.get_kernel_info)(kernel, what, room, place, ptr::null_mut()) }
         })
     }
@@ -119,7 +124,8 @@ impl Compiler {
         index: u32,
     ) -> Answer<Option<ArgumentInfo>> {
         let ask = |what: u32, room: usize, place: *mut c_void, size: *mut usize| {
-            // SAFETY: a live handle; `place` has `room` bytes, or is null with a room of 0.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes, or is null
+            // with a room of 0.
             unsafe { (self.get_kernel_arg_info)(kernel, index, what, room, place, size) }
         };
         let call = "clGetKernelArgInfo";
@@ -138,7 +144,8 @@ impl Compiler {
     /// Lets the kernel dereference pointers that it loads from memory.
     pub(super) fn allow_indirect_access(&self, kernel: KernelObject, what: u32) -> Answer {
         let yes = 1_u32;
-        // SAFETY: a live handle and a `cl_bool`. The driver copies the `cl_bool`.
+        // SAFETY: the handle is live (head of this file). The driver copies the value, which
+        // is a `cl_bool`.
         let code = unsafe {
             (self.set_exec_info)(kernel, what, size_of::<u32>(), (&raw const yes).cast())
         };
@@ -156,8 +163,8 @@ impl Compiler {
         let (bytes, begin) = match argument {
             LaunchArgument::Memory(address) => {
                 let address = pointer(address.0).cast_const();
-                // SAFETY: a live handle; the driver stores the address, and only the kernel
-                // dereferences it.
+                // SAFETY: the handle is live (head of this file); the driver stores the address,
+                // and only the kernel dereferences it.
                 let code = unsafe { (set_mem_pointer.set)(kernel, index, address) };
                 return check("clSetKernelArgMemPointerINTEL", code);
             }
@@ -167,16 +174,17 @@ impl Compiler {
             }
             LaunchArgument::Local(bytes) => (*bytes, ptr::null()),
         };
-        // SAFETY: a live handle; the driver checks the size against the declared one and copies the
-        // bytes. For local memory it reads only the size.
+        // SAFETY: the handle is live (head of this file); the driver checks the size against the
+        // declared one and copies the bytes. For local memory it reads only the size.
         check("clSetKernelArg", unsafe { (self.set_arg)(kernel, index, bytes, begin) })
     }
 
     /// Enqueues the kernel with its current arguments.
     pub(super) fn enqueue(&self, queue: Queue, kernel: KernelObject, size: &LaunchSize) -> Answer {
         let local = size.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
-        // SAFETY: live handles; both sizes have three numbers, of which `dimensions` are read. The
-        // caller of the launch upholds that the kernel's accesses are sound.
+        // SAFETY: the handles are live (head of this file); both sizes have three numbers, of which
+        // `dimensions` are read. The caller of the launch upholds that the kernel's accesses are
+        // sound.
         let code = unsafe {
             (self.enqueue_kernel)(
                 queue,
@@ -194,7 +202,8 @@ impl Compiler {
     }
 
     pub(super) fn release_kernel(&self, kernel: KernelObject) -> Answer {
-        // SAFETY: a live handle, which its owner no longer uses. Queued launches retain the kernel.
+        // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
+        // Queued launches retain the kernel.
         check("clReleaseKernel", unsafe { (self.release_kernel)(kernel) })
     }
 }

@@ -82,7 +82,8 @@ impl Driver {
     pub(super) fn devices(&self, platform: Platform) -> Answer<Vec<DeviceId>> {
         let all = sys::DEVICE_TYPE_ALL;
         let found = listed("clGetDeviceIDs", DeviceId::NULL, |room, places, count| {
-            // SAFETY: a live handle; `places` has capacity for `room`, or is null with a room of 0.
+            // SAFETY: the handle is live (head of this file); `places` has capacity for `room`, or
+            // is null with a room of 0.
             unsafe { (self.core.get_device_ids)(platform, all, room, places, count) }
         });
         match found {
@@ -93,21 +94,23 @@ impl Driver {
 
     pub(super) fn platform_text(&self, platform: Platform, what: u32) -> Answer<String> {
         text("clGetPlatformInfo", |room, place, size| {
-            // SAFETY: a live handle; `place` has `room` bytes, or is null with a room of 0.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes, or is null
+            // with a room of 0.
             unsafe { (self.core.get_platform_info)(platform, what, room, place, size) }
         })
     }
 
     pub(super) fn device_text(&self, device: DeviceId, what: u32) -> Answer<String> {
         text("clGetDeviceInfo", |room, place, size| {
-            // SAFETY: a live handle; `place` has `room` bytes, or is null with a room of 0.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes, or is null
+            // with a room of 0.
             unsafe { (self.core.get_device_info)(device, what, room, place, size) }
         })
     }
 
     pub(super) fn device_info<T: Plain>(&self, device: DeviceId, what: u32) -> Answer<T> {
         value("clGetDeviceInfo", |room, place| {
-            // SAFETY: a live handle; `place` has `room` bytes.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
             unsafe { (self.core.get_device_info)(device, what, room, place, ptr::null_mut()) }
         })
     }
@@ -122,14 +125,14 @@ impl Driver {
         SetMemPointer::resolve(|name| self.extension_function(platform, name)).ok()
     }
 
-    /// A function that only the platform exports.
+    /// Resolves a function that only the platform exports.
     pub(super) fn extension_function(
         &self,
         platform: Platform,
         name: &str,
     ) -> Option<NonNull<c_void>> {
         let name = CString::new(name).ok()?;
-        // SAFETY: a live handle, and a text that ends with a zero.
+        // SAFETY: the handle is live (head of this file); the name ends with a zero.
         let found = unsafe { (self.core.get_extension_function)(platform, name.as_ptr()) };
         NonNull::new(found)
     }
@@ -142,8 +145,8 @@ impl Driver {
         let properties = [sys::CONTEXT_PLATFORM, platform.0.addr().cast_signed(), 0];
         let count = u32::try_from(devices.len()).expect("128 devices at most");
         let mut code = sys::SUCCESS;
-        // SAFETY: `count` live handles; the properties end with a zero; there is no callback, so
-        // no data for a callback is needed.
+        // SAFETY: the list has `count` live handles; the properties end with a zero; there is no
+        // callback, so its data may be null.
         let context = unsafe {
             (self.core.create_context)(
                 properties.as_ptr(),
@@ -158,7 +161,7 @@ impl Driver {
     }
 
     pub(super) fn release_context(&self, context: Context) -> Answer {
-        // SAFETY: a live handle, which its owner no longer uses.
+        // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         check("clReleaseContext", unsafe { (self.core.release_context)(context) })
     }
 
@@ -171,7 +174,7 @@ impl Driver {
     ) -> Answer<Queue> {
         assert_eq!(properties.last(), Some(&0), "properties end with a zero");
         let mut code = sys::SUCCESS;
-        // SAFETY: live handles; the properties end with a zero.
+        // SAFETY: the handles are live (head of this file); the properties end with a zero.
         let queue = unsafe {
             (self.core.create_queue)(context, device, properties.as_ptr(), &raw mut code)
         };
@@ -185,31 +188,31 @@ impl Driver {
     }
 
     pub(super) fn release_queue(&self, queue: Queue) -> Answer {
-        // SAFETY: a live handle, which its owner no longer uses.
+        // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         check("clReleaseCommandQueue", unsafe { (self.core.release_queue)(queue) })
     }
 
     pub(super) fn queue_info<T: Plain>(&self, queue: Queue, what: u32) -> Answer<T> {
         value("clGetCommandQueueInfo", |room, place| {
-            // SAFETY: a live handle; `place` has `room` bytes.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
             unsafe { (self.core.get_queue_info)(queue, what, room, place, ptr::null_mut()) }
         })
     }
 
     pub(super) fn flush(&self, queue: Queue) -> Answer {
-        // SAFETY: a live handle.
+        // SAFETY: the handle is live (head of this file).
         check("clFlush", unsafe { (self.core.flush)(queue) })
     }
 
     pub(super) fn finish(&self, queue: Queue) -> Answer {
-        // SAFETY: a live handle.
+        // SAFETY: the handle is live (head of this file).
         check("clFinish", unsafe { (self.core.finish)(queue) })
     }
 
     /// Enqueues a marker and returns its event.
     pub(super) fn enqueue_marker(&self, queue: Queue) -> Answer<Event> {
         let mut event = Event::NULL;
-        // SAFETY: a live handle; the wait list is empty.
+        // SAFETY: the handle is live (head of this file); the wait list is empty.
         let code = unsafe { (self.core.enqueue_marker)(queue, 0, ptr::null(), &raw mut event) };
         check("clEnqueueMarkerWithWaitList", code).map(|()| event)
     }
@@ -217,7 +220,8 @@ impl Driver {
     /// Makes later commands wait for `event`. Returns the event of the wait itself.
     pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer<Event> {
         let mut wait = Event::NULL;
-        // SAFETY: live handles; the list has one event. The queue retains the event.
+        // SAFETY: the handles are live (head of this file); the list has one event. The queue
+        // retains the event.
         let code =
             unsafe { (self.core.enqueue_barrier)(queue, 1, &raw const event, &raw mut wait) };
         check("clEnqueueBarrierWithWaitList", code).map(|()| wait)
@@ -225,13 +229,13 @@ impl Driver {
 
     pub(super) fn event_info<T: Plain>(&self, event: Event, what: u32) -> Answer<T> {
         value("clGetEventInfo", |room, place| {
-            // SAFETY: a live handle; `place` has `room` bytes.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
             unsafe { (self.core.get_event_info)(event, what, room, place, ptr::null_mut()) }
         })
     }
 
     pub(super) fn wait_for_event(&self, event: Event) -> Answer {
-        // SAFETY: a live handle, and a list of one.
+        // SAFETY: the handle is live (head of this file); the list has one event.
         check("clWaitForEvents", unsafe { (self.core.wait_for_events)(1, &raw const event) })
     }
 
@@ -240,7 +244,7 @@ impl Driver {
         let what = sys::PROFILING_COMMAND_END;
         value("clGetEventProfilingInfo", |room, place| {
             let ask = self.core.get_event_profiling_info;
-            // SAFETY: a live handle; `place` has `room` bytes.
+            // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
             unsafe { ask(event, what, room, place, ptr::null_mut()) }
         })
     }
@@ -249,8 +253,8 @@ impl Driver {
     /// its threads or on this one. A failed registration drops the callback without a call.
     pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> Answer {
         let data = Box::into_raw(Box::new(callback));
-        // SAFETY: a live handle; `data` has the type that `call_back` expects, and the driver
-        // passes `data` to it once.
+        // SAFETY: the handle is live (head of this file); `data` has the type that `call_back`
+        // expects, and the driver passes `data` to it once.
         let code =
             unsafe { (self.core.set_event_callback)(event, sys::COMPLETE, call_back, data.cast()) };
         check("clSetEventCallback", code).inspect_err(|_| {
@@ -260,7 +264,7 @@ impl Driver {
     }
 
     pub(super) fn release_event(&self, event: Event) -> Answer {
-        // SAFETY: a live handle, which its owner no longer uses.
+        // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         check("clReleaseEvent", unsafe { (self.core.release_event)(event) })
     }
 }
@@ -290,19 +294,19 @@ impl Usm {
         let code_place = &raw mut code;
         let (call, memory) = match kind {
             MemoryKind::Device => ("clDeviceMemAllocINTEL", {
-                // SAFETY: live handles, and no properties.
+                // SAFETY: the handles are live (head of this file), and there are no properties.
                 unsafe {
                     (self.device_alloc)(context, device, none, bytes, align_bytes, code_place)
                 }
             }),
             MemoryKind::Shared => ("clSharedMemAllocINTEL", {
-                // SAFETY: live handles, and no properties.
+                // SAFETY: the handles are live (head of this file), and there are no properties.
                 unsafe {
                     (self.shared_alloc)(context, device, none, bytes, align_bytes, code_place)
                 }
             }),
             MemoryKind::Host => ("clHostMemAllocINTEL", {
-                // SAFETY: a live handle, and no properties.
+                // SAFETY: the handle is live (head of this file), and there are no properties.
                 unsafe { (self.host_alloc)(context, none, bytes, align_bytes, code_place) }
             }),
         };
@@ -316,8 +320,8 @@ impl Usm {
 
     /// Frees memory that no queued command uses any more.
     pub(super) fn free_memory(&self, context: Context, address: u64) -> Answer {
-        // SAFETY: a live handle; `memory.rs` has recorded the address as allocated, and the
-        // contract excludes commands that use the memory.
+        // SAFETY: the handle is live (head of this file); `memory.rs` has recorded the address as
+        // allocated, and the contract excludes commands that use the memory.
         check("clMemFreeINTEL", unsafe { (self.free)(context, pointer(address)) })
     }
 
@@ -330,7 +334,8 @@ impl Usm {
     ) -> Answer<T> {
         value("clGetMemAllocInfoINTEL", |room, place| {
             let address = pointer(address).cast_const();
-            // SAFETY: a live handle; the address is not dereferenced; `place` has `room` bytes.
+            // SAFETY: the handle is live (head of this file); the address is not dereferenced;
+            // `place` has `room` bytes.
             unsafe { (self.alloc_info)(context, address, what, room, place, ptr::null_mut()) }
         })
     }
@@ -338,8 +343,8 @@ impl Usm {
     /// Enqueues a copy, without waiting for it.
     pub(super) fn enqueue_copy(&self, queue: Queue, to: u64, from: u64, bytes: usize) -> Answer {
         let (to, from) = (pointer(to), pointer(from).cast_const());
-        // SAFETY: a live handle; the callers of `copy` uphold that both ranges are valid until the
-        // queue has executed the copy.
+        // SAFETY: the handle is live (head of this file); the callers of `copy` uphold that both
+        // ranges are valid until the queue has executed the copy.
         let code = unsafe {
             (self.enqueue_memcpy)(queue, 0, to, from, bytes, 0, ptr::null(), ptr::null_mut())
         };
@@ -348,8 +353,9 @@ impl Usm {
 
     pub(super) fn enqueue_fill(&self, queue: Queue, to: u64, byte: u8, bytes: usize) -> Answer {
         let (to, pattern) = (pointer(to), (&raw const byte).cast::<c_void>());
-        // SAFETY: a live handle; the driver copies the pattern of one byte; the callers of `fill`
-        // uphold that the range is valid until the queue has executed the fill.
+        // SAFETY: the handle is live (head of this file); the driver copies the pattern of one
+        // byte; the callers of `fill` uphold that the range is valid until the queue has executed
+        // the fill.
         let code = unsafe {
             (self.enqueue_fill)(queue, to, pattern, 1, bytes, 0, ptr::null(), ptr::null_mut())
         };

@@ -28,8 +28,8 @@ pub(super) unsafe fn borrow<T>(handle: u64) -> Borrowed<T> {
 /// Ends a handle and returns its reference.
 ///
 /// # Safety
-/// As [`borrow`]; the handle is not used again.
+/// As [`borrow`], and the handle must not be used again.
 pub(super) unsafe fn end<T>(handle: u64) -> Arc<T> {
-    // SAFETY: the caller upholds the conditions of `borrow`.
+    // SAFETY: the caller upholds the conditions of `borrow`, and never uses the handle again.
     ManuallyDrop::into_inner(unsafe { borrow(handle) })
 }

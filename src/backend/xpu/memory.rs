@@ -150,7 +150,7 @@ pub(super) fn foreign_owner(
 }
 
 /// Returns the aligned address to use and the address to free. A driver may reject or ignore an
-/// alignment above that of its largest type. This then allocates more and aligns the address.
+/// alignment above that of its largest type. In this case allocates more and aligns the address.
 fn aligned(
     session: &Session,
     bytes: usize,

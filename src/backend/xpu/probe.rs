@@ -1,8 +1,8 @@
 //! The discovery of devices: opens the library and queries its platforms and their devices.
 //!
 //! The probe initialises no device, but it loads the vendors' libraries. Most of them start threads
-//! with the first context. If threads start during the probe, it records that: a forked child would
-//! wait for these threads for ever, and is refused.
+//! with the first context. Some start threads during the probe, which the probe records: a forked
+//! child would wait for these threads for ever, so the runtime refuses to work in the child.
 //!
 //! The library is the configured one, else the system's ICD loader. If the loader is missing or
 //! finds no usable device, the probe opens Intel's runtime in the environment's own folder. This

@@ -17,7 +17,7 @@ macro_rules! handle {
         // SAFETY: an opaque name. The specification lets any thread use the object: see section
         // "Shared OpenCL objects and thread safety".
         unsafe impl Send for $name {}
-        // SAFETY: an opaque name, which any thread may use: see `Send`.
+        // SAFETY: an opaque name. The specification lets any thread use the object.
         unsafe impl Sync for $name {}
 
         impl $name {

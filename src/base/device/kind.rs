@@ -52,7 +52,7 @@ const MOST_KINDS: usize = BUILTIN_KINDS.len() + 64;
 static KINDS: KindTable = KindTable::new();
 
 impl DeviceKind {
-    /// The machine's own cores, executing asynchronously. Always there.
+    /// The machine's own cores, executing asynchronously. Always available.
     pub const CPU: Self = Self::of_code(0);
     /// NVIDIA GPUs through the CUDA driver API.
     pub const CUDA: Self = Self::of_code(1);
@@ -323,7 +323,7 @@ mod tests {
         let enter_all = |(own_name, own_code): (&str, u8)| -> Vec<(bool, bool)> {
             let enter_both = |(round, table): (usize, &KindTable)| {
                 table.with_builtin();
-                // AcqRel, Acquire: pair with each other; the tables need no order of them.
+                // AcqRel, Acquire: they pair with each other, and the tables need no order from them.
                 arrived.fetch_add(1, Ordering::AcqRel);
                 while arrived.load(Ordering::Acquire) < 2 * (round + 1) {
                     std::hint::spin_loop();

@@ -39,7 +39,7 @@ pub enum MemoryError {
         /// The event's index, from 0.
         index: usize,
         id: u64,
-        /// The block that it should have named.
+        /// The block that the event should have named.
         expected: &'static str,
     },
     /// A use of a buffer whose memory was freed by a release.

@@ -9,9 +9,9 @@ pub enum RuntimeError {
     #[error("{what} of runtime {given} was given to runtime {own}: runtimes do not share handles")]
     OtherRuntime {
         what: &'static str,
-        /// The [id](crate::Runtime::id) of its runtime.
+        /// The [id](crate::Runtime::id) of the handle's runtime.
         given: u64,
-        /// The id of the runtime that was to use it.
+        /// The id of the runtime that received the handle.
         own: u64,
     },
     /// The runtime is used in a child that was forked from an initialised process.

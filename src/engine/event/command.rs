@@ -1,7 +1,7 @@
 //! The record as a task: stores the time stamp or failure of the record in the event.
 //!
-//! A record needs no completion flag. The stream's counter shows the completion. On a driver's
-//! stream the mark that the record places shows it.
+//! A record needs no completion flag. On a host kind the stream's counter shows that the record is
+//! done; on a driver kind a mark shows it.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Enqueue for Recording<'_> {
         };
         let version = event.begin_direct(&mut latest);
         let previous = latest.move_to(core, ticket);
-        // This task and the tasks that other threads have enqueued meanwhile run without the lock.
+        // Runs this task without the lock. The drop of `direct` runs tasks enqueued meanwhile.
         drop(latest);
         direct.run::<RecordCommand>(|context| run(event, version, context));
         drop(direct);
@@ -90,13 +90,14 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
     finish(event, version, is_plain, context);
 }
 
-/// Stores the record's outcome: its time stamp or its failure.
+/// Stores the outcome of a record: a mark, a failure or neither.
 #[inline(never)]
 fn finish(event: &EventCore, version: u64, was_refused: bool, context: &mut TaskContext) {
     let mark = if was_refused { None } else { context.mark(event.finished.is_timed) };
     let is_refused = mark.is_none() && !context.on_host;
     if is_refused {
-        // The failed record must not complete before the device reaches it. The result is ignored.
+        // Without a mark this thread waits for the device, so that the record is not done early.
+        // The result is ignored: the record has failed already.
         let _ = while_blocked(|| context.handle.synchronize());
     }
     event.finish(version, mark.clone(), context.failure().cloned());

@@ -23,7 +23,7 @@ pub(super) struct EventCore {
     pub(super) device: OnceLock<Device>,
     /// The latest version: the number of records begun.
     pub(super) recorded: AtomicU64,
-    /// The number of records that bypassed the queue (`shared`).
+    /// The number of records that bypassed the queue. Part of the reference count in `shared.rs`.
     pub(super) direct: AtomicU64,
     pub(super) handles: AtomicU64,
     pub(super) latest: SpinMutex<Latest>,
@@ -37,7 +37,7 @@ pub(super) struct Finished {
     /// The highest version known to be done. Saves later queries a read of the stream.
     completed: AtomicU64,
     /// The number of records passed or dropped. The drop of the last handle subtracts the number of
-    /// records begun (`shared`).
+    /// records begun (see `shared.rs`).
     pub(super) records: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Latest {
     failure: Option<Arc<StreamFailure>>,
 }
 
-/// A snapshot of one version of an event. The source retains the record's error until the drop.
+/// One version of an event. The bound source stream retains the error of this record.
 pub(super) struct Record {
     pub(super) source: BoundStream,
     pub(super) ticket: u64,
@@ -80,14 +80,14 @@ impl EventCore {
     pub(super) fn record(&self) -> Option<Record> {
         let latest = self.latest.lock();
         let (source, ticket) = latest.source.as_ref()?;
-        // Relaxed: advanced under the lock.
+        // Relaxed: `recorded` changes only under the lock, which is held here.
         let version = self.recorded.load(Ordering::Relaxed);
-        // Binds under the lock, while the record is the latest one and the event has its failure.
+        // Bound under the lock, because a later record may replace the failure stored in the event.
         Some(Record { source: BoundStream::new(source), ticket: *ticket, version })
     }
 
-    /// Takes the lock to record the event on a stream. Fails when the event's kind, device or
-    /// runtime does not match the stream. Leaves the latest record to [`Latest::move_to`].
+    /// Locks the event to record it on a stream. Fails when the event's kind, device or runtime
+    /// does not match the stream. The caller stores the record by [`Latest::move_to`].
     #[inline]
     pub(super) fn lock_for(&self, core: &Arc<StreamCore>) -> Result<SpinGuard<'_, Latest>> {
         let mut latest = self.latest.lock();
@@ -123,7 +123,7 @@ impl EventCore {
     pub(super) fn is_passed(&self, latest: &Latest) -> bool {
         let is_passed = latest.is_passed();
         if is_passed {
-            // Relaxed: advanced under the lock that the caller holds.
+            // Relaxed: `recorded` changes only under the lock, which the caller holds.
             self.complete(self.recorded.load(Ordering::Relaxed));
         }
         is_passed
@@ -141,8 +141,8 @@ impl EventCore {
     #[inline]
     pub(super) fn is_latest_complete(&self) -> bool {
         let completed = self.completed();
-        // Relaxed; the acquire load above orders it: a record that began before an older one was
-        // found done is seen here.
+        // Relaxed: ordered by the acquire load in `completed`. If a record began before an older
+        // record was found done, this load sees the newer one.
         completed >= self.recorded.load(Ordering::Relaxed)
     }
 
@@ -154,8 +154,8 @@ impl EventCore {
     }
 
     pub(super) fn complete(&self, version: u64) {
-        // Release: the work before the record and its outcome are visible to a thread that sees it
-        // complete; pairs with the loads of `completed`.
+        // Release: pairs with the loads of `completed`. A thread that sees this version done also
+        // sees its outcome and the work before it.
         self.finished.completed.fetch_max(version, Ordering::Release);
     }
 

@@ -131,7 +131,8 @@ impl Event {
     }
 
     /// Blocks until everything before the latest record is done. Raises the record's error, and
-    /// ends no error. Fails inside a task of the same stream while the record is pending.
+    /// leaves the stream's error open. Fails inside a task of the same stream while the record is
+    /// pending.
     pub fn synchronize(&self) -> Result<()> {
         self.wait_on_host(&mut None)
     }
@@ -152,8 +153,8 @@ impl Event {
     /// Milliseconds from this event's record to the other's; negative when the other's was first.
     ///
     /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
-    /// one runtime. Resolution: one tick of the time stamp counter if the system's clock is this
-    /// counter, else one step of the clock.
+    /// one runtime. The resolution is one tick of the processor's time stamp counter if the
+    /// system's clock uses this counter, else one step of the system's clock.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
         fork::check()?;
         let (this_record, other_record) = (self.core.record(), other.core.record());
@@ -242,8 +243,8 @@ impl Stream {
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)
         {
-            // The source may have passed the record before the device reached it. If the record's
-            // error has ended meanwhile, only the event still has this error.
+            // The source may have passed the record before the device reached it. A synchronise may
+            // have ended the record's error since, so the error comes from the event.
             core.enqueue(Inherit(error), Checked)?;
         }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };

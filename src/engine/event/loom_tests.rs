@@ -63,8 +63,8 @@ fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
     });
 }
 
-/// Goal: a record that bypassed the queue does not delay the free, whichever reference ends last.
-/// Method: a consumer's record and the handles end concurrently with it.
+/// Goal: a record that bypassed the queue does not delay the free. Method: a direct record, a
+/// consumer's record and the handles end concurrently.
 #[test]
 fn loom_a_direct_record_does_not_delay_the_free() {
     model_without_fences(EVERY, || {

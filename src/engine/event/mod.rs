@@ -3,7 +3,7 @@
 //! Source of the behaviour: torch 2.13's `Event`, with its argument checks made complete.
 //!
 //! * [`core`]: the state that the handles and the queued records of one event share
-//! * [`shared`]: the lifetime of the state, counted by two counts on separate cache lines
+//! * [`shared`]: the lifetime of the state: handles and queued records are counted separately
 //! * [`command`]: the record as a task
 //! * [`handle`]: the public type
 //!

@@ -1,12 +1,12 @@
 //! The lifetime of an event's core: handles and queued records are counted on separate cache lines.
 //!
-//! The cache line of a single count would move at every record: the recording thread increments the
-//! count, and the consumer decrements it. So there are two counts. `recorded` counts the records
-//! begun, and `finished.records` the records passed or dropped. The drop of the last handle
-//! subtracts the first count, now final, from the second. The thread that then brings the second
-//! count to zero frees the core; other threads do not touch the core again. A record that bypasses
-//! the queue ends before the handle that began it. `direct` counts these records, and the last
-//! handle subtracts them from the first count.
+//! With one count, its cache line would move between processors at every record: the recording
+//! thread increments the count, and the consumer decrements it. So there are two counts: `recorded`
+//! (records begun) and `finished.records` (records passed or dropped). The drop of the last handle
+//! subtracts `recorded`, now final, from `finished.records`. The thread that then brings
+//! `finished.records` to zero frees the core; no other thread touches the core again. A record that
+//! bypasses the queue ends before its handle. `direct` counts these records, and the last handle
+//! subtracts `direct` from `recorded` first.
 #![expect(unsafe_code, reason = "a core is reached by raw pointers whose counts are kept here")]
 
 use std::ops::Deref;
@@ -24,11 +24,11 @@ pub(super) struct Pending {
     pub(super) version: u64,
 }
 
-// SAFETY: a core is shared as by `Arc`: it is `Send` and `Sync` (asserted below) and freed once.
+// SAFETY: `EventCore` is `Send` and `Sync` (asserted below), and its counts free it once.
 unsafe impl Send for Shared {}
-// SAFETY: as for `Send`: the core is `Send` and `Sync`, and freed once.
+// SAFETY: `EventCore` is `Send` and `Sync` (asserted below), and its counts free it once.
 unsafe impl Sync for Shared {}
-// SAFETY: as for `Send`: the core is `Send` and `Sync`, and freed once.
+// SAFETY: `EventCore` is `Send` and `Sync` (asserted below), and its counts free it once.
 unsafe impl Send for Pending {}
 
 #[cfg(not(loom))] // in models `life` is a cell
@@ -45,10 +45,10 @@ impl Shared {
     /// Begins the next version. The lock makes versions and tickets of one stream grow together.
     #[inline]
     pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
-        // Relaxed, and a load and a store: advanced under the lock only.
+        // Relaxed, and no atomic add: `recorded` changes only under the lock.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
         // Release: a thread that sees the version also sees its device; pairs with
-        // `Event::version`. No model: as there.
+        // `Event::version`. No model: loom does not see the standard library's cell of the device.
         self.recorded.store(version, Ordering::Release);
         Pending { core: self.0, version }
     }
@@ -57,10 +57,10 @@ impl Shared {
     /// core alive. Returns the version.
     #[inline]
     pub(super) fn begin_direct(&self, _under_lock: &mut Latest) -> u64 {
-        // Relaxed, and loads and stores: as in `begin`.
+        // Relaxed, and no atomic adds: both counts change only under the lock.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
         self.direct.store(self.direct.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Release: as in `begin`. No model: as there.
+        // Release: pairs with `Event::version`. No model: for the reason given in `begin`.
         self.recorded.store(version, Ordering::Release);
         version
     }
@@ -93,7 +93,7 @@ impl Deref for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.life.note_use();
-        // AcqRel: the other handles' uses come before the subtraction below by the last one.
+        // AcqRel: pairs with the drops of the other handles, whose uses come before the last drop.
         if self.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -102,8 +102,8 @@ impl Drop for Shared {
         // AcqRel: acquires the finished records' uses of the core; releases the handles' uses to
         // the record that frees it.
         if self.finished.records.fetch_sub(begun, Ordering::AcqRel) == begun {
-            // SAFETY: no handle and no record is left. No record has freed the core: each saw a
-            // count that was not below zero.
+            // SAFETY: the count is zero, so no handle and no record is left. This subtraction made
+            // it zero, so no record has freed the core.
             unsafe { free(self.0) };
         }
     }
@@ -114,8 +114,8 @@ impl Deref for Pending {
 
     #[inline]
     fn deref(&self) -> &EventCore {
-        // SAFETY: the core is freed only when every record is finished (head of this file), and
-        // this one finishes when it is dropped.
+        // SAFETY: the core is freed only after every record has finished (head of this file). This
+        // record finishes in its drop.
         unsafe { self.core.as_ref() }
     }
 }
@@ -125,18 +125,18 @@ impl Drop for Pending {
     fn drop(&mut self) {
         self.life.note_use();
         // AcqRel: releases this record's uses of the core to the thread that frees it, and acquires
-        // the others' uses in case this one frees it. The count is below zero only when no handle
-        // is left.
+        // the other uses in case this thread frees it. The count is below zero only after the last
+        // handle's drop.
         if self.finished.records.fetch_add(1, Ordering::AcqRel) == u64::MAX {
-            // SAFETY: no handle and no other record is left, and each of those saw another count,
-            // so only this thread frees the core.
+            // SAFETY: this addition made the count zero, so no handle and no other record is left,
+            // and no other thread frees the core.
             unsafe { free(self.core) };
         }
     }
 }
 
 /// # Safety
-/// The core came from [`Shared::new`] and is not used again.
+/// `core` must come from [`Shared::new`] and must not be used again.
 #[cold]
 unsafe fn free(core: NonNull<EventCore>) {
     // SAFETY: `Shared::new` leaked the core from a box, and the caller does not use it again.

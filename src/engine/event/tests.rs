@@ -35,7 +35,7 @@ fn null(device_count: usize) -> Arc<NullBackend> {
     NullBackend::new(NullConfig { device_count, completion, ..NullConfig::default() })
 }
 
-/// Queries an event when the stream runs it.
+/// A task that queries the event and sends the answer.
 struct Ask(Event, Sender<bool>);
 
 impl Command<TaskContext> for Ask {

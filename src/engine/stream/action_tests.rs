@@ -65,8 +65,8 @@ static TIMES: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
 
 #[test]
 fn the_times_of_the_tasks_of_a_stream_do_not_overlap() {
-    // Goal: a task's time begins where the task before it is done. Method: the sum of the times
-    // is no longer than the time of the stream.
+    // Goal: a task's time begins when the previous task is done. Method: the sum of the tasks'
+    // times is at most the time of the stream.
     const TASKS: usize = 3;
     let runtime = Runtime::new(Config::default()).unwrap();
     let stream = runtime.stream(Device::cpu(0)).unwrap();
@@ -91,8 +91,8 @@ static DEVICE_TIMES: Mutex<Vec<(OperationKind, Duration)>> = Mutex::new(Vec::new
 
 #[test]
 fn the_time_of_a_task_on_a_driver_is_the_devices() {
-    // Goal: marks around the task are read. Method: on this device each submission takes one
-    // microsecond of its own time: the task, and the mark behind it.
+    // Goal: a task is timed by marks around it. Method: each submission advances this device's
+    // clock by one microsecond; the task and the mark behind it take two.
     let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
     let runtime = Runtime::with_backends(Config::default(), [null]).unwrap();
     let device = Device::new(DeviceKind::NULL, 0).unwrap();

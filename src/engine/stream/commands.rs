@@ -58,7 +58,7 @@ where
     }
 }
 
-/// Calls `act` and catches its panic. Under loom the panic passes, to report the model's error.
+/// Calls `act` and catches its panic. Under loom panics propagate, because loom fails by a panic.
 #[inline]
 pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }

@@ -42,9 +42,9 @@ pub(crate) struct Identity {
     pub(crate) is_dedicated: bool,
 }
 
-/// One stream. Handles, recorded events and the component that is responsible for the stream share
-/// it. This component is the run queue, a drain, or the completer that will resume the stream. So
-/// queued work keeps the stream alive.
+/// One stream, shared by its handles, by recorded events and by the component that will execute it
+/// next: the run queue, a drain, or the completer that will resume it. So queued work keeps the
+/// stream alive.
 pub(crate) struct StreamCore {
     pub(crate) identity: Identity,
     pub(crate) backend: Arc<dyn Backend>,
@@ -59,7 +59,7 @@ pub(crate) struct StreamCore {
     pub(crate) waiters: Waiters<StreamCore>,
     /// Markers that waiting threads have pushed behind the last task.
     pub(super) markers: Mutex<MarkerRun>,
-    /// The points of the threads that synchronise with this stream.
+    /// The sync points of the threads that are synchronising with this stream.
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
     pub(super) sender: Sender<TaskContext>,

@@ -333,8 +333,8 @@ impl StreamCore {
         }
     }
 
-    /// Passes the point of a synchronise: ends the open error and adds it to the points of all
-    /// threads that are synchronising. An abandoned point ends no error.
+    /// Retires the sync point of a synchronise: ends the open error and adds it to the sync points
+    /// of all synchronising threads. A sync point that its thread has abandoned ends no error.
     fn pass_sync_point(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
         let mut synchronizing = self.synchronizing.lock();
         let Some(index) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {

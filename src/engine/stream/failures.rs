@@ -96,8 +96,8 @@ impl Failures {
     }
 
     pub(crate) fn unbind(&self) {
-        // SeqCst, both: the last one is subtracted before `any` is read; partner: `open`, and the
-        // load of `bound` when the error ends.
+        // SeqCst, both: the last binding is subtracted before `any` is read; partners: the store in
+        // `open`, and the load of `bound` in `forget`.
         if self.bound.fetch_sub(1, Ordering::SeqCst) == 1 && self.any.load(Ordering::SeqCst) {
             let forgotten = self.forget(&mut self.log.lock());
             drop(forgotten); // without the lock, as in `end`
@@ -111,7 +111,8 @@ impl Failures {
             return Vec::new();
         }
         let ended = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
-        // Relaxed: a late reader finds no entry. An early one has seen no task of a later error.
+        // Relaxed: a reader of a stale `true` finds no entry under the lock. A reader of this
+        // `false` has not yet seen a task of a later error retired.
         self.any.store(!log.is_empty(), Ordering::Relaxed);
         ended
     }

@@ -49,9 +49,9 @@ impl<A: CallFrame, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
 const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTES);
 
 impl Stream {
-    /// Enqueues a call of a native function, as [`Stream::enqueue`] does a closure. The call runs
-    /// once, on some thread, after everything enqueued before. A stream with an error by then drops
-    /// the call unrun. Returns the task's ticket, which identifies this use of memory.
+    /// Enqueues a call of a native function. The call runs once, on some thread, after everything
+    /// enqueued before. If the stream has failed by then, it drops the call without running it.
+    /// Returns the task's ticket, which identifies this use of memory.
     ///
     /// A status other than 0 fails the stream when the call is [checked](FfiCall::checked).
     /// Allocates nothing for up to 4 arguments. Until a task of the stream was timed, waiting

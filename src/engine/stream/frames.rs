@@ -46,8 +46,8 @@ fn frames() -> impl Iterator<Item = &'static Frame> {
     let mut next = INNERMOST.with(Cell::get);
     std::iter::from_fn(move || {
         // SAFETY: the pointer is null or points to the frame of an active call of `inside` on this
-        // thread, which unlinks the frame before it returns. Frames do not leave this file's
-        // functions, and no call of `inside` returns during one of those.
+        // thread, which unlinks the frame before it returns. Only functions of this file use the
+        // references, and each of them returns before the enclosing `inside` does.
         let frame = unsafe { next.as_ref() }?;
         next = frame.outer;
         Some(frame)

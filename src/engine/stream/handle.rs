@@ -88,7 +88,7 @@ impl Stream {
 
     /// Enqueues a function. Does not block, except that the caller helps or waits while the stream
     /// has more tasks queued than its limit. The function runs once, on some thread, after
-    /// everything enqueued before. A stream with an error by then drops the function unrun.
+    /// everything enqueued before. If the stream has failed by then, it drops the function unrun.
     ///
     /// The function may return nothing or a `Result<(), E>`; an error or a panic becomes the
     /// stream's error. It is allocated when it is larger than 40 bytes. A worker has a stack of 8

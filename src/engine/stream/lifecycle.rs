@@ -160,7 +160,7 @@ impl Lifecycle {
     /// Makes every stream retire its queued tasks without running them.
     pub(crate) fn cancel(&self) {
         // Relaxed, here and below: the phase publishes no other memory. The shutdown polls each
-        // stream until it is retired, through the stream's own atomics and locks.
+        // stream until its tasks are retired, through the stream's own atomics and locks.
         self.phase.store(CANCELLED, Ordering::Relaxed);
     }
 

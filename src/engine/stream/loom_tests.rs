@@ -1,9 +1,9 @@
 //! Loom models of the engine: no task is left behind, a stream is resumed once, waiters are woken.
 //!
-//! The streams are those of production. The workers of their device are threads of the model. At
-//! its end the model runs the entries that are left in the run queue. The cell that tasks write is
-//! not atomic, so loom also reports two concurrent consumers, and a read that is not ordered after
-//! a task.
+//! The models use the streams of production. Threads of the model act as the device's workers, and
+//! the model at its end runs the entries left in the run queue. The cell that tasks write is not
+//! atomic, so loom also reports two concurrent consumers, and a read that is not ordered after a
+//! task.
 #![expect(unsafe_code, reason = "what tasks write has no order of its own")]
 
 use std::sync::Arc;
@@ -35,9 +35,9 @@ use crate::queue::{Class, Command};
 #[derive(Clone)]
 struct Ran(Arc<UnsafeCell<usize>>);
 
-// SAFETY: one task at a time accesses the cell, or loom reports it.
+// SAFETY: a stream runs one task at a time. If it runs two, loom's cell fails the model.
 unsafe impl Send for Ran {}
-// SAFETY: one task at a time accesses the cell, or loom reports it.
+// SAFETY: a stream runs one task at a time. If it runs two, loom's cell fails the model.
 unsafe impl Sync for Ran {}
 
 impl Ran {
@@ -46,12 +46,12 @@ impl Ran {
     }
 
     fn add(&self) {
-        // SAFETY: one task at a time accesses the cell, or loom reports it.
+        // SAFETY: a stream runs one task at a time. If it runs two, loom's cell fails the model.
         self.0.with_mut(|count| unsafe { *count += 1 });
     }
 
     fn count(&self) -> usize {
-        // SAFETY: one task at a time accesses the cell, or loom reports it.
+        // SAFETY: the caller reads after the tasks. If it does not, loom's cell fails the model.
         self.0.with(|count| unsafe { *count })
     }
 }
@@ -127,7 +127,7 @@ fn loom_a_helper_that_leaves_leaves_no_work_behind() {
 }
 
 /// Goal: a worker that finds the queue empty and leaves, while another thread enqueues, leaves no
-/// task behind: the idle edge of a stream.
+/// task behind.
 #[test]
 fn loom_a_worker_that_leaves_leaves_no_work_behind() {
     model(Some(3), || {
@@ -140,8 +140,8 @@ fn loom_a_worker_that_leaves_leaves_no_work_behind() {
     });
 }
 
-/// Goal: a task enqueued while the run queue drops the stream's entry, because a waiting thread has
-/// executed the stream, is not left behind.
+/// Goal: a task is not left behind when the run queue drops the stream's entry while the task is
+/// enqueued. The entry is not needed, because a waiting thread has executed the stream.
 #[test]
 fn loom_a_stream_that_a_run_queue_drops_leaves_no_work_behind() {
     model(Some(3), || {
@@ -184,8 +184,8 @@ fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
     });
 }
 
-/// Checks that each task runs once if a task runs past the empty queue of a driver's stream while
-/// another thread calls `other` with the stream. One slot is left in the segment.
+/// Checks that each task runs once. One thread runs a task past the empty queue of a driver's
+/// stream, and another thread calls `other`. One slot is left in the queue's segment.
 fn run_directly_beside(other: fn(&Arc<StreamCore>, Ran)) {
     model(Some(3), move || {
         let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
@@ -211,7 +211,7 @@ fn loom_tasks_that_go_past_the_queue_are_run_once() {
     });
 }
 
-/// Goal: a task that runs past the queue leaves behind no task that another thread enqueues.
+/// Goal: a task that another thread enqueues is not left behind by a task that runs past the queue.
 #[test]
 fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
     run_directly_beside(|core, ran| {
@@ -232,14 +232,13 @@ fn check_write_is_visible(push: fn(&World)) {
     });
 }
 
-/// Goal: a task's write is visible when the task is retired. loom reports a read that is not
-/// ordered after it.
+/// Goal: a task's write is visible when the task is retired. loom reports an unordered read.
 #[test]
 fn loom_a_retired_tasks_write_is_visible() {
     check_write_is_visible(World::enqueue);
 }
 
-/// A task that is waited for.
+/// A marker that writes the cell.
 struct MarkedTask(Ran);
 
 impl Command<TaskContext> for MarkedTask {

@@ -57,7 +57,7 @@ impl PlacedMark {
 pub(crate) struct Marks {
     backend: Arc<dyn Backend>,
     progress: Arc<Progress>,
-    /// A spin lock: each record of a driver's stream takes it, and makes no call under it.
+    /// A spin lock, because every record takes it, and no driver is called under it.
     pending: SpinMutex<VecDeque<(u64, PlacedMark)>>,
     held: Mutex<Held>,
 }
@@ -169,7 +169,7 @@ impl Marks {
     pub(crate) fn poll(&self) -> Result<()> {
         loop {
             let Some((ticket, mark)) = self.first() else { return Ok(()) };
-            // No lock is held during the driver's call (law 7).
+            // No lock is held during the driver's call.
             if !mark.is_done()? {
                 return Ok(());
             }
@@ -194,7 +194,8 @@ impl Marks {
         }
     }
 
-    /// Notes that the device has reached the task `ticket`. Releases marks and values up to there.
+    /// Notes that the device has reached the task `ticket`. Releases the marks and the
+    /// held values up to this task.
     pub(crate) fn reached(&self, ticket: u64) {
         self.progress.advance_device_done(ticket);
         // Takes one mark at a time: the release calls the driver, so the lock must not be held.
@@ -229,9 +230,8 @@ mod tests {
 
     #[test]
     fn a_value_held_for_a_task_that_is_already_done_is_dropped_at_once() {
-        // Goal: the value is not retained until a later task is done. Method: the counter moves,
-        // and its mover drops passed values, before the value is inserted; nothing polls
-        // afterwards.
+        // Goal: the value is not retained until a later task is done. Method: the counter passes
+        // the task before the value is inserted, and nothing polls afterwards.
         let backend: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
         let progress = Progress::new(1, false);
         let marks = Marks::new(&backend, &progress);

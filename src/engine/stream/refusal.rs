@@ -93,7 +93,7 @@ impl StreamCore {
                 context.operation = entry.operation();
                 context.effects().blocked_on = None;
                 drop_quietly(|| entry.discard());
-                context.is_marker = true; // it may have been a marker: wakes its waiters
+                context.is_marker = true; // the task may have been a marker: wakes its waiters
                 if SUBMITTING.get() == (self.key(), ticket) {
                     SUBMITTING.set(REFUSED);
                     let _ = REASON.try_with(|place| place.replace(Some(reason.clone())));

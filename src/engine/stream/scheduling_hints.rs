@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU32, AtomicU64};
 
-/// Tasks up to this are short: executing one costs a waiting thread less than waking a worker.
+/// The time of the longest short task: executing one costs a waiting thread less than waking a worker.
 const SHORT_NS: u64 = 20_000;
 
 /// Batches between two readings of the clock, while tasks are short: two readings cost as much as
@@ -22,7 +22,7 @@ const SAMPLED_BATCHES: u32 = 64;
 /// No batch was measured yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Worker turns with tasks after which workers linger at the stream again.
+/// The number of turns in which workers must find tasks before they linger at the stream again.
 const TURNS_AFTER_HELP: u32 = 8;
 
 /// As `TURNS_AFTER_HELP`, but a worker has also found that a waiting thread executed the stream.
@@ -156,8 +156,8 @@ fn now_ns() -> u64 {
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a waiting thread executes tasks between two interrupt checks. A longer task makes its
-/// stream a long one. A model has no clock.
+/// How long a waiting thread executes tasks between two interrupt checks. A task of this length
+/// makes the hints report long tasks. Models have no clock.
 pub(crate) const LONGEST_SHIFT: Duration =
     if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
 
@@ -175,8 +175,8 @@ impl Shift {
         Self { began: now, task_began: now }
     }
 
-    /// Called after each task. True when the thread has to run its interrupt check. A task of
-    /// `LONGEST_SHIFT` makes the stream a long one, whatever ran before. Then no thread helps it.
+    /// Called after each task. True when the thread has to run its interrupt check. One task of at
+    /// least `LONGEST_SHIFT` makes the hints report long tasks; threads then no longer help.
     pub(crate) fn is_over(&mut self, hints: &SchedulingHints) -> bool {
         let now = Instant::now();
         let task = now - self.task_began;

@@ -115,7 +115,7 @@ struct Tasks {
 
 /// Raises the error by which a task behind `pushed_before` failed or was skipped, if any.
 fn check(stream: &BoundStream, pushed_before: u64, tasks: &Tasks) -> Result<()> {
-    // Relaxed: an acquire load has seen that no task is pending.
+    // Relaxed: the acquire load in `End::is_reached` comes before.
     if !tasks.is_any_lost.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -175,8 +175,8 @@ struct End<'a> {
 
 impl End<'_> {
     fn is_reached(&self) -> bool {
-        // Acquire: pairs with the release in `Pending::drop`. No model: as there. In a forked child
-        // no task is ever run or dropped.
+        // Acquire: pairs with the release in `Pending::drop`. No model: for the reason given there.
+        // A forked child runs and drops no task, so it must not wait.
         self.tasks.pending.load(Ordering::Acquire) == 0 || crate::base::fork::is_child()
     }
 }
@@ -185,8 +185,8 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         while !self.is_reached() {
             let core = self.stream.core();
-            // Executes tasks on this thread or blocks: then a worker pool may start a substitute.
-            // The result is ignored: the loop checks whether the scope has ended.
+            // This thread executes tasks or blocks. If it blocks as a worker, the pool may start a
+            // substitute. The result is ignored: the loop checks whether the scope has ended.
             let _ = core.wait_ticket(core.pushed(), false, &mut None);
             if !self.is_reached() {
                 park(Some(PENDING_PERIOD)); // a task is counted but not yet enqueued

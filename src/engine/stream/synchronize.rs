@@ -16,7 +16,7 @@ use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::wait::{Interrupt, ask_now};
 use crate::queue::{Class, Command};
 
-/// One thread inside a synchronise. Until it returns, consumers add the errors that they end.
+/// The synchronise of one thread. Consumers add each error that they end while it is in progress.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
     errors: Mutex<Vec<Arc<StreamFailure>>>,
@@ -37,7 +37,7 @@ impl SyncPoint {
     }
 }
 
-/// The command that passes a point.
+/// The command that ends the open error for a [`SyncPoint`].
 struct Synchronize(Arc<SyncPoint>);
 
 impl Command<TaskContext> for Synchronize {
@@ -50,7 +50,7 @@ impl Command<TaskContext> for Synchronize {
     }
 }
 
-/// Opens an error again.
+/// Makes an ended error the stream's open error again.
 struct Reopen(Arc<StreamFailure>);
 
 impl Command<TaskContext> for Reopen {
@@ -132,7 +132,7 @@ impl StreamCore {
 
     pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
         let point = SyncPoint::new();
-        // The list comes before the queue, so the consumer that runs the point finds it listed.
+        // The point is listed before it is enqueued, so the consumer finds it in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
         match self.enqueue(Synchronize(Arc::clone(&point)), Checked) {
             Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
@@ -176,7 +176,7 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Removes a point from the list, so that the point ends no error when the queue passes it.
+    /// Removes a point from the list, so that the point ends no error when the consumer reaches it.
     fn remove_point(&self, point: &Arc<SyncPoint>) {
         self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
     }

@@ -77,7 +77,7 @@ impl StreamTable {
         Arc::new(Self { device, backend, lifecycle, streams })
     }
 
-    /// The default stream: id 0, shared by all threads, outside the pools, no implicit ordering.
+    /// The default stream, id 0: shared by all threads, and not ordered with other streams.
     pub(crate) fn default_stream(&self) -> Result<Arc<StreamCore>> {
         if let Some(stream) = &self.streams.lock().default {
             return Ok(Arc::clone(stream));

@@ -126,10 +126,10 @@ impl<T> Turnstile<T> {
     /// Replaces the word by `next(word)` and returns the old word. `None` if `next` returns `None`.
     #[inline]
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
-        // AcqRel: acquires the consumer's state as the last consumer left it, and releases this
-        // one's changes when it parks or leaves work. A thread that enters has no part in the
-        // Dekker pair of `leave`: it reads the queue when it leaves. Relaxed: a guess that the
-        // exchange checks.
+        // AcqRel: acquires the writes of the last consumer, and releases the writes of this one
+        // when it parks or leaves work. A thread that enters has no part in the Dekker pair of
+        // `leave`, because it reads the queue later. The first load is Relaxed: the exchange
+        // checks its value.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             let wanted = next(state)?;

@@ -309,9 +309,8 @@ mod tests {
 
     #[test]
     fn a_queued_marker_does_not_count_as_work() {
-        // Goal: a marker does not count as work. Method: the only worker is kept busy on another
-        // stream, so that two markers stay queued; then a task is queued between them and a third
-        // one.
+        // Goal: a marker does not count as work. Method: another stream keeps the only worker busy,
+        // so that two markers stay queued. Then a task and a third marker are queued.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
         let [stream, other] =
             [(); 2].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap());
