@@ -20,10 +20,8 @@ const WITH_FEATURE: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 /// Creates a kind's backend for a runtime with these settings. Starts no thread, opens no device.
 type MakeBackend = dyn Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync;
 
-/// The constructor of a builtin backend.
 type MakeBuiltin = fn(&Config) -> Result<Arc<dyn Backend>>;
 
-/// The kinds of this build.
 const BUILTINS: &[(DeviceKind, MakeBuiltin)] = &[
     (DeviceKind::CPU, |config| Ok(CpuBackend::new(config)?)),
     #[cfg(feature = "xpu")]
@@ -189,7 +187,6 @@ pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Ar
     NullBackend::new(config)
 }
 
-/// The reason why a kind has no backend.
 fn missing_reason(kind: DeviceKind) -> String {
     if WITH_FEATURE.contains(&kind) {
         format!("this build has no {kind} backend (cargo feature `{kind}`)")

@@ -64,7 +64,6 @@ impl Library {
         Err(NotOpened(refusals))
     }
 
-    /// The address of a symbol, if the library has it.
     pub(crate) fn symbol(self, name: &str) -> Option<NonNull<c_void>> {
         let name = CString::new(name).ok()?;
         // SAFETY: the handle's library is never closed, and the name ends with a zero.
@@ -151,7 +150,6 @@ fn handle_of_loaded(name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) })
 }
 
-/// The file that an address belongs to.
 pub(crate) fn file_of(address: NonNull<c_void>) -> Option<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be asked for; the description is written by the call.

@@ -131,7 +131,6 @@ impl Hierarchy {
         })
     }
 
-    /// The limit of a cgroup.
     fn limit(&self, files: Files<'_>, directory: &str) -> Option<usize> {
         // `max` and version 1's largest number mean no limit. The parse or `min` drops them.
         let text = files(&format!("{directory}/{}", self.limit_file))?;

@@ -1,6 +1,5 @@
 //! Step counts of code paths whose length must not grow: counted in unit tests, no code elsewhere.
 
-/// Counts one step of this thread.
 #[inline]
 pub(crate) fn step() {
     #[cfg(test)]
@@ -12,7 +11,6 @@ thread_local! {
     static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// The steps that this thread takes in `call`.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn steps_of<T>(call: impl FnOnce() -> T) -> (T, u64) {
     let before = STEPS.get();

@@ -148,7 +148,6 @@ impl<V> StreamMap<V> {
         next.inspect(|_| step()).map(|(key, value)| (*key, value))
     }
 
-    /// All entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.entries.iter().map(|(key, value)| (*key, value))
     }

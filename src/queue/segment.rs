@@ -99,13 +99,12 @@ const LAYOUT: Layout = match Layout::from_size_align(size_of::<Segment<()>>(), 6
 const _: () = assert!(size_of::<Line<()>>() == 64 && LAYOUT.size() == 4096 - 8);
 
 impl<C: CommandContext> Segment<C> {
-    /// The slot of `index`.
     #[inline]
     pub(super) fn slot(&self, index: u64) -> &Slot<C> {
         let lines = ptr::from_ref(self).cast::<Line<C>>();
         let line = lines.wrapping_add(to_usize(index % SLOTS_PER_SEGMENT));
-        // SAFETY: every 64 bytes of a segment begin with a slot, that of a line or the last one:
-        // the layouts are C's.
+        // SAFETY: the layouts are C's, so a slot begins at every 64 bytes of a segment: in each line,
+        // and as `last`. The remainder above is an index of one of these slots.
         unsafe { &*line.cast::<Slot<C>>() }
     }
 

@@ -56,7 +56,6 @@ fn tickets_count_commands_over_seams() {
     assert_eq!(Arc::strong_count(&alive), 1);
 }
 
-/// A user's command.
 struct Users;
 
 impl Command<Seen> for Users {

@@ -80,7 +80,7 @@ impl ValueBytes {
         Some(Self { bytes, count })
     }
 
-    /// The bytes.
+    /// The bytes of the value, in memory order.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.count)]

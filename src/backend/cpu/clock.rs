@@ -13,7 +13,6 @@ use crate::base::sync::{LockRank, Mutex, Ordering, spin_hint, unmodelled};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClockSource {
-    /// The time stamp counter.
     TimeStampCounter,
     /// The monotonic clock, in nanoseconds.
     Monotonic,
@@ -83,7 +82,6 @@ impl Clock {
         clock
     }
 
-    /// The source of this clock's ticks.
     #[cfg(test)]
     pub(crate) fn source(&self) -> ClockSource {
         self.source

@@ -16,7 +16,6 @@ struct Deferred {
 }
 
 impl DeferredWork {
-    /// Defers work of a level for `period`.
     pub(super) fn defer(&mut self, level: usize, work: Arc<dyn Work>, period: Duration) {
         self.0.push(Deferred { due: Instant::now() + period, level, work });
     }

@@ -19,7 +19,6 @@ pub(super) struct MapCount {
 }
 
 impl MapCount {
-    /// The count of this process.
     pub(super) fn of_process() -> &'static Self {
         static COUNT: OnceLock<MapCount> = OnceLock::new();
         COUNT.get_or_init(|| {
@@ -75,7 +74,6 @@ mod tests {
             counter
         }
 
-        /// The mappings in use.
         pub(in super::super) fn used(&self) -> usize {
             // Relaxed: a test reads on the counting thread.
             self.used.load(Ordering::Relaxed)

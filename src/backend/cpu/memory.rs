@@ -37,7 +37,6 @@ struct Allocation {
     source: Source,
 }
 
-/// The origin of an allocation.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Allocator(Layout),

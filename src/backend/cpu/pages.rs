@@ -24,7 +24,6 @@ fn pointer(span: Span) -> *mut c_void {
     std::ptr::without_provenance_mut(span.base)
 }
 
-/// Page size of this machine.
 pub(super) fn page_bytes() -> usize {
     // SAFETY: no pre-condition; it reads a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

@@ -48,13 +48,11 @@ impl MemoryTable {
         PhysicalHandle(self.num_created)
     }
 
-    /// The live physical memory of a handle.
     pub(super) fn physical(&mut self, handle: PhysicalHandle) -> &mut Physical {
         let physical = self.physical.get_mut(&handle.0);
         physical.unwrap_or_else(|| panic!("{handle:?} is not live"))
     }
 
-    /// The reservation that contains `place`.
     pub(super) fn reservation(&mut self, place: Span) -> &mut Reservation {
         let range = self.reservations.range_mut(..=place.base).next_back();
         let range = range.map(|(_, range)| range).filter(|range| range.span().contains(place));

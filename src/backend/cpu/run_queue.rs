@@ -63,7 +63,6 @@ pub(crate) enum Help {
 /// Work that was not added, with the reason.
 #[derive(Debug)]
 pub(crate) enum Unpushed<W> {
-    /// The queue is closed.
     Closed(W),
     /// The level is at its capacity: see [`RunQueue::purge`].
     Full(W),

@@ -299,7 +299,6 @@ impl Shared {
 struct Worker {
     shared: Arc<Shared>,
     sleeper: Arc<Sleeper>,
-    /// Duration of the next search.
     search_time: Duration,
     /// Work that waiting threads may execute. Empty while this worker executes work.
     deferred: DeferredWork,

@@ -26,7 +26,6 @@ fn stream(runtime: &Runtime, device_index: u8) -> Stream {
     runtime.dedicated_stream(Device::cpu(device_index), 0).unwrap()
 }
 
-/// Fails the next worker start by this thread.
 fn refuse_the_next_worker() {
     faults::refuse_after(0, || ());
 }

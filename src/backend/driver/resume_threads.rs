@@ -45,7 +45,6 @@ struct State {
     count: usize,
     /// The counted threads that block inside work.
     blocked: usize,
-    /// The sleeping thread, if any.
     asleep: Option<Arc<Sleeper>>,
     is_stopped: bool,
 }

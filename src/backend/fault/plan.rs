@@ -10,7 +10,6 @@ use crate::base::error::{DriverError, Error, Result};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 
-/// The code of a planned driver error.
 const PLANNED_CODE: i64 = 999;
 
 /// The error of a planned fault.

@@ -17,7 +17,6 @@ fn wrapped_null() -> (Arc<NullBackend>, Trusted<FaultBackend>) {
     (Arc::clone(&null), Trusted(FaultBackend::new(null)))
 }
 
-/// The wrapped backend.
 fn inner(backend: &FaultBackend) -> Trusted {
     Trusted(Arc::clone(backend.inner()))
 }

@@ -34,7 +34,6 @@ impl Marks {
         self.state(mark).submission.point
     }
 
-    /// Polls a mark once.
     pub(super) fn poll(&mut self, mark: Mark, streams: &mut Streams) -> bool {
         let state = self.marks.get_mut(&mark.0);
         let state = state.unwrap_or_else(|| panic!("{mark:?} is no live mark"));

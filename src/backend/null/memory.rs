@@ -30,7 +30,6 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The arena of an address, for `device_count` devices.
     pub(super) fn of(address: Address, device_count: usize) -> Self {
         let slot = address.0.checked_sub(NUMBERS_START).map(|offset| offset >> ARENA_SHIFT);
         match slot.and_then(|slot| usize::try_from(slot).ok()) {

@@ -34,7 +34,6 @@ pub(super) struct Kernel {
     pub(super) parameters: Vec<KernelParameter>,
 }
 
-/// The live programs and kernels.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     has_fp64: bool,

@@ -80,7 +80,6 @@ impl Facts {
     }
 }
 
-/// A usable device.
 #[derive(Debug)]
 pub(super) struct XpuDevice {
     pub(super) device: Device,
@@ -113,7 +112,6 @@ impl XpuDevice {
         if self.facts.has_priorities { HINTED } else { ONE_LEVEL }
     }
 
-    /// The properties for the creation of a queue with this priority.
     pub(super) fn queue_properties(&self, priority: i32) -> Vec<u64> {
         assert!(self.priority_range().contains(priority), "a priority of {priority}");
         let mut properties = vec![u64::from(sys::QUEUE_PROPERTIES), sys::QUEUE_PROFILING_ENABLE];

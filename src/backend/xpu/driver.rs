@@ -33,7 +33,6 @@ impl fmt::Display for Refusal {
 
 pub(super) type Answer<T = ()> = Result<T, Refusal>;
 
-/// Converts a code into a result.
 pub(super) fn check(call: &'static str, code: i32) -> Answer {
     if code == sys::SUCCESS { Ok(()) } else { Err(Refusal { call, code }) }
 }
@@ -209,7 +208,6 @@ impl Driver {
         check("clFinish", unsafe { (self.core.finish)(queue) })
     }
 
-    /// Enqueues a marker and returns its event.
     pub(super) fn enqueue_marker(&self, queue: Queue) -> Answer<Event> {
         let mut event = Event::NULL;
         // SAFETY: the handle is live (head of this file); the wait list is empty.
@@ -363,7 +361,6 @@ impl Usm {
     }
 }
 
-/// An address as a pointer for the driver.
 pub(super) fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(to_usize(address))
 }

@@ -32,7 +32,7 @@ const INDIRECT: [u32; 3] = [
     sys::KERNEL_EXEC_INFO_INDIRECT_SHARED_ACCESS_INTEL,
 ];
 
-/// A program. Its last reference, held by the handle or a call, releases it.
+/// A program. The handle and each call hold a reference; the last one releases the program.
 #[derive(Debug)]
 pub(super) struct XpuProgram {
     session: Arc<Session>,

@@ -200,7 +200,6 @@ impl XpuStream {
         let _ = self.session.driver.release_event(event);
     }
 
-    /// The queue's native handle.
     pub(super) fn native(&self) -> u64 {
         self.queue.0.expose_provenance() as u64
     }

@@ -48,7 +48,6 @@ fn pair(entry: &str) -> Result<Setting<'_>> {
 }
 
 impl<'a> Setting<'a> {
-    /// The error of a value that is not allowed.
     pub(super) fn refused(&self, allowed: impl Into<String>) -> Error {
         let (key, value) = (self.key.to_owned(), self.value.to_owned());
         Error::Config(ConfigError::InvalidAllocatorSetting { key, value, allowed: allowed.into() })

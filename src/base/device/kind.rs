@@ -34,7 +34,6 @@ const BUILTIN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
 /// The type codes of external kinds: above torch's own, and within a signed byte.
 const EXTERNAL_TYPE_CODES: RangeInclusive<u8> = 64..=127;
 
-/// The maximum length of a name.
 const MOST_NAME_BYTES: usize = 32;
 
 /// The kinds of this crate, with torch's type codes.
@@ -48,7 +47,6 @@ const BUILTIN_KINDS: [KindEntry; 4] = [
 /// The slots of a table: one for each kind of this crate and each external type code.
 const MOST_KINDS: usize = BUILTIN_KINDS.len() + 64;
 
-/// The kinds of this process.
 static KINDS: KindTable = KindTable::new();
 
 impl DeviceKind {
@@ -138,7 +136,6 @@ impl FromStr for DeviceKind {
     }
 }
 
-/// One registered kind.
 #[derive(Clone, Copy, Debug)]
 struct KindEntry {
     kind: DeviceKind,
@@ -210,7 +207,7 @@ impl KindTable {
     }
 }
 
-/// A lower-case letter, then lower-case letters, digits and underscores: also valid for a module.
+/// True for a lower-case letter that lower-case letters, digits and underscores may follow.
 fn is_identifier(name: &str) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_lowercase();
     let is_rest = |byte: u8| is_letter(&byte) || byte.is_ascii_digit() || byte == b'_';
@@ -323,7 +320,7 @@ mod tests {
         let enter_all = |(own_name, own_code): (&str, u8)| -> Vec<(bool, bool)> {
             let enter_both = |(round, table): (usize, &KindTable)| {
                 table.with_builtin();
-                // AcqRel, Acquire: they pair with each other, and the tables need no order from them.
+                // AcqRel, Acquire: they pair with each other and order no table.
                 arrived.fetch_add(1, Ordering::AcqRel);
                 while arrived.load(Ordering::Acquire) < 2 * (round + 1) {
                     std::hint::spin_loop();

@@ -132,8 +132,8 @@ impl StreamFailure {
     }
 
     /// The cause of the failure; [`FailureCause::Inherited`] when the failure came through an
-    /// event. Not named `cause`: behind an `Arc` that is the deprecated method of the standard
-    /// trait.
+    /// event. Not named `cause`, because behind an `Arc` this name means the deprecated method of
+    /// `std::error::Error`.
     #[must_use]
     pub fn failure(&self) -> &FailureCause {
         &self.cause

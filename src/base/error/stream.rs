@@ -49,7 +49,6 @@ pub enum StreamError {
     WaitInsideTask { device: Device, stream_id: u64 },
 }
 
-/// The message of several streams' errors.
 fn several(errors: &[Arc<StreamFailure>], num_forgotten: u64) -> String {
     let (count, first) = (errors.len(), &errors[0]);
     let more = match num_forgotten {

@@ -59,7 +59,6 @@ fn possibly_weakened<const N: usize>(orderings: [Ordering; N]) -> [Ordering; N] 
     orderings
 }
 
-/// As `sync::fence`.
 #[track_caller]
 pub(super) fn fence(ordering: Ordering) {
     let [ordering] = possibly_weakened([ordering]);

@@ -76,7 +76,6 @@ impl EventCore {
         }
     }
 
-    /// The latest record, if there is one.
     pub(super) fn record(&self) -> Option<Record> {
         let latest = self.latest.lock();
         let (source, ticket) = latest.source.as_ref()?;

@@ -80,8 +80,8 @@ impl Event {
     #[must_use]
     pub fn version(&self) -> u64 {
         // Acquire: a thread that sees the version also sees its device; pairs with `Shared::begin`.
-        // No model: the device is stored in a cell of the standard library, which models do not
-        // see.
+        // No model: the device is stored in a cell of the standard library, which loom does not
+        // track.
         self.core.recorded.load(Ordering::Acquire)
     }
 

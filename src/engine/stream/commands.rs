@@ -70,7 +70,6 @@ pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     if cfg!(loom) { drop_it() } else { contain(drop_it) }
 }
 
-/// Converts a caught panic to a failure's cause.
 #[cold]
 pub(crate) fn panic_cause(panic: Box<dyn Any + Send>) -> FailureCause {
     FailureCause::Panicked(take_panic_message(panic))
@@ -150,7 +149,6 @@ impl State {
     }
 }
 
-/// The details of a wait.
 fn details(source: &StreamCore, ticket: u64) -> Details {
     let point = Point { progress: Arc::clone(&source.progress), ticket };
     Details { source: Some(point), ..Details::default() }

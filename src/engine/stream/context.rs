@@ -26,7 +26,6 @@ pub(crate) struct TaskContext {
     /// The effects that the stream applies when it retires the command; most commands have none.
     /// Stored inline, so that a record on a driver's stream allocates no memory for its mark.
     pub(crate) effects: Effects,
-    /// True when `effects` is not empty.
     pub(crate) has_effects: bool,
     /// The operation of the task that began last.
     pub(crate) operation: OperationKind,
@@ -73,7 +72,6 @@ impl TaskContext {
         &mut self.effects
     }
 
-    /// Fails the running task.
     #[cold]
     pub(crate) fn fail(&mut self, cause: FailureCause) {
         let error = StreamFailure::new(self.device, self.stream_id, self.operation.name(), cause);

@@ -42,7 +42,6 @@ pub(crate) trait Enqueue: Sized {
 pub(crate) enum Attempt<T: Enqueue> {
     /// The task ran, or its creator refused it.
     Over(Result<T::Receipt>),
-    /// The task has to be queued.
     Queue(T),
 }
 
@@ -74,7 +73,6 @@ pub(crate) trait Mode {
     const IS_CHECKED: bool;
     /// True when enqueueing schedules the stream.
     const IS_SCHEDULED: bool;
-    /// The type of the caller's result.
     type Outcome<R>;
 
     fn outcome<R>(entered: Result<R>) -> Self::Outcome<R>;

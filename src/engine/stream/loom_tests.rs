@@ -412,7 +412,6 @@ fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
     });
 }
 
-/// A parked turnstile and its parking.
 fn parked() -> (Arc<Turnstile<()>>, Parking) {
     let turnstile = Arc::new(Turnstile::new(()));
     let parking = turnstile.enter_to_help().expect("idle").park();

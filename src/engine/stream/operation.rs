@@ -22,7 +22,6 @@ pub(crate) enum OperationKind {
     Random,
     /// A task that another thread finishes: a host callable, foreign work.
     Deferred,
-    /// A record of an event.
     Record,
     /// A wait for a record on another stream.
     Wait,
@@ -48,7 +47,6 @@ impl OperationKind {
     }
 }
 
-/// The details of one task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
     /// The size of the task's data in bytes; 0 for a task without data.

@@ -21,7 +21,7 @@ use crate::queue::{Class, Head};
 thread_local! {
     /// The task whose enqueue call is handing a stream to its backend on this thread.
     static SUBMITTING: Cell<TaskKey> = const { Cell::new(NO_TASK) };
-    /// The reason for the refusal of that task.
+    /// The reason for the refusal of the task in `SUBMITTING`.
     static REASON: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU32, AtomicU64};
 
-/// The time of the longest short task: executing one costs a waiting thread less than waking a worker.
+/// The longest time of a short task. To execute a short task costs a waiting thread less than to
+/// wake a worker.
 const SHORT_NS: u64 = 20_000;
 
 /// Batches between two readings of the clock, while tasks are short: two readings cost as much as
@@ -165,7 +166,6 @@ pub(crate) const LONGEST_SHIFT: Duration =
 #[derive(Debug)]
 pub(crate) struct Shift {
     began: Instant,
-    /// The start of the running task.
     task_began: Instant,
 }
 

@@ -57,12 +57,12 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 impl Stream {
-    /// Lets tasks borrow from the caller: every task enqueued through the scope is done when this
-    /// returns. It ends with a synchronise of the stream, which blocks, and raises and ends the
-    /// stream's error. If another synchronise has already ended the error by which a task of the
-    /// scope failed or was skipped, this raises that error too: `Ok` means that every task ran.
+    /// Lets tasks borrow from the caller: this call returns when the scope's tasks are all done.
     ///
-    /// Inside a task of this stream this fails without calling `tasks`.
+    /// The scope ends with a synchronise of the stream, which blocks, and raises and ends the
+    /// stream's error. If another synchronise has already ended the error by which a task of the
+    /// scope failed or was skipped, the scope raises that error too: `Ok` means that every task
+    /// ran. Inside a task of this stream the call fails without calling `tasks`.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -104,7 +104,6 @@ impl Stream {
     }
 }
 
-/// The state of a scope's tasks.
 #[derive(Default)]
 struct Tasks {
     /// The number of tasks enqueued and not yet run or dropped. Tasks may enqueue more tasks.

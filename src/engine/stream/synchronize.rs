@@ -202,7 +202,6 @@ pub(crate) fn raise(error: Option<Arc<StreamFailure>>) -> Result<()> {
     error.map_or(Ok(()), |error| raise_all(vec![error]))
 }
 
-/// As `raise`, for several errors.
 #[cold]
 pub(crate) fn raise_all(errors: Vec<Arc<StreamFailure>>) -> Result<()> {
     raise_counted(errors, 0)

@@ -88,7 +88,6 @@ impl StreamTable {
         Ok(first)
     }
 
-    /// The next stream of a priority's pool.
     pub(crate) fn pooled_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
         self.check_priority(priority)?;
         let (index, present) = {
