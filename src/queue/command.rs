@@ -292,9 +292,9 @@ mod tests {
             Packed::new(Add([0; 500], Arc::clone(&alive))),
             Packed::new(Aligned(7)),
         ] {
-            // SAFETY: the command was just packed.
+            // SAFETY: the command was just packed, so it was neither run nor discarded.
             assert!(unsafe { packed.is_ready(&mut seen) });
-            // SAFETY: the command was only polled so far, and is dropped next.
+            // SAFETY: the command was only polled, and is not used again.
             unsafe { packed.run(&mut seen) };
         }
         assert_eq!(seen, [33, 34, 501, 7]);
@@ -309,7 +309,7 @@ mod tests {
             Packed::new(Add([9; 200], Arc::clone(&alive))),
         ] {
             assert_eq!(packed.class(), Class::User);
-            // SAFETY: the command was just packed, and is dropped next.
+            // SAFETY: the command was just packed, and is not used again.
             unsafe { packed.discard() };
         }
         assert_eq!(Arc::strong_count(&alive), 1);

@@ -80,7 +80,7 @@ impl OwnedStream {
     /// As [`Backend::stream_wait`], for a mark of the same backend.
     pub(crate) fn wait(&self, mark: &OwnedMark) -> Result<()> {
         assert!(Arc::ptr_eq(&self.backend, &mark.backend), "a mark of another backend");
-        // SAFETY: stream and mark are live, and the assertion ensures one backend.
+        // SAFETY: their owners keep stream and mark live, and the assertion ensures one backend.
         unsafe { self.backend.stream_wait(self.stream, mark.mark) }
     }
 
@@ -90,7 +90,7 @@ impl OwnedStream {
     /// Both ranges are valid for the task, `to` is exclusive to it, and nothing writes to `from`
     /// until the task is done: see the head of `contract`.
     pub(crate) unsafe fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<()> {
-        // SAFETY: the stream is live; the caller upholds the conditions on the ranges.
+        // SAFETY: `self` keeps the stream live; the caller upholds the conditions on the ranges.
         unsafe { self.backend.copy(self.stream, to, from, bytes) }
     }
 
@@ -99,7 +99,7 @@ impl OwnedStream {
     /// # Safety
     /// The range is valid for the task and exclusive to it: see the head of `contract`.
     pub(crate) unsafe fn fill(&self, to: Address, byte: u8, bytes: usize) -> Result<()> {
-        // SAFETY: the stream is live; the caller upholds the conditions on the range.
+        // SAFETY: `self` keeps the stream live; the caller upholds the conditions on the range.
         unsafe { self.backend.fill(self.stream, to, byte, bytes) }
     }
 
@@ -115,7 +115,7 @@ impl OwnedStream {
         arguments: &[LaunchArgument],
         size: &LaunchSize,
     ) -> Result<()> {
-        // SAFETY: the stream is live; the caller upholds the conditions on kernel and arguments.
+        // SAFETY: `self` keeps the stream live; the caller upholds the conditions on kernel and arguments.
         unsafe { kernels.launch(kernel, self.stream, arguments, size) }
     }
 }
@@ -184,7 +184,7 @@ impl OwnedMark {
     /// Nanoseconds from this mark to `end`, a mark of the same device. Both must be timed and done.
     pub(crate) fn elapsed_ns(&self, end: &Self) -> Result<i64> {
         assert!(Arc::ptr_eq(&self.backend, &end.backend), "a mark of another backend");
-        // SAFETY: both marks are live, and the assertion ensures one backend.
+        // SAFETY: their owners keep both marks live, and the assertion ensures one backend.
         unsafe { self.backend.elapsed_ns(self.mark, end.mark) }
     }
 }

@@ -98,7 +98,7 @@ impl Clock {
 
     /// Nanoseconds between two readings; negative when `end` was taken first.
     ///
-    /// A conversion in the first 10 ms of the clock spins until they are over, to measure the rate.
+    /// A conversion in the clock's first 10 ms spins until the 10 ms are over, to measure the rate.
     pub(crate) fn ticks_between_ns(&self, start: u64, end: u64) -> i64 {
         let rate = self.rate(Self::CONVERSION_SPAN_NS);
         let ns = u128::from(end.abs_diff(start)) * u128::from(rate) / u128::from(Self::RATE_ONE);

@@ -103,12 +103,12 @@ impl Engine {
             return;
         }
         let (head, body, tail) = Self::split(to, bytes);
-        // SAFETY: a part of the caller's valid, disjoint ranges.
+        // SAFETY: the head is a part of the caller's valid, disjoint ranges.
         unsafe { std::ptr::copy_nonoverlapping(from, to, head) };
-        // SAFETY: a part of the caller's ranges; `split` aligns it to a line and to whole steps.
+        // SAFETY: the body is a part of the caller's ranges, in whole lines and steps by `split`.
         unsafe { self.copy_steps(to.wrapping_add(head), from.wrapping_add(head), body) };
         let done = head + body;
-        // SAFETY: the last part of the caller's ranges.
+        // SAFETY: the tail is the last part of the caller's ranges.
         unsafe {
             std::ptr::copy_nonoverlapping(from.wrapping_add(done), to.wrapping_add(done), tail);
         };
@@ -123,11 +123,11 @@ impl Engine {
             return;
         }
         let (head, body, tail) = Self::split(to, bytes);
-        // SAFETY: a part of the caller's valid range.
+        // SAFETY: the head is a part of the caller's valid range.
         unsafe { std::ptr::write_bytes(to, byte, head) };
-        // SAFETY: a part of the caller's range; `split` aligns it to a line and to whole steps.
+        // SAFETY: the body is a part of the caller's range, in whole lines and steps by `split`.
         unsafe { self.fill_steps(to.wrapping_add(head), byte, body) };
-        // SAFETY: the last part of the caller's range.
+        // SAFETY: the tail is the last part of the caller's range.
         unsafe { std::ptr::write_bytes(to.wrapping_add(head + body), byte, tail) };
     }
 

@@ -351,7 +351,7 @@ impl Worker {
         }
     }
 
-    /// Runs work; the worker then searches.
+    /// Runs work. The worker counts as searching afterwards.
     fn run(&mut self, level: usize, work: Item) {
         self.requeue_deferred(); // for other workers, since the run may take long
         let shared = &self.shared;

@@ -32,7 +32,7 @@ pub enum Reuse {
 pub struct NullConfig {
     /// The reported kind, to test the choice among kinds without their hardware.
     pub kind: DeviceKind,
-    /// Whether the devices report to be GPUs.
+    /// Whether the devices report that they are GPUs.
     pub is_gpu: bool,
     /// The number of devices, 0 to 128.
     pub device_count: usize,

@@ -31,7 +31,7 @@ pub(super) struct EventCore {
     pub(super) life: Life,
 }
 
-/// The fields that consumers use.
+/// The fields that consumers write.
 pub(super) struct Finished {
     pub(super) is_timed: bool,
     /// The highest version known to be done. Saves later queries a read of the stream.
