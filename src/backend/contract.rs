@@ -240,7 +240,7 @@ impl fmt::Debug for dyn Work {
     }
 }
 
-/// One run of a work on a thread. It tells the work when to give way to other work.
+/// One run of a work on a thread. The turn tells the work when to give way to other work.
 pub struct Turn<'a> {
     must_yield: &'a dyn Fn() -> bool,
     others_wait: &'a dyn Fn() -> bool,

@@ -31,7 +31,7 @@ pub(crate) fn is_as_large_as_a_workers() -> bool {
 #[cold]
 fn query() -> usize {
     let needed_bytes = WORKER_STACK_BYTES - TOLERANCE_BYTES;
-    // A stack that the system does not describe counts as small. It does describe workers' stacks.
+    // A stack that the system does not describe counts as small. Workers' stacks are described.
     let lowest = lowest_address().map_or(TOO_SMALL, |lowest| lowest.saturating_add(needed_bytes));
     LOWEST.set(lowest);
     lowest

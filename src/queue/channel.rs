@@ -526,7 +526,7 @@ impl<C: CommandContext> Drop for Shared<C> {
                     Some(old) => unsafe { old.as_ref() }.next().load(Ordering::Relaxed),
                 };
                 if let Some(old) = NonNull::new(position.segment) {
-                    // SAFETY: every command of `old` was consumed, and no other thread uses the queue.
+                    // SAFETY: `old` has no command left, and no other thread uses the queue.
                     unsafe { segment::release(old) };
                 }
                 let Some(next) = NonNull::new(next) else { break };

@@ -103,8 +103,8 @@ impl<C: CommandContext> Segment<C> {
     pub(super) fn slot(&self, index: u64) -> &Slot<C> {
         let lines = ptr::from_ref(self).cast::<Line<C>>();
         let line = lines.wrapping_add(to_usize(index % SLOTS_PER_SEGMENT));
-        // SAFETY: the layouts are C's, so a slot begins at every 64 bytes of a segment: in each line,
-        // and as `last`. The remainder above is an index of one of these slots.
+        // SAFETY: the layouts are C's, so a slot begins at every 64 bytes of a segment: in each
+        // line, and as `last`. The remainder above is an index of one of these slots.
         unsafe { &*line.cast::<Slot<C>>() }
     }
 

@@ -115,7 +115,7 @@ impl OwnedStream {
         arguments: &[LaunchArgument],
         size: &LaunchSize,
     ) -> Result<()> {
-        // SAFETY: `self` keeps the stream live; the caller upholds the conditions on kernel and arguments.
+        // SAFETY: `self` keeps the stream live; the caller upholds the conditions on the launch.
         unsafe { kernels.launch(kernel, self.stream, arguments, size) }
     }
 }

@@ -1,7 +1,7 @@
 //! Memory of one device or of the host: allocations, and the lookup of an address's allocation.
 //!
-//! Allocations of 2 MiB and more, or with such an alignment, are separate mappings, aligned to
-//! 2 MiB. The kernel can back them with huge pages: one page fault then replaces 512. Other
+//! Allocations with a size or alignment of at least 2 MiB are separate mappings, aligned to 2 MiB.
+//! The kernel can back these mappings with huge pages: one page fault then replaces 512. Other
 //! allocations come from the Rust allocator.
 #![expect(unsafe_code, reason = "allocates from and frees to the allocator and the kernel")]
 

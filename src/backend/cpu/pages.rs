@@ -25,7 +25,7 @@ fn pointer(span: Span) -> *mut c_void {
 }
 
 pub(super) fn page_bytes() -> usize {
-    // SAFETY: no pre-condition; it reads a number.
+    // SAFETY: the call has no pre-condition, and only reads a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }

@@ -34,7 +34,7 @@ impl LastProcessor {
 }
 
 fn current() -> u64 {
-    // SAFETY: no pre-condition; it only reads the calling thread's state.
+    // SAFETY: the call has no pre-condition, and only reads the calling thread's state.
     let number = unsafe { libc::sched_getcpu() };
     u64::try_from(number).unwrap_or(UNKNOWN)
 }

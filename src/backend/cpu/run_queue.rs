@@ -151,8 +151,9 @@ impl<W> RunQueue<W> {
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// A searching worker goes to sleep, unless work is queued, the queue is closed or there are
-    /// too many workers. If true, it must sleep on `sleeper` now. The waker counts it as searching.
+    /// Counts a searching worker as asleep, unless work is queued, the queue is closed or there are
+    /// too many workers. If true, the worker must now sleep on `sleeper`; its waker counts it as
+    /// searching again.
     pub(crate) fn begin_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let sleeps = !state.has_work() && !state.is_closed && !state.has_surplus_workers();

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::backend::contract::StreamHandle;
 use crate::backend::null::CompletionMode;
 
-/// A position in a stream. It is reached when every submission up to `number` is done.
+/// A position in a stream, reached when every submission up to `number` is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) stream: u64,
@@ -28,8 +28,8 @@ pub(super) struct Submission {
 /// | `submitted` | submissions to the stream |
 /// | `done` | executed submissions, from the first; never more than `submitted` |
 ///
-/// A wait is also a submission. It is done only after its point is done: code that advances `done`
-/// past a wait first advances the other stream.
+/// A wait is also a submission, and is done only after its point: code that advances `done` past a
+/// wait first advances the other stream.
 #[derive(Debug)]
 pub(super) struct Streams {
     completion: CompletionMode,

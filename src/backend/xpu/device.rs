@@ -16,7 +16,7 @@ const USM_EXTENSION: &str = "cl_intel_unified_shared_memory";
 const BFLOAT16_EXTENSION: &str = "cl_intel_bfloat16_conversions";
 const PRIORITY_EXTENSION: &str = "cl_khr_priority_hints";
 
-/// Priorities of a device with priority hints. They are those of torch's XPU streams.
+/// Priorities of a device with priority hints, as of torch's XPU streams.
 const HINTED: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 const ONE_LEVEL: PriorityRange = PriorityRange { least: 0, greatest: 0 };
 

@@ -247,8 +247,8 @@ impl Driver {
         })
     }
 
-    /// Registers a callback for the event's completion or failure. The driver calls it on one of
-    /// its threads or on this one. A failed registration drops the callback without a call.
+    /// Registers a callback for the event's completion or failure. The driver makes the
+    /// call on one of its threads or on this thread. A failed registration drops the callback.
     pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> Answer {
         let data = Box::into_raw(Box::new(callback));
         // SAFETY: the handle is live (head of this file); `data` has the type that `call_back`

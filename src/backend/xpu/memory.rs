@@ -179,7 +179,7 @@ fn is_shortage(code: i32) -> bool {
     )
 }
 
-/// The error of a shortage in the driver. It reports at most the largest allocation as free.
+/// The error of a shortage in the driver, with at most the largest allocation reported as free.
 fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
     let mut info = device.capacity.info();
     if device.facts.largest_bytes > 0 {

@@ -150,7 +150,7 @@ impl Event {
         raise(self.core.failure_of(&record))
     }
 
-    /// Milliseconds from this event's record to the other's; negative when the other's was first.
+    /// Milliseconds from this event's record to the record of `other`; negative in reverse order.
     ///
     /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
     /// one runtime. The resolution is one tick of the processor's time stamp counter if the

@@ -2,8 +2,8 @@
 //!
 //! The path of a task: [`StreamCore::enqueue`] pushes it onto the queue and hands an idle stream to
 //! the backend. A worker (on a driver kind: the enqueuing thread) calls [`Work::run`], which drains
-//! the queue (`drain`). It then leaves, parks or reschedules the stream, depending on why the drain
-//! stopped.
+//! the queue (`drain`). `run` then leaves, parks or reschedules the stream, depending on why the
+//! drain stopped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -279,7 +279,7 @@ impl Drop for StreamCore {
         let forgotten = self.lifecycle.absorb(self.figures.counters.read(), self.unseen_error());
         self.progress.end();
         drop(forgotten); // after `end`, because a user's drop may ask for all streams
-        // No thread executes the stream any more: tasks that were not submitted never will be.
+        // No thread executes the stream any more, so no further task will be submitted.
         self.finish_held(u64::MAX);
         if !self.marks.has_abandoned() {
             self.progress.finish();

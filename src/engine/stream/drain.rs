@@ -376,8 +376,8 @@ impl StreamCore {
 fn wake(served: Vec<Waiter<StreamCore>>) {
     for waiter in served {
         match waiter {
-            // Panics are caught: a backend that panics at one stream must not keep the others
-            // waiting.
+            // Panics are caught, because a backend that panics at one stream must not prevent
+            // the wake of the other waiters.
             Waiter::Stream(stream, parking) => drop_quietly(|| stream.unpark(parking)),
             Waiter::Thread(sleeper) => sleeper.wake(),
         }

@@ -36,8 +36,8 @@ impl<A: CallFrame, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
             context.is_marker = true;
         }
         // SAFETY: the function takes these arguments and may be called when the stream runs this
-        // task. The callers of `Stream::launch` and `Stream::launch_marker` guarantee it; only
-        // those two create this command.
+        // task. The callers of `Stream::launch` and `Stream::launch_marker` guarantee this; only
+        // these two functions create the command.
         let status = unsafe { self.arguments.call(self.function) };
         if CHECKED && status != 0 {
             let function = self.function as usize;
@@ -59,7 +59,7 @@ impl Stream {
     /// with a tolerance of 1 MiB) always leaves the call to a worker.
     ///
     /// Fails on kinds whose streams do not run on the host, on processors whose calling convention
-    /// is unknown (known are those of x86-64 and aarch64 on Unix), after a shutdown, and in a
+    /// is unknown (those of x86-64 and aarch64 on Unix are known), after a shutdown, and in a
     /// forked child.
     ///
     /// # Safety

@@ -91,9 +91,9 @@ impl Stream {
     /// everything enqueued before. If the stream has failed by then, it drops the function unrun.
     ///
     /// The function may return nothing or a `Result<(), E>`; an error or a panic becomes the
-    /// stream's error. It is allocated when it is larger than 40 bytes. A worker has a stack of 8
-    /// MiB; a thread that waits for the stream may execute the function on its own stack. Fails on
-    /// kinds whose streams do not run on the host, after a shutdown, and in a forked child.
+    /// stream's error. A function larger than 40 bytes is boxed. A worker has a stack of 8 MiB; a
+    /// thread that waits for the stream may execute the function on its own stack. Fails on kinds
+    /// whose streams do not run on the host, after a shutdown, and in a forked child.
     #[inline]
     pub fn enqueue<F, R>(&self, function: F) -> Result<()>
     where
