@@ -125,7 +125,7 @@ impl Workers {
                 return Leftover::default();
             }
             if Instant::now() >= deadline {
-                // Relaxed: a statistic, which excludes workers that are about to end outside a task.
+                // Relaxed: a statistic, without workers that are about to end outside a task.
                 let running = to_usize(self.shared.running.load(Ordering::Relaxed));
                 let left = Leftover { busy_threads: running.saturating_sub(own.len()) };
                 self.shared.threads.lock().extend(busy); // for a later shutdown

@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Work that waits for other work, posted by itself or before.
+    /// Work that waits for other work, which it posts itself or which was posted before.
     struct WaitingWork {
         resume_threads: Arc<ResumeThreads>,
         reports: std::sync::Mutex<Receiver<bool>>,

@@ -91,7 +91,8 @@ impl Failures {
     /// Retains ended errors in the log until [`Failures::unbind`].
     pub(crate) fn bind(&self) {
         // Relaxed: a `forget` that misses this increment drops no error that the caller will read.
-        // Such an error ends after the caller's next step, or the caller saw it under the lock.
+        // The caller's error ends only after the caller's next step, or the caller saw the error
+        // under the log's lock.
         self.bound.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -115,7 +115,8 @@ impl StreamCore {
         }
     }
 
-    /// Executes the stream up to `ticket` as far as this thread may. True when `ticket` is retired.
+    /// Executes the stream's tasks up to `ticket`, if this thread may help. True when `ticket` is
+    /// retired.
     pub(super) fn help(
         self: &Arc<Self>,
         ticket: u64,
