@@ -112,7 +112,7 @@ impl OptionalDeviceGuard {
         device.map(|device| DeviceGuard::new(runtime, device)).transpose().map(Self)
     }
 
-    /// Makes a device current. The guard restores the device from before its first such call.
+    /// Makes a device current. The drop restores the device from before the guard's first change.
     pub fn set(&mut self, runtime: &Runtime, device: Device) -> Result<()> {
         match &mut self.0 {
             Some(guard) => guard.set(device),

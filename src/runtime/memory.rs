@@ -93,9 +93,10 @@ impl Runtime {
         Ok(buffer)
     }
 
-    /// As [`Runtime::empty`], in memory that the device shares with the host. On every kind with
-    /// addresses, the host can access the memory after all uses are done. The memory counts against
-    /// the device's memory, is cached apart from the device's own memory, and belongs to no pool.
+    /// As [`Runtime::empty`], in memory that the device shares with the host. On kinds whose
+    /// addresses are backed by memory, the host can access the memory after all uses are done. The
+    /// memory counts against the device's memory, is cached apart from the device's own memory, and
+    /// belongs to no pool.
     ///
     /// Fails as [`Runtime::empty`], and with [`Unsupported`](crate::DriverError::Unsupported) on a
     /// device without such memory. The device's properties report whether it has any.

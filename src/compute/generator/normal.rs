@@ -319,7 +319,7 @@ mod tests {
                 pair_32(words[0], words[1]),
                 pair_64(u64::from(words[0]) << 32, u64::from(words[1]) << 32),
             );
-            // Single precision drops the lowest bit and takes the interval's middle: the odd word.
+            // An odd word is the middle of the interval that single precision uses for the word.
             let distance = (f64::from(single.0) - double.0).hypot(f64::from(single.1) - double.1);
             let near_one = f64::from(u32::MAX - words[0]) < f64::from(1 << 12);
             assert!(near_one || distance < 2e-6, "{words:x?}: {single:?} and {double:?}");

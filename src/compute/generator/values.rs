@@ -1,4 +1,4 @@
-//! Converts the words of a block into sixteen bytes of numbers.
+//! Converts the four words of a block into 16 bytes of numbers.
 //!
 //! Uses vector instructions where available. The vector and portable loops execute the same
 //! operations, each rounded as IEEE 754 requires, so their results are bitwise equal.

@@ -35,7 +35,7 @@ impl<T: Into<Argument>> From<T> for KernelArgument<'_> {
 }
 
 impl KernelArgument<'_> {
-    /// The backend's argument, if it fits the parameter at `index` of the kernel.
+    /// Converts the argument for the backend. Fails if it does not fit parameter `index`.
     pub(super) fn launch_argument(&self, kernel: &Kernel, index: usize) -> Result<LaunchArgument> {
         let KernelParameter { name, type_name, class } = &kernel.parameters()[index];
         let given = self.convert()?;

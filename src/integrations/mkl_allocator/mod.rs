@@ -15,7 +15,6 @@ use crate::base::sync::unmodelled::AtomicBool;
 use crate::integrations::verbose::VerboseLibrary;
 use library::{Pointers, Probe};
 
-/// An allocator for oneMKL's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum MklAllocator {
@@ -104,7 +103,8 @@ impl MklAllocator {
 /// True after a successful probe. Relaxed: `Changing` orders all readers.
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Serialises registrations. Not a lock, because oneMKL's calls during a registration take locks.
+/// Serialises registrations. Not a `Mutex`: a registration calls oneMKL, which calls functions of
+/// this crate that take locks.
 struct Changing;
 
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);

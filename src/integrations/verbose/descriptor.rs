@@ -61,7 +61,7 @@ pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((away_from_standard(read.into())?, away_from_standard(write.into())?))
 }
 
-/// A new pipe may get a closed standard descriptor's number. A clone has a number above 2.
+/// A new pipe may get the number of a closed standard descriptor. A clone has a number above 2.
 fn away_from_standard(end: OwnedFd) -> io::Result<OwnedFd> {
     if end.as_raw_fd() > 2 { Ok(end) } else { end.try_clone() }
 }
@@ -95,7 +95,6 @@ pub(super) fn is_output(end: &OwnedFd) -> bool {
     of_output.is_some() && of_output == identity(end.as_raw_fd())
 }
 
-/// The state of a pipe for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PipeState {
     Bytes,
@@ -201,8 +200,8 @@ fn replace_reading_end(from: u32, to: u32) {
 
 /// Makes the C library call `handler` at `exit`, before the flush of its buffers.
 pub(super) fn at_exit(handler: extern "C" fn()) {
-    // SAFETY: a function of this library without arguments. If this library is unloaded earlier,
-    // the C library calls the handler then.
+    // SAFETY: `handler` takes no arguments. If this library is unloaded before the exit, the C
+    // library calls `handler` at the unloading.
     let refused = unsafe { libc::atexit(handler) };
     assert_eq!(refused, 0, "atexit fails only without memory");
 }

@@ -40,7 +40,7 @@ struct State {
     splitter: Splitter,
     last_id: u64,
     collectors: Vec<Collector>,
-    /// True after a write to the target failed. Later output is dropped, as without a capture.
+    /// True after a failed write to the target. Later output is dropped.
     is_broken: bool,
 }
 

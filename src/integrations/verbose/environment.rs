@@ -1,6 +1,6 @@
 //! The verbose levels in the variables of oneMKL and oneDNN, which apply outside of all scopes.
 
-/// The level of a variable that the end of a scope restores.
+/// The level that a variable sets. The end of the last scope restores this level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EnvironmentLevel {
     /// The level closest to the variable's value.

@@ -50,7 +50,7 @@ pub(super) struct Splitter {
 }
 
 impl Splitter {
-    /// Adds output. Searches it for lines of `libraries` and returns the pieces that are decided.
+    /// Adds output, searches it for lines of `libraries`, and returns the classified pieces.
     pub(super) fn feed(&mut self, bytes: &[u8], libraries: &[VerboseLibrary]) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.held.extend_from_slice(bytes);

@@ -170,9 +170,9 @@ impl Allocation {
         state.uses.record(stream, task, touch, done, checks)
     }
 
-    /// The tasks of streams other than `own` that a use must follow and that are not known to be
-    /// done. These are tasks on the same bytes where either side writes, and the home stream's last
-    /// task that used the memory for an earlier allocation.
+    /// The unfinished tasks that a use must follow, of streams other than `own`: tasks on the same
+    /// bytes where either side writes, and the home stream's last task that used the memory for an
+    /// earlier allocation.
     #[inline]
     pub(super) fn conflicts<'a>(
         &'a self,

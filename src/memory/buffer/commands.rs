@@ -32,9 +32,9 @@ impl Command<TaskContext> for Copy {
         context.is_marker = true;
         let Ranges { to, from, bytes } = self.0;
         // SAFETY: both ranges must be live and ordered against other accesses. `transfer.rs`, the
-        // only creator, checks the ranges; it records the use of the buffers, whose free follows
-        // this task, and owns or borrows the host's side until the task is done. Streams order all
-        // tasks that use the ranges.
+        // only creator of this task, checks the ranges and records the use of the buffers, whose
+        // free follows this task. It owns or borrows the host's side until the task is done.
+        // Streams order all tasks that use the ranges.
         if let Err(refusal) = unsafe { context.handle.copy(to, from, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }
@@ -79,8 +79,8 @@ impl Command<TaskContext> for Fill {
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
         let Self { to, bytes, byte } = self;
-        // SAFETY: the range must be live. `transfer.rs`, the only creator, records the use of the
-        // buffer, whose free follows this task.
+        // SAFETY: the range must be live. `transfer.rs`, the only creator of this task, records the
+        // use of the buffer, whose free follows this task.
         if let Err(refusal) = unsafe { context.handle.fill(to, byte, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }

@@ -226,7 +226,7 @@ impl Buffer {
         Ok(ExportGuard { allocation: self.allocation.clone() })
     }
 
-    /// True for memory of this device, and for pinned memory of the same kind.
+    /// True for memory of `device`, and for pinned memory of the kind of `device`.
     pub(crate) fn is_reached_by(&self, device: Device) -> bool {
         let own = self.device();
         own == device || self.is_pinned() && own.kind() == device.kind()
@@ -236,7 +236,8 @@ impl Buffer {
         self.allocation.home.lifecycle.runtime
     }
 
-    /// The right to enqueue uses. Fails after a release and in a forked child.
+    /// Prevents a free of the memory while the caller enqueues uses. Fails after a release and in a
+    /// forked child.
     pub(crate) fn access(&self) -> Result<Access<'_>> {
         fork::check()?;
         self.allocation.access().ok_or_else(|| self.refused(Refusal::Released))

@@ -89,7 +89,8 @@ impl Buffer {
     }
 
     /// True when host threads can access the memory directly, as [`Buffer::read_to_vec`] does: on
-    /// kinds that run on the host, and for pinned or shared memory of kinds with addresses.
+    /// kinds that run on the host, and for pinned or shared memory of kinds whose addresses are
+    /// backed by memory.
     #[must_use]
     pub fn is_host_accessible(&self) -> bool {
         let home = &self.allocation().home;

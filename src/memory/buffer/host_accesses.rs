@@ -147,8 +147,8 @@ pub(super) struct HostAccess<'a> {
 }
 
 impl Allocation {
-    /// Begins a host access. On a conflict the access is queued, and the result has the uses that
-    /// it must wait for. Conflicting accesses that begin later wait for this one.
+    /// Begins a host access. On a conflict the access is queued, and the result lists the uses that
+    /// the access must wait for. Conflicting accesses that begin later wait for this access.
     pub(super) fn enter_host(
         &self,
         touch: Touch,

@@ -40,7 +40,7 @@ impl Stream {
     }
 
     /// As [`Stream::launch_with_buffers`]. `Some(writes)` states that the function uses only the
-    /// bytes of this view, and whether it writes them.
+    /// bytes of the buffer's view, and whether the function writes them.
     ///
     /// # Safety
     /// As [`Stream::launch_with_buffers`], and the stated accesses are complete.

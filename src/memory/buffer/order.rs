@@ -42,7 +42,6 @@ pub(crate) enum Order {
     ByCaller,
 }
 
-/// A buffer that a task uses, and whether the task writes it.
 #[derive(Clone, Copy)]
 pub(super) struct BufferUse<'a> {
     buffer: &'a Buffer,
@@ -100,8 +99,8 @@ fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[BufferUse<
     used.iter().all(|used| reported.iter().any(|access| access.agrees_with(&used.access())))
 }
 
-/// A task to enqueue, and its buffers. Their states are locked while the task gets its ticket and
-/// its uses are recorded.
+/// A task to enqueue, and its buffers. The buffers' states are locked while the task gets its
+/// ticket and its uses are recorded.
 struct BufferTask<'a, T, const N: usize> {
     used: &'a [BufferUse<'a>; N],
     order: Order,
@@ -162,7 +161,6 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
     }
 }
 
-/// The locked states of the allocations that a task uses.
 struct LockedBuffers<'a, const N: usize> {
     used: &'a [BufferUse<'a>; N],
     /// `None` for a repeated allocation, whose lock is in an earlier entry.
@@ -245,7 +243,8 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         }
     }
 
-    /// Calls `found` with a wait for each conflicting queued access that needs one in this stream.
+    /// Calls `found` with a wait for each conflicting queued access that the stream does not wait
+    /// for yet.
     #[inline]
     fn each_queued(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(WaitForLatch)) {
         for index in 0..N {
@@ -311,7 +310,7 @@ impl Waits {
         self.is_first_of_segment |= pushed.is_first_of_segment;
     }
 
-    /// Schedules the marked streams. Returns `last` with the flags of all pushes.
+    /// Schedules the marked streams. Returns `last` with the combined flags of all pushes.
     #[inline]
     fn publish(self, last: Pushed) -> Pushed {
         self.marked.iter().for_each(StreamCore::schedule);

@@ -192,8 +192,8 @@ impl Buffer {
         self.overwrite(stream, order, |to| Fill { to, bytes, byte })
     }
 
-    /// Enqueues a task that overwrites the buffer. `task` creates it from the buffer's address. For
-    /// an empty buffer nothing is enqueued. Does not block; fails as [`Buffer::fill`].
+    /// Enqueues a task that overwrites the buffer. `task` creates the task from the buffer's
+    /// address. An empty buffer needs no task. Does not block; fails as [`Buffer::fill`].
     pub(crate) fn overwrite<T: Command<TaskContext>>(
         &self,
         stream: &Stream,

@@ -182,13 +182,13 @@ fn launch_with_objects(
     let uses: Vec<_> = uses.collect();
     enqueue(py, stream, || {
         if uses.is_empty() {
-            // SAFETY: the caller of `launch` guarantees a function with these arguments. The task
-            // that is enqueued next keeps the objects alive.
+            // SAFETY: the caller of `launch` guarantees that the address is a function with these
+            // arguments. The next task of the stream keeps the objects alive.
             unsafe { stream.launch(call) }
         } else {
             // The task holds no reference to a buffer: a free waits for the recorded use.
-            // SAFETY: the caller of `launch` guarantees a function with these arguments, which
-            // accesses memory as marked.
+            // SAFETY: the caller of `launch` guarantees that the address is a function with these
+            // arguments, which accesses memory as marked.
             unsafe { stream.launch_with_uses(call, &uses) }
         }
     })?;

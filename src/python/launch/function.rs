@@ -169,7 +169,7 @@ pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
 /// The names of launched function objects, by address.
 static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
 
-/// The most names to store, because a program may compile any number of functions.
+/// The maximum number of stored names: a program may compile any number of functions.
 const NAMES_LIMIT: usize = 4096;
 
 fn note_name(address: u64, object: &Bound<'_, PyAny>) {

@@ -66,7 +66,7 @@ pub(crate) struct ManagedVersioned {
     pub(crate) tensor: Tensor,
 }
 
-/// A structure that a capsule carries.
+/// A DLPack structure that a Python capsule carries.
 pub(crate) trait Carried: Sized + 'static {
     const NAME: &'static CStr;
     const USED_NAME: &'static CStr;

@@ -20,7 +20,6 @@ use crate::python::support::deferred_drops::Lender;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::Flag;
 
-/// The options of `from_dlpack`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ImportOptions {
     /// `None` accepts the producer's flag. Memory without a flag is then read-only.
@@ -213,7 +212,7 @@ fn is_dense(extents: &[i64], strides: &[i64], bytes: usize) -> bool {
     is_dense
 }
 
-/// Reads an array of the structure. `None` for a null pointer to at least one number.
+/// Reads `count` numbers. `None` for a null pointer, unless `count` is 0.
 fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     match (count, numbers.is_null()) {
         (0, _) => Some(Vec::new()),

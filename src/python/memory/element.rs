@@ -1,6 +1,6 @@
 //! The element types of a view: those of NumPy, the buffer protocol and DLPack.
 //!
-//! NumPy and the buffer protocol see elements of types that they lack as bytes.
+//! NumPy and the buffer protocol lack some types of DLPack and get their elements as bytes.
 
 use std::ffi::CString;
 
@@ -61,7 +61,7 @@ const ELEMENTS: [Element; 20] = [
 pub(crate) const BYTE: Element = element("uint8", 'u', "B", 1, 1);
 
 impl Element {
-    /// Reads an element type from NumPy's name, a dtype or a scalar class.
+    /// Reads an element type from its name in NumPy, a dtype or a scalar class.
     pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let name = if let Ok(name) = object.cast::<PyString>() {
             name.to_string()

@@ -192,7 +192,8 @@ impl Exported {
         let format = format.unwrap_or_else(|| "B".to_owned());
         // SAFETY: the pointer is null, or names the exporter, and the view holds a reference to it.
         let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };
-        // ctypes gives packed structures and unions the format of bytes, whatever their fields are.
+        // ctypes describes packed structures and unions as bytes, even if their fields hold
+        // objects.
         let may_hide = format.trim_start_matches(['<', '>']) == "B";
         let hides = || exporter.is_some_and(|it| may_hide && hides_objects(it).unwrap_or(true));
         if !has_objects(&format) && !hides() {

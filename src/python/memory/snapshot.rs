@@ -43,7 +43,7 @@ fn entries<'a, 'py>(
 }
 
 impl<'py> Entry<'py> {
-    /// The converted value of a key. The error names the `expected` type.
+    /// Converts the value of `key`. The error names the `expected` type.
     fn get<T: FromPyObjectOwned<'py>>(&self, key: &str, expected: &str) -> PyResult<T> {
         let Some(value) = self.values.get_item(key)? else {
             return Err(PyValueError::new_err(format!("{} has no '{key}'", self.place)));

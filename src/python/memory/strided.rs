@@ -67,8 +67,8 @@ impl Strided {
         unsafe { self.gather_inner(&self.dimensions, self.address, target) };
     }
 
-    /// As [`Strided::gather`], for the part of the elements in the inner `dimensions`, which begins
-    /// at `from`. Returns the end of the written bytes.
+    /// As [`Strided::gather`], for the elements of the inner `dimensions` that begin at `from`.
+    /// Returns the end of the written bytes.
     ///
     /// # Safety
     /// As [`Strided::gather`], for the elements of `dimensions` and the bytes at `to`.

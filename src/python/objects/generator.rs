@@ -233,7 +233,7 @@ fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
 const FLOATS: [(&str, FloatType); 2] =
     [("float32", FloatType::Float32), ("float64", FloatType::Float64)];
 
-/// The number type that an argument names, one of two. Refuses a type that the target cannot hold.
+/// Converts an argument to one of two number types. Refuses a type that the target cannot hold.
 fn number_type<T: Copy>(
     target: &Bound<'_, PyAny>,
     dtype: &Bound<'_, PyAny>,

@@ -88,7 +88,7 @@ impl DeferredDrop {
         Self(objects)
     }
 
-    /// The objects, for a thread that holds the GIL.
+    /// Binds the objects to the GIL, which the calling thread holds.
     pub(crate) fn bind<'a, 'py: 'a>(
         &'a self,
         py: Python<'py>,

@@ -24,7 +24,7 @@ pub(crate) fn must_not_wait() -> bool {
     MUST_NOT_WAIT.get()
 }
 
-/// Calls `wait` without the GIL. `wait` calls its closure at least every 50 ms while it sleeps. A
+/// Calls `wait` without the GIL. `wait` calls its argument at least every 50 ms while it sleeps. A
 /// signal handler that raises ends the wait with its exception, and the work continues.
 ///
 /// Inside a callable the wait is refused unless `is_done`, because unfinished work may need this
@@ -74,7 +74,7 @@ fn refusal() -> PyErr {
     )
 }
 
-/// Waits until the queue of `stream` has room, then calls `push`, which enqueues there.
+/// Waits until the queue of `stream` has room, then calls `push`, which enqueues a task there.
 #[inline]
 pub(crate) fn enqueue<T>(
     py: Python<'_>,
