@@ -20,7 +20,17 @@ from pathlib import Path
 _TOLERANCE = 0.03
 _ROUNDS = 20_000
 _RUNS = 3
-_PATHS = ("enqueue", "round_trip", "record", "query", "pair", "empty")
+_PATHS = (
+    "enqueue",
+    "round_trip",
+    "record",
+    "query",
+    "alloc_hit",
+    "alloc_miss",
+    "grow",
+    "remote_free",
+    "empty",
+)
 _PYTHON_PATHS = ("python_launch", "python_launch_two")
 _HOW_TO_GET = "valgrind is not installed: apt-get install valgrind, or make peers"
 

@@ -9,9 +9,11 @@ mod clock;
 use std::env;
 use std::hint::black_box;
 use std::sync::mpsc;
+use std::thread;
 
-use accelrt::allocator::{CachingAllocator, Request};
-use accelrt::{Config, Device, Event, Runtime, Stream};
+use accelrt::allocator::replay::Accounting;
+use accelrt::allocator::{Allocated, CachingAllocator, Request};
+use accelrt::{AllocatorConfig, Config, Device, Event, Runtime, Stream};
 
 /// What paths work with.
 struct Ground<'a> {
@@ -29,7 +31,10 @@ fn main() {
         "round_trip" => counted_round_trip,
         "record" => counted_record,
         "query" => counted_query,
-        "pair" => counted_pair,
+        "alloc_hit" => counted_alloc_hit,
+        "alloc_miss" => alloc_miss,
+        "grow" => grow,
+        "remote_free" => remote_free,
         "empty" => counted_empty,
         _ => panic!("there is no path {name}"),
     };
@@ -114,9 +119,114 @@ fn counted_empty(_: &Ground<'_>, count: u64) {
 
 /// The thread has the memory from the second round on.
 #[inline(never)]
-fn counted_pair(&Ground { allocator, .. }: &Ground<'_>, count: u64) {
+fn counted_alloc_hit(&Ground { allocator, .. }: &Ground<'_>, count: u64) {
     for _ in 0..count {
         let block = allocator.allocate(Request::new(black_box(512), 0)).expect("there is memory");
         allocator.free(black_box(block)).expect("it is its own");
+    }
+}
+
+/// Of 1,000 live blocks of 1 to 16 MiB one is freed, and one of another size is taken. What the
+/// thread has seldom fits, and the memory has come before.
+fn alloc_miss(_: &Ground<'_>, count: u64) {
+    let (allocator, mut sizes) = (accounting(), Sizes(0x2545_F491_4F6C_DD1D));
+    let take = |bytes| allocator.allocate(Request::new(bytes, 0)).expect("there is memory");
+    let mut live: Vec<Allocated> = (0..1_000).map(|_| take(sizes.middle())).collect();
+    churn(&allocator, &mut live, &mut sizes, 20_000);
+    counted_alloc_miss(&allocator, &mut live, &mut sizes, count);
+}
+
+#[inline(never)]
+fn counted_alloc_miss(
+    allocator: &CachingAllocator,
+    live: &mut [Allocated],
+    sizes: &mut Sizes,
+    count: u64,
+) {
+    churn(allocator, live, sizes, count);
+}
+
+#[inline(always)]
+fn churn(allocator: &CachingAllocator, live: &mut [Allocated], sizes: &mut Sizes, count: u64) {
+    for _ in 0..count {
+        let place = &mut live[sizes.below(1_000)];
+        allocator.free(std::mem::take(place)).expect("it is its own");
+        let request = Request::new(sizes.middle(), 0);
+        *place = allocator.allocate(request).expect("there is memory");
+    }
+}
+
+/// Each block needs pages that the device has not given yet.
+fn grow(_: &Ground<'_>, count: u64) {
+    counted_grow(&accounting(), count);
+}
+
+#[inline(never)]
+fn counted_grow(allocator: &CachingAllocator, count: u64) {
+    for _ in 0..count {
+        let block = allocator.allocate(Request::new(black_box(4 << 20), 0));
+        let _kept = black_box(block.expect("there is memory"));
+    }
+}
+
+/// One thread takes blocks, and another one frees them.
+fn remote_free(Ground { allocator, .. }: &Ground<'_>, count: u64) {
+    const BATCH: u64 = 100;
+    let (hand_over, taken) = mpsc::channel::<Vec<Allocated>>();
+    let (give_back, freed) = mpsc::channel::<Vec<Allocated>>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for mut blocks in taken {
+                counted_remote_free_there(allocator, &mut blocks);
+                give_back.send(blocks).expect("the other thread waits");
+            }
+        });
+        let mut blocks = Vec::with_capacity(100);
+        for _ in 0..count / BATCH {
+            counted_remote_free_here(allocator, &mut blocks, BATCH);
+            hand_over.send(blocks).expect("the other thread waits");
+            blocks = freed.recv().expect("the other thread frees");
+        }
+        drop(hand_over);
+    });
+}
+
+#[inline(never)]
+fn counted_remote_free_here(allocator: &CachingAllocator, blocks: &mut Vec<Allocated>, count: u64) {
+    for _ in 0..count {
+        blocks.push(allocator.allocate(Request::new(512, 0)).expect("there is memory"));
+    }
+}
+
+#[inline(never)]
+fn counted_remote_free_there(allocator: &CachingAllocator, blocks: &mut Vec<Allocated>) {
+    for block in blocks.drain(..) {
+        allocator.free(block).expect("it is its own");
+    }
+}
+
+/// An allocator on a device of numbers, with more of them than are taken.
+fn accounting() -> CachingAllocator {
+    let (capacity_bytes, granularity_bytes) = (1 << 41, 2 << 20);
+    let config = AllocatorConfig::default();
+    let accounting = Accounting { config, capacity_bytes, granularity_bytes };
+    accounting.allocator().expect("numbers are always there")
+}
+
+/// Sizes and places that look random and are the same each time.
+struct Sizes(u64);
+
+impl Sizes {
+    #[inline(always)]
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).expect("a word") % limit
+    }
+
+    #[inline(always)]
+    fn middle(&mut self) -> usize {
+        (1 << 20) + 512 * (1 + self.below(15 << 11))
     }
 }
