@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_are_gone_take_no_index_of_others() {
+    fn dropped_streams_are_left_out_of_a_frontier() {
         let (_, history) = stream(1);
         for key in 2..200 {
             // On a driver kind a dropped stream is not polled any more.
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stream_is_subscribers_when_it_is_over_does_not_grow() {
+    fn the_subscriptions_of_a_stream_do_not_grow() {
         // Both streams have the same two targets; one target is dropped in each round.
         let streams = [1, 2].map(|key| Progress::new(key, true));
         let ended = Arc::new(Ended::new());
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_a_stream_is_subscribers_is_told() {
+    fn every_subscription_of_a_stream_is_told() {
         let progress = Progress::new(1, true);
         let ended = [Arc::new(Ended::new()), Arc::new(Ended::new())];
         for number in 0..100 {

@@ -77,6 +77,44 @@ fn the_device_is_not_asked_while_any_of_many_free_blocks_has_its_memory() {
     }
 }
 
+#[test]
+fn the_device_is_not_asked_while_one_of_many_blocks_of_nearly_its_size_holds_a_request() {
+    // Goal: as above, of blocks with memory. Method: more free blocks in the list of a size than a
+    // bounded search looks at, the one that is large enough behind all others.
+    let bench = Bench::of_capacity(NATIVE, 256 * MIB);
+    let (smaller, kept) = pairs(&bench, 30, 1024);
+    let (larger, others) = pairs(&bench, 1, 1048);
+    let larger: Vec<u64> = larger.into_iter().map(|block| bench.free(block)).collect();
+    for block in smaller {
+        bench.free(block);
+    }
+    let reserved_bytes = bench.reserved_bytes();
+    let again = bench.take(1040 * KIB);
+    assert_eq!((again.address(), bench.reserved_bytes()), (larger[0], reserved_bytes));
+    for block in kept.into_iter().chain(others).chain([again]) {
+        bench.free(block);
+    }
+}
+
+#[test]
+fn what_lacks_pages_stands_where_it_lacks_the_fewest() {
+    // Goal: a place is chosen by the pages that it lacks. Method: addresses without memory before a
+    // free block of 3.5 MiB, and a device with one page: at their beginning 5 MiB lack two.
+    let bench = Bench::of_capacity(NATIVE, 16 * MIB);
+    let sizes = [4 * MIB, 3584 * KIB, 512 * KIB];
+    let [first, second, behind] = sizes.map(|bytes| bench.take(bytes));
+    let begin = bench.free(first);
+    let elsewhere = bench.take(10 * MIB); // its two pages and three new ones
+    let reserved_bytes = bench.reserved_bytes();
+    bench.free(second);
+    let place = bench.take(5 * MIB);
+    assert_eq!(place.address() - begin, 2560 * KIB as u64);
+    assert_eq!(bench.reserved_bytes(), reserved_bytes + 2 * MIB);
+    for block in [elsewhere, behind, place] {
+        bench.free(block);
+    }
+}
+
 /// A free block of a size, one that is two whole pages of 2 MiB, and what is beside them.
 fn two_holes(bench: &Bench, before_kib: usize, first_kib: usize) -> ([u64; 2], Vec<Allocated>) {
     let between_kib = 2048 - (before_kib + first_kib) % 2048; // up to a border of pages

@@ -77,6 +77,20 @@ class Defect:
             raise DefectError(message)
         return text.replace(self.old, self.new)
 
+    def look_for_test(self, root: Path) -> None:
+        """Raise when no test has the name of this one."""
+        name = re.split(r"::|\[", self.test)[-1 if "[" not in self.test else -2]
+        if not re.search(rf"\b(fn|def) {re.escape(name)}\b", every_test(root)):
+            message = f"stale: {self.name}: there is no test {self.test}"
+            raise DefectError(message)
+
+
+@cache
+def every_test(root: Path) -> str:
+    """Return the text of all files in which tests stand."""
+    files = [path for folder in ("src", "tests") for path in (root / folder).rglob("*.*")]
+    return "\n".join(path.read_text() for path in files if path.suffix in {".rs", ".py"})
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -263,6 +277,7 @@ def main(arguments: list[str]) -> int:
         for defect in defects:
             try:
                 defect.planted(ROOT)
+                defect.look_for_test(ROOT)
             except DefectError as failure:
                 failures.append(str(failure))
     else:

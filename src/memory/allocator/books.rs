@@ -180,7 +180,7 @@ impl Books {
         if !self.is_host {
             self.limits.follow(config.per_process_memory_fraction, config.is_limit_named);
         }
-        self.native.ignores_pages = config.deterministic;
+        self.native.holds_pages = config.deterministic;
         self.config = config;
     }
 

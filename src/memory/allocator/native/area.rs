@@ -78,76 +78,24 @@ impl Area {
         begin_bytes >> self.page_shift..(last_byte >> self.page_shift) + 1
     }
 
-    /// How many pages of a piece have no memory.
-    pub(super) fn count_missing(&self, offset: u32, units: u32) -> usize {
-        let range = self.pages_of(offset, units);
-        self.pages.as_ref().map_or(0, |pages| pages.count_missing(&range))
-    }
-
-    /// The offsets in a free block where a piece fits, of which each `align_bytes` is one.
-    fn offsets(
+    /// The offsets in a range of free units where a block fits: the first and the last.
+    #[inline]
+    pub(super) fn offsets(
         &self,
-        block: &Block,
+        free: &Range<u32>,
         units: u32,
         align_bytes: usize,
     ) -> Option<RangeInclusive<u32>> {
-        let room = block.units.checked_sub(units)?;
+        let last = free.end.checked_sub(units).filter(|last| *last >= free.start)?;
         if align_bytes <= self.unit_bytes {
-            return Some(block.offset..=block.offset + room);
+            return Some(free.start..=last);
         }
-        let align_bytes = align_bytes as u64;
-        let begin = self.address_of(block);
-        let last = (begin + self.bytes_of(room) as u64) / align_bytes * align_bytes;
-        let first = begin.checked_next_multiple_of(align_bytes).filter(|first| *first <= last)?;
-        let [first, last] = [first, last].map(|address| (address - self.base.0) >> self.unit_shift);
-        Some(u32::try_from(first).ok()?..=u32::try_from(last).ok()?)
-    }
-
-    /// Where a piece fits into a free block at the least cost, and that: at the beginning, at the
-    /// end, or at a border of the first `runs` runs of pages with memory.
-    pub(super) fn place(
-        &self,
-        block: &Block,
-        units: u32,
-        align_bytes: usize,
-        runs: usize,
-        cost: impl Fn(u32) -> Cost,
-    ) -> Option<(u32, Cost)> {
-        let (first, last) = self.offsets(block, units, align_bytes)?.into_inner();
-        let mut best = (first, cost(first));
-        let Some(pages) = self.pages.as_ref().filter(|_| !best.1.is_none() && runs > 0) else {
-            return Some(best);
-        };
-        let to_units = self.page_shift - self.unit_shift;
-        let step = (align_bytes >> self.unit_shift).max(1);
-        let first_unit = first as usize;
-        let borders = pages.runs(self.pages_of(block.offset, block.units)).take(runs);
-        let at_borders = borders.flat_map(|run| {
-            let begin = (run.start << to_units).saturating_sub(first_unit).next_multiple_of(step);
-            let end = (run.end << to_units).saturating_sub(first_unit + units as usize);
-            [first_unit + begin, first_unit + end / step * step]
-        });
-        for offset in std::iter::once(last as usize).chain(at_borders) {
-            let Ok(offset) = u32::try_from(offset.min(last as usize)) else { continue };
-            best = std::cmp::min_by_key(best, (offset, cost(offset)), |(_, cost)| *cost);
-            if best.1.is_none() {
-                break;
-            }
-        }
-        Some(best)
-    }
-
-    /// What a place costs in pages that are missing.
-    pub(super) fn cost_in_missing(&self, offset: u32, units: u32) -> Cost {
-        let missing = self.count_missing(offset, units);
-        Cost { pages: missing, missing }
-    }
-
-    /// What it costs in pages that other requests could have, when their stream has come to `done`.
-    pub(super) fn cost_in_pages(&self, offset: u32, units: u32, done: u64) -> Cost {
-        let (missing, range) = (self.count_missing(offset, units), self.pages_of(offset, units));
-        let movable = self.pages.as_ref().map_or(0, |pages| pages.count_movable(&range, done));
-        Cost { pages: missing + movable, missing }
+        let align_bytes = align_bytes as u64; // a power of two
+        let address = |offset: u32| self.base.0 + self.bytes_of(offset) as u64;
+        let last = address(last) & !(align_bytes - 1);
+        let first = address(free.start).checked_next_multiple_of(align_bytes)?;
+        let offset = |address: u64| u32::try_from((address - self.base.0) >> self.unit_shift).ok();
+        if first <= last { Some(offset(first)?..=offset(last)?) } else { None }
     }
 
     fn stretch_of(&self, offset: u32) -> usize {
@@ -187,22 +135,6 @@ impl Area {
         let mut chain = blocks.chain(*first);
         let found = chain.find(|(_, block)| block.end() as usize > offset);
         found.expect("blocks tile their area").0
-    }
-}
-
-/// What a place costs: the less, the better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Cost {
-    /// Pages without memory, and those with memory that could move elsewhere; the former alone
-    /// where a few are enough.
-    pub(super) pages: usize,
-    /// Pages that have no memory.
-    pub(super) missing: usize,
-}
-
-impl Cost {
-    pub(super) fn is_none(self) -> bool {
-        self.pages == 0
     }
 }
 

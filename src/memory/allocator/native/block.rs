@@ -1,8 +1,10 @@
 //! Records of blocks: pieces of areas, linked to their neighbours, numbers in a table.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use crate::memory::allocator::native::area::AreaId;
+use crate::memory::allocator::native::free_blocks::FreeId;
 use crate::memory::allocator::native::slab::SlabId;
 
 /// A block's place in the table.
@@ -30,20 +32,23 @@ impl BlockId {
     }
 }
 
-/// Who has a block.
+/// What a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
-    /// Nobody: it stands in the index of its arena.
+    /// Free, and all of it has memory.
     Free,
-    /// A program, a thread's cache, a thread that maps its pages, or streams that have not passed
-    /// their last use.
+    /// Free addresses without memory: whole pages of an area that has pages.
+    Bare,
+    /// With a program, in a thread's cache, with a thread that maps its pages, or with streams that
+    /// have not passed their last use.
     Used,
     /// A slab, whose small blocks have users of their own.
     Slab,
 }
 
-/// A piece of an area, in the units of its arena. Kept small: there is one for each live block.
+/// A piece of an area, in the units of its arena. Half a cache line: there is one for each live
+/// block.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) offset: u32,
@@ -52,27 +57,22 @@ pub(super) struct Block {
     pub(super) state: State,
     pub(super) previous: Option<BlockId>,
     pub(super) next: Option<BlockId>,
-    /// Its neighbours in a list of the index, while it is free. The first is the number of its
-    /// slab, while it is one.
-    pub(super) listed_before: Option<BlockId>,
-    pub(super) listed_behind: Option<BlockId>,
+    /// The number of its entry among the free blocks, or of its slab.
+    link: Option<NonZeroU32>,
     /// In halves, so that a record is not rounded up to eight bytes.
     busy_until: [u32; 2],
 }
 
 impl Block {
     pub(super) fn new(area: AreaId, offset: u32, units: u32, state: State) -> Self {
-        Self {
-            offset,
-            units,
-            area,
-            state,
-            previous: None,
-            next: None,
-            listed_before: None,
-            listed_behind: None,
-            busy_until: [0; 2],
-        }
+        let (previous, next, link, busy_until) = (None, None, None, [0; 2]);
+        Self { offset, units, area, state, previous, next, link, busy_until }
+    }
+
+    /// Its units.
+    #[inline]
+    pub(super) fn range(&self) -> Range<u32> {
+        self.offset..self.end()
     }
 
     pub(super) fn end(&self) -> u32 {
@@ -87,13 +87,22 @@ impl Block {
 
     /// The slab that it is.
     pub(super) fn slab(&self) -> Option<SlabId> {
-        let number = self.listed_before.filter(|_| self.state == State::Slab)?;
-        Some(SlabId::from_number(number.number()))
+        let number = self.link.filter(|_| self.state == State::Slab)?;
+        Some(SlabId::from_number(number.get()))
     }
 
     pub(super) fn become_slab(&mut self, slab: SlabId) {
-        self.state = State::Slab;
-        self.listed_before = Some(BlockId::from_number(slab.number()));
+        (self.state, self.link) = (State::Slab, NonZeroU32::new(slab.number()));
+    }
+
+    /// Its entry among the free blocks, while it is listed there.
+    pub(super) fn entry(&self) -> Option<FreeId> {
+        let is_listed = matches!(self.state, State::Free | State::Bare);
+        self.link.filter(|_| is_listed).map(FreeId::from_number)
+    }
+
+    pub(super) fn set_entry(&mut self, entry: Option<FreeId>) {
+        self.link = entry.map(FreeId::number);
     }
 
     pub(super) fn set_busy_until(&mut self, ticket: u64) {
@@ -136,6 +145,7 @@ impl Blocks {
     pub(super) fn split(&mut self, id: BlockId, units: u32) -> BlockId {
         let first = &mut self[id];
         debug_assert!(units > 0 && units < first.units, "{units} of {first:?}");
+        debug_assert!(first.entry().is_none(), "listed: {first:?}");
         let mut rest = first.clone();
         first.units = units;
         rest.offset += units;
@@ -213,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_record_is_small() {
-        // With what was asked for, which stands in a table of its own: 40 bytes a live block.
-        assert_eq!(size_of::<Block>(), 36);
+        // With what was asked for, which stands in a table of its own: 36 bytes a live block.
+        assert_eq!(size_of::<Block>(), 32);
     }
 }

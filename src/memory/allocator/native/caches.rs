@@ -125,20 +125,24 @@ impl Caches {
         (inside, block)
     }
 
-    /// Keeps a piece whose use is over, with what was in its way driven out. It is the caller's
-    /// still when this thread has no cache now.
+    /// Counts the end of a piece's use, and keeps the piece where it may be kept and has a place
+    /// then, with what was in its way driven out. It is the caller's still when not.
     #[cold]
-    pub(super) fn make_room_and_keep(
+    pub(super) fn end_use(
         self: &Arc<Self>,
         block: &Allocated,
         ticket: u64,
         counted: Counted,
+        may_keep: bool,
     ) -> bool {
-        let inside = self.enter_when_on().or_else(|| {
-            self.prepare(); // another allocator's cache may stand in front
-            self.enter_when_on()
-        });
-        let Some(mut inside) = inside else { return false };
+        let Some(mut inside) = self.enter_prepared() else {
+            self.threads.lock().shared.end(counted);
+            return false;
+        };
+        if !may_keep || !self.is_on() {
+            inside.kept.count_end(counted);
+            return false;
+        }
         // Whoever claims the cache waits for this thread, and does not have the books then.
         let mut books = None;
         inside.kept.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
@@ -147,7 +151,10 @@ impl Caches {
         if let Some(books) = &mut books {
             self.set_bound(books);
         }
-        inside.kept.keep_ended(block, ticket, counted)
+        drop(books);
+        let is_kept = inside.kept.stock(block, ticket);
+        inside.kept.count_end(counted);
+        is_kept
     }
 
     /// This thread goes into its cache, which is made when there is none.

@@ -4,58 +4,33 @@
 //! from an arena whose blocks share pages, large ones from an arena of whole pages. A free piece
 //! joins its neighbours at once. Pages stay behind free blocks until others need them (`growth`).
 //!
-//! Equations: the blocks of an area tile it; a block is listed in the index of its arena exactly
+//! Equations: the blocks of an area tile it; a block is listed in an index of its arena exactly
 //! while it is free; a slab is listed in its heap exactly while it has a free small block; a page
-//! is idle exactly while it has memory and no block in use touches it. `invariants` checks them.
+//! is idle exactly while one free block with memory covers it. `invariants` checks them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::steps::step;
 use crate::engine::frontier::Frontier;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::native::area::{Area, AreaRange, Areas, Cost};
-use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
+use crate::memory::allocator::native::area::Areas;
+use crate::memory::allocator::native::block::{BlockId, Blocks, State};
 use crate::memory::allocator::native::cell::Counted;
+use crate::memory::allocator::native::free_blocks::FreeBlocks;
 use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::heap::{Heap, HeapId, Heaps, Kind};
-use crate::memory::allocator::native::idle::IdlePages;
 use crate::memory::allocator::native::left_pools::LeftPools;
 use crate::memory::allocator::native::live::Live;
 use crate::memory::allocator::native::out::Amounts;
 use crate::memory::allocator::native::piece::{Part, Piece};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
+use crate::memory::allocator::native::search::{Found, Want};
 use crate::memory::allocator::native::size_class::SizeClass;
 use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::native::split::{Change, Splits};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::Stat;
-
-/// How much of what is free a search looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Search {
-    /// A bounded number of steps, for a request that other memory may serve as well: blocks of the
-    /// list of its own size, some of which may be smaller, larger ones, and runs of pages in each.
-    Bounded,
-    /// Every free block that is the request's own, before the device is asked for more. How long
-    /// that takes does not grow with the streams that are known.
-    Whole,
-    /// The same by pages, also where sizes alone choose as long as there is a choice.
-    Last,
-}
-
-impl Search {
-    /// Looks at blocks of a request's own list, at larger ones, and at runs inside each.
-    fn looks(self) -> [usize; 3] {
-        if self == Self::Bounded { [8, 16, 4] } else { [usize::MAX; 3] }
-    }
-
-    /// Heaps of other streams, of those that got free memory last.
-    pub(super) fn heaps(self) -> usize {
-        if self == Self::Bounded { 4 } else { 16 }
-    }
-}
 
 /// What the native policy of one allocator knows. See the head of this file.
 #[derive(Debug)]
@@ -65,7 +40,7 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) areas: Areas,
     pub(super) heaps: Heaps,
     pub(super) slabs: Slabs,
-    pub(super) idle: IdlePages,
+    pub(super) free: FreeBlocks,
     pub(super) live: Arc<Live>,
     pub(in crate::memory::allocator) awaiting: BTreeMap<Piece, Awaiting>,
     /// What is with programs, in threads' caches, or awaits its free. What programs have is never
@@ -80,9 +55,9 @@ pub(in crate::memory::allocator) struct Native {
     pub(in crate::memory::allocator) large_in_shared: Stat,
     /// The peak of bytes, and the threads, for which it is set what caches may keep.
     pub(super) caches_bound_for: (u64, u64),
-    /// True when a block is chosen by its size alone: which pages have memory depends on how far
-    /// streams were when others needed some.
-    pub(in crate::memory::allocator) ignores_pages: bool,
+    /// True when pages move only where memory is short: which ones can, depends on how far streams
+    /// are.
+    pub(in crate::memory::allocator) holds_pages: bool,
     /// Private pools without users that had something when the last of those went.
     pub(super) left_pools: LeftPools,
     /// True while a thread maps, moves or gives back pages, without the lock.
@@ -104,24 +79,6 @@ impl Awaiting {
     }
 }
 
-/// A block that is wanted of an arena.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Want {
-    pub(super) heap: HeapId,
-    pub(super) kind: Kind,
-    pub(super) bytes: usize,
-    pub(super) align_bytes: usize,
-}
-
-/// A place for a block inside a free one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    id: BlockId,
-    offset: u32,
-    units: u32,
-    pub(super) cost: Cost,
-}
-
 impl Native {
     /// Knows nothing yet. `page_bytes` is the size of pages that are mapped one by one.
     pub(in crate::memory::allocator) fn new(page_bytes: Option<usize>) -> Self {
@@ -131,7 +88,7 @@ impl Native {
             areas: Areas::default(),
             heaps: Heaps::default(),
             slabs: Slabs::default(),
-            idle: IdlePages::default(),
+            free: FreeBlocks::default(),
             live: Arc::default(),
             awaiting: BTreeMap::new(),
             out: Amounts::default(),
@@ -140,7 +97,7 @@ impl Native {
             frees: 0,
             large_in_shared: Stat::default(),
             caches_bound_for: (0, 0),
-            ignores_pages: false,
+            holds_pages: false,
             left_pools: LeftPools::default(),
             is_mapping: false,
         }
@@ -151,155 +108,9 @@ impl Native {
         plan.want_of(self.heaps.of(plan.owner))
     }
 
-    /// A place in a free block that is ready: of those that were looked at the one that costs the
-    /// least. Of several it is the first by size. Before the device is asked for more it is the
-    /// largest: what needs new pages anyhow leaves holes to what fits them.
-    pub(super) fn find(
-        &self,
-        want: &Want,
-        search: Search,
-        is_ready: impl Fn(&Block) -> bool,
-    ) -> Option<Found> {
-        let Want { heap, kind, bytes, align_bytes } = *want;
-        let units = units_of(bytes, self.sizes.unit_bytes(kind));
-        let Heap { stream, earlier_tasks, .. } = &self.heaps[heap];
-        let index = &self.heaps[heap].arena(kind).index;
-        let done = stream.as_ref().map_or(u64::MAX, |stream| earlier_tasks + stream.done());
-        let is_by_size = self.ignores_pages && search != Search::Last;
-        let [mut own_looks, mut larger_looks, runs] = search.looks();
-        let runs = if is_by_size { 0 } else { runs };
-        let counts_idle = search != Search::Bounded || self.spares_idle_pages(kind, bytes);
-        let mut largest = 0;
-        let mut best: Option<Found> = None;
-        for (is_own, first) in index.lists_from(units) {
-            let looks = if is_own { &mut own_looks } else { &mut larger_looks };
-            let mut next = Some(first);
-            while *looks > 0
-                && let Some(id) = next
-            {
-                *looks -= 1;
-                step();
-                let block = &self.blocks[id];
-                next = block.listed_behind;
-                let area = &self.areas[block.area];
-                let cost = |offset: u32| {
-                    if counts_idle {
-                        area.cost_in_pages(offset, units, done)
-                    } else {
-                        area.cost_in_missing(offset, units)
-                    }
-                };
-                let place = area.place(block, units, align_bytes, runs, cost);
-                let Some((offset, cost)) = place.filter(|_| is_ready(block)) else { continue };
-                let found = Found { id, offset, units, cost };
-                if cost.is_none() || is_by_size {
-                    return Some(found); // none is better
-                }
-                let is_better = |best: Found| {
-                    let is_larger = search != Search::Bounded && block.units > largest;
-                    cost < best.cost || cost == best.cost && is_larger
-                };
-                if best.is_none_or(is_better) {
-                    (best, largest) = (Some(found), block.units);
-                }
-            }
-            if larger_looks == 0 {
-                break;
-            }
-        }
-        best
-    }
-
-    /// True when also a bounded search counts the idle pages that a place takes, and so looks at
-    /// more blocks. A request of some pages that shares the ones at its ends with others leaves
-    /// more of them; a smaller one takes what is next in size.
-    fn spares_idle_pages(&self, kind: Kind, bytes: usize) -> bool {
-        kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes
-    }
-
     /// The heap that a place is of.
     pub(super) fn heap_of_found(&self, found: &Found) -> HeapId {
         self.areas[self.blocks[found.id].area].heap
-    }
-
-    /// Takes a place out of its free block.
-    pub(super) fn carve(&mut self, found: &Found) -> BlockId {
-        let Found { mut id, offset, units, .. } = *found;
-        let area_id = self.blocks[id].area;
-        let area = &mut self.areas[area_id];
-        let index = &mut self.heaps[area.heap].arena_mut(area.kind).index;
-        let mut change = Change::default();
-        change -= Change::of_free(id, area, &self.blocks, &self.slabs);
-        index.remove(id, &mut self.blocks);
-        if offset > self.blocks[id].offset {
-            let before = id;
-            id = self.blocks.split(before, offset - self.blocks[before].offset);
-            index.insert(before, &mut self.blocks);
-            change += Change::of_free(before, area, &self.blocks, &self.slabs);
-            area.note_begin(id, &self.blocks);
-        }
-        if self.blocks[id].units > units {
-            let rest = self.blocks.split(id, units);
-            index.insert(rest, &mut self.blocks);
-            change += Change::of_free(rest, area, &self.blocks, &self.slabs);
-            area.note_begin(rest, &self.blocks);
-        }
-        self.splits.change(area.kind.class(), change);
-        self.blocks[id].state = State::Used;
-        let range = area.pages_of(offset, units);
-        if let Some(pages) = &mut area.pages {
-            pages.enter(&range);
-        }
-        self.live.know_block(id.place());
-        id
-    }
-
-    /// A block that nobody has any more, and that its heap's stream does not use after the task
-    /// that the heap counts as `busy_until`, joins its neighbours and can be had again.
-    pub(super) fn release_block(&mut self, mut id: BlockId, busy_until: u64) {
-        let Block { area: area_id, offset, units, previous, next, .. } = self.blocks[id];
-        let area = &mut self.areas[area_id];
-        let range = area.pages_of(offset, units);
-        if let Some(pages) = &mut area.pages {
-            let idle = pages.leave(&range, busy_until);
-            self.idle.rest(area_id, idle, &mut self.areas);
-        }
-        let area = &mut self.areas[area_id];
-        let index = &mut self.heaps[area.heap].arena_mut(area.kind).index;
-        let block = &mut self.blocks[id];
-        block.state = State::Free;
-        block.set_busy_until(busy_until.max(block.busy_until()));
-        let mut change = Change::default();
-        let is_free = |id: &BlockId, blocks: &Blocks| blocks[*id].state == State::Free;
-        if let Some(next) = next.filter(|next| is_free(next, &self.blocks)) {
-            change -= Change::of_free(next, area, &self.blocks, &self.slabs);
-            index.remove(next, &mut self.blocks);
-            area.note_end(next, &self.blocks);
-            self.blocks.join(id, next);
-        }
-        if let Some(previous) = previous.filter(|previous| is_free(previous, &self.blocks)) {
-            change -= Change::of_free(previous, area, &self.blocks, &self.slabs);
-            index.remove(previous, &mut self.blocks);
-            area.note_end(id, &self.blocks);
-            self.blocks.join(previous, id);
-            id = previous;
-        }
-        index.insert(id, &mut self.blocks);
-        change += Change::of_free(id, area, &self.blocks, &self.slabs);
-        self.splits.change(area.kind.class(), change);
-        self.heaps.note_room(self.areas[area_id].heap);
-    }
-
-    /// Notes addresses for a heap, all of them free; those of a segment have memory.
-    pub(super) fn add_area(&mut self, range: AreaRange, heap: HeapId, kind: Kind) {
-        let units = units_of(range.bytes, range.unit_bytes);
-        let id = self.areas.next_id();
-        let first = self.blocks.insert(Block::new(id, 0, units, State::Free));
-        self.areas.insert(Area::new(range, heap, kind, first));
-        let arena = self.heaps[heap].arena_mut(kind);
-        arena.areas.push(id);
-        arena.index.insert(first, &mut self.blocks);
-        self.heaps.note_room(heap);
     }
 
     /// A free small block of a heap's slabs, taken.
@@ -324,8 +135,10 @@ impl Native {
     /// Other small blocks of a slab are free than before.
     fn count_slab(&mut self, id: SlabId, free_before: u64) {
         let area = &self.areas[self.blocks[self.slabs[id].block].area];
-        let change = Change::of_slab(id, free_before, area, &self.blocks, &self.slabs);
-        self.splits.change(SLABS.class(), change);
+        let grid = self.sizes.grid(SLABS);
+        let change = Change::of_slab(id, free_before, area, &self.blocks, &self.slabs, grid);
+        self.splits.moved += change;
+        self.splits.count_moved(SLABS.class());
     }
 
     /// Small blocks for a thread's cache: as many as there are in slabs, `count` at most.
@@ -475,7 +288,7 @@ impl Native {
         let id = area.block_at(address, &self.blocks);
         let block = &self.blocks[id];
         match (block.state, block.slab()) {
-            (State::Free, _) => None,
+            (State::Free | State::Bare, _) => None,
             (_, Some(slab)) => Some(Piece::small(slab, self.slabs[slab].slot_at(address)?)),
             _ => Some(Piece::block(id)),
         }

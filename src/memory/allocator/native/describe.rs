@@ -2,7 +2,7 @@
 
 use crate::memory::allocator::books::Books;
 use crate::memory::allocator::native::area::Area;
-use crate::memory::allocator::native::block::{Block, BlockId, State};
+use crate::memory::allocator::native::block::{BlockId, State};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
@@ -49,7 +49,11 @@ impl Books {
         let mut parts = Vec::new();
         for (id, block) in self.native.blocks.chain(area.first) {
             match (block.state, block.slab()) {
-                (State::Free, _) => push_free(area, block, &mut parts),
+                (State::Bare, _) => {}
+                (State::Free, _) => {
+                    let (address, bytes) = (area.address_of(block), area.bytes_of(block.units));
+                    push_joined(BlockInfo { address, ..inactive(bytes) }, &mut parts);
+                }
                 (_, Some(slab)) => self.push_slab(slab, area.bytes_of(block.units), &mut parts),
                 _ => parts.push(self.describe_piece(Piece::block(id))),
             }
@@ -102,26 +106,6 @@ impl Books {
 
 fn inactive(bytes: usize) -> BlockInfo {
     BlockInfo { address: 0, bytes, requested_bytes: 0, state: BlockState::Inactive }
-}
-
-/// The parts of a free block that have memory.
-fn push_free(area: &Area, block: &Block, parts: &mut Vec<BlockInfo>) {
-    let begin = area.address_of(block);
-    let end = begin + area.bytes_of(block.units) as u64;
-    let Some(pages) = &area.pages else {
-        let bytes = area.bytes_of(block.units);
-        return push_joined(BlockInfo { address: begin, ..inactive(bytes) }, parts);
-    };
-    let range = area.pages_of(block.offset, block.units);
-    for page in range.start..range.end.min(pages.len()) {
-        if pages.is_mapped(page) {
-            let first = area.base.offset(page * pages.page_bytes).0;
-            let address = first.max(begin);
-            let bytes = (first + pages.page_bytes as u64).min(end) - address;
-            let bytes = crate::base::size::to_usize(bytes);
-            push_joined(BlockInfo { address, ..inactive(bytes) }, parts);
-        }
-    }
 }
 
 /// Adds an inactive part, to the one before it when that is inactive and ends here.

@@ -14,12 +14,12 @@ use crate::engine::frontier::Frontier;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::books::{Books, Request};
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::native::area::Cost;
-use crate::memory::allocator::native::core::{Found, Native, Search};
+use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::growth::Step;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
+use crate::memory::allocator::native::search::{Cost, Found, Search};
 use crate::memory::allocator::native::size_class::{CLASS_COUNT, SizeClass, UNIT_BYTES};
 use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::pending::ALL;
@@ -139,7 +139,8 @@ impl Books {
                 let Some(want) = plan.want_in(heap, kind, &native.sizes) else { continue };
                 let found = native.find(&want, search, |block| is_ready(heap, block.busy_until()));
                 let Some(found) = found else { continue };
-                let (fresh, cost) = (found.cost.pages.saturating_sub(movable), found.cost);
+                let (fresh, cost) =
+                    ((found.cost.pages as usize).saturating_sub(movable), found.cost);
                 if best.is_none_or(|(least, least_cost, _)| (fresh, cost) < (least, least_cost)) {
                     best = Some((fresh, cost, found));
                 }

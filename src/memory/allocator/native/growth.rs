@@ -20,11 +20,11 @@ use crate::memory::allocator::expandable::drop_page;
 use crate::memory::allocator::growth::{Taken, none_if_short};
 use crate::memory::allocator::native::area::{AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
-use crate::memory::allocator::native::core::{Found, Native, Search, Want};
+use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::{Heap, HeapId, Kind};
-use crate::memory::allocator::native::idle::IdlePage;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
+use crate::memory::allocator::native::search::{Cost, Found, Search, Want};
 use crate::memory::allocator::native::size_class::UNIT_BYTES;
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::pool::PoolId;
@@ -55,10 +55,20 @@ pub(super) enum Step {
     Short,
 }
 
+/// A page with memory that no block in use touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IdlePage {
+    pub(super) area: AreaId,
+    pub(super) page: usize,
+}
+
 /// Pages on their way to a block that is taken for them.
 #[derive(Debug)]
 pub(super) struct PageWork {
+    /// The block, with all of each page that lacks memory, and what is wanted of it.
     block: BlockId,
+    offset: u32,
+    units: u32,
     area: AreaId,
     page_bytes: usize,
     /// Where memory is missing: first for `fresh_count` new pages, then for those that move.
@@ -323,56 +333,52 @@ impl Books {
             step();
             let is_ready =
                 |block: &Block| native.is_ready(heap, block.busy_until(), before.as_deref());
-            let found = native.find(&plan.want_of(heap), search, is_ready);
-            found.filter(|found| found.cost.missing == 0)
+            native.find_with_memory(&plan.want_of(heap), search, is_ready)
         };
         native.heaps.roomy().filter(is_other).take(search.heaps()).find_map(find_in)
     }
 
     /// Takes a block whose pages are to be found, and what can be moved there.
     pub(super) fn begin_page_work(&mut self, found: &Found, search: Search) -> Step {
-        let block = self.native.carve(found);
+        let native = &self.native;
+        let Cost { pages, missing } = found.cost;
+        let is_bounded = search == Search::Bounded;
+        // What idle pages the place has itself are none for it.
+        let others = native.free.idle_page_count().saturating_sub((pages - missing) as usize);
+        if is_bounded && missing as usize > others {
+            return Step::ReachCaches;
+        }
+        let block = self.native.carve_with_pages(found);
         let native = &self.native;
         let Block { area: area_id, offset, units, .. } = native.blocks[block];
         let area = &native.areas[area_id];
         let pages = area.pages.as_ref().expect("memory is missing");
         let page_bytes = pages.page_bytes;
         let address = |page: usize| area.base.offset(page * page_bytes);
-        let missing = pages.missing(area.pages_of(offset, units));
+        let missing = area.pages_of(offset, units).filter(|page| !pages.is_mapped(*page));
         let targets: Vec<(usize, Address)> = missing.map(|page| (page, address(page))).collect();
         let pool = native.heaps[area.heap].owner.pool;
-        let idle: Vec<IdlePage> = self.movable_pages(pool).take(targets.len()).collect();
+        let most = if native.holds_pages && search != Search::Last { 0 } else { targets.len() };
+        let idle: Vec<IdlePage> = self.movable_pages(pool).take(most).collect();
         let fresh_count = targets.len() - idle.len();
-        if fresh_count > 0 && search == Search::Bounded {
-            let busy_until = self.native.blocks[block].busy_until();
-            self.native.release_block(block, busy_until);
+        if fresh_count > 0 && is_bounded {
+            self.native.release_partly(block);
             return Step::ReachCaches;
         }
         if !self.limits.take(fresh_count * page_bytes) {
-            let busy_until = self.native.blocks[block].busy_until();
-            self.native.release_block(block, busy_until);
+            self.native.release_partly(block);
             return Step::Short;
         }
-        let moved = idle.into_iter().map(|idle| {
-            let pages = self.native.areas[idle.area].pages.as_mut().expect("an idle page");
-            (idle, pages.take(idle.page))
-        });
-        let moved = moved.collect();
-        self.native.idle.forget_used(&self.native.areas);
+        let moved = self.native.take_pages(&idle);
         self.native.is_mapping = true;
-        let work = PageWork { block, area: area_id, page_bytes, targets, fresh_count, moved };
-        Step::Map(work)
+        let Found { offset, units, .. } = *found;
+        let area = area_id;
+        Step::Map(PageWork { block, offset, units, area, page_bytes, targets, fresh_count, moved })
     }
 
     /// Idle pages that a pool may have and that nothing uses, longest idle first.
     pub(super) fn movable_pages(&self, pool: PoolId) -> impl Iterator<Item = IdlePage> {
-        let native = &self.native;
-        let is_ready = move |idle: &IdlePage| {
-            let area = &native.areas[idle.area];
-            let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
-            !native.is_using(area.heap, ticket)
-        };
-        self.idle_pages(pool).filter(is_ready)
+        self.idle_pages(pool).filter(|idle| !self.native.is_page_used(idle))
     }
 
     /// Idle pages that a pool may have, those that streams use as well, longest idle first.
@@ -382,7 +388,7 @@ impl Books {
             let theirs = native.heaps[native.areas[idle.area].heap].owner.pool;
             theirs == pool || !self.pools.is_somebodys_own(theirs)
         };
-        native.idle.iter(&native.areas).filter(is_shared)
+        native.idle_pages().filter(is_shared)
     }
 
     /// Notes which pages are in place: the block with its memory. When one was refused the block is
@@ -392,7 +398,7 @@ impl Books {
         work: PageWork,
         outcome: PageOutcome,
     ) -> std::result::Result<BlockId, Stop> {
-        let PageWork { block, area, page_bytes, targets, fresh_count, moved } = work;
+        let PageWork { block, offset, units, area, page_bytes, targets, fresh_count, moved } = work;
         let PageOutcome { handles, stop } = outcome;
         let native = &mut self.native;
         native.is_mapping = false;
@@ -404,14 +410,12 @@ impl Books {
             pages.put(*page, handle);
         }
         for (index, (from, handle)) in moved.into_iter().enumerate() {
-            let source = &mut native.areas[from.area];
             if index < moved_done {
-                let theirs = source.kind.class();
+                let theirs = native.areas[from.area].kind.class();
                 self.statistics.reserved_bytes.transfer(theirs, class, page_bytes);
-                continue;
+            } else {
+                native.return_page(from, handle);
             }
-            source.pages.as_mut().expect("an area with pages").put(from.page, handle);
-            native.idle.rest(from.area, from.page..from.page + 1, &mut native.areas);
         }
         self.statistics.num_pages_stolen += moved_done as u64;
         self.limits.note_answer((fresh_count - fresh_done) * page_bytes);
@@ -420,10 +424,13 @@ impl Books {
             self.statistics.num_device_alloc += 1;
         }
         self.native.heaps.note_room(self.native.areas[area].heap);
-        let Some(stop) = stop else { return Ok(block) };
-        let busy_until = self.native.blocks[block].busy_until();
-        self.native.release_block(block, busy_until);
-        Err(stop)
+        match stop {
+            None => Ok(self.native.trim(block, offset, units)),
+            Some(stop) => {
+                self.native.release_partly(block);
+                Err(stop)
+            }
+        }
     }
 
     /// More addresses, or a segment, for an arena that has no room.
@@ -490,6 +497,45 @@ impl Books {
 }
 
 impl Native {
+    /// Every idle page, longest idle first.
+    pub(super) fn idle_pages(&self) -> impl Iterator<Item = IdlePage> {
+        self.free.idle().flat_map(|id| {
+            let Block { area, offset, units, .. } = self.blocks[id];
+            let grid = self.sizes.grid(self.areas[area].kind);
+            let pages = grid.covered(&(offset..offset + units));
+            pages.map(move |page| IdlePage { area, page: page as usize })
+        })
+    }
+
+    /// True when a stream has not passed its last use of an idle page.
+    pub(super) fn is_page_used(&self, idle: &IdlePage) -> bool {
+        let area = &self.areas[idle.area];
+        let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
+        self.is_using(area.heap, ticket)
+    }
+
+    /// Takes the memory of idle pages out, whose addresses are bare from then on.
+    pub(super) fn take_pages(&mut self, idle: &[IdlePage]) -> Vec<(IdlePage, PhysicalHandle)> {
+        let follows =
+            |one: &IdlePage, next: &IdlePage| (one.area, one.page + 1) == (next.area, next.page);
+        for run in idle.chunk_by(follows) {
+            let pages = run[0].page..run[0].page + run.len();
+            self.turn(run[0].area, &pages, State::Bare);
+        }
+        let take = |idle: &IdlePage| {
+            let pages = self.areas[idle.area].pages.as_mut().expect("an idle page");
+            (*idle, pages.take(idle.page))
+        };
+        idle.iter().map(take).collect()
+    }
+
+    /// A page that did not move has its memory again.
+    fn return_page(&mut self, IdlePage { area, page }: IdlePage, handle: PhysicalHandle) {
+        let pages = self.areas[area].pages.as_mut().expect("it was an idle page");
+        pages.put(page, handle);
+        self.turn(area, &(page..page + 1), State::Free);
+    }
+
     /// A piece that has its memory, or the place that needs the fewest pages.
     fn take_or_find(
         &mut self,

@@ -14,6 +14,7 @@ use crate::base::stream_map::Mixer;
 use crate::engine::frontier::{Ended, Point, Progress};
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::native::area::AreaId;
+use crate::memory::allocator::native::free_blocks::Listing;
 use crate::memory::allocator::native::index::Index;
 use crate::memory::allocator::native::size_class::CLASS_COUNT;
 use crate::memory::allocator::native::slab::SlabId;
@@ -61,8 +62,19 @@ pub(super) struct Owner {
 /// Addresses of one kind, and the free blocks in them.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
-    pub(super) index: Index,
+    /// By [`Listing`].
+    indices: [Index; 3],
     pub(super) areas: Vec<AreaId>,
+}
+
+impl Arena {
+    pub(super) fn index(&self, listing: Listing) -> &Index {
+        &self.indices[listing as usize]
+    }
+
+    pub(super) fn index_mut(&mut self, listing: Listing) -> &mut Index {
+        &mut self.indices[listing as usize]
+    }
 }
 
 /// The stream of a heap. It may be gone before its heap is.

@@ -6,13 +6,13 @@
 //! Two levels of lists: powers of two, each in 32 steps. Bitmaps find the next list that has
 //! something, so insertion, removal and the search take a bounded number of steps.
 
-use crate::memory::allocator::native::block::{BlockId, Blocks};
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeId};
 
 /// Lists of one power of two.
 const STEPS: u32 = 1 << STEP_BITS;
 const STEP_BITS: u32 = 5;
 
-/// Which free blocks there are. A free block stands in one list, linked through its record.
+/// Free blocks by size. Each stands in one list, linked through its entry.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Levels that have a list with something in it.
@@ -23,7 +23,7 @@ pub(super) struct Index {
 #[derive(Clone, Debug, Default)]
 struct Level {
     lists_in_use: u32,
-    heads: [Option<BlockId>; STEPS as usize],
+    heads: [Option<FreeId>; STEPS as usize],
 }
 
 /// A list.
@@ -33,44 +33,58 @@ struct Place {
     step: u32,
 }
 
-/// The list for blocks of a size. The first level has one list for each size below 32.
-fn place_of(units: u32) -> Place {
-    if units < STEPS {
-        return Place { level: 0, step: units };
+impl Place {
+    /// The list for blocks of a size. The first level has one list for each size below 32.
+    #[inline]
+    fn of(units: u32) -> Self {
+        if units < STEPS {
+            return Self { level: 0, step: units };
+        }
+        let power = units.ilog2();
+        let step = (units >> (power - STEP_BITS)) & (STEPS - 1);
+        Self { level: power - STEP_BITS + 1, step }
     }
-    let power = units.ilog2();
-    let step = (units >> (power - STEP_BITS)) & (STEPS - 1);
-    Place { level: power - STEP_BITS + 1, step }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most 27 levels")]
+    fn number(self) -> u16 {
+        (self.level << STEP_BITS | self.step) as u16
+    }
+
+    fn of_number(number: u16) -> Self {
+        let number = u32::from(number);
+        Self { level: number >> STEP_BITS, step: number & (STEPS - 1) }
+    }
 }
 
 impl Index {
-    pub(super) fn insert(&mut self, id: BlockId, blocks: &mut Blocks) {
-        let Place { level, step } = place_of(blocks[id].units);
-        let place = level as usize;
-        if self.levels.len() <= place {
-            self.levels.resize_with(place + 1, Level::default);
+    /// Lists an entry by a size.
+    pub(super) fn insert(&mut self, id: FreeId, units: u32, free: &mut FreeBlocks) {
+        let place = Place::of(units);
+        let level = place.level as usize;
+        if self.levels.len() <= level {
+            self.levels.resize_with(level + 1, Level::default);
         }
-        let lists = &mut self.levels[place];
-        let behind = lists.heads[step as usize].replace(id);
-        lists.lists_in_use |= 1 << step;
-        self.levels_in_use |= 1 << level;
-        let block = &mut blocks[id];
-        (block.listed_before, block.listed_behind) = (None, behind);
+        let lists = &mut self.levels[level];
+        let behind = lists.heads[place.step as usize].replace(id);
+        lists.lists_in_use |= 1 << place.step;
+        self.levels_in_use |= 1 << place.level;
+        let entry = &mut free[id];
+        (entry.list, entry.before, entry.behind) = (place.number(), None, behind);
         if let Some(behind) = behind {
-            blocks[behind].listed_before = Some(id);
+            free[behind].before = Some(id);
         }
     }
 
-    /// Takes a block out, whose size is what it was when it came in.
-    pub(super) fn remove(&mut self, id: BlockId, blocks: &mut Blocks) {
-        let block = &blocks[id];
-        let Place { level, step } = place_of(block.units);
-        let (before, behind) = (block.listed_before, block.listed_behind);
+    /// Takes an entry out.
+    pub(super) fn remove(&mut self, id: FreeId, free: &mut FreeBlocks) {
+        let entry = &free[id];
+        let Place { level, step } = Place::of_number(entry.list);
+        let (before, behind) = (entry.before, entry.behind);
         if let Some(behind) = behind {
-            blocks[behind].listed_before = before;
+            free[behind].before = before;
         }
         if let Some(before) = before {
-            blocks[before].listed_behind = behind;
+            free[before].behind = behind;
             return;
         }
         let lists = &mut self.levels[level as usize];
@@ -84,10 +98,15 @@ impl Index {
         }
     }
 
+    /// True when an entry stands in the list of a size.
+    pub(super) fn has_in_list_of(units: u32, entry: &FreeBlock) -> bool {
+        entry.list == Place::of(units).number()
+    }
+
     /// The lists that blocks of a size may be in, or larger ones, by rising sizes: the first block
     /// of each, and whether it is the size's own list, where some may be smaller.
-    pub(super) fn lists_from(&self, units: u32) -> impl Iterator<Item = (bool, BlockId)> {
-        let own = place_of(units);
+    pub(super) fn lists_from(&self, units: u32) -> impl Iterator<Item = (bool, FreeId)> {
+        let own = Place::of(units);
         let mut from = own;
         std::iter::from_fn(move || {
             let found = self.next_list(from)?;
@@ -96,7 +115,7 @@ impl Index {
         })
     }
 
-    fn head(&self, place: Place) -> Option<BlockId> {
+    fn head(&self, place: Place) -> Option<FreeId> {
         self.levels[place.level as usize].heads[place.step as usize]
     }
 
@@ -116,23 +135,19 @@ impl Index {
         Some(Place { level, step })
     }
 
-    /// Every free block.
-    pub(super) fn all(&self, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
-        let list = |first| std::iter::successors(Some(first), |id| blocks[*id].listed_behind);
+    /// Every entry.
+    pub(super) fn all(&self, free: &FreeBlocks) -> impl Iterator<Item = FreeId> {
+        let list = |first| std::iter::successors(Some(first), |id| free[*id].behind);
         self.lists_from(0).flat_map(move |(_, first)| list(first))
     }
 
-    /// Asserts that blocks stand in the list of their size.
-    pub(super) fn check_places(&self, blocks: &Blocks) {
-        for (level, lists) in (0..).zip(&self.levels) {
-            for (step, first) in (0..).zip(&lists.heads) {
-                assert_eq!(lists.lists_in_use >> step & 1 == 1, first.is_some(), "{lists:?}");
-                let list = std::iter::successors(*first, |id| blocks[*id].listed_behind);
-                for id in list {
-                    assert_eq!(place_of(blocks[id].units), Place { level, step }, "{id:?}");
-                }
-            }
-        }
+    /// Asserts that an entry stands in the list of a size.
+    pub(super) fn check_place(&self, id: FreeId, units: u32, free: &FreeBlocks) {
+        let place = Place::of(units);
+        assert_eq!(free[id].list, place.number(), "the list of {units} units");
+        let first = self.head(place);
+        let mut list = std::iter::successors(first, |id| free[*id].behind);
+        assert!(list.any(|listed| listed == id), "{id:?} of {units} units is listed");
     }
 }
 
@@ -142,14 +157,14 @@ mod tests {
 
     #[test]
     fn lists_rise_with_sizes_and_differ_by_a_thirty_second() {
-        let mut last = place_of(1);
+        let mut last = Place::of(1);
         for units in 2..100_000_u32 {
-            let place = place_of(units);
+            let place = Place::of(units);
             let rises = (place.level, place.step) > (last.level, last.step);
             assert!(rises || place == last, "{units}");
             assert!(units >= 64 || rises, "each size below 64 has a list: {units}");
             last = place;
         }
-        assert_eq!(place_of(u32::MAX), Place { level: 27, step: 31 });
+        assert_eq!(Place::of(u32::MAX), Place { level: 27, step: 31 });
     }
 }

@@ -8,6 +8,7 @@ use crate::memory::allocator::books::Books;
 use crate::memory::allocator::native::area::{Area, AreaId};
 use crate::memory::allocator::native::block::{BlockId, State};
 use crate::memory::allocator::native::core::Native;
+use crate::memory::allocator::native::free_blocks::Listing;
 use crate::memory::allocator::native::heap::Kind;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::Sizes;
@@ -53,6 +54,7 @@ impl Books {
         let area = &self.native.areas[id];
         let Some(pages) = &area.pages else { return Vec::new() };
         let page_bytes = pages.page_bytes as u64;
+        let idle = self.native.idle_pages_of(id);
         let inactive = segment.blocks.iter().filter(|block| block.state == BlockState::Inactive);
         for block in inactive {
             let (mut at, end) = (block.address, block.address + block.bytes as u64);
@@ -60,7 +62,7 @@ impl Books {
                 let page = (at - area.base.0) / page_bytes;
                 let part = at..end.min(area.base.0 + (page + 1) * page_bytes);
                 at = part.end;
-                if pages.idle_since(to_usize(page)) > 0 {
+                if idle.contains(&to_usize(page)) {
                     continue;
                 }
                 match stretches.last_mut() {
@@ -100,7 +102,8 @@ impl Native {
             assert_eq!(block.area, id, "{block:?}");
             if let Some(previous) = previous {
                 let both = [self.blocks[previous].state, block.state];
-                assert_ne!(both, [State::Free; 2], "{block:?} is to be joined");
+                let is_free = [State::Free, State::Bare].contains(&block.state);
+                assert!(!is_free || both[0] != both[1], "{block:?} is to be joined");
             }
             (at, previous) = (block.end(), Some(block_id));
             count += 1;
@@ -109,35 +112,36 @@ impl Native {
         count
     }
 
-    /// Pages have memory where blocks are in use, are idle where they have memory and none is, and
-    /// know how many of their blocks begin and end in them.
+    /// The idle pages of an area.
+    fn idle_pages_of(&self, area: AreaId) -> BTreeSet<usize> {
+        let idle = self.idle_pages().filter(|idle| idle.area == area);
+        idle.map(|idle| idle.page).collect()
+    }
+
+    /// Pages have memory but where blocks are bare, and are idle where a free block covers them.
     fn check_pages(&self, id: AreaId, area: &Area) {
         let Some(pages) = &area.pages else { return };
-        let mut edges: BTreeMap<usize, u32> = BTreeMap::new();
-        let mut in_use = BTreeSet::new();
-        let used = self.blocks.chain(area.first).filter(|(_, block)| block.state != State::Free);
-        for (_, block) in used {
-            let range = area.pages_of(block.offset, block.units);
-            *edges.entry(range.start).or_default() += 1;
-            *edges.entry(range.end - 1).or_default() += 1;
-            in_use.extend(range);
+        let mut idle = BTreeSet::new();
+        let mut last = 0;
+        for (_, block) in self.blocks.chain(area.first) {
+            let touched = area.pages_of(block.offset, block.units);
+            let covered = self.sizes.grid(area.kind).covered(&block.range());
+            let covered = covered.start as usize..covered.end as usize;
+            match block.state {
+                State::Bare => {
+                    assert_eq!(touched, covered, "{block:?} is whole pages");
+                    assert!(!touched.clone().any(|page| pages.is_mapped(page)), "{block:?}");
+                    continue;
+                }
+                State::Free => idle.extend(covered),
+                State::Used | State::Slab => {}
+            }
+            let has_memory = touched.clone().all(|page| pages.is_mapped(page));
+            assert!(has_memory || self.is_mapping, "{block:?} has memory");
+            last = touched.end;
         }
-        let idle: BTreeSet<usize> = self
-            .idle
-            .iter(&self.areas)
-            .filter(|idle| idle.area == id)
-            .map(|idle| idle.page)
-            .collect();
-        for page in 0..pages.len() {
-            let expected = edges.get(&page).copied().unwrap_or(0);
-            assert_eq!(pages.count_edges(page), expected, "edges in page {page}");
-            let is_used = in_use.contains(&page);
-            assert!(!is_used || pages.is_mapped(page) || self.is_mapping, "page {page}");
-            let is_idle = pages.is_mapped(page) && !is_used;
-            assert_eq!(pages.idle_since(page) > 0, is_idle, "page {page} is idle");
-            assert_eq!(idle.contains(&page), is_idle, "page {page} is listed as idle");
-        }
-        assert!(in_use.last().is_none_or(|last| *last < pages.len()), "known pages");
+        assert!(last <= pages.len(), "known pages");
+        assert_eq!(self.idle_pages_of(id), idle, "what is listed as idle");
     }
 
     fn check_areas_apart(&self) {
@@ -154,18 +158,26 @@ impl Native {
         for (_, heap) in self.heaps.iter() {
             for kind in [Kind::Middle, Kind::Large] {
                 let arena = heap.arena(kind);
-                let listed: Vec<BlockId> = arena.index.all(&self.blocks).collect();
-                let found: BTreeSet<BlockId> = listed.iter().copied().collect();
-                assert_eq!(found.len(), listed.len(), "a block stands there twice");
-                arena.index.check_places(&self.blocks);
-                let expected: BTreeSet<BlockId> = arena
-                    .areas
-                    .iter()
-                    .flat_map(|area| self.blocks.chain(self.areas[*area].first))
-                    .filter(|(_, block)| block.state == State::Free)
-                    .map(|(id, _)| id)
-                    .collect();
-                assert_eq!(found, expected, "the index holds what is free");
+                for listing in [Listing::Closed, Listing::Open, Listing::Bare] {
+                    let index = arena.index(listing);
+                    let listed: Vec<BlockId> =
+                        index.all(&self.free).map(|id| self.free[id].block).collect();
+                    let found: BTreeSet<BlockId> = listed.iter().copied().collect();
+                    assert_eq!(found.len(), listed.len(), "a block stands there twice");
+                    let blocks = arena.areas.iter();
+                    let blocks = blocks.flat_map(|area| self.blocks.chain(self.areas[*area].first));
+                    let free: Vec<_> = blocks
+                        .filter(|(_, block)| [State::Free, State::Bare].contains(&block.state))
+                        .filter(|(id, _)| self.listing_of(*id).0 == listing)
+                        .collect();
+                    let expected: BTreeSet<BlockId> = free.iter().map(|(id, _)| *id).collect();
+                    assert_eq!(found, expected, "the index holds what is free");
+                    for (id, block) in free {
+                        let entry = block.entry().expect("it is listed");
+                        assert_eq!(self.free[entry].listing, listing, "{block:?}");
+                        index.check_place(entry, self.listing_of(id).1, &self.free);
+                    }
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use std::hint;
 use crate::memory::allocator::allocated::{Allocated, Single};
 use crate::memory::allocator::native::cell::{Cell, Counted};
 use crate::memory::allocator::native::handle::Tag;
+use crate::memory::allocator::native::size_class::MOST_SMALL_BYTES;
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// Sizes that are kept at a time, of all streams: more share places by their hashes.
@@ -51,6 +52,8 @@ struct Bin {
     pieces: Use,
     limit: u8,
     class: PoolClass,
+    /// Tells the key that was last refused from most others.
+    refused: u32,
     /// The first one is none, for who looks without a count.
     entries: [Single; BIN_DEPTH + 1],
 }
@@ -99,6 +102,12 @@ impl Key {
     #[inline(always)]
     pub(super) fn of(block: &Allocated) -> Self {
         Self { stream: block.stream(), bytes: block.bytes() }
+    }
+
+    /// Differs for most keys; never 0.
+    #[expect(clippy::cast_possible_truncation, reason = "of a size in units, below 2^32 mostly")]
+    fn digest(self) -> u32 {
+        ((self.bytes >> 9) as u32 ^ (self.stream as u32).rotate_left(16)) | 1 << 31
     }
 
     #[inline(always)]
@@ -220,15 +229,6 @@ impl Kept {
         true
     }
 
-    /// As [`Kept::keep`] for a piece whose end was marked already.
-    pub(super) fn keep_ended(&mut self, block: &Allocated, ticket: u64, counted: Counted) -> bool {
-        let is_kept = self.stock(block, ticket);
-        if is_kept {
-            self.cell.end(counted);
-        }
-        is_kept
-    }
-
     /// Keeps a piece whose use is over, or never began, when there is a place for it.
     pub(super) fn stock(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
@@ -241,8 +241,9 @@ impl Kept {
         true
     }
 
-    /// Makes a place for a piece, and takes out what is in the way. The last piece always has one,
-    /// all others only up to `most_bytes`.
+    /// Makes a place for a piece, and takes out what is in the way, unless its size is one that
+    /// comes once, as far as is known. The last piece always has one, all others only up to
+    /// `most_bytes`.
     pub(super) fn make_room(
         &mut self,
         key: Key,
@@ -252,6 +253,11 @@ impl Kept {
     ) {
         let number = key.bin();
         if self.bins[number].key != key {
+            let is_small = key.bytes <= MOST_SMALL_BYTES; // of slabs: such sizes are few
+            let before = std::mem::replace(&mut self.bins[number].refused, key.digest());
+            if !is_small && before != key.digest() {
+                return;
+            }
             if self.bins[number].pieces.count() > 0 {
                 self.drain_bin(number, BIN_DEPTH, out);
             }

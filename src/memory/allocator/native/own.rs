@@ -131,11 +131,6 @@ impl Caches {
         self.stay(self.id())
     }
 
-    /// As [`Caches::enter`]; `None` too while threads are to keep nothing.
-    pub(super) fn enter_when_on(&self) -> Option<Stay<'_>> {
-        self.stay(self.id_when_on())
-    }
-
     /// `id` is that of these caches, or one that nobody has.
     #[expect(clippy::unused_self, reason = "what is returned is gone before these caches are")]
     fn stay(&self, id: u64) -> Option<Stay<'_>> {

@@ -2,8 +2,9 @@
 
 use crate::base::size::MIB;
 use crate::memory::allocator::books::Request;
-use crate::memory::allocator::native::core::Want;
+use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
+use crate::memory::allocator::native::search::Want;
 use crate::memory::allocator::native::size_class::{
     MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
 };
@@ -21,6 +22,8 @@ pub(super) struct Sizes {
     /// True where memory is mapped page by page.
     pub(super) has_pages: bool,
     most_middle_bytes: usize,
+    /// By [`Kind`].
+    grids: [Grid; 2],
 }
 
 impl Sizes {
@@ -30,7 +33,9 @@ impl Sizes {
         let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES);
         assert!(page_bytes.is_power_of_two(), "pages of {page_bytes} bytes");
         let most_middle_bytes = most_middle_bytes(page_bytes);
-        Self { page_bytes, has_pages, most_middle_bytes }
+        let grid = |unit_bytes| Grid::new(has_pages.then_some(page_bytes / unit_bytes));
+        let grids = [grid(UNIT_BYTES), grid(page_bytes)];
+        Self { page_bytes, has_pages, most_middle_bytes, grids }
     }
 
     pub(super) fn unit_bytes(&self, kind: Kind) -> usize {
@@ -38,6 +43,12 @@ impl Sizes {
             Kind::Middle => UNIT_BYTES,
             Kind::Large => self.page_bytes,
         }
+    }
+
+    /// Where the pages of an arena begin.
+    #[inline]
+    pub(super) fn grid(&self, kind: Kind) -> Grid {
+        self.grids[kind as usize]
     }
 
     /// The size of what a request without an alignment gets. Zero for none, and for more than there

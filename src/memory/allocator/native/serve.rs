@@ -9,12 +9,13 @@ use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::{Books, Request};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::native::cell::Counted;
-use crate::memory::allocator::native::core::{Awaiting, Extent, Search};
+use crate::memory::allocator::native::core::{Awaiting, Extent};
 use crate::memory::allocator::native::growth::Step;
 use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::own::Stay;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
+use crate::memory::allocator::native::search::Search;
 use crate::memory::allocator::pending::LOOKS;
 use crate::memory::allocator::pending::{Freed, UsePoint};
 use crate::memory::allocator::pool::PoolId;
@@ -150,13 +151,11 @@ impl CachingAllocator {
         let Some(requested_bytes) = ended else { return false };
         let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
-        if is_own && others.is_empty() && !block.is_unkept() {
-            let ticket = home.map_or(0, |home| home.ticket);
-            if caches.make_room_and_keep(block, ticket, counted) {
-                return true;
-            }
+        let may_keep = is_own && others.is_empty() && !block.is_unkept();
+        let ticket = home.map_or(0, |home| home.ticket);
+        if !caches.end_use(block, ticket, counted, may_keep) {
+            self.free_piece(piece, counted, home, others);
         }
-        self.free_piece(piece, counted, home, others);
         true
     }
 
@@ -165,6 +164,7 @@ impl CachingAllocator {
     pub(in crate::memory::allocator) fn free_native_at(&self, address: u64) -> bool {
         let ended = self.books.lock().end_piece_at(address);
         let Some((piece, counted)) = ended else { return false };
+        self.caches.count_end(counted);
         self.free_piece(piece, counted, None, &[]);
         true
     }
@@ -177,7 +177,6 @@ impl CachingAllocator {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
-        self.caches.count_end(counted);
         let mut books = self.books.lock();
         books.free_piece(piece, counted, home, others);
         let is_closed = books.is_closed;

@@ -9,8 +9,8 @@ use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::drop_page;
 use crate::memory::allocator::native::area::{Area, AreaId};
 use crate::memory::allocator::native::block::State;
+use crate::memory::allocator::native::growth::IdlePage;
 use crate::memory::allocator::native::heap::HeapId;
-use crate::memory::allocator::native::idle::IdlePage;
 use crate::memory::allocator::pending::Wanted;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::release::try_each;
@@ -105,9 +105,6 @@ impl Books {
                 self.area_departs(*id, &mut departure); // an area may be named twice
             }
         }
-        if !ids.is_empty() {
-            self.native.idle.forget_gone_areas(&self.native.areas);
-        }
         if departure.parts.is_empty() {
             return None;
         }
@@ -122,39 +119,33 @@ impl Books {
     ) {
         let native = &self.native;
         let is_ready = |idle: &IdlePage| {
-            let area = &native.areas[idle.area];
-            let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
-            is_wanted(self, native.heaps[area.heap].owner.pool)
-                && !native.is_using(area.heap, ticket)
+            let pool = native.heaps[native.areas[idle.area].heap].owner.pool;
+            is_wanted(self, pool) && !native.is_page_used(idle)
         };
-        let ready: Vec<IdlePage> = native.idle.iter(&native.areas).filter(is_ready).collect();
-        for IdlePage { area, page } in ready {
-            let area = &mut self.native.areas[area];
-            let pages = area.pages.as_mut().expect("an idle page");
-            departure.parts.push(Departing::Page(pages.take(page)));
-            departure.bytes += pages.page_bytes;
-            self.statistics.reserved_bytes.decrease(area.kind.class(), pages.page_bytes);
+        let ready: Vec<IdlePage> = native.idle_pages().filter(is_ready).collect();
+        for (idle, handle) in self.native.take_pages(&ready) {
+            let area = &self.native.areas[idle.area];
+            let page_bytes = self.native.sizes.page_bytes;
+            self.statistics.reserved_bytes.decrease(area.kind.class(), page_bytes);
+            departure.parts.push(Departing::Page(handle));
+            departure.bytes += page_bytes;
         }
-        self.native.idle.forget_used(&self.native.areas);
         self.statistics.num_device_free += u64::from(!departure.parts.is_empty());
     }
 
     /// True when an area is one free block that nothing uses and that has no page.
     fn is_vacant(&self, area: &Area) -> bool {
         let block = &self.native.blocks[area.first];
-        let is_whole = block.state == State::Free && block.next.is_none();
-        let has_pages = area.pages.as_ref().is_some_and(|pages| pages.count_mapped() > 0);
-        let ticket = block.busy_until();
-        is_whole && !has_pages && !self.native.is_using(area.heap, ticket)
+        let vacant = if area.pages.is_some() { State::Bare } else { State::Free };
+        let is_whole = block.state == vacant && block.next.is_none();
+        is_whole && !self.native.is_using(area.heap, block.busy_until())
     }
 
     fn area_departs(&mut self, id: AreaId, departure: &mut Departure) {
         let native = &mut self.native;
-        let Area { base, bytes, heap, kind, first, pages, .. } = native.areas.remove(id);
-        let arena = native.heaps[heap].arena_mut(kind);
-        arena.index.remove(first, &mut native.blocks);
-        arena.areas.retain(|area| *area != id);
-        native.blocks.remove(first);
+        native.forget_block(native.areas[id].first);
+        let Area { base, bytes, heap, kind, pages, .. } = native.areas.remove(id);
+        native.heaps[heap].arena_mut(kind).areas.retain(|area| *area != id);
         if native.heaps[heap].is_empty() {
             native.heaps.remove(heap);
         }
@@ -181,7 +172,7 @@ impl Books {
                 note(heap.owner.stream, heap.ticket_of(count), bytes);
             }
         };
-        for idle in native.idle.iter(&native.areas) {
+        for idle in native.idle_pages() {
             let area = &native.areas[idle.area];
             let pages = area.pages.as_ref().expect("an idle page");
             note(area.heap, pages.busy_until(idle.page), pages.page_bytes);

@@ -10,6 +10,7 @@ use std::ops::{AddAssign, SubAssign};
 
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
+use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
@@ -19,6 +20,8 @@ use crate::memory::allocator::stats::{PooledStat, Statistics};
 pub(in crate::memory::allocator) struct Splits {
     count: PooledStat,
     bytes: PooledStat,
+    /// What is not counted yet: of one call, so that what comes back is no peak.
+    pub(super) moved: Change,
 }
 
 /// How many parts more, and how many bytes.
@@ -39,9 +42,12 @@ struct Parts {
 }
 
 impl Splits {
-    pub(super) fn change(&mut self, class: PoolClass, by: Change) {
-        self.count.change(class, by.count);
-        self.bytes.change(class, by.bytes);
+    /// Counts what has moved.
+    #[inline]
+    pub(super) fn count_moved(&mut self, class: PoolClass) {
+        let Change { count, bytes } = std::mem::take(&mut self.moved);
+        self.count.change(class, count);
+        self.bytes.change(class, bytes);
     }
 
     /// Adds them to what the other policy counts.
@@ -62,10 +68,16 @@ impl Splits {
 }
 
 impl Change {
-    /// What a free block adds while it is one, beside the neighbours that it has.
-    pub(super) fn of_free(id: BlockId, area: &Area, blocks: &Blocks, slabs: &Slabs) -> Self {
-        let block = &blocks[id];
-        let Parts { mut sum, begin, end } = Parts::of_free(block, area);
+    /// What a free block with memory adds while it is one, beside the neighbours that it has.
+    #[inline]
+    pub(super) fn of_free(
+        block: &Block,
+        area: &Area,
+        blocks: &Blocks,
+        slabs: &Slabs,
+        grid: Grid,
+    ) -> Self {
+        let Parts { mut sum, begin, end } = Parts::of_free(block, area, grid);
         let slab = |neighbour: Option<BlockId>| {
             let slab = neighbour.and_then(|neighbour| blocks[neighbour].slab())?;
             Some(Parts::of_slab(&slabs[slab]))
@@ -83,6 +95,7 @@ impl Change {
         area: &Area,
         blocks: &Blocks,
         slabs: &Slabs,
+        grid: Grid,
     ) -> Self {
         let slab = &slabs[id];
         let (before, now) = (Parts::of_mask(slab, free_before), Parts::of_slab(slab));
@@ -92,9 +105,9 @@ impl Change {
         let parts = |neighbour: Option<BlockId>| {
             let block = &blocks[neighbour?];
             match block.state {
-                State::Free => Some(Parts::of_free(block, area)),
+                State::Free => Some(Parts::of_free(block, area, grid)),
                 State::Slab => block.slab().map(|slab| Parts::of_slab(&slabs[slab])),
-                State::Used => None,
+                State::Bare | State::Used => None,
             }
         };
         // What meets a neighbour's part is no part more.
@@ -123,26 +136,16 @@ impl SubAssign for Change {
 }
 
 impl Parts {
-    fn of_free(block: &Block, area: &Area) -> Self {
-        let bytes = area.bytes_of(block.units);
-        let Some(pages) = &area.pages else {
-            let is_whole = block.offset == 0 && block.next.is_none();
-            return if is_whole { Self::default() } else { Self::of_all(bytes) };
-        };
-        let (begin, page_bytes) = (area.bytes_of(block.offset), pages.page_bytes);
-        let end = begin + bytes;
-        let (first, last) = (begin.next_multiple_of(page_bytes), end - end % page_bytes);
-        if first >= last {
-            return Self::of_all(bytes);
+    #[inline]
+    fn of_free(block: &Block, area: &Area, grid: Grid) -> Self {
+        if area.pages.is_none() && block.offset == 0 && block.next.is_none() {
+            return Self::default(); // a whole segment
         }
-        let (before, behind) = (first - begin, end - last);
+        let [before, behind] = grid.beside_covered(&block.range());
         let count = isize::from(before > 0) + isize::from(behind > 0);
-        let sum = Change { count, bytes: (before + behind).cast_signed() };
-        Self { sum, begin: before > 0, end: behind > 0 }
-    }
-
-    fn of_all(bytes: usize) -> Self {
-        Self { sum: Change { count: 1, bytes: bytes.cast_signed() }, begin: true, end: true }
+        let sum = Change { count, bytes: area.bytes_of(before + behind).cast_signed() };
+        let is_all = before == block.units;
+        Self { sum, begin: before > 0, end: behind > 0 || is_all }
     }
 
     fn of_slab(slab: &Slab) -> Self {

@@ -1,0 +1,102 @@
+//! Where pages begin and end among the units of an arena.
+
+use std::ops::Range;
+
+/// The pages of an arena's areas, in units. Areas begin with a page; both are powers of two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid {
+    /// `None` where memory is not mapped page by page.
+    shift: Option<u32>,
+}
+
+impl Grid {
+    pub(super) const fn new(page_units: Option<usize>) -> Self {
+        match page_units {
+            Some(units) => Self { shift: Some(units.ilog2()) },
+            None => Self { shift: None },
+        }
+    }
+
+    /// The pages that some units touch.
+    #[inline]
+    pub(super) fn touched(self, units: &Range<u32>) -> Range<u32> {
+        self.shift.map_or(0..0, |shift| units.start >> shift..((units.end - 1) >> shift) + 1)
+    }
+
+    /// The pages that some units cover.
+    #[inline]
+    pub(super) fn covered(self, units: &Range<u32>) -> Range<u32> {
+        let Some(shift) = self.shift else { return 0..0 };
+        let first = (units.start + ((1 << shift) - 1)) >> shift;
+        first..(units.end >> shift).max(first)
+    }
+
+    /// The fewest pages that so many units cover, wherever they begin.
+    #[inline]
+    pub(super) fn least_covered(self, units: u32) -> u32 {
+        self.shift.map_or(0, |shift| ((units + 1) >> shift).saturating_sub(1))
+    }
+
+    /// The first unit of a page.
+    pub(super) fn first_unit(self, page: usize) -> u32 {
+        let unit = page << self.shift.expect("an arena with pages");
+        u32::try_from(unit).expect("a page of an area")
+    }
+
+    /// Of some units those before the pages that they cover, and those behind; all of them are
+    /// before when they cover none.
+    #[inline]
+    pub(super) fn beside_covered(self, units: &Range<u32>) -> [u32; 2] {
+        let pages = self.covered(units);
+        if pages.is_empty() {
+            return [units.end - units.start, 0];
+        }
+        let mask = (1 << self.shift.unwrap_or(0)) - 1;
+        [units.start.wrapping_neg() & mask, units.end & mask]
+    }
+}
+
+/// How many pages are in both ranges.
+#[inline]
+pub(super) fn count_common(one: &Range<u32>, other: &Range<u32>) -> u32 {
+    one.end.min(other.end).saturating_sub(one.start.max(other.start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_touched_covered_and_left_beside() {
+        let grid = Grid::new(Some(4));
+        for (units, touched, covered, beside) in [
+            (0..4, 0..1, 0..1, [0, 0]),
+            (1..4, 0..1, 1..1, [3, 0]),
+            (3..8, 0..2, 1..2, [1, 0]),
+            (3..5, 0..2, 1..1, [2, 0]),
+            (2..15, 0..4, 1..3, [2, 3]),
+        ] {
+            assert_eq!(grid.touched(&units), touched, "{units:?}");
+            assert_eq!(grid.covered(&units), covered, "{units:?}");
+            assert_eq!(grid.beside_covered(&units), beside, "{units:?}");
+        }
+        assert_eq!(count_common(&(0..3), &(2..9)), 1);
+        assert_eq!(count_common(&(0..3), &(5..9)), 0);
+    }
+
+    #[test]
+    fn no_place_covers_fewer_pages_than_the_least() {
+        let grid = Grid::new(Some(8));
+        for units in 1..100 {
+            let covered = (0..8).map(|begin| grid.covered(&(begin..begin + units)).len());
+            assert_eq!(covered.min(), Some(grid.least_covered(units) as usize), "{units} units");
+        }
+    }
+
+    #[test]
+    fn without_pages_nothing_is_covered() {
+        let grid = Grid::new(None);
+        assert_eq!(grid.covered(&(0..100)), 0..0);
+        assert_eq!(grid.beside_covered(&(5..100)), [95, 0]);
+    }
+}

@@ -1,0 +1,313 @@
+//! Where a block for a request stands: in free memory, or where the fewest pages are missing.
+//!
+//! Free blocks with memory have an index of their own, so a request that one of them holds counts
+//! no pages: what a place takes of them, its offset alone says. Only when none holds it, or when it
+//! would take pages that others could have, the *gaps* are looked at: addresses without memory with
+//! the free blocks beside them.
+
+use std::ops::{Range, RangeInclusive};
+
+use crate::base::steps::step;
+use crate::memory::allocator::native::block::{Block, BlockId, State};
+use crate::memory::allocator::native::core::{Native, units_of};
+use crate::memory::allocator::native::free_blocks::Listing;
+use crate::memory::allocator::native::grid::{Grid, count_common};
+use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::index::Index;
+
+/// How much of what is free a search looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Search {
+    /// A bounded number of steps, for a request that other memory may serve as well: blocks of the
+    /// list of its own size, some of which may be smaller, and larger ones.
+    Bounded,
+    /// Every free block that is the request's own, before the device is asked for more. How long
+    /// that takes does not grow with the streams that are known.
+    Whole,
+    /// The same by pages, also where sizes alone choose as long as there is a choice.
+    Last,
+}
+
+impl Search {
+    /// Looks at blocks of a request's own list, and at larger ones.
+    fn looks(self) -> [usize; 2] {
+        if self == Self::Bounded { [4, 6] } else { [usize::MAX; 2] }
+    }
+
+    /// Heaps of other streams, of those that are listed because they got free memory last.
+    pub(super) fn heaps(self) -> usize {
+        if self == Self::Bounded { 4 } else { usize::MAX }
+    }
+}
+
+/// A block that is wanted of an arena.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    pub(super) heap: HeapId,
+    pub(super) kind: Kind,
+    pub(super) bytes: usize,
+    pub(super) align_bytes: usize,
+}
+
+/// A place for a block in free units.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// The block in which it begins.
+    pub(super) id: BlockId,
+    pub(super) offset: u32,
+    pub(super) units: u32,
+    pub(super) cost: Cost,
+}
+
+/// What a place costs: the less, the better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cost {
+    /// Pages without memory, and those with memory that could move elsewhere; the former alone
+    /// where a few are enough.
+    pub(super) pages: u32,
+    /// Pages that have no memory.
+    pub(super) missing: u32,
+}
+
+/// How a search chooses.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    units: u32,
+    align_bytes: usize,
+    grid: Grid,
+    search: Search,
+    /// True when idle pages count too, and are left to others.
+    spares_idle_pages: bool,
+}
+
+/// Free blocks side by side, from the first to the last.
+#[derive(Clone, Debug)]
+struct Gap {
+    first: BlockId,
+    units: Range<u32>,
+}
+
+impl Native {
+    /// The place that costs the least of those that the search looks at. Of several it is the first
+    /// by size; before the device is asked for more it is the one in the largest gap, so that small
+    /// holes are left to requests that fit them.
+    pub(super) fn find(
+        &self,
+        want: &Want,
+        search: Search,
+        is_ready: impl Fn(&Block) -> bool,
+    ) -> Option<Found> {
+        let Want { kind, bytes, align_bytes, .. } = *want;
+        let units = units_of(bytes, self.sizes.unit_bytes(kind));
+        // A request of some pages that shares the ones at its ends with others leaves more of them;
+        // a smaller one takes what is next in size.
+        let is_long = kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes;
+        let has_pages = self.sizes.has_pages;
+        let spares_idle_pages = has_pages && (is_long || search != Search::Bounded);
+        let grid = self.sizes.grid(kind);
+        let choice = Choice { units, align_bytes, grid, search, spares_idle_pages };
+        let (ready, is_best) = self.find_ready(want, choice, &is_ready);
+        // A request that has a place with all its memory does not move pages to a better one.
+        if is_best || !has_pages || ready.is_some() && search == Search::Bounded {
+            return ready;
+        }
+        self.find_in_gaps(want, choice, ready, &is_ready)
+    }
+
+    /// A place with all its memory.
+    pub(super) fn find_with_memory(
+        &self,
+        want: &Want,
+        search: Search,
+        is_ready: impl Fn(&Block) -> bool,
+    ) -> Option<Found> {
+        let units = units_of(want.bytes, self.sizes.unit_bytes(want.kind));
+        let (align_bytes, grid) = (want.align_bytes, self.sizes.grid(want.kind));
+        let choice = Choice { units, align_bytes, grid, search, spares_idle_pages: false };
+        self.find_ready(want, choice, &is_ready).0
+    }
+
+    /// A place with all its memory, and whether none can be better. Beside addresses without memory
+    /// it is taken only where there is no other: there a larger request needs fewer new pages.
+    fn find_ready(
+        &self,
+        want: &Want,
+        choice: Choice,
+        is_ready: &impl Fn(&Block) -> bool,
+    ) -> (Option<Found>, bool) {
+        let arena = self.heaps[want.heap].arena(want.kind);
+        match self.find_listed(arena.index(Listing::Closed), want.kind, choice, is_ready) {
+            (None, _) => self.find_listed(arena.index(Listing::Open), want.kind, choice, is_ready),
+            found => found,
+        }
+    }
+
+    fn find_listed(
+        &self,
+        index: &Index,
+        kind: Kind,
+        choice: Choice,
+        is_ready: &impl Fn(&Block) -> bool,
+    ) -> (Option<Found>, bool) {
+        let Choice { units, align_bytes, grid, .. } = choice;
+        let least_pages = grid.least_covered(units);
+        let [mut own_looks, mut larger_looks] = choice.search.looks();
+        let is_aligned = align_bytes <= self.sizes.unit_bytes(kind);
+        let found = |best: Option<(BlockId, u32, u32)>| {
+            let (id, offset, pages) = best?;
+            Some(Found { id, offset, units, cost: Cost { pages, missing: 0 } })
+        };
+        let mut best = None;
+        for (is_own, first) in index.lists_from(units) {
+            let looks = if is_own { &mut own_looks } else { &mut larger_looks };
+            let mut next = Some(first);
+            while *looks > 0
+                && let Some(id) = next
+            {
+                *looks -= 1;
+                step();
+                next = self.free[id].behind;
+                let id = self.free[id].block;
+                let block = &self.blocks[id];
+                let offsets = if is_aligned {
+                    block.units.checked_sub(units).map(|room| (block.offset, block.offset + room))
+                } else {
+                    let offsets =
+                        self.areas[block.area].offsets(&block.range(), units, align_bytes);
+                    offsets.map(RangeInclusive::into_inner)
+                };
+                let Some((first, last)) = offsets.filter(|_| is_ready(block)) else { continue };
+                if !choice.spares_idle_pages {
+                    let cost = Cost { pages: 0, missing: 0 };
+                    return (Some(Found { id, offset: first, units, cost }), true);
+                }
+                let covered = grid.covered(&block.range());
+                let pages =
+                    |offset| count_common(&grid.touched(&(offset..offset + units)), &covered);
+                let (at_first, at_last) = (pages(first), pages(last));
+                let (offset, pages) =
+                    if at_last < at_first { (last, at_last) } else { (first, at_first) };
+                if best.is_none_or(|(_, _, least)| pages < least) {
+                    best = Some((id, offset, pages));
+                    if pages <= least_pages {
+                        return (found(best), true);
+                    }
+                }
+            }
+            if larger_looks == 0 {
+                break;
+            }
+        }
+        (found(best), false)
+    }
+
+    /// A place that costs less than one with all its memory, if that is known.
+    fn find_in_gaps(
+        &self,
+        want: &Want,
+        choice: Choice,
+        mut best: Option<Found>,
+        is_ready: &impl Fn(&Block) -> bool,
+    ) -> Option<Found> {
+        let is_bounded = choice.search == Search::Bounded;
+        let arena = self.heaps[want.heap].arena(want.kind);
+        let [mut own_looks, mut larger_looks] = choice.search.looks();
+        // What has all its memory is not given up for what costs as much.
+        let mut largest = if best.is_some() { u32::MAX } else { 0 };
+        let least_units = if is_bounded { choice.units } else { 0 };
+        for (is_own, first) in arena.index(Listing::Bare).lists_from(least_units) {
+            let looks = if is_own { &mut own_looks } else { &mut larger_looks };
+            let mut next = Some(first);
+            while *looks > 0
+                && let Some(id) = next
+            {
+                *looks -= 1;
+                step();
+                next = self.free[id].behind;
+                let id = self.free[id].block;
+                let gap =
+                    if is_bounded { Some(self.gap(id)) } else { self.whole_gap(id, is_ready) };
+                let Some(gap) = gap else { continue };
+                let Some(found) = self.place_in(&gap, choice) else { continue };
+                let units = gap.units.end - gap.units.start;
+                let is_better = |best: Found| {
+                    let is_larger = !is_bounded && units > largest;
+                    found.cost < best.cost || found.cost == best.cost && is_larger
+                };
+                if best.is_none_or(is_better) {
+                    (best, largest) = (Some(found), units);
+                }
+            }
+            if larger_looks == 0 {
+                break;
+            }
+        }
+        best
+    }
+
+    /// A bare block with the free blocks beside it.
+    fn gap(&self, bare: BlockId) -> Gap {
+        let Block { previous, next, .. } = self.blocks[bare];
+        let is_free = |id: &BlockId| self.blocks[*id].state == State::Free;
+        let first = previous.filter(is_free).unwrap_or(bare);
+        let last = next.filter(is_free).unwrap_or(bare);
+        self.gap_of(first, last)
+    }
+
+    fn gap_of(&self, first: BlockId, last: BlockId) -> Gap {
+        let units = self.blocks[first].offset..self.blocks[last].end();
+        Gap { first, units }
+    }
+
+    /// All blocks side by side that are bare, or free and ready; `None` when a bare one before this
+    /// one is among them.
+    fn whole_gap(&self, bare: BlockId, is_ready: &impl Fn(&Block) -> bool) -> Option<Gap> {
+        let is_bare = |id: &BlockId| self.blocks[*id].state == State::Bare;
+        let is_part = |id: &BlockId| {
+            let block = &self.blocks[*id];
+            is_bare(id) || block.state == State::Free && is_ready(block)
+        };
+        // No two free blocks are neighbours: the one before a free one, if it is a part, is bare.
+        let first = self.blocks[bare].previous.filter(is_part).unwrap_or(bare);
+        if first != bare && self.blocks[first].previous.is_some_and(|id| is_bare(&id)) {
+            return None;
+        }
+        let behind = |id: &BlockId| self.blocks[*id].next.filter(is_part);
+        let last = std::iter::successors(Some(bare), behind).last().expect("itself at least");
+        Some(self.gap_of(first, last))
+    }
+
+    /// The place in a gap that costs the least: at its ends, or in a whole search at a border
+    /// inside.
+    fn place_in(&self, gap: &Gap, choice: Choice) -> Option<Found> {
+        let area = &self.areas[self.blocks[gap.first].area];
+        let Choice { units, align_bytes, search, .. } = choice;
+        let (first, last) = area.offsets(&gap.units, units, align_bytes)?.into_inner();
+        let is_bounded = search == Search::Bounded;
+        let blocks = || self.blocks.chain(gap.first);
+        let inside = blocks().take_while(|(_, block)| !is_bounded && block.offset < last);
+        let step = u32::try_from(align_bytes / area.unit_bytes).unwrap_or(u32::MAX).max(1);
+        let at_borders = inside.flat_map(|(_, block)| {
+            let behind_first = block.offset.saturating_sub(first).checked_next_multiple_of(step);
+            let begin = first.saturating_add(behind_first.unwrap_or(u32::MAX));
+            let end = block.end().saturating_sub(units).clamp(first, last);
+            [begin.min(last), first + (end - first) / step * step]
+        });
+        let cost = |offset| (self.cost_in(gap, offset, choice), offset);
+        let (cost, offset) = [first, last].into_iter().chain(at_borders).map(cost).min()?;
+        let (id, _) = blocks().find(|(_, block)| block.end() > offset).expect("it is in the gap");
+        Some(Found { id, offset, units, cost })
+    }
+
+    /// What a place in a gap costs.
+    fn cost_in(&self, gap: &Gap, offset: u32, choice: Choice) -> Cost {
+        let Choice { units, grid, .. } = choice;
+        let touched = grid.touched(&(offset..offset + units));
+        let blocks = self.blocks.chain(gap.first).map(|(_, block)| block);
+        let blocks = blocks.take_while(|block| block.offset < offset + units);
+        let bare = blocks.filter(|block| block.state == State::Bare);
+        let missing = bare.map(|block| count_common(&touched, &grid.covered(&block.range()))).sum();
+        let covered = || count_common(&touched, &grid.covered(&gap.units));
+        Cost { pages: if choice.spares_idle_pages { covered() } else { missing }, missing }
+    }
+}
