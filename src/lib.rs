@@ -1,24 +1,24 @@
 //! accelrt: devices, streams, events and stream-ordered memory with one API.
 //!
 //! A stand-alone runtime for stream-based accelerators. One program runs unchanged on the machine's
-//! own cores (the embedded `cpu` device, always there and really asynchronous), on OpenCL devices
-//! with unified shared memory (feature `xpu`) and, when its backend lands, on NVIDIA GPUs.
+//! own cores (the embedded, asynchronous `cpu` device), on OpenCL devices with unified shared
+//! memory (feature `xpu`) and, when its backend lands, on NVIDIA GPUs.
 //!
-//! The nouns:
+//! The main types:
 //!
 //! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is the process's own runtime
 //! * [`Device`]: a kind and an index, such as `cpu:0`
-//! * [`Stream`]: in-order work; functions are enqueued, workers run them
+//! * [`Stream`]: executes enqueued functions in order, on worker threads or on a driver
 //! * [`FfiCall`]: a C function with [`Argument`]s, for a stream to call
 //! * [`Completion`]: finishes a task of a stream, from any thread
-//! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
+//! * [`Event`]: a place in a stream that other streams and threads wait for, with time stamps
 //! * [`Buffer`]: memory on a device, freed in stream order; a host access waits for earlier uses
 //! * [`CachingAllocator`]: caches freed memory, with settings from an [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`Generator`]: random numbers, the same bits on every kind
-//! * [`DeviceGuard`], [`StreamGuard`]: the current device or stream of this thread, within a scope
-//! * [`VerboseScope`]: oneMKL, oneDNN or this runtime print their calls, within a scope
-//! * [`Error`]: every error, with the numbers that explain it
+//! * [`DeviceGuard`], [`StreamGuard`]: set the thread's current device or stream, within a scope
+//! * [`VerboseScope`]: makes oneMKL, oneDNN or this runtime print each call, within a scope
+//! * [`Error`]: the errors of all calls, with the values that explain them
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
 //!
 //! ```
@@ -108,7 +108,7 @@ pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_cap
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 
-/// Runs the examples of the documents as tests.
+/// Runs the examples of `README.md` and `docs/streams.md` as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../docs/streams.md")]

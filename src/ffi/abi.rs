@@ -1,32 +1,32 @@
-//! The C calling convention: registers and stack slots of arguments, calls that fit any signature.
+//! The C calling convention: places arguments in registers and stack slots, calls any signature.
 //!
 //! Source: System V AMD64 ABI 1.0, section 3.2.3; Procedure Call Standard for the Arm 64-bit
 //! Architecture, section 6.8.2.
 //!
-//! Both conventions have separate registers for integers and for floats. Arguments of a kind fill
-//! the kind's registers in order. Further arguments go to the stack in order, one word each. So the
-//! order between the kinds does not matter. A register that the function does not read may hold any
-//! value. One function type with all registers therefore calls every signature. The caller must
-//! rule out functions with a variable number of arguments, structures passed by value and results
-//! returned in memory, which these calls do not support.
+//! Both conventions have separate registers for integers and for floats. Integers fill their
+//! registers in order, and floats fill theirs. Further arguments go to the stack in order, one word
+//! each. The position of an integer among floats therefore does not affect its register. A register
+//! that the function does not read may hold any value. One function type with all registers
+//! therefore calls every signature. The caller must rule out functions with a variable number of
+//! arguments, structures passed by value and results returned in memory.
 #![expect(unsafe_code, reason = "calls a function whose signature only the caller knows")]
 
 use crate::ffi::argument::{Argument, Word};
 
-/// True if the platform uses one of these conventions. Windows counts registers by position, and
-/// Apple packs the stack.
+/// True on platforms with one of the two conventions. Windows assigns registers by an argument's
+/// position, and Apple packs arguments on the stack.
 pub(crate) const IS_KNOWN: bool = cfg!(any(
     all(target_arch = "x86_64", unix),
     all(target_arch = "aarch64", unix, not(target_vendor = "apple"))
 ));
 
-/// Registers for integers and pointers.
+/// The number of registers for integers and pointers.
 const INTEGERS: usize = if cfg!(target_arch = "x86_64") { 6 } else { 8 };
 
-/// Registers for floats.
+/// The number of registers for floats, on both architectures.
 const FLOATS: usize = 8;
 
-/// The maximum number of stack words. Of 32 integer arguments at most 26 have no register.
+/// The maximum number of stack words: of 32 integer arguments, at least 6 have a register.
 const STACK: usize = MAX_ARGUMENTS - 6;
 
 /// The number of stack words in the second of the three call variants.
@@ -35,10 +35,10 @@ const SHORT_STACK: usize = 8;
 /// The maximum number of arguments of a call. The longest signatures of LAPACK have 29.
 pub(crate) const MAX_ARGUMENTS: usize = 32;
 
-/// The maximum number of arguments that are stored in the command itself.
+/// The maximum number of arguments that a command stores without an allocation.
 pub(crate) const MAX_SHORT: usize = 4;
 
-/// A function of any signature.
+/// The address of a function; [`CallFrame::call`] casts it to the type of the call.
 pub(crate) type Function = unsafe extern "C" fn();
 
 /// Up to [`MAX_SHORT`] arguments: integers from the front, floats from the back.
@@ -50,7 +50,7 @@ impl ShortFrame {
     #[inline]
     pub(super) fn new(arguments: &[Argument]) -> Self {
         // The loops have fixed bounds, so the compiler unrolls them. The words then stay in
-        // registers on the way to the queue. Kinds known at compile time leave no branch.
+        // registers on the way to the queue. Argument types known at compile time leave no branch.
         let (mut words, mut integers, mut floats) = ([0; MAX_SHORT], 0, 0);
         for index in 0..MAX_SHORT {
             let Some(argument) = arguments.get(index) else { break };
@@ -72,7 +72,7 @@ impl ShortFrame {
     }
 }
 
-/// Arguments, placed as the convention requires.
+/// Arguments in the registers and stack slots that the convention requires.
 pub(crate) trait CallFrame: Send + 'static {
     /// Calls the function. The returned value is meaningful only if the function returns an `int`.
     ///
@@ -103,7 +103,7 @@ impl CallFrame for ShortFrame {
     }
 }
 
-/// Up to [`MAX_ARGUMENTS`] arguments.
+/// Up to [`MAX_ARGUMENTS`] arguments: the registers' words, and further words for the stack.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     integers: [u64; INTEGERS],
@@ -142,7 +142,7 @@ macro_rules! call {
     }};
 }
 
-/// The type of a word, for any index.
+/// Expands to `u64` for each index, so that a repetition of indices gives a list of types.
 macro_rules! word {
     ($number:literal) => {
         u64

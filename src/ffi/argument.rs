@@ -1,10 +1,10 @@
-//! One argument of a native call: a number or a pointer of C.
+//! One argument of an FFI call: a number or a pointer of C.
 
 use std::ffi::c_void;
 
 /// An argument of a [`FfiCall`](crate::FfiCall): a value with its C type.
 ///
-/// Rust's integers, floats and raw pointers convert into it.
+/// `From` converts raw pointers, `usize`, floats and integers of 8 to 64 bits.
 ///
 /// ```
 /// use accelrt::Argument;
@@ -38,14 +38,14 @@ pub enum Argument {
     Pointer(*mut c_void),
 }
 
-/// An argument as a word, by the kind of its register.
+/// An argument as a 64-bit word, for an integer register or for a float register.
 pub(super) enum Word {
     Integer(u64),
     Float(u64),
 }
 
 impl Argument {
-    /// The value as a word. Extends integers by sign or by zeros. A `float` takes the low half.
+    /// Sign-extends or zero-extends an integer to 64 bits. Puts a `float` into the low 32 bits.
     #[inline]
     #[expect(clippy::cast_sign_loss, reason = "the bits of the extended value are wanted")]
     pub(super) fn word(self) -> Word {

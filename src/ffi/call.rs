@@ -1,4 +1,4 @@
-//! A native call: a function of the C convention with its arguments, for a stream to call.
+//! FFI calls: a C function with its arguments, which a stream calls later.
 #![expect(unsafe_code, reason = "an address becomes a function, which is not called here")]
 
 use std::ffi::c_void;
@@ -11,8 +11,8 @@ use crate::ffi::argument::Argument;
 /// A function of the C calling convention and its arguments, for
 /// [`Stream::launch`](crate::Stream::launch).
 ///
-/// A call has at most 32 arguments. The command itself stores up to 4; more are allocated.
-/// The function's result is ignored, unless the call is [checked](FfiCall::checked).
+/// A call has at most 32 arguments. The command stores up to 4 of them; more need an allocation.
+/// The stream ignores the function's result, unless the call is [checked](FfiCall::checked).
 ///
 /// ```
 /// use accelrt::{Argument, Error, FfiCall};
@@ -39,7 +39,7 @@ pub struct FfiCall {
     is_checked: bool,
 }
 
-/// The arguments, placed as the convention requires.
+/// The arguments as the C convention requires them; more than [`MAX_SHORT`] are boxed.
 #[derive(Clone, Debug)]
 pub(crate) enum PlacedArguments {
     Short(ShortFrame),
@@ -80,7 +80,7 @@ impl FfiCall {
         Ok(PlacedArguments::Long(Box::new(Frame::new(arguments))))
     }
 
-    /// Checks the returned `int` status: a number other than 0 fails the stream.
+    /// Makes the stream check the returned `int`: a status other than 0 fails the stream.
     #[must_use]
     #[inline]
     pub fn checked(mut self) -> Self {
@@ -88,7 +88,7 @@ impl FfiCall {
         self
     }
 
-    /// True when the function's result is checked.
+    /// True after [`FfiCall::checked`].
     #[must_use]
     #[inline]
     pub fn is_checked(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Native calls: a function address with arguments, placed as the machine's C convention requires.
+//! FFI calls: the address of a C function, and arguments placed as the C convention requires.
 //!
 //! * [`argument`]: a value as one 64-bit word
 //! * [`abi`]: the register or stack slot of each word, and calls that fit every signature

@@ -1,10 +1,10 @@
-//! L3, integrations: other libraries of the process that use this runtime or report to it.
+//! L3, integrations with other libraries of the process: their memory and their verbose lines.
 //!
 //! * `host_heap`: `malloc` and related functions over the cache of pinned memory
 //! * `mkl_allocator`: the selection of oneMKL's allocator
 //! * `verbose`: the lines that oneMKL, oneDNN and this runtime print per call
 
-// Absent from loom builds: these modules have statics with locks, which models cannot have.
+// Absent from loom builds: these modules have locks in statics, which models do not support.
 #[cfg(not(loom))]
 pub(crate) mod host_heap;
 #[cfg(not(loom))]

@@ -1,6 +1,6 @@
-//! Scopes: tasks that borrow from the caller, all done when the scope ends.
+//! Scopes: the tasks of a scope borrow from its caller, which waits for all of them.
 //!
-//! Source of the shape: `std::thread::scope`.
+//! The API follows `std::thread::scope`.
 #![expect(
     unsafe_code,
     reason = "the lifetime of a borrowing task is erased; the scope outlives it"
@@ -20,12 +20,12 @@ use crate::engine::stream::failures::BoundStream;
 use crate::engine::stream::handle::Stream;
 use crate::engine::stream::synchronize::raise;
 
-/// The polling period for tasks that a synchronise did not wait for.
+/// The polling period at a scope's end while a task is counted but not yet enqueued.
 const PENDING_PERIOD: Duration = Duration::from_micros(200);
 
 type Task<'scope> = Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>;
 
-/// Enqueues tasks that borrow; see [`Stream::scope`].
+/// Enqueues tasks that borrow from the caller of [`Stream::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'scope Stream,
     tasks: Arc<Tasks>,
@@ -34,7 +34,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// As [`Stream::enqueue`], for a function that borrows from outside the scope. Allocates.
+    /// As [`Stream::enqueue`], for a function that may borrow from the scope's caller. Allocates.
     pub fn enqueue<F, R>(&'scope self, function: F) -> Result<()>
     where
         F: FnOnce() -> R + Send + 'scope,
@@ -49,7 +49,7 @@ impl<'scope> Scope<'scope, '_> {
         self.stream.enqueue(task)
     }
 
-    /// The stream that the tasks run on.
+    /// The stream that executes the scope's tasks.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         self.stream
@@ -59,10 +59,10 @@ impl<'scope> Scope<'scope, '_> {
 impl Stream {
     /// Lets tasks borrow from the caller: this call returns when the scope's tasks are all done.
     ///
-    /// The scope ends with a synchronise of the stream, which blocks, and raises and ends the
-    /// stream's error. If another synchronise has already ended the error by which a task of the
-    /// scope failed or was skipped, the scope raises that error too: `Ok` means that every task
-    /// ran. Inside a task of this stream the call fails without calling `tasks`.
+    /// After `tasks`, the call synchronises the stream: it blocks, and raises and clears the
+    /// stream's error. If another synchronise has already cleared the error of a task of the scope,
+    /// the call raises that error too: `Ok` means that every task ran. Inside a task of this stream
+    /// the call fails without calling `tasks`.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -82,7 +82,7 @@ impl Stream {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
         self.core().check_wait()?;
-        let bound = BoundStream::new(self.core()); // another synchronise may end the error
+        let bound = BoundStream::new(self.core()); // keeps an error that another synchronise clears
         let pushed_before = bound.pushed();
         let counted = Arc::new(Tasks::default());
         let end = End { stream: self, tasks: &counted };
@@ -106,13 +106,13 @@ impl Stream {
 
 #[derive(Default)]
 struct Tasks {
-    /// The number of tasks enqueued and not yet run or dropped. Tasks may enqueue more tasks.
+    /// The number of tasks that have neither run nor been dropped. A task may enqueue more tasks.
     pending: AtomicU64,
     /// True when a task failed or was dropped without running.
     is_any_lost: AtomicBool,
 }
 
-/// Raises the error by which a task behind `pushed_before` failed or was skipped, if any.
+/// If a task was lost, raises the first error that covers a task behind ticket `pushed_before`.
 fn check(stream: &BoundStream, pushed_before: u64, tasks: &Tasks) -> Result<()> {
     // Relaxed: the acquire load in `End::is_reached` comes before.
     if !tasks.is_any_lost.load(Ordering::Relaxed) {
@@ -121,8 +121,8 @@ fn check(stream: &BoundStream, pushed_before: u64, tasks: &Tasks) -> Result<()> 
     raise(stream.failures.within(pushed_before, stream.pushed()))
 }
 
-/// A task of a scope. Fields drop in declaration order, so the task is pending until its borrows
-/// have ended, whether it ran or not.
+/// A task of a scope. `function` drops before `pending`, so the task counts as pending until its
+/// borrows have ended, even if it never runs.
 struct Borrowing<F> {
     function: F,
     pending: Pending,
@@ -130,7 +130,7 @@ struct Borrowing<F> {
 
 impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
     fn run(self) -> Result<(), TaskError> {
-        // `pending` is dropped after the function's captures, also when the function panics.
+        // The function's captures drop before `pending`, also when the function panics.
         let Self { function, mut pending } = self;
         let result = function().into_task_result();
         pending.is_done = result.is_ok();
@@ -138,7 +138,7 @@ impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
     }
 }
 
-/// One task of a scope, until the task has run or was dropped.
+/// Counts one task in [`Tasks::pending`], from the creation of this value to its drop.
 struct Pending {
     tasks: Arc<Tasks>,
     is_done: bool,
@@ -146,8 +146,8 @@ struct Pending {
 
 impl Pending {
     fn new(tasks: &Arc<Tasks>) -> Self {
-        // Relaxed: incremented by the scope's thread or inside a pending task, so never from zero
-        // while the scope could end.
+        // Relaxed: the scope's thread increments before the scope ends, or a task that is itself
+        // pending. The scope's end therefore reads no zero too early.
         tasks.pending.fetch_add(1, Ordering::Relaxed);
         Self { tasks: Arc::clone(tasks), is_done: false }
     }
@@ -160,13 +160,13 @@ impl Drop for Pending {
             self.tasks.is_any_lost.store(true, Ordering::Relaxed);
         }
         // Release: publishes the end of the task's borrows; pairs with `End`. No model: after a
-        // synchronise that is not refused, the stream's counter orders this.
+        // synchronise that is not refused, the stream's counter already gives this order.
         self.tasks.pending.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// The end of a scope. The drop blocks until no task is pending, even when the synchronise was
-/// refused or a task panicked. Tasks may have enqueued more tasks behind the synchronise.
+/// A guard whose drop blocks until no task is pending, even after a refused synchronise or a panic.
+/// Tasks may also have enqueued more tasks behind the synchronise.
 struct End<'a> {
     stream: &'a Stream,
     tasks: &'a Tasks,
@@ -175,7 +175,7 @@ struct End<'a> {
 impl End<'_> {
     fn is_reached(&self) -> bool {
         // Acquire: pairs with the release in `Pending::drop`. No model: for the reason given there.
-        // A forked child runs and drops no task, so it must not wait.
+        // A forked child runs and drops no task, so the child must not wait.
         self.tasks.pending.load(Ordering::Acquire) == 0 || crate::base::fork::is_child()
     }
 }
@@ -184,8 +184,8 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         while !self.is_reached() {
             let core = self.stream.core();
-            // This thread executes tasks or blocks. If it blocks as a worker, the pool may start a
-            // substitute. The result is ignored: the loop checks whether the scope has ended.
+            // The wait executes tasks or blocks. While it blocks a worker, the pool may start a
+            // substitute. The result is ignored: the loop checks the count of pending tasks.
             let _ = core.wait_ticket(core.pushed(), false, &mut None);
             if !self.is_reached() {
                 park(Some(PENDING_PERIOD)); // a task is counted but not yet enqueued

@@ -1,4 +1,4 @@
-//! Synchronise: a point in the queue that ends the open error and raises it to all waiting threads.
+//! Synchronise: a task clears the stream's error, and every synchronising thread raises it.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::wait::{Interrupt, ask_now};
 use crate::queue::{Class, Command};
 
-/// The synchronise of one thread. Consumers add each error that they end while it is in progress.
+/// The errors that the synchronise of one thread will raise. While the synchronise is in progress,
+/// the consumer adds each error that it clears.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
     errors: Mutex<Vec<Arc<StreamFailure>>>,
@@ -27,7 +28,7 @@ impl SyncPoint {
         Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
     }
 
-    /// Adds an error. A point gets several when other threads synchronise at the same time.
+    /// A point receives several errors when other threads synchronise at the same time.
     pub(crate) fn add_error(&self, error: &Arc<StreamFailure>) {
         self.errors.lock().push(Arc::clone(error));
     }
@@ -37,7 +38,7 @@ impl SyncPoint {
     }
 }
 
-/// The command that ends the open error for a [`SyncPoint`].
+/// The task at which the consumer clears the stream's error and adds it to the [`SyncPoint`]s.
 struct Synchronize(Arc<SyncPoint>);
 
 impl Command<TaskContext> for Synchronize {
@@ -50,7 +51,7 @@ impl Command<TaskContext> for Synchronize {
     }
 }
 
-/// Makes an ended error the stream's open error again.
+/// The task that fails the stream again with an error that was cleared but not raised.
 struct Reopen(Arc<StreamFailure>);
 
 impl Command<TaskContext> for Reopen {
@@ -62,19 +63,19 @@ impl Command<TaskContext> for Reopen {
     }
 }
 
-/// A synchronise in progress.
+/// A synchronise in progress, with the ticket of its task.
 pub(crate) struct Pending {
     point: Arc<SyncPoint>,
     ticket: u64,
 }
 
-/// The error that a helping thread has ended in its synchronise, if any.
+/// A synchronise that a helping thread has completed, with the error that it cleared, if any.
 struct Passed {
     error: Option<Arc<StreamFailure>>,
 }
 
 impl StreamCore {
-    /// Blocks until everything enqueued before is done. Then ends the open error and raises it.
+    /// Blocks until all earlier tasks are done. Then clears and raises the stream's error.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         crate::base::fork::check()?;
         if self.is_quiet() {
@@ -95,8 +96,8 @@ impl StreamCore {
             && self.failures.current().is_none()
     }
 
-    /// Announces that this waiting thread is about to execute the stream, so that a lingering
-    /// worker leaves. False when this thread must not execute the stream.
+    /// Asks a lingering worker to leave, because this waiting thread is about to execute the
+    /// stream. False when this thread must not help.
     #[inline]
     pub(crate) fn expect_helper(&self) -> bool {
         let hints = &self.figures.hints;
@@ -107,8 +108,8 @@ impl StreamCore {
         may_help
     }
 
-    /// Synchronises by executing the stream on this thread, without a point in the queue. `None`
-    /// when the thread may not help or has to leave the stream before the end.
+    /// Synchronises by executing the stream on this thread, without a task in the queue. `None`
+    /// when the thread must not help or leaves the stream before all earlier tasks are done.
     fn synchronize_by_helping(
         self: &Arc<Self>,
         interrupt: &mut Interrupt<'_>,
@@ -132,7 +133,7 @@ impl StreamCore {
 
     pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
         let point = SyncPoint::new();
-        // The point is listed before it is enqueued, so the consumer finds it in the list.
+        // Listed before the enqueue, so that the consumer of the task finds the point in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
         match self.enqueue(Synchronize(Arc::clone(&point)), Checked) {
             Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
@@ -143,7 +144,8 @@ impl StreamCore {
         }
     }
 
-    /// Waits for the point and raises the ended errors. If the wait fails, reopens the errors.
+    /// Waits for the synchronise's task and raises the point's errors. A failed wait puts them
+    /// back.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
         pending: &Pending,
@@ -152,7 +154,7 @@ impl StreamCore {
         raise_all(self.take_synchronized(pending, interrupt)?)
     }
 
-    /// As [`Self::finish_synchronize`], for a caller that raises the errors together with others.
+    /// As [`Self::finish_synchronize`], for a caller that raises the errors of several streams.
     pub(crate) fn take_synchronized(
         self: &Arc<Self>,
         pending: &Pending,
@@ -176,12 +178,12 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Removes a point from the list, so that the point ends no error when the consumer reaches it.
+    /// Removes a point from the list, so that the point's task clears no error.
     fn remove_point(&self, point: &Arc<SyncPoint>) {
         self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
     }
 
-    /// Abandons a synchronise in progress, and reopens the errors that its point has received.
+    /// Abandons a synchronise in progress, and puts the errors that its point has received back.
     pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
         self.remove_point(&pending.point);
         for error in pending.point.take() {
@@ -189,9 +191,10 @@ impl StreamCore {
         }
     }
 
-    /// Reopens an ended error that could not be raised.
+    /// Enqueues a task that fails the stream again with a cleared error that no thread has raised.
     pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamFailure>) {
-        // The result is ignored: after a shutdown no error is raised any more.
+        // The result is ignored: only a shutdown fails the enqueue, and then no thread raises
+        // errors.
         let _ = self.enqueue(Reopen(error), Checked);
     }
 }
@@ -207,7 +210,7 @@ pub(crate) fn raise_all(errors: Vec<Arc<StreamFailure>>) -> Result<()> {
     raise_counted(errors, 0)
 }
 
-/// As `raise_all`, with the number of older errors that were discarded.
+/// As `raise_all`. The raised error reports `num_forgotten` older errors that were discarded.
 #[cold]
 pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamFailure>>, num_forgotten: u64) -> Result<()> {
     for error in &errors {

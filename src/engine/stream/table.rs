@@ -1,6 +1,6 @@
 //! The streams of one device: the default one, pools of 32 per priority, and dedicated ones.
 //!
-//! Source of the pools: torch's stream pools. Streams are created on first request.
+//! The pools follow torch's stream pools. The first request for a stream creates it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::engine::frontier::Progress;
 use crate::engine::stream::core::{Identity, StreamCore};
 use crate::engine::stream::lifecycle::Lifecycle;
 
-/// Streams of one priority, issued round robin: the 33rd request gets the first one again.
+/// Streams per priority, issued round robin: the 33rd request gets the first stream again.
 pub(crate) const POOL_STREAMS: usize = 32;
 
 pub(crate) const DEFAULT_ID: u64 = 0;
@@ -38,7 +38,7 @@ struct Streams {
     pools: Vec<Pool>,
     /// Sorted by id.
     dedicated: Vec<Dedicated>,
-    /// Length of `dedicated` at which ended streams are removed.
+    /// The length of `dedicated` from which an insertion first removes ended streams.
     sweep_at: usize,
     /// The next id. Each id is issued once.
     next_id: u64,
@@ -82,7 +82,8 @@ impl StreamTable {
         if let Some(stream) = &self.streams.lock().default {
             return Ok(Arc::clone(stream));
         }
-        // Created without the lock, because this calls the backend. The first stored stream wins.
+        // Created without the lock, because `create` calls the backend. Racing threads get one
+        // stream.
         let new = self.create(DEFAULT_ID, 0, false)?;
         let first = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&new)));
         Ok(first)
@@ -104,7 +105,7 @@ impl StreamTable {
         let new = self.create(id, priority, false)?;
         let mut streams = self.streams.lock();
         let first = streams.pool(priority).streams[index].get_or_insert_with(|| Arc::clone(&new));
-        Ok(Arc::clone(first)) // a surplus stream is dropped after the lock
+        Ok(Arc::clone(first)) // a stream that lost the race is dropped after the lock
     }
 
     pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
@@ -117,7 +118,7 @@ impl StreamTable {
             streams.sweep_at = 64.max(2 * streams.dedicated.len());
         }
         let (stream, progress) = (Arc::downgrade(&new), Arc::clone(&new.progress));
-        // The end of the list, unless a thread with a later id was faster.
+        // Usually the end of the list: a thread with a later id may have inserted first.
         let index = streams.index_of(id);
         streams.dedicated.insert(index, Dedicated { id, stream, progress });
         Ok(new)
@@ -132,8 +133,9 @@ impl StreamTable {
         found.ok_or(Error::Stream(StreamError::NotFound { device: self.device, stream_id }))
     }
 
-    /// Every stream that was created and has not ended. When this returns, the counts and errors of
-    /// ended streams are in the lifecycle, so a caller that reads both misses none.
+    /// Returns every stream that has not ended. Blocks until streams that another thread is
+    /// dropping have added their counts and errors to the lifecycle, so a caller that reads both
+    /// misses none.
     pub(crate) fn all(&self) -> Vec<Arc<StreamCore>> {
         let mut ending = Vec::new();
         let streams = self.streams.lock();
@@ -147,7 +149,7 @@ impl StreamTable {
             }
         }
         drop(streams); // `all` may hold a last reference, dropped by the caller without the lock
-        // In a forked child the thread that was dropping the stream does not exist.
+        // The dropping thread does not exist in a forked child, which therefore must not wait.
         let is_ending = |progress: &Arc<Progress>| !progress.has_ended() && !fork::is_child();
         while ending.iter().any(is_ending) {
             park(Some(ENDING_PERIOD)); // the dropping thread may need this thread's processor

@@ -12,8 +12,8 @@
 //! | PARKED, QUEUED | a helper parked the stream; the worker only clears QUEUED |
 //!
 //! A producer pushes, then reads this word. A consumer leaves, then reads the queue. This is a
-//! Dekker pair: one side sees the other and schedules the stream. The bits above the three count
-//! parkings, so that resuming an earlier parking has no effect.
+//! Dekker pair: one side sees the other and schedules the stream. The higher bits count parkings,
+//! so that a late resume of an earlier parking has no effect.
 #![expect(unsafe_code, reason = "the DRAINING bit is the lock of the consumer's state")]
 
 use std::fmt;
@@ -26,7 +26,7 @@ const DRAINING: u64 = 2;
 const PARKED: u64 = 4;
 const PARKING: u64 = 8;
 
-/// Guards a `T` that one consumer at a time uses.
+/// A lock around the consumer's state `T`, whose word also records the scheduling state.
 pub(crate) struct Turnstile<T> {
     state: AtomicU64,
     consumer: UnsafeCell<T>,
@@ -35,21 +35,21 @@ pub(crate) struct Turnstile<T> {
 // SAFETY: the DRAINING bit gives one thread at a time access to the consumer, as a mutex does.
 unsafe impl<T: Send> Sync for Turnstile<T> {}
 
-/// Identifies one parking of a stream.
+/// The number of one parking. [`Turnstile::unpark`] ignores every number but the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parking(u64);
 
-/// The caller's action after a change of state.
+/// The step that the caller must take after a change of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
-    /// None: another component is responsible for the stream.
+    /// No step: another component is responsible for the stream.
     Nothing,
-    /// The caller puts the stream into the run queue.
+    /// The caller must put the stream into the run queue.
     Schedule,
 }
 
-/// The right to consume. Released explicitly, because the next step depends on the queue.
+/// The right to execute a stream, ended by `leave`, `leave_with_work` or `park`, not by a drop.
 pub(crate) struct Pass<'a, T>(&'a Turnstile<T>);
 
 impl<T> Turnstile<T> {
@@ -57,7 +57,7 @@ impl<T> Turnstile<T> {
         Self { state: AtomicU64::new(0), consumer: UnsafeCell::new(consumer) }
     }
 
-    /// Takes the responsibility for scheduling if the stream is idle. Called after a push.
+    /// Makes an idle stream QUEUED, for the caller to schedule. Producers call this after a push.
     #[inline]
     pub(crate) fn schedule_if_idle(&self) -> Next {
         // SeqCst: read after the push; partner: `leave`.
@@ -68,12 +68,12 @@ impl<T> Turnstile<T> {
         self.schedule(state)
     }
 
-    /// Idle → QUEUED, if the word is unchanged.
+    /// Changes the word `idle` to QUEUED, unless another thread has changed the word.
     #[inline(never)]
     fn schedule(&self, idle: u64) -> Next {
-        // Relaxed: the last consumer's state is published by the release sequence that its leave
-        // heads. On failure: the thread that changed the word took the responsibility, and reads
-        // the queue when it leaves.
+        // Relaxed: the release sequence that the last consumer's leave heads publishes the
+        // consumer's state. On failure: the thread that changed the word is now responsible, and
+        // reads the queue when it leaves.
         let change =
             self.state.compare_exchange(idle, idle | QUEUED, Ordering::Relaxed, Ordering::Relaxed);
         if change.is_ok() { Next::Schedule } else { Next::Nothing }
@@ -98,7 +98,7 @@ impl<T> Turnstile<T> {
             .map(|_| Pass(self))
     }
 
-    /// Ends a parking and takes the responsibility for scheduling, unless the parking is over.
+    /// Resumes the stream from this parking. Has no effect if the parking is over.
     pub(crate) fn unpark(&self, parking: Parking) -> Next {
         let old = self.change(|state| {
             let current = state & PARKED != 0 && state / PARKING == parking.0;
@@ -112,24 +112,24 @@ impl<T> Turnstile<T> {
 
     /// The current parking, if the stream is parked. A cancellation ends the parking.
     pub(crate) fn parking(&self) -> Option<Parking> {
-        // Relaxed: a guess that `unpark` checks.
+        // Relaxed: a hint that `unpark` checks.
         let state = self.state.load(Ordering::Relaxed);
         (state & PARKED != 0).then_some(Parking(state / PARKING))
     }
 
     /// True when no component is responsible for the stream.
     pub(crate) fn is_idle(&self) -> bool {
-        // Relaxed: a guess; a thread that enters learns the truth from the exchange.
+        // Relaxed: a hint; the exchange of a thread that enters checks the state.
         self.state.load(Ordering::Relaxed) & (QUEUED | DRAINING | PARKED) == 0
     }
 
     /// Replaces the word by `next(word)` and returns the old word. `None` if `next` returns `None`.
     #[inline]
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
-        // AcqRel: acquires the writes of the last consumer, and releases the writes of this one
-        // when it parks or leaves work. A thread that enters has no part in the Dekker pair of
-        // `leave`, because it reads the queue later. The first load is Relaxed: the exchange
-        // checks its value.
+        // AcqRel: an entering consumer acquires the writes of the last consumer; a consumer that
+        // parks or leaves work releases its own. Entering has no part in the Dekker pair of
+        // `leave`, because an entering consumer reads the queue later. The first load is Relaxed:
+        // the exchange checks its value.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             let wanted = next(state)?;
@@ -152,20 +152,20 @@ impl<T> Pass<'_, T> {
     #[inline]
     pub(crate) fn leave(self) -> bool {
         // SeqCst: stored before the queue is read; partner: the claim in `Sender::push`. Its
-        // release half publishes the consumer's state; pairs with `change`. A subtraction is one
-        // instruction; clearing a bit and returning the old word is a loop.
+        // release half publishes the consumer's state; pairs with `change`. `fetch_sub` is one
+        // instruction; a `fetch_and` that returns the old word is a loop.
         let old = self.0.state.fetch_sub(DRAINING, Ordering::SeqCst);
         old & QUEUED == 0
     }
 
-    /// Releases the right while work is left.
+    /// Releases the right and makes the stream QUEUED, because work is left.
     pub(crate) fn leave_with_work(self) -> Next {
-        // One exchange: between two changes a worker that still saw DRAINING could clear QUEUED.
+        // One exchange, not two: in between, a worker that still saw DRAINING could clear QUEUED.
         let old = self.0.change(|state| Some(state & !DRAINING | QUEUED));
         if old.is_some_and(|old| old & QUEUED == 0) { Next::Schedule } else { Next::Nothing }
     }
 
-    /// Releases the right until the head is unblocked.
+    /// Releases the right and parks the stream until [`Turnstile::unpark`] resumes this parking.
     pub(crate) fn park(self) -> Parking {
         let parked = |state: u64| (state & !DRAINING | PARKED) + PARKING;
         let old = self.0.change(|state| Some(parked(state))).expect("the change is unconditional");

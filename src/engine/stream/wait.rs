@@ -23,15 +23,16 @@ const SPINS_PER_READING: u32 = 32;
 /// The period of a waiting thread's interrupt checks, while it sleeps and while it executes tasks.
 const INTERRUPT_PERIOD: Duration = LONGEST_SHIFT;
 
-/// The polling period of a producer whose stream is above its task limit.
+/// The polling period of a producer above its stream's task limit, and of `wait_to_the_end`.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
 
-/// The polling period of a thread that waits for a task that is no marker. The marker that wakes
-/// the thread may be queued behind a long task.
+/// The polling period of a thread that waits for a task other than a marker. The marker pushed to
+/// wake the thread may be queued behind a long task.
 const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
 
-/// An interrupt check. A waiting thread calls it every 50 ms, between tasks if it executes any.
-/// True ends the wait with [`RuntimeError::Interrupted`]. The stream's work continues.
+/// An optional interrupt check, which a waiting thread calls every 50 ms, between tasks if the
+/// thread executes any. The result true ends the wait with [`RuntimeError::Interrupted`]; the
+/// stream's tasks continue.
 pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
 
 impl StreamCore {
@@ -63,9 +64,9 @@ impl StreamCore {
         while_blocked(|| self.sleep(ticket, true, interrupt))
     }
 
-    /// Blocks until the task `ticket` is done, on a driver kind by the device. The device may have
-    /// to finish later tasks too. A marker wakes this thread. For any other task this thread pushes
-    /// a marker and polls the counter. Raises and ends no error.
+    /// Blocks until the task `ticket` is done. On a driver kind, the wait may include later tasks.
+    /// The consumer of a marker wakes this thread. For any other task this thread pushes a marker
+    /// and polls the counter. The wait raises and clears no error.
     pub(crate) fn wait_ticket(
         self: &Arc<Self>,
         ticket: u64,
@@ -87,29 +88,29 @@ impl StreamCore {
         if self.on_host { Ok(()) } else { self.wait_reached(ticket) }
     }
 
-    /// Blocks until the device has done the task `ticket`, which must have been submitted.
+    /// Blocks until the device has done the task `ticket`, which the consumer must have submitted.
     fn wait_reached(&self, ticket: u64) -> Result<()> {
         assert_no_lock_held();
         let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
         while_blocked(|| match marked {
             Ok(mark) => mark.wait(),
-            // Without a mark this waits for the whole stream.
+            // Without a mark, this thread can only wait for the driver's whole stream.
             Err(_) => self.handle.synchronize(),
         })?;
         self.marks.reached(ticket);
         Ok(())
     }
 
-    /// Blocks until the task `ticket` no longer touches its memory, which the caller has lent. Also
-    /// blocks if a wait is refused or panics, or if the device cannot be polled.
+    /// Blocks until the task `ticket` no longer accesses memory that the caller has lent to it.
+    /// Retries when the device refuses a wait or the backend panics.
     pub(crate) fn wait_to_the_end(self: &Arc<Self>, ticket: u64) {
         while self.progress.retired() < ticket && !crate::base::fork::is_child() {
             park(Some(THROTTLE_PERIOD));
         }
         let is_over =
             || self.on_host || self.progress.done() >= ticket || crate::base::fork::is_child();
-        // A device that refuses the wait, and is not lost, may still use the memory. A panic must
-        // not leave this function, which may run while another panic unwinds.
+        // A device that refuses the wait may still use the memory, unless the device is lost. A
+        // panic must not leave this function, which may run while another panic unwinds.
         while !is_over() && !matches!(caught(|| self.wait_idle()), Ok(Ok(()))) {
             park(Some(THROTTLE_PERIOD));
         }
@@ -131,7 +132,7 @@ impl StreamCore {
             }
             match stop {
                 Stop::Finished => {}
-                // This thread has left the stream: the check may run a user's signal handler.
+                // Called outside of the stream, because the check may run a user's signal handler.
                 Stop::TimeIsUp => ask_now(interrupt)?,
                 Stop::Yield | Stop::Blocked => break,
             }
@@ -139,7 +140,7 @@ impl StreamCore {
         Ok(self.progress.retired() >= ticket)
     }
 
-    /// Spins for a moment. Helps when the stream becomes idle. True when `ticket` is retired.
+    /// Spins for up to [`SPIN`]; helps when the stream becomes idle. True when `ticket` is retired.
     fn spin(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<bool> {
         if is_single_cpu() {
             return Ok(false);
@@ -190,15 +191,15 @@ impl StreamCore {
         outcome
     }
 
-    /// Throttles a producer while its stream has more tasks queued than its limit. A push from
-    /// inside a task is never throttled: the task would wait for itself.
+    /// Blocks a producer while its stream has more queued tasks than the limit. A push from inside
+    /// a task never blocks: the task would wait for itself.
     #[cold]
     pub(crate) fn throttle(self: &Arc<Self>, pushed: u64) {
         let limit = self.lifecycle.stream_task_limit;
         if let Some(enough) = pushed.checked_sub(limit)
             && !frames::is_inside_task()
         {
-            // The result is ignored: this fails only after a shutdown, which the next call reports.
+            // The result is ignored: only a shutdown fails the wait, and the next call reports it.
             let _ = self.hold_back(enough, &mut None);
         }
     }
@@ -217,7 +218,7 @@ impl StreamCore {
     #[inline]
     fn full_until(&self) -> u64 {
         let next = self.pushed() + 1;
-        // Relaxed, here and below: an old reading of a counter that only grows.
+        // Relaxed, here and below: a stale value is too low and only costs a reading of `retired`.
         if next <= self.below_limit_until.load(Ordering::Relaxed) {
             return 0;
         }
@@ -242,7 +243,7 @@ impl StreamCore {
     }
 }
 
-/// Calls the interrupt check when its period is over.
+/// Calls the interrupt check if its last call, at `asked`, is a period ago.
 fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
     if let Some(is_interrupted) = interrupt
         && asked.elapsed() >= INTERRUPT_PERIOD
@@ -276,8 +277,8 @@ mod tests {
 
     #[test]
     fn interrupted_waits_leave_no_waiter_registered() {
-        // Goal: a program that waits in short steps does not grow. Method: each form of wait for a
-        // busy stream is interrupted; then the registered waiters are counted.
+        // Goal: interrupted waits leak no waiters. Method: the test interrupts each form of wait
+        // for a busy stream, then counts the registered waiters.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
         let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
         let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
@@ -286,7 +287,7 @@ mod tests {
             opened.recv().unwrap_or_default();
         };
         stream.enqueue(task).unwrap();
-        entered.recv().unwrap(); // by a worker: no thread helps
+        entered.recv().unwrap(); // a worker executes the task: no thread helps
         let event = stream.record_event().unwrap();
         let mut always = || true;
         for _ in 0..2 {

@@ -1,9 +1,9 @@
 //! The waiters for a stream's counter: parked streams and sleeping threads, by ticket.
 //!
-//! A *marker* is a task that can be waited for: a record, a synchronise, a task with buffers. A
-//! waiter registers, then reads the counter. A consumer that retires a marker advances the counter,
-//! then checks for waiters. This is a Dekker pair on `lowest` and the counter: one side sees the
-//! other, so no wake is lost. The retirement of any other task checks for no waiters.
+//! A *marker* is a task that threads and streams can wait for: a record, a synchronise, a task with
+//! buffers. A waiter registers, then reads the counter. A consumer that retires a marker advances
+//! the counter, then checks for waiters. This is a Dekker pair on `lowest` and the counter: one
+//! side sees the other, so no wake is lost. The retirement of any other task checks for no waiters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct List<S> {
     arrivals: u64,
 }
 
-/// Identifies one registration: ticket, then number of arrival.
+/// The key of one waiter: its ticket, then its number in the order of arrival.
 pub(crate) type Registration = (u64, u64);
 
 impl<S> Waiters<S> {
@@ -62,7 +62,7 @@ impl<S> Waiters<S> {
         Ok(registration)
     }
 
-    /// Removes a registration, unless it was served.
+    /// Removes and returns a waiter; `None` if a consumer has already taken the waiter.
     pub(crate) fn withdraw(&self, registration: Registration) -> Option<Waiter<S>> {
         let mut list = self.list.lock();
         let waiter = list.by_ticket.remove(&registration);
@@ -71,7 +71,7 @@ impl<S> Waiters<S> {
     }
 
     /// Removes and returns all waiters for tickets up to `retired`, if there are any. The consumer
-    /// calls this after [`Progress::retire_with_waiters`] has stored `retired`. It then wakes the
+    /// calls this after [`Progress::retire_with_waiters`] has stored `retired`, and then wakes the
     /// waiters without a lock.
     #[inline]
     pub(crate) fn served(&self, retired: u64) -> Option<Vec<Waiter<S>>> {

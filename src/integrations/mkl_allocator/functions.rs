@@ -21,7 +21,7 @@ use crate::integrations::mkl_allocator::MklAllocator;
 static CURRENT: AtomicUsize = AtomicUsize::new(MklAllocator::System as usize);
 /// Successful allocations per allocator.
 static CALLS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// The previously registered functions, set before the first registration of this file's functions.
+/// oneMKL's functions from before the first registration, which saves them.
 static PREVIOUS: OnceLock<Functions> = OnceLock::new();
 static MIMALLOC: OnceLock<Mimalloc> = OnceLock::new();
 
@@ -68,7 +68,7 @@ pub(super) fn save_previous(pointers: [*mut c_void; 4]) {
 }
 
 fn previous() -> &'static Functions {
-    PREVIOUS.get().unwrap_or(&Functions::LIBC) // the default applies only before a registration
+    PREVIOUS.get().unwrap_or(&Functions::LIBC) // the default is for calls before a registration
 }
 
 /// Makes an allocator ready: opens the heap, or loads mimalloc. A failure changes nothing.
@@ -118,7 +118,7 @@ fn counted_allocation(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_
     memory
 }
 
-/// The functions of mimalloc or of the system. The heap has none.
+/// mimalloc's functions, or else the previous functions. Callers call the heap directly.
 fn functions_of(allocator: MklAllocator) -> &'static Functions {
     let mimalloc = MIMALLOC.get().filter(|_| allocator == MklAllocator::Mimalloc);
     mimalloc.map_or_else(previous, |mimalloc| &mimalloc.functions)

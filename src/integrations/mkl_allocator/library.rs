@@ -1,8 +1,8 @@
-//! oneMKL's pointers to memory functions, and a probe for their use.
+//! oneMKL's pointers to memory functions, and a probe that makes oneMKL call them.
 //!
 //! `libmkl_rt` has its own pointers, and loads `libmkl_core` at its first call. oneMKL uses the
 //! core's pointers, unless the loader's global scope already contained `libmkl_rt`. This file sets
-//! the pointers of all libraries. The core reads its pointers once, at its first allocation.
+//! the pointers of every loaded library. The core reads its pointers once, at its first allocation.
 #![expect(unsafe_code, reason = "accesses symbols found at run time")]
 
 use std::ffi::{c_int, c_void};
@@ -70,7 +70,7 @@ type Gemm = unsafe extern "C" fn(
     i64,
 );
 
-/// The functions of one oneMKL that the probe calls.
+/// The functions that a probe calls, of one copy of oneMKL.
 pub(super) struct Probe {
     gemm: NonNull<c_void>,
     free_buffers: Option<NonNull<c_void>>,

@@ -18,11 +18,11 @@ use library::{Pointers, Probe};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum MklAllocator {
-    /// The previously registered functions. They are the C library's, unless a program set others.
+    /// The functions that oneMKL used before: the C library's, unless the program set others.
     System,
     /// The host heap, whose memory is pinned.
     Accelrt,
-    /// mimalloc, from a library that is loaded by name.
+    /// mimalloc, which the first registration loads by its library name.
     Mimalloc,
 }
 
@@ -58,7 +58,7 @@ impl MklAllocator {
             other => other,
         })?;
         for one in &libraries {
-            // The query loads the libraries behind `libmkl_rt`, but allocates nothing.
+            // The version query loads the libraries behind `libmkl_rt`, but allocates nothing.
             VerboseLibrary::Mkl.version_of(one.library);
         }
         let pointers = Pointers::in_loaded_copies();

@@ -1,12 +1,12 @@
-//! Captures: collect the lines that a library prints, through a pipe that replaces descriptor 1.
+//! Captures collect the lines that a library prints, through a pipe that replaces descriptor 1.
 //!
 //! All captures of a process share one pipe. The first capture installs the pipe, the last removes
 //! it. An open capture collects the lines that its library prints on any thread.
 //!
 //! Forks: a child has no reader thread. Its output passes through the parent's reader, even after
 //! the parent's captures end. A child never takes a drain's lock. A capture holds the lock of the
-//! sessions only for non-blocking steps. The Python module takes it only under the GIL, so Python
-//! never forks while the lock is held.
+//! sessions only for non-blocking steps. The Python module takes this lock only under the GIL, so
+//! Python never forks while the lock is held.
 
 use std::mem::ManuallyDrop;
 use std::process;
@@ -36,8 +36,8 @@ struct Session {
 }
 
 /// Collects the lines that a library prints until the capture is ended or dropped. All other
-/// standard output passes through, in order. The beginning and the end flush the C library's
-/// buffer, but no buffer of the program.
+/// standard output passes through, in order. The beginning and the end of a capture flush the C
+/// library's output buffer, but no buffer of the program.
 ///
 /// ```
 /// use accelrt::{VerboseCapture, VerboseLibrary, VerboseScope};
@@ -82,12 +82,12 @@ impl VerboseCapture {
         self.stop() // the drop detaches from the pipe
     }
 
-    /// Flushes the C library's buffer. May block on the reader of the standard output.
+    /// Flushes the C library's buffer. May block while the standard output accepts no bytes.
     pub(crate) fn flush() {
         descriptor::flush_c_output();
     }
 
-    /// Joins the installed pipe, or installs one. Does not block.
+    /// Shares the installed pipe, or installs a new one. Does not block.
     pub(crate) fn attach(library: VerboseLibrary) -> Result<Self> {
         let mut sessions = SESSIONS.lock();
         let process = process::id();
@@ -105,7 +105,7 @@ impl VerboseCapture {
         Ok(Self { library, process, drain, id: 0, is_open, is_attached })
     }
 
-    /// Starts the collection of lines. May block on the reader of the standard output.
+    /// Starts the collection of lines. May block while the standard output accepts no bytes.
     pub(crate) fn start(&mut self) {
         self.id = self.drain.open(self.library);
         // Relaxed, here and below: the flag only lets one call end the capture; the drain's lock
@@ -113,7 +113,8 @@ impl VerboseCapture {
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// Stops the collection and returns its lines. May block on the reader of the standard output.
+    /// Stops the collection and returns its lines. May block while the standard output accepts no
+    /// bytes.
     pub(crate) fn stop(&self) -> Vec<String> {
         if !self.is_open.swap(false, Ordering::Relaxed) {
             return Vec::new();
@@ -122,7 +123,8 @@ impl VerboseCapture {
         if self.is_mine() { self.drain.close(self.id) } else { Vec::new() }
     }
 
-    /// Leaves the pipe. Does not block. Returns the remaining steps if this was the last capture.
+    /// Leaves the pipe. Does not block. The last capture removes the pipe and returns it, for the
+    /// caller to finish.
     pub(crate) fn detach(&self) -> Option<CaptureEnd> {
         if !self.is_attached.swap(false, Ordering::Relaxed) {
             return None;
@@ -151,7 +153,7 @@ impl Drop for VerboseCapture {
 }
 
 impl Session {
-    /// Replaces descriptor 1 by a pipe.
+    /// Replaces descriptor 1 by a pipe and starts the reader thread.
     fn begin(process: u32) -> Result<Self> {
         static AT_EXIT: Once = Once::new();
         let refused = |call| {
@@ -168,7 +170,7 @@ impl Session {
         let drain = Drain::new(read, target);
         let of_thread = Arc::clone(&drain);
         let reader = Builder::new().name("accelrt-verbose".to_owned());
-        // The thread reads until all write ends are closed. It also ends if the next call fails.
+        // The thread reads until all write ends are closed, so it also ends if the next call fails.
         let reader = with_signals_blocked(|| reader.spawn(move || of_thread.run()));
         let reader = ManuallyDrop::new(reader.map_err(refused("pthread_create"))?);
         descriptor::replace_output(&write).map_err(refused("dup2"))?;
@@ -176,8 +178,8 @@ impl Session {
         Ok(Self { process, captures: 1, drain, reader })
     }
 
-    /// Restores descriptor 1, unless other code has replaced it since. Returns the remaining steps,
-    /// or `None` in a child.
+    /// Restores descriptor 1, unless other code has replaced it since. Returns the removed pipe, or
+    /// `None` in a child.
     fn end(self) -> Option<CaptureEnd> {
         if self.drain.is_output() {
             match &self.drain.target {
@@ -202,13 +204,14 @@ pub(crate) struct CaptureEnd {
 
 impl CaptureEnd {
     /// Passes on the remaining output and joins the reader thread. If a child or a copy of
-    /// descriptor 1 still holds the pipe, the thread continues instead. May block on the reader of
-    /// the standard output.
+    /// descriptor 1 still holds the pipe, the thread continues instead. May block while the
+    /// standard output accepts no bytes.
     pub(crate) fn finish(self) {
         self.drain.catch_up();
         self.drain.settle_all();
         if self.drain.is_at_end() {
-            // The reader thread also ends. The result is ignored: a panic has printed its message.
+            // At the end of the pipe, the reader thread ends too. The result is ignored: a panic
+            // has already printed its message.
             drop(self.reader.join());
         }
     }

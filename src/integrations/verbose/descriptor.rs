@@ -32,8 +32,8 @@ pub(super) fn flush_c_output() {
     unsafe { libc::fflush(c_output()) };
 }
 
-/// Sets line buffering, as for a terminal. The C library chooses the mode at the first use; with a
-/// pipe in place of the terminal, it would choose full buffering.
+/// Sets line buffering if the original output is a terminal. The C library chooses the mode at the
+/// first use, and would choose full buffering for the pipe that replaces the terminal.
 pub(super) fn set_line_buffering_for(terminal: &OwnedFd) {
     // SAFETY: the descriptor is open.
     let is_terminal = unsafe { libc::isatty(terminal.as_raw_fd()) } == 1;
@@ -61,7 +61,7 @@ pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((away_from_standard(read.into())?, away_from_standard(write.into())?))
 }
 
-/// A new pipe may get the number of a closed standard descriptor. A clone has a number above 2.
+/// Replaces an end that got the number of a closed standard descriptor by a clone above 2.
 fn away_from_standard(end: OwnedFd) -> io::Result<OwnedFd> {
     if end.as_raw_fd() > 2 { Ok(end) } else { end.try_clone() }
 }
@@ -103,7 +103,7 @@ pub(super) enum PipeState {
     End,
 }
 
-/// Waits until a pipe has bytes or ends, at most for the timeout. -1 means no timeout.
+/// Blocks until a pipe has bytes or ends, or for `timeout_ms`; -1 means no timeout.
 pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> PipeState {
     match poll(end, libc::POLLIN, timeout_ms) {
         None => PipeState::Nothing,
@@ -152,14 +152,14 @@ pub(super) fn write_all(target: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The descriptor as a file, without closing it. Calls fail for a closed descriptor.
+/// Wraps the descriptor as a file that never closes it. Reads and writes of a closed one fail.
 fn file(descriptor: RawFd) -> ManuallyDrop<File> {
     // SAFETY: the file is never dropped, so only the descriptor's owner closes it.
     ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Read ends of pipes that forked children must not hold; 0 if unused. A child does not read the
-/// pipe. If it held a read end, its writes to a full pipe would block after the parent's exit
+/// Read ends of pipes that forked children must not hold; 0 marks a free entry. A child reads no
+/// pipe. If a child held a read end, its writes to a full pipe would block after the parent's exit
 /// instead of failing.
 static READING_ENDS: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
@@ -186,12 +186,12 @@ pub(super) fn close_in_children(end: &OwnedFd) {
     replace_reading_end(0, end.as_raw_fd().cast_unsigned());
 }
 
-/// Reverts [`close_in_children`]. Must be called before `end` is closed.
+/// Reverts [`close_in_children`]. The owner of `end` must call this before it closes `end`.
 pub(super) fn forget(end: &OwnedFd) {
     replace_reading_end(end.as_raw_fd().cast_unsigned(), 0);
 }
 
-/// Replaces one entry of the table. Has no effect when the table lacks `from`.
+/// Replaces the entry `from` of [`READING_ENDS`] by `to`. Without such an entry, has no effect.
 fn replace_reading_end(from: u32, to: u32) {
     let _ = READING_ENDS.iter().find(|place| {
         place.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()

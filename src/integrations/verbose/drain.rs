@@ -1,10 +1,10 @@
-//! Reads the output of descriptor 1 while it is a pipe.
+//! Reads the pipe that replaces descriptor 1.
 //!
-//! Library lines go to the open captures, everything else to the original target, in order.
+//! Library lines go to the open captures, everything else to the original output, in order.
 //!
 //! A separate thread reads, so that writers do not block for long. A thread that needs all earlier
-//! output reads the pipe itself, under the same lock. It therefore need not wait for the reader
-//! thread.
+//! output reads the pipe itself, under the same lock. Such a thread therefore need not wait for the
+//! reader thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Drain {
         descriptor::wait_for(&self.source, 0) == PipeState::End
     }
 
-    /// Reads everything written before this call.
+    /// Reads and distributes all bytes that were written to the pipe before this call.
     pub(super) fn catch_up(&self) {
         let state = &mut *self.state.lock();
         let mut count = descriptor::byte_count(&self.source);
@@ -143,7 +143,7 @@ impl Drain {
                         is_wanted = true;
                     }
                     if !is_wanted {
-                        // The capture ended before the end of the line arrived.
+                        // The line's capture ended before the end of the line arrived.
                         self.pass_on(state, &[&line[..], b"\n"].concat());
                     }
                 }

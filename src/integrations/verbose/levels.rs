@@ -1,8 +1,8 @@
-//! The current verbose level: the newest open scope determines it.
+//! Verbose levels: the newest open scope determines the level of a library.
 //!
-//! Neither library can report its level, so this file records the scopes of the whole process.
-//! Without a scope, the environment's level applies. If other code sets a level, this file does not
-//! notice it, and the next beginning or end of a scope replaces it.
+//! oneMKL and oneDNN cannot report their levels, so this file records the scopes of the process.
+//! Without a scope, the environment's level applies. A level that other code sets lasts until the
+//! next scope begins or ends.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -19,7 +19,7 @@ use crate::runtime::Runtime;
 #[derive(Debug, Default)]
 struct Levels {
     next_id: u64,
-    /// Oldest first. Threads open and close scopes in any order.
+    /// The ids and levels of the open scopes, oldest first. Threads may close scopes in any order.
     open: Vec<(u64, i32)>,
 }
 
@@ -49,7 +49,7 @@ impl VerboseLibrary {
         &LEVELS[self as usize]
     }
 
-    /// The environment's level. Reads the variables once.
+    /// The level that the library's environment variable sets, read once per process.
     fn environment_level(self) -> &'static EnvironmentLevel {
         static LEVELS: [OnceLock<EnvironmentLevel>; 3] = [const { OnceLock::new() }; 3];
         LEVELS[self as usize].get_or_init(|| match self {

@@ -15,11 +15,11 @@ use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::sync::{LockRank, Mutex};
 use crate::runtime::Runtime;
 
-/// A library that prints verbose lines.
+/// A library that can print a line per call, as its verbose level says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VerboseLibrary {
-    /// oneMKL.
+    /// oneMKL, Intel's math kernel library.
     Mkl,
     /// oneDNN, called mkldnn in PyTorch.
     OneDnn,
@@ -56,7 +56,7 @@ impl VerboseLibrary {
         if self == Self::Accelrt { 1 } else { 2 }
     }
 
-    /// The library's name.
+    /// The library's name in messages, such as `oneMKL`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -95,8 +95,8 @@ impl VerboseLibrary {
         Ok(file.clone().map(|file| (variable, file)))
     }
 
-    /// True when a copy is in the process or can be loaded. The check then loads the copy. Fails
-    /// when an `ACCELRT_*` variable is malformed.
+    /// True when a copy is in the process or can be loaded. The check loads a copy if there is
+    /// none. Fails when an `ACCELRT_*` variable is malformed.
     ///
     /// ```
     /// let has_mkl = accelrt::VerboseLibrary::Mkl.is_available(&[])?;
@@ -152,7 +152,8 @@ impl VerboseLibrary {
         }
     }
 
-    /// The copies in the process. Loads the configured file, or else a copy if there is none.
+    /// Returns the copies in the process. Loads the configured file, or else a copy if there is
+    /// none.
     pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<FoundLibrary>> {
         if let Some((variable, file)) = self.configured()? {
             let missing = |why: &str| {
@@ -210,7 +211,7 @@ impl VerboseLibrary {
 
     /// The copies that are now in the process. Loads no library.
     pub(super) fn loaded_copies(self) -> Vec<FoundLibrary> {
-        /// The last search per library: a search through hundreds of libraries takes milliseconds.
+        /// Caches each library's last search: a search of hundreds of files takes milliseconds.
         static KNOWN: [Mutex<KnownLibraries>; 2] =
             [const { Mutex::new(LockRank::Libraries, (None, Vec::new())) }; 2];
         if self == Self::Accelrt {
@@ -234,8 +235,8 @@ impl VerboseLibrary {
         // SAFETY: `set` accepts any integer on any thread; the library stays loaded.
         let answer = unsafe { set(level) };
         match self {
-            Self::Mkl => answer != -1, // any other answer is the previous level
-            _ => answer == 0,          // a status
+            Self::Mkl => answer != -1, // oneMKL answers -1 or its previous level
+            _ => answer == 0,          // oneDNN answers a status
         }
     }
 }

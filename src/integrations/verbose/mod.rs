@@ -3,7 +3,7 @@
 //! The runtime's own lines are in `observe`.
 //!
 //! * [`library`]: oneMKL and oneDNN, found in the process or loaded, and their levels
-//! * [`levels`]: the open scopes, recorded because neither library can report its level
+//! * [`levels`]: the open scopes, recorded because oneMKL and oneDNN cannot report their levels
 //! * [`environment`]: the levels of the environment's variables
 //! * [`capture`]: replaces descriptor 1 by a pipe; [`drain`]: reads the pipe on a separate thread
 //! * [`splitter`]: finds each library's lines; [`descriptor`]: wraps the system calls

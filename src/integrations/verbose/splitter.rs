@@ -10,7 +10,7 @@ use crate::integrations::verbose::library::VerboseLibrary;
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 impl VerboseLibrary {
-    /// The keywords of the library's lines, including those of older versions of oneDNN.
+    /// The keywords that begin the library's lines, including those of older versions of oneDNN.
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Mkl => &["MKL_VERBOSE "],
@@ -37,7 +37,7 @@ pub(super) enum Piece {
     Line(VerboseLibrary, Vec<u8>),
 }
 
-/// Output that is not yet classified.
+/// Holds output until it can tell a library's line from text.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     held: Vec<u8>,
@@ -65,7 +65,7 @@ impl Splitter {
         }
     }
 
-    /// True while held bytes are either text or the beginning of a keyword.
+    /// True while the held bytes may be text or the beginning of a keyword.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.inside.is_none() && !self.held.is_empty()
     }
@@ -128,7 +128,8 @@ impl Splitter {
         true
     }
 
-    /// Emits a complete line. A line behind other text counts as text if the format differs.
+    /// Emits a complete line. If program text precedes the keyword and the format is not the
+    /// library's, the line counts as text.
     fn put_line(
         &mut self,
         library: VerboseLibrary,

@@ -44,7 +44,7 @@ pub(super) struct State {
     pub(super) host_accesses: HostAccesses,
 }
 
-/// The source and the alignment of a request's memory.
+/// The allocator and the pool that serve a request, with the kind and alignment of its memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) allocator: Arc<CachingAllocator>,
@@ -131,7 +131,7 @@ impl Allocation {
         LastHandle::new(Self { memory, home, state, is_lasting }).share()
     }
 
-    /// Prevents a free of the memory while the caller enqueues uses of it. `None` after a release.
+    /// Delays a free until the caller has enqueued uses of the memory. `None` after a release.
     #[inline]
     pub(super) fn access(&self) -> Option<Access<'_>> {
         Some(self.access_in(&mut *self.lock()?))
@@ -151,8 +151,8 @@ impl Allocation {
         (!state.is_released).then_some(state)
     }
 
-    /// Records a use by a stream whose tasks up to ticket `done` are done. Forgets finished uses
-    /// among up to `checks` others, and returns them. The caller drops the forgotten uses after the
+    /// Records a use by a stream whose tasks up to ticket `done` are done. Checks up to `checks`
+    /// other uses, and removes and returns those that are done. The caller drops them after the
     /// lock, because one may hold the last reference to a stream.
     #[inline]
     pub(super) fn note(
@@ -170,8 +170,8 @@ impl Allocation {
         state.uses.record(stream, task, touch, done, checks)
     }
 
-    /// The unfinished tasks that a use must follow, of streams other than `own`: tasks on the same
-    /// bytes where either side writes, and the home stream's last task that used the memory for an
+    /// Yields the unfinished tasks of streams other than `own` that a use must follow. These are
+    /// the tasks with conflicting uses, and the home stream's last task that used the memory for an
     /// earlier allocation.
     #[inline]
     pub(super) fn conflicts<'a>(
@@ -220,7 +220,8 @@ impl Allocation {
         self.state.lock().exports -= 1;
     }
 
-    /// Frees the memory, ordered after its uses. A second release has no effect.
+    /// Frees the memory after its uses. Refused while exports exist. A second release has no
+    /// effect.
     pub(super) fn release(&self) -> Result<(), Refusal> {
         let mut state = self.state.lock();
         if state.is_released {
@@ -238,7 +239,7 @@ impl Allocation {
         self.state.lock().is_released
     }
 
-    /// The recorded uses. They include every use that is not done or that may have failed.
+    /// Returns the recorded uses, which include every use that is not done or that may have failed.
     pub(super) fn uses(&self) -> Vec<Use> {
         let mut state = self.state.lock();
         let forgotten = state.uses.forget_finished(CHECK_ALL);
@@ -316,8 +317,8 @@ impl fmt::Debug for Allocation {
     }
 }
 
-/// The right to enqueue uses of the memory. After a release during the access, the drop of the last
-/// access frees the memory, ordered after all uses recorded before that drop.
+/// The right to enqueue uses of the memory. If a release happens during an access, the drop of the
+/// last access frees the memory, after all uses recorded until then.
 #[derive(Debug)]
 pub(crate) struct Access<'a>(&'a Allocation);
 

@@ -1,4 +1,4 @@
-//! Copies and fills as tasks. They hold addresses and no buffer: a free follows the tasks.
+//! Copies and fills as tasks, which hold no buffer: the free of a buffer follows its tasks.
 #![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked")]
 
 use crate::backend::contract::Address;
@@ -28,7 +28,7 @@ impl Command<TaskContext> for Copy {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // A host access may wait for this copy, so its retirement wakes waiters.
+        // A host access may wait for this copy, so the retirement of the copy must wake waiters.
         context.is_marker = true;
         let Ranges { to, from, bytes } = self.0;
         // SAFETY: both ranges must be live and ordered against other accesses. `transfer.rs`, the
@@ -41,7 +41,7 @@ impl Command<TaskContext> for Copy {
     }
 }
 
-/// A copy on a kind that runs on the host. The task owns the bytes of the host side.
+/// A copy on a host kind, between a buffer and host bytes, which the task owns.
 pub(super) struct OwningCopy<O> {
     pub(super) copy: Copy,
     pub(super) owner: O,

@@ -3,8 +3,8 @@
 //! A freed block may serve the next request on its home stream at once: stream order puts that
 //! request after every use on this stream. For each other stream, the allocator records a use point
 //! (stream and ticket) and polls the stream's progress counter. No thread and no stream waits for a
-//! free. On a driver's stream, a value held at the point keeps the stream polled until the device
-//! has passed the point.
+//! free. On a driver's stream, this file also holds an empty value at the use point: a stream with
+//! held values is polled until the device has done their tickets.
 #![expect(unsafe_code, reason = "gives up a shared block once, behind its uses")]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::engine::stream::internal::EmptyTask;
 use crate::memory::allocator::{Allocated, CachingAllocator, UsePoint};
 use crate::memory::buffer::uses::{LastTasks, Use, Uses};
 
-/// A block of an allocator, which is returned once. `State::is_released` records the return.
+/// A block of an allocator, which is freed once. `State::is_released` records the free.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) allocator: Arc<CachingAllocator>,

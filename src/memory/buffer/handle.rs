@@ -31,8 +31,8 @@ use crate::memory::buffer::uses::Task;
 /// [`Stream::wait_stream`]. These functions must also follow the home stream, because a new buffer
 /// may reuse memory whose earlier tasks are still queued on that stream.
 ///
-/// Created by [`Runtime::empty`](crate::Runtime::empty) and similar functions. A buffer of no bytes
-/// has no memory; its address is 0.
+/// [`Runtime::empty`](crate::Runtime::empty) and similar functions create buffers. A buffer of zero
+/// bytes has no memory; its address is 0.
 ///
 /// ```
 /// use accelrt::{Config, Device, Runtime};
@@ -84,7 +84,7 @@ impl Buffer {
         self.bytes
     }
 
-    /// True for a view of no bytes.
+    /// True for a view of zero bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
@@ -164,9 +164,9 @@ impl Buffer {
         Ok(Self { allocation: self.allocation.clone(), offset, bytes })
     }
 
-    /// Records that all work enqueued on `stream` until now may use the memory. For uses that the
-    /// runtime cannot see, such as those of a function that takes the address. On the home stream
-    /// only [`Buffer::wait_for_host`] needs the record. Does not block.
+    /// Records that all work enqueued on `stream` until now may use the memory. Programs call this
+    /// for uses that the runtime cannot see, such as those of a function that takes the address. On
+    /// the home stream only [`Buffer::wait_for_host`] needs the record. Does not block.
     ///
     /// Fails when the stream belongs to another runtime, after a release and in a forked child.
     ///
@@ -226,7 +226,7 @@ impl Buffer {
         Ok(ExportGuard { allocation: self.allocation.clone() })
     }
 
-    /// True for memory of `device`, and for pinned memory of the kind of `device`.
+    /// True if `device` can access the memory: its own memory, or pinned memory of its kind.
     pub(crate) fn is_reached_by(&self, device: Device) -> bool {
         let own = self.device();
         own == device || self.is_pinned() && own.kind() == device.kind()
@@ -236,8 +236,8 @@ impl Buffer {
         self.allocation.home.lifecycle.runtime
     }
 
-    /// Prevents a free of the memory while the caller enqueues uses. Fails after a release and in a
-    /// forked child.
+    /// Delays a free of the memory until the caller has enqueued uses. Fails after a release and in
+    /// a forked child.
     pub(crate) fn access(&self) -> Result<Access<'_>> {
         fork::check()?;
         self.allocation.access().ok_or_else(|| self.refused(Refusal::Released))

@@ -17,13 +17,13 @@ use crate::memory::buffer::host_accesses::HostAccess;
 use crate::memory::buffer::transfer::{Watched, check_sizes};
 use crate::memory::buffer::uses::{Task, Touch, Use};
 
-/// Polling period while another host thread copies the bytes.
+/// The polling period of a thread that waits for the copy of another host thread.
 pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 
 impl Buffer {
     /// Blocks until every recorded use of the memory through any view is done; executes stream
-    /// tasks while it waits. Returns the failures that cover those uses, unless a synchronise has
-    /// already reported and ended them. The call ends no failure, and ignores later uses.
+    /// tasks while it waits. Fails with the failures that cover those uses, unless a synchronise
+    /// has already raised and cleared them. The call clears no failure and ignores later uses.
     ///
     /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.
     pub fn wait_for_host(&self) -> Result<()> {
@@ -118,8 +118,8 @@ impl Buffer {
         Ok(access)
     }
 
-    /// Copies on this thread between this buffer and host bytes. The `copy` of a kind that runs on
-    /// the host copies during the call. A driver's `copy` would only submit and is not used.
+    /// Copies on this thread between this buffer and host bytes. A host kind's `copy` copies during
+    /// the call. A driver kind's `copy` would only submit, so this thread copies the bytes itself.
     fn copy_on_this_thread(&self, to: Address, from: Address) -> Result<()> {
         let home = &self.allocation().home;
         if self.is_empty() {
@@ -155,7 +155,7 @@ impl Buffer {
 fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
     let mut errors: Vec<Arc<StreamFailure>> = Vec::new();
     for point in uses {
-        // A use that was already done reports no error that a synchronise has ended.
+        // A use that was done before this wait reports no error that a synchronise has cleared.
         let was_done = point.is_done();
         let Task { ticket, is_marker } = point.last.task;
         let task = Watched::new(&point.stream, ticket);

@@ -4,8 +4,8 @@
 //! conflict is *queued*: it waits for the tasks and accesses before it. A later conflicting task
 //! waits for the queued access by a latch in the task's stream. A later conflicting access waits
 //! behind it in the queue. A task that conflicts with counted accesses is *announced* until it is
-//! enqueued. Accesses that begin in this interval are queued, so the task waits only for the
-//! accesses before it.
+//! enqueued. Accesses that begin in this interval are queued, so the task waits only for earlier
+//! accesses.
 //!
 //! New arrivals therefore never delay an earlier thread.
 
@@ -173,7 +173,7 @@ impl Allocation {
 }
 
 impl HostAccess<'_> {
-    /// True when no earlier host access that is still running or queued conflicts with this one.
+    /// True when every earlier host access that conflicts with this one has ended.
     pub(super) fn is_next(&self) -> bool {
         self.ticket == 0
             || self.allocation.state.lock().host_accesses.is_next(self.ticket, &self.touch)

@@ -1,4 +1,4 @@
-//! Native calls that use buffers.
+//! FFI calls that use buffers.
 #![expect(unsafe_code, reason = "passes on the promise of a launch's caller")]
 
 use crate::base::error::Result;

@@ -8,8 +8,8 @@
 //! * [`free`]: returns memory to its allocator, ordered after every use
 //! * [`order`]: enqueues tasks behind conflicting uses
 //! * [`transfer`], [`commands`]: copies and fills as tasks, and the wait for one of these tasks
-//! * [`launch`]: native calls that use buffers
-//! * [`host`], [`host_accesses`]: accesses by host threads, which wait for all uses; their queue
+//! * [`launch`]: FFI calls that use buffers
+//! * [`host`], [`host_accesses`]: accesses by host threads, and the queue of waiting threads
 
 pub(crate) mod allocation;
 mod commands;

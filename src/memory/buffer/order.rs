@@ -1,16 +1,17 @@
 //! Enqueues tasks that use buffers, ordered after conflicting tasks.
 //!
-//! Two uses of the same bytes *conflict* when one of them writes. A task is enqueued and its use
-//! recorded in one step under the locks of its allocations, which are taken in address order. Of
-//! two threads with conflicting tasks, the second therefore finds the task of the first. A new task
+//! Two uses of the same bytes *conflict* when one of them writes. This file enqueues a task and
+//! records its uses in one step, under the locks of its allocations, taken in address order. Of two
+//! threads with conflicting tasks, the second therefore finds the task of the first. A new task
 //! makes its stream wait for the last conflicting task of each other stream; on its own stream, the
-//! queue gives the order at no cost. A wait only names earlier tasks, so waits form no cycle.
+//! queue gives the order at no cost. Waits name only earlier tasks, so they form no cycle.
 //!
-//! A task that conflicts with a running host access is enqueued after that access. Its stream waits
-//! for conflicting accesses in the queue (`host_accesses`). Memory that the home stream still uses
-//! for an earlier allocation counts as written by the home stream.
+//! A task that conflicts with a running host access is enqueued after that access. The task's
+//! stream waits for conflicting accesses in the queue of `host_accesses`. Memory that the home
+//! stream still uses for an earlier allocation counts as written by the home stream.
 //!
-//! Code that orders streams by events passes [`Order::ByCaller`]: uses are recorded without waits.
+//! Code that orders streams by events passes [`Order::ByCaller`]; this file then only records the
+//! uses.
 
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ impl<'a> BufferUse<'a> {
         self.buffer.allocation()
     }
 
-    /// The key of the lock order.
+    /// The address of the allocation, which orders the locks of several allocations.
     fn address(&self) -> usize {
         std::ptr::from_ref(self.allocation()).addr()
     }
@@ -76,7 +77,7 @@ impl<'a> BufferUse<'a> {
     }
 }
 
-/// Enqueues a task that uses buffers. When all of them are empty, no task is needed.
+/// Enqueues a task that uses buffers. If all buffers are empty, only checks them.
 #[inline]
 pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     stream: &Stream,
@@ -99,8 +100,8 @@ fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[BufferUse<
     used.iter().all(|used| reported.iter().any(|access| access.agrees_with(&used.access())))
 }
 
-/// A task to enqueue, and its buffers. The buffers' states are locked while the task gets its
-/// ticket and its uses are recorded.
+/// A task to enqueue, and its buffers. The enqueue locks the buffers' states while it takes the
+/// ticket and records the uses.
 struct BufferTask<'a, T, const N: usize> {
     used: &'a [BufferUse<'a>; N],
     order: Order,
@@ -129,7 +130,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         drop(forgotten);
         let has_failed = direct.run::<T>(|context| self.command.run(context));
         if has_failed {
-            // The error is still open: only the consumer, which is this thread, ends errors.
+            // The error is not cleared yet: only the consumer, which is this thread, clears errors.
             core.failures.bind();
         }
         Attempt::Over(Ok(Transfer::of(core, ticket, has_failed)))
@@ -145,8 +146,8 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         if self.order == Order::BehindConflicts && locked.has_host_access() {
             locked = locked.after_host_accesses()?;
         }
-        // Binds before the task can fail. Otherwise the error could be ended and forgotten before
-        // the caller queries the transfer.
+        // Binds before the task can fail. Otherwise the stream could clear and drop the error
+        // before the caller queries the transfer.
         core.failures.bind();
         let mut waits = Waits::default();
         if self.order == Order::BehindConflicts {
@@ -194,7 +195,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         of_it.expect("each allocation is locked")
     }
 
-    /// True when the task can run on this thread at once.
+    /// True when no conflict delays the task, so that this thread can run it at once.
     fn is_free(&mut self, core: &Arc<StreamCore>, order: Order) -> bool {
         if order == Order::ByCaller {
             return true;
@@ -283,7 +284,8 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
     }
 }
 
-/// The waits that a task needs. They are enqueued under the locks and published afterwards.
+/// The waits that a task needs. `push` enqueues them under the locks, and `publish` schedules the
+/// streams afterwards.
 #[derive(Default)]
 struct Waits {
     is_first_of_segment: bool,

@@ -26,7 +26,7 @@ pub struct Transfer(
     pub(super) Option<Inherited<Watched>>,
 );
 
-/// A task whose failure remains recorded until the drop of this value.
+/// A task of a stream. The stream keeps the task's failure until the drop of this value.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) stream: Arc<StreamCore>,
@@ -69,10 +69,10 @@ impl Transfer {
         self.0.as_ref().is_none_or(|task| task.stream.poll_ticket(task.ticket))
     }
 
-    /// Blocks until the task is done; executes tasks of the stream while it waits. Returns the
-    /// failure that covers the task and does not end that failure. The call does not wait for later
-    /// tasks, but a driver may have to finish work submitted in the meantime. Fails inside a task
-    /// of the stream.
+    /// Blocks until the task is done; executes tasks of the stream while it waits. Fails with the
+    /// failure that covers the task, without clearing that failure. The call does not wait for
+    /// later tasks, but a driver may have to finish work submitted in the meantime. Fails inside a
+    /// task of the stream.
     pub fn wait(&self) -> Result<()> {
         self.wait_for(&mut None)
     }
@@ -95,7 +95,7 @@ pub struct HostTransfer<O> {
     target: Arc<Target<O>>,
 }
 
-/// Shared with the task. Elements of a vector stay in place when the vector moves.
+/// Host memory, shared with the task. Elements of a vector stay in place when the vector moves.
 type Target<O> = SpinMutex<Vec<O>>;
 
 impl<O> HostTransfer<O> {
@@ -348,8 +348,8 @@ impl Transfer {
     }
 }
 
-/// Ends a borrow: the drop waits until the task no longer accesses the borrowed memory. It also
-/// waits after an error or a panic.
+/// Ends a borrow: its drop blocks until the task no longer accesses the borrowed memory, even after
+/// an error or a panic.
 struct BorrowEnd<'a>(&'a Watched);
 
 impl Drop for BorrowEnd<'_> {
@@ -358,7 +358,7 @@ impl Drop for BorrowEnd<'_> {
     }
 }
 
-/// The host side of a copy.
+/// The address of a copy's host side, and the direction of the copy.
 #[derive(Clone, Copy)]
 enum Host {
     Source(Address),
