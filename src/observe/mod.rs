@@ -1,4 +1,4 @@
-//! L3, observe: subscribers to the streams' actions.
+//! L3, observe: subscribers that streams report their executed tasks to.
 //!
 //! * [`task_lines`]: one line per task at verbose level 1
 

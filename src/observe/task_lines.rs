@@ -1,11 +1,11 @@
-//! Lines for the tasks of the process's own runtime: one line per task at verbose level 1.
+//! Prints one line per executed task of the global runtime at verbose level 1.
 
 use std::io::Write;
 
 use crate::engine::stream::action::Action;
 use crate::runtime::Runtime;
 
-/// Sets the level. Cannot fail: without a runtime there are no tasks to report.
+/// Starts the lines, or stops them at level 0. A runtime that cannot start has no tasks to print.
 pub(crate) fn set(level: i32) {
     if let Ok(runtime) = Runtime::global() {
         runtime.watch_actions(if level == 0 { None } else { Some(print) });
@@ -14,7 +14,7 @@ pub(crate) fn set(level: i32) {
 
 /// Prints a line in one write, so that lines of several threads do not mix.
 fn print(action: &Action) {
-    // The result is ignored: lines for a closed standard output are lost.
+    // The result is ignored: when standard output is closed, the line is lost.
     let _ = std::io::stdout().lock().write_all(line(action).as_bytes());
 }
 

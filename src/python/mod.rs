@@ -1,7 +1,7 @@
 //! L4, Python: the extension module `accelrt._core`, which the facade in `python/accelrt` wraps.
 //!
-//! Every binding that may wait releases the GIL first, unless nothing is left to wait for. Types
-//! carry the name of their public module, so that messages and pickles contain `accelrt.Stream`.
+//! A binding releases the GIL before it waits. Types carry the name of their public module, so that
+//! messages and pickles contain `accelrt.Stream`.
 
 mod integrations;
 mod launch;
@@ -69,7 +69,7 @@ mod _core {
         support::errors::{DeviceLost, OutOfMemoryError, StreamError},
     };
 
-    /// The part of the initialisation that pyo3's macros do not cover.
+    /// Adds what pyo3's macros cannot: the check of the interpreter, error attributes and `launch`.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreter::check_main(module.py())?;

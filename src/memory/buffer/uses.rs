@@ -1,4 +1,4 @@
-//! The tasks that use an allocation: per stream the last task, the last writer, and a byte range.
+//! Records which tasks use an allocation: each stream's last task, last writer and byte range.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::stream_map::StreamMap;
 use crate::engine::stream::core::StreamCore;
 
-/// A task of a stream, ordered by its ticket.
+/// A ticket on some stream, and how a thread can wait for it. Tasks compare by ticket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Task {
     pub(crate) ticket: u64,
@@ -24,7 +24,7 @@ impl Task {
     }
 }
 
-/// A task's use of an allocation: the byte range, and whether it writes.
+/// The bytes of an allocation that one task accesses, and whether the task writes them.
 #[derive(Clone, Debug)]
 pub(super) struct Touch {
     pub(super) bytes: Range<usize>,
@@ -32,28 +32,29 @@ pub(super) struct Touch {
 }
 
 impl Touch {
-    /// The touch of a task whose accesses are unknown.
+    /// Stands for unknown accesses: covers all bytes and counts as a write.
     pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
 
-    /// True when the ranges overlap and one of the two writes.
+    /// True when the byte ranges overlap and at least one of the two tasks writes.
     pub(super) fn conflicts(&self, other: &Self) -> bool {
         let (own, bytes) = (&self.bytes, &other.bytes);
         (self.writes || other.writes) && bytes.start < own.end && own.start < bytes.end
     }
 }
 
-/// The last tasks of a stream that use an allocation; ticket 0 when none does.
+/// The last task of one stream that uses an allocation, and the last that writes it. Ticket 0
+/// stands for no task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastTasks {
     pub(super) task: Task,
     write: Task,
-    /// A range that covers the bytes of all unfinished tasks.
+    /// Covers the bytes of every task that may be unfinished.
     bytes: Range<usize>,
 }
 
 impl LastTasks {
-    /// Records one more task of a stream whose tasks up to `done` are done. The range starts anew
-    /// when the tasks recorded before are done.
+    /// Records one more task. The stream has done its tasks up to ticket `done`: if they include
+    /// every recorded task, the byte range restarts from the bytes of `touch`.
     #[inline]
     fn note(&mut self, task: Task, touch: &Touch, done: u64) {
         let Touch { bytes, writes } = touch;
@@ -86,12 +87,12 @@ pub(super) struct Use {
 }
 
 impl Use {
-    /// True when the last task is known to be done.
+    /// True when the last task is known to be done. Does not query the device.
     pub(super) fn is_done(&self) -> bool {
         self.stream.progress.done() >= self.last.task.ticket
     }
 
-    /// True when no wait needs this use: the last task is done, and its stream has no failure.
+    /// True when waits may ignore this use: its last task is done and its stream has not failed.
     fn is_over(&self) -> bool {
         self.is_done() && !self.stream.failures.has_failed()
     }
@@ -103,23 +104,23 @@ impl Use {
 
 /// The uses of one allocation, at most one per stream.
 ///
-/// Usually there is one stream, and recording is a comparison and a maximum. With more streams,
-/// each new use also checks a few recorded uses and forgets the finished ones. The cost therefore
-/// does not grow with the number of streams, and ended streams do not accumulate.
+/// Most allocations have one stream, for which a record costs a comparison and a maximum. With more
+/// streams, each record also checks a few known uses and forgets the finished ones. So the cost of
+/// a record does not grow with the number of streams, and dropped streams do not accumulate.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    /// The uses on the home stream, which the allocation names.
+    /// The uses on the home stream. The allocation itself holds the reference to that stream.
     pub(super) at_home: LastTasks,
     first: Option<Use>,
     more: StreamMap<Use>,
 }
 
-/// The number of known uses that the recording of a new use checks.
+/// Each record checks this many known uses, and forgets the finished ones among them.
 pub(super) const CHECKS_PER_USE: usize = 8;
-/// Checks every use: for callers that have already read all of them.
+/// In place of `CHECKS_PER_USE`, for callers that have read all uses anyway.
 pub(super) const CHECK_ALL: usize = usize::MAX;
 
-/// The maximum number of failed uses that a full map retains, for later waits to report.
+/// A full map retains at most this many failed uses, so that a later wait reports their errors.
 const MAX_FAILED: usize = 64;
 
 impl Uses {
@@ -136,9 +137,9 @@ impl Uses {
         self.forget_finished(checks)
     }
 
-    /// Records a use on another stream whose tasks up to `done` are done, and checks up to `checks`
-    /// uses. Returns the forgotten uses. The caller drops them without a lock, because one may hold
-    /// the last reference to a stream.
+    /// Records a use on a stream other than the home stream, which has done its tasks up to `done`.
+    /// Also checks up to `checks` uses, and returns those that it forgets. The caller must drop
+    /// them outside of the lock, because a use may hold the last reference to its stream.
     #[inline]
     pub(super) fn record(
         &mut self,
@@ -157,7 +158,7 @@ impl Uses {
         self.record_other(stream, task, touch, done, checks)
     }
 
-    /// Checks the next few uses. Forgets the finished ones and returns them.
+    /// Checks up to `checks` uses; removes the finished ones and returns them.
     #[inline]
     pub(super) fn forget_finished(&mut self, checks: usize) -> Option<Vec<Use>> {
         if self.more.is_empty() { None } else { Some(self.take_finished(checks)) }
@@ -168,7 +169,7 @@ impl Uses {
         self.more.take_over(checks, |_, known| known.is_over())
     }
 
-    /// Makes room in a full map: forgets finished uses, and failed uses beyond the limit.
+    /// Makes room in a full map: removes finished uses, and failed uses beyond `MAX_FAILED`.
     fn evict(&mut self) -> Vec<Use> {
         let mut num_failed = 0;
         let forgotten = self.more.take_over(CHECK_ALL, |_, known| {
@@ -206,7 +207,7 @@ impl Uses {
         Some(forgotten)
     }
 
-    /// The uses on streams other than the home stream.
+    /// One use per stream other than the home stream; recently finished uses may be among them.
     pub(super) fn others(&self) -> impl Iterator<Item = &Use> {
         self.first.iter().chain(self.more.values())
     }

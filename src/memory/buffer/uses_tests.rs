@@ -1,8 +1,8 @@
-//! Uses of one buffer by many streams.
+//! Tests of a buffer that many streams use.
 //!
-//! Goal: the cost of a use does not grow with the number of streams, and ended streams do not
-//! accumulate. Method: streams behind a gate use one buffer; the tests count steps and recorded
-//! uses.
+//! Goal: the cost of a use does not grow with the number of streams, and dropped streams do not
+//! accumulate. Method: streams that wait for one event use one buffer; the tests count steps and
+//! recorded uses.
 
 use std::ops::Range;
 use std::sync::mpsc;
@@ -24,7 +24,7 @@ fn stream(runtime: &Runtime) -> Stream {
     runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
 }
 
-/// An event that streams wait for, and the completion that lets them continue.
+/// Returns an event for streams to wait for, and the completion that lets these streams continue.
 fn gate(runtime: &Runtime) -> (Event, Completion) {
     let (sender, begun) = mpsc::channel();
     let (stream, event) = (stream(runtime), Event::new());
@@ -43,7 +43,7 @@ fn use_count(buffer: &Buffer) -> usize {
     allocation.uses_in(&state).len()
 }
 
-/// A buffer that `count` ended streams have used, and a live stream that used the buffer first.
+/// A buffer that `count` dropped streams have used, and a live stream that used the buffer first.
 fn used_by_ended_streams(runtime: &Runtime, count: usize) -> (Buffer, Stream) {
     let (event, closed) = gate(runtime);
     let (shared, known) = (buffer(runtime), stream(runtime));
@@ -142,19 +142,19 @@ fn pending_uses_are_retained_and_finished_ones_are_forgotten_in_turns() {
     assert!(use_count(&shared) <= 4, "{} uses", use_count(&shared));
 }
 
-/// A name, a way to use a buffer, and the number of repetitions.
+/// A name for messages, a function that uses a buffer on a stream, and the number of its calls.
 type Way<'a> = (&'a str, &'a dyn Fn(&Buffer, &Stream), usize);
 
 #[test]
 fn uses_of_ended_streams_are_forgotten_without_a_new_stream() {
-    // Goal: the cost of a use does not depend on the number of ended streams. Method: a stream that
-    // has used the buffer before, or the home stream, uses the buffer again in every way.
+    // Goal: the cost of a use does not depend on the number of dropped streams. Method: the home
+    // stream, or a stream that used the buffer before, uses the buffer again in each of the `ways`.
     let runtime = runtime();
     let home = runtime.default_stream(Device::cpu(0)).unwrap();
     let task = |shared: &Buffer, user: &Stream| shared.fill(1, user).map(drop).unwrap();
     let note = |shared: &Buffer, user: &Stream| shared.record_use(user).unwrap();
     let host = |shared: &Buffer, _: &Stream| shared.read_to_vec().map(drop).unwrap();
-    // A task's search for conflicts and a host wait read every use. A record checks a few uses.
+    // A task and a wait of the host read every use, so one call checks all. A record checks a few.
     let ways: [Way<'_>; 3] = [("a task", &task, 1), ("a note", &note, 100), ("the host", &host, 1)];
     for (name, way, times) in ways {
         for is_home in [true, false] {

@@ -1,7 +1,7 @@
-//! NumPy's array memory from the host heap: the memory handler of NEP 49.
+//! Allocates NumPy's array memory from the host heap, through a memory handler of NEP 49.
 //!
-//! NumPy is found at run time, through its C API table. An array retains the handler that allocated
-//! its memory, so that handler frees the memory, on any thread at any time.
+//! This module finds NumPy's C API table at run time. An array keeps the handler that allocated its
+//! memory, and calls this handler to free the memory, on any thread at any time.
 #![expect(unsafe_code, reason = "NumPy's table is one of C functions")]
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
@@ -12,17 +12,17 @@ use pyo3::prelude::*;
 
 use crate::integrations::host_heap::{self, Functions};
 
-/// Indices in NumPy's C API table (`numpy/core/code_generators/numpy_api.py`). They never change.
+/// Indices in NumPy's C API table (`numpy/core/code_generators/numpy_api.py`). No entry ever moves.
 const FEATURE_VERSION: usize = 211;
 const SET_HANDLER: usize = 304;
 
 /// `NPY_1_22_API_VERSION`, the first version of the table with memory handlers.
 const LEAST_FEATURE_VERSION: c_uint = 0xf;
 
-/// The name that NumPy requires of the capsule.
+/// NumPy refuses a capsule with any other name.
 const CAPSULE_NAME: &CStr = c"mem_handler";
 
-/// `PyDataMem_Handler`, version 1.
+/// NumPy's C structure `PyDataMem_Handler`, version 1.
 #[repr(C)]
 struct Handler {
     name: [c_char; 127],
@@ -37,7 +37,7 @@ struct Handler {
 // SAFETY: every field is a constant, and the context is null. Threads only read the handler.
 unsafe impl Sync for Handler {}
 
-/// A static, because arrays may refer to the handler until the process ends.
+/// This is a static, because arrays may refer to the handler until the process ends.
 static HANDLER: Handler = Handler {
     name: {
         let (mut name, text, mut index) = ([0; 127], b"accelrt", 0);
@@ -117,7 +117,7 @@ fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     unsafe { Bound::from_owned_ptr_or_err(py, made) }
 }
 
-/// Imports NumPy and returns its C API table. Fails for a version without handlers.
+/// Imports NumPy and returns its C API table. Fails before NumPy 1.22, which has no handlers.
 fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
     let numpy = py.import("numpy").map_err(|missing| {
         let error = PyImportError::new_err("numpy_memory needs NumPy, which cannot be imported");

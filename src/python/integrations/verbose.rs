@@ -1,4 +1,4 @@
-//! Verbose levels of oneMKL and oneDNN, oneMKL's allocator, and queries of `accelrt.backends`.
+//! Bindings of the verbose levels of oneMKL and oneDNN, oneMKL's allocator and `accelrt.backends`.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub(crate) struct PyVerboseScope(Mutex<Option<VerboseScope>>);
 
 #[pymethods]
 impl PyVerboseScope {
-    // Holds the GIL: Python forks with the GIL, so the lock of the levels is free in the child.
+    // Locks the levels under the GIL. A fork holds the GIL too, so this lock is free in the child.
     #[new]
     fn new(py: Python<'_>, library: &str, level: i32) -> PyResult<Self> {
         let folder = library_folder(py)?;
@@ -50,7 +50,7 @@ pub(crate) struct PyVerboseCapture(VerboseCapture);
 #[pymethods]
 impl PyVerboseCapture {
     // Steps that may block run without the GIL, because the reader of the standard output may need
-    // the GIL. Steps that take the lock of all captures hold the GIL. Python forks with the GIL, so
+    // the GIL. Steps that take the lock of all captures hold the GIL. A fork holds the GIL too, so
     // this lock is free in the child.
     #[new]
     fn new(py: Python<'_>, library: &str) -> PyResult<Self> {
@@ -78,7 +78,7 @@ impl PyVerboseCapture {
 
 impl Drop for PyVerboseCapture {
     fn drop(&mut self) {
-        // `end` needs the GIL. Without an interpreter, the drop of the field ends the capture.
+        // `end` needs the GIL. If Python has ended, the drop of the field ends the capture.
         Python::try_attach(|py| drop(self.end(py)));
     }
 }
@@ -156,7 +156,7 @@ fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
     }
 }
 
-/// The folder where wheels install shared libraries. The loader does not search this folder.
+/// The folder where wheels install shared libraries. The system's loader does not search it.
 pub(crate) fn library_folder(py: Python<'_>) -> PyResult<PathBuf> {
     let prefix: PathBuf =
         py.import(intern!(py, "sys"))?.getattr(intern!(py, "prefix"))?.extract()?;

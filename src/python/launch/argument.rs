@@ -1,4 +1,4 @@
-//! Launch arguments: converts Python objects to C values, and collects objects to keep alive.
+//! Converts Python objects to C arguments of a launch, and collects the objects to keep alive.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
@@ -29,12 +29,12 @@ pub(crate) struct ArgumentConverter<'a, 'py> {
     pub(crate) used: &'a mut Used,
 }
 
-/// Objects and memory that a function may use through pointers.
+/// What a launched function may use through pointers: Python objects and memory.
 #[derive(Default)]
 pub(crate) struct Used {
     /// Objects that stay alive until the function is done.
     pub(crate) objects: Vec<Py<PyAny>>,
-    /// Memory that the function uses through pointers. The launch records each use with its access.
+    /// Memory behind the pointers. The launch records a use of each entry, with its access mark.
     pub(crate) memory: Vec<UsedMemory>,
 }
 
@@ -46,7 +46,7 @@ impl Used {
 }
 
 impl<'py> ArgumentConverter<'_, 'py> {
-    /// Converts an argument of a function without declared types.
+    /// Converts by the type of `value`, because the function declares no types.
     #[inline]
     pub(crate) fn undeclared(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         match number(None, value) {
@@ -55,7 +55,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         }
     }
 
-    /// Converts an argument of a function with declared types.
+    /// Converts to the declared type; `TypeError` or `OverflowError` when `value` does not fit it.
     pub(crate) fn declared(
         &mut self,
         declared: &Declared,
@@ -70,7 +70,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         }
     }
 
-    /// Converts to `int64_t`. Converts to `uint64_t` when only that type can hold the number.
+    /// Converts to `int64_t`, or to `uint64_t` from 2**63 on.
     #[inline]
     fn integer(&self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         if let Ok(value) = value.extract::<i64>() {
@@ -92,7 +92,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         is_signed: bool,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Argument> {
-        // The fast path. `sized_from_any` reads numbers beyond 64 bits through Python's operators.
+        // The fast path takes exact ints that fit. `sized_from_any` takes or refuses other values.
         match exact_integer(value) {
             Some(number) if fits(number, bytes, is_signed) => Ok(Argument::I64(number)),
             _ => self.sized_from_any(bytes, is_signed, value),
@@ -132,7 +132,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         value.extract().map_err(|_| self.wrong("a float", &value))
     }
 
-    /// Converts to a pointer, by the rules of the declared class.
+    /// Converts to a pointer. A declared ctypes `class` checks most objects by its `from_param`.
     fn pointer(
         &mut self,
         class: Option<&Py<PyAny>>,
@@ -160,7 +160,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         self.by_kind(&converted, 0)
     }
 
-    /// The slow path, which converts by the class of the object.
+    /// The slow path tries each supported class. `depth` counts the followed `_as_parameter_`.
     #[cold]
     fn by_kind(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
         let py = value.py();
@@ -255,8 +255,8 @@ impl<'py> ArgumentConverter<'_, 'py> {
         }
     }
 
-    /// The memory of a Buffer, a View, or an object with `data_ptr()`, with or without a mark.
-    /// `None` for other objects.
+    /// The address of a Buffer, a View or an object with `data_ptr()`, marked or not. Adds the
+    /// object to `used`. `None` for other objects.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         let (memory, mark) = unmarked(value);
         let used = if let Ok(buffer) = memory.cast::<PyBuffer>() {
@@ -301,7 +301,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
 
     fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
         let reason = error.value(given.py()).to_string();
-        // ctypes raises this text when it knows no reason.
+        // ctypes raises "wrong type" when it knows no reason.
         let reason = if reason == "wrong type" { String::new() } else { format!(": {reason}") };
         let (name, hint) = (type_name(given), hint(given));
         let text = format!("{} must be {}, not {name}", self.place(), name_of(class));
@@ -319,8 +319,8 @@ impl<'py> ArgumentConverter<'_, 'py> {
     }
 }
 
-/// A Python number that is passed directly, as the declared type or as the number's own type.
-/// `None` for objects that need the slow path.
+/// The fast path: converts an exact `int` or `float`, without a declared type to 64 bits. `None`
+/// for objects that need the slow path.
 #[inline]
 pub(crate) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> Option<Argument> {
     if let Some(number) = exact_integer(value) {
@@ -335,7 +335,7 @@ pub(crate) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> O
     matches!(declared, None | Some(Declared::Double)).then(|| Argument::F64(number.value()))
 }
 
-/// The value of an exact `int`, when it fits into 64 bits.
+/// The value of an `int` that fits into 64 bits. `None` for subclasses, such as bool.
 #[inline]
 fn exact_integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
@@ -357,7 +357,7 @@ fn is_numpy_scalar(value: &Bound<'_, PyAny>) -> bool {
     has("dtype") && has("item") && !has("__setitem__")
 }
 
-/// A NumPy scalar that is no Python number but has a C type: `float32` or a bool.
+/// Converts NumPy's `float32` and bool scalars, which are no Python numbers. `None` for others.
 fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
     if !is_numpy_scalar(value) {
         return Ok(None);
@@ -379,7 +379,7 @@ fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
     }
 }
 
-/// The Python number in a simple ctypes object. Other objects are returned unchanged.
+/// Unwraps a simple ctypes object, or one with `_as_parameter_`. Returns other objects unchanged.
 fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>() {
         return Ok(value.clone());

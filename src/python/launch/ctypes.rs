@@ -1,4 +1,4 @@
-//! Queries to `ctypes` and to cffi's backend, each imported at the first query that needs it.
+//! Queries objects of ctypes and cffi. Imports each library at the first query that needs it.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -60,7 +60,7 @@ impl Types {
             || object.is_instance(self.union.bind(py))?)
     }
 
-    /// The address in a pointer, or the address of an array or of a `byref` target.
+    /// The address that a pointer holds, or where an array or the target of `byref` begins.
     pub(crate) fn address(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let pointer = self.cast.bind(py).call1((object, &self.void_pointer))?;
@@ -69,15 +69,15 @@ impl Types {
     }
 }
 
-/// True when a ctypes type contains references to Python objects, at any depth. False for other
-/// types.
+/// True when a ctypes type holds references to Python objects, also inside of its arrays and
+/// structures. False for types of other libraries.
 pub(crate) fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = kind.py();
     if let Some(element) = kind.getattr_opt(intern!(py, "_type_"))? {
         if let Ok(letter) = element.cast::<PyString>() {
             return Ok(letter.to_str()? == "O");
         }
-        // A pointer is a plain address, whatever it points to.
+        // A pointer holds no reference, even if its target does.
         return Ok(kind.hasattr(intern!(py, "_length_"))? && holds_objects(&element)?);
     }
     for class in kind.getattr(intern!(py, "__mro__"))?.try_iter()? {
@@ -114,7 +114,7 @@ pub(crate) fn check_needs_no_gil(function: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// The cffi backend, if the object is cffi data.
+/// The module `_cffi_backend` for an object of cffi; `None` for other objects.
 pub(crate) fn cffi_backend<'py>(
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyModule>>> {
@@ -124,7 +124,7 @@ pub(crate) fn cffi_backend<'py>(
     if is_ours { object.py().import("_cffi_backend").map(Some) } else { Ok(None) }
 }
 
-/// The address in a cffi pointer, or the address of an array.
+/// The address that a cffi pointer holds, or where a cffi array begins.
 pub(crate) fn cffi_address(
     backend: &Bound<'_, PyModule>,
     object: &Bound<'_, PyAny>,

@@ -1,4 +1,4 @@
-//! A computed attribute of a class, read without a search of the class and its bases.
+//! Reads a computed attribute of an object without a search of the object's class and its bases.
 #![expect(unsafe_code, reason = "calls the slot that getattr would find")]
 
 use std::mem;
@@ -7,15 +7,15 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// The descriptor of an attribute, shared by the objects of one class.
+/// A class's descriptor of one attribute. It reads the attribute of every object of the class.
 pub(crate) struct Descriptor {
     object: Py<PyAny>,
     get: ffi::descrgetfunc,
 }
 
 impl Descriptor {
-    /// The descriptor of an object's attribute. `None` when the object may store the attribute
-    /// itself, or when the class holds a plain value.
+    /// Finds the descriptor of an attribute in the class of `object`. `None` when the object may
+    /// store the attribute itself, or when the class holds a plain value.
     pub(crate) fn of(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> Option<Self> {
         let found = object.get_type().getattr(name).ok()?;
         let class = found.get_type();
@@ -32,7 +32,7 @@ impl Descriptor {
         Some(Self { object: found.unbind(), get })
     }
 
-    /// Reads the attribute of another object of the same class.
+    /// Reads the attribute of `object`, which must have the class that [`Descriptor::of`] searched.
     #[inline]
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (descriptor, class) = (self.object.as_ptr(), object.get_type_ptr());

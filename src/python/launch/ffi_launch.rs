@@ -1,4 +1,4 @@
-//! `Stream.launch`: native functions as tasks.
+//! `Stream.launch`: enqueues calls of native functions.
 #![expect(unsafe_code, reason = "passes on the promise of a launch's caller")]
 
 use std::ffi::{CStr, c_void};
@@ -66,13 +66,13 @@ b'xxx'";
             drop_parked(py);
             return enqueue_call(py, stream, call);
         }
-        // Attached explicitly, because the slow path takes and drops references to objects.
+        // The slow path clones and drops references, so pyo3 must know that the GIL is held.
         Python::attach(|_| launch_any(stream, arguments))
     }
 }
 
-/// A call of a cached function with numbers only, for which no object must stay alive. `None` for
-/// any other call, which takes the slow path, [`launch`].
+/// Builds the call of a cached function from numbers only, for which no object must stay alive.
+/// `None` for any other call, which takes the slow path, [`launch`].
 #[inline]
 fn plain_call(function: &Bound<'_, PyAny>, args: &[Bound<'_, PyAny>]) -> PyResult<Option<FfiCall>> {
     let Some(known) = KnownFunction::of(function)? else { return Ok(None) };
@@ -128,7 +128,7 @@ fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
     kernel_launch::launch(stream, function, args, check, &Sizes { global, local })
 }
 
-/// The number of arguments that a task stores without an allocation.
+/// A task stores up to this many arguments without an allocation.
 const SHORT: usize = 4;
 
 fn launch(
@@ -186,7 +186,7 @@ fn launch_with_objects(
             // arguments. The next task of the stream keeps the objects alive.
             unsafe { stream.launch(call) }
         } else {
-            // The task holds no reference to a buffer: a free waits for the recorded use.
+            // The task keeps no buffer alive, because a free waits for the recorded use.
             // SAFETY: the caller of `launch` guarantees that the address is a function with these
             // arguments, which accesses memory as marked.
             unsafe { stream.launch_with_uses(call, &uses) }

@@ -1,4 +1,4 @@
-//! The function of a launch: the accepted objects, the address, and the declared types.
+//! Resolves the function of a launch to its address and declared types, and caches both.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use crate::python::support::identity_cache::IdentityCache;
 #[pyclass(frozen)]
 pub(crate) struct KnownFunction {
     pub(crate) function: NativeFunction,
-    /// The `argtypes` of a ctypes function. Each launch checks whether they have changed. The types
-    /// of other functions are fixed.
+    /// The `argtypes` of a ctypes function, which each launch compares with the function's current
+    /// ones. `None` for other functions, whose types are fixed.
     argtypes: Option<Argtypes>,
 }
 
@@ -27,15 +27,15 @@ pub(crate) struct KnownFunction {
 pub(crate) struct NativeFunction {
     pub(crate) address: u64,
     pub(crate) signature: Option<Signature>,
-    /// True when the code may be freed with the object, which a launch must then keep alive.
+    /// True when the drop of the object may free the code, so a launch must keep the object alive.
     pub(crate) is_retained: bool,
 }
 
-/// Caches function objects of every kind. Plain addresses need no entry.
+/// Caches the data of launched function objects. Plain addresses have no entry.
 static KNOWN: IdentityCache<KnownFunction> = IdentityCache::new();
 
 impl KnownFunction {
-    /// The cached data of a function, unless its declaration has changed.
+    /// The cached data of a function; `None` when there is none or when its `argtypes` has changed.
     #[inline]
     pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Self>>> {
         let Some(known) = KNOWN.get(object) else { return Ok(None) };
@@ -46,7 +46,7 @@ impl KnownFunction {
 }
 
 impl NativeFunction {
-    /// Resolves an object. The error says why a stream cannot call it.
+    /// Finds the function of a launched object. The error says why a stream cannot call the object.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_exact_instance_of::<PyInt>() {
             let address = address_argument(object)?;
@@ -150,7 +150,7 @@ fn refusal(object: &Bound<'_, PyAny>) -> PyErr {
     wrong_type("function", expected, object)
 }
 
-/// For `check=True`, refuses a function whose declared return type is not an `int` status.
+/// Refuses a ctypes function whose `restype` is no 32-bit status. Other functions pass unchecked.
 pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let types = Types::get(object.py())?;
     if !object.is_instance(types.function.bind(object.py()))? {
@@ -166,10 +166,10 @@ pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
     )))
 }
 
-/// The names of launched function objects, by address.
+/// The `__name__` of each launched function object, by the function's address.
 static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
 
-/// The maximum number of stored names: a program may compile any number of functions.
+/// `note_name` clears `NAMES` at this length: a program may compile any number of functions.
 const NAMES_LIMIT: usize = 4096;
 
 fn note_name(address: u64, object: &Bound<'_, PyAny>) {

@@ -1,8 +1,8 @@
 //! The helper: the only thread of a process that runs Python callables for streams.
 //!
-//! The helper takes the GIL when a callable is ready, runs a batch, and releases the GIL. Other
-//! threads wait for the helper. Callables and destructors on this thread therefore must not wait
-//! for unfinished work. The helper leaves parked objects to the reaper.
+//! The helper takes the GIL when a callable is ready, runs a batch, and releases the GIL. Callables
+//! and destructors on the helper must not wait for unfinished work, because other threads wait for
+//! the helper. The reaper, not the helper, drops parked objects.
 
 use std::io;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ use crate::python::support::reaper;
 use crate::python::support::turns::Turns;
 use crate::python::support::waiting::forbid_waits;
 
-/// Callables per acquisition of the GIL. A callable written in C may never release the GIL itself.
+/// The helper releases the GIL after this many callables. A callable in C may never release it.
 const BATCH: usize = 64;
 
 pub(crate) static TURNS: Turns = Turns::new();
@@ -32,7 +32,7 @@ static HELPER: OnceLock<Thread> = OnceLock::new();
 /// True when a callable was posted since the helper's last check.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread at the first call. The caller's GIL prevents concurrent starts.
+/// Starts the helper at the first call. The caller holds the GIL, which prevents a second start.
 pub(crate) fn ensure_started() -> io::Result<()> {
     if HELPER.get().is_none() {
         let builder =
@@ -68,7 +68,7 @@ fn serve() {
             }
             Python::attach(run_batch);
             if fork::is_child() {
-                return; // a callable has forked: the child ends with this thread
+                return; // a callable forked: the child process ends with its only thread
             }
             if !TURNS.end() {
                 return;

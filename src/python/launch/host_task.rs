@@ -1,4 +1,4 @@
-//! `Stream.launch_host`: Python callables as tasks.
+//! `Stream.launch_host`: enqueues Python callables, which the helper calls.
 #![expect(unsafe_code, reason = "calls Python so that the end of the interpreter stops the thread")]
 
 use std::ffi::c_void;
@@ -46,7 +46,7 @@ pub(crate) fn launch_host(
 }
 
 impl HostTask {
-    /// Calls the callable while its stream and device are this thread's current ones.
+    /// Makes the stream and its device current on this thread, and calls the callable.
     pub(crate) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
         let Self { stream, call } = self;
         stream.inside_task(|| Self::call(py, &stream, call))
@@ -91,12 +91,13 @@ type Call = unsafe extern "C-unwind" fn(
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
 
-/// Calls a callable, which may release the GIL and take it again. Before Python 3.14, taking the
-/// GIL after the interpreter's end unwinds the thread's stack. Unwinding into code that forbids it
-/// would abort the process. In this case the drop of `hang` sleeps until the process ends.
+/// Calls a callable, which may release the GIL and take it again. Before Python 3.14, a thread that
+/// takes the GIL after the interpreter's end is unwound, and unwinding into code that forbids it
+/// aborts the process. The drop of `hang` stops the unwinding: it sleeps until the process ends.
 fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
-    // At link time, a declaration of our own would be merged with pyo3's, which forbids unwinding.
-    // The optimiser cannot resolve this pointer, so the call has the pointer's type.
+    // pyo3 declares `PyObject_Call` as unable to unwind. A second declaration would be merged with
+    // pyo3's at link time. `black_box` hides the address from the optimiser, so the call has the
+    // type `Call`.
     let call = black_box(ffi::PyObject_Call as *const c_void);
     // SAFETY: the address is that of `PyObject_Call`. The new type differs only in the unwinding.
     let call = unsafe { mem::transmute::<*const c_void, Call>(call) };

@@ -1,4 +1,4 @@
-//! `Stream.launch` of a kernel: its sizes, and Python objects as its arguments.
+//! `Stream.launch` of a kernel: converts its sizes and arguments, and enqueues it.
 #![expect(unsafe_code, reason = "passes on the promise of a launch's caller")]
 
 use std::ffi::c_void;
@@ -30,7 +30,7 @@ pub(crate) struct Sizes<'a, 'py> {
     pub(crate) local: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// A converted argument, with the memory that it refers to.
+/// A converted argument. It owns what the engine's [`KernelArgument`] borrows.
 enum Converted {
     Buffer(Buffer, AccessMark),
     Value(Argument),
@@ -91,7 +91,7 @@ pub(crate) fn needs_global_size() -> PyErr {
     PyTypeError::new_err("a kernel needs global_size: how many work-items run it")
 }
 
-/// Reads the numbers in an integer or a sequence of integers. The engine checks count and values.
+/// Reads a size from an integer or a sequence. The engine checks the number and values of extents.
 fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     let wrong = || wrong_type(what, "an integer or a sequence of 1 to 3 of them", given);
     let numbers = if let Some(number) = integer_of(given)? {
@@ -103,7 +103,7 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     };
     let sizes = numbers.iter().map(|number| usize::try_from(*number));
     sizes.collect::<Result<_, _>>().or_else(|_| {
-        // The error shows the given object: `numbers` has numbers clamped to 64 bits.
+        // The error shows the given object, because `numbers` is clamped to 64 bits.
         Err(PyValueError::new_err(format!(
             "{what} must be positive numbers, not {}",
             given.repr()?
@@ -124,7 +124,7 @@ fn convert<'py>(
         converter.index = index;
         arguments.push(argument(&mut converter, parameter.class, value)?);
     }
-    // A surplus argument needs no conversion: the engine refuses the count.
+    // Surplus arguments become zeros, because the engine refuses the launch by their count.
     arguments.resize_with(args.len(), || Converted::Value(Argument::I32(0)));
     Ok(arguments)
 }
@@ -163,7 +163,7 @@ fn argument<'py>(
     }
 }
 
-/// Memory that the device can access, with or without a mark. `None` for other objects.
+/// Converts an object, marked or not, that stands for a device's memory. `None` for other objects.
 fn memory<'py>(
     converter: &mut ArgumentConverter<'_, 'py>,
     argument: &Bound<'py, PyAny>,

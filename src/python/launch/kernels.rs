@@ -11,7 +11,7 @@ const PAGE_BYTES: usize = 4096;
 /// The polynomial of the CRC-32 in zlib, gzip and PNG, reflected (ISO 3309).
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// The lookup table of CRC-32: the change of the remainder for each byte value.
+/// The table of CRC-32: the number that each byte value combines with the remainder by xor.
 const REMAINDERS: [u32; 256] = {
     let mut table = [0_u32; 256];
     let mut value = 0_u32;
@@ -28,7 +28,7 @@ const REMAINDERS: [u32; 256] = {
     table
 };
 
-/// Writes the CRC-32 of each page of `count` bytes; the last page may be shorter.
+/// Splits `count` bytes into pages, and writes the CRC-32 of each. The last page may be shorter.
 extern "C" fn crc32_pages(bytes: *const u8, count: usize, checksums: *mut u32) {
     // SAFETY: the launch's caller passes `count` readable bytes. Stream order prevents writes
     // during the call.

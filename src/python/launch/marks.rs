@@ -1,4 +1,4 @@
-//! `accelrt.reads` and `accelrt.writes`: the declared access to an argument's memory.
+//! `accelrt.reads` and `accelrt.writes`: declare how a launched function accesses memory.
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
@@ -11,7 +11,7 @@ use crate::python::memory::view::{PyView, as_buffer};
 use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::wrong_type;
 
-/// The access of a function to an argument's memory.
+/// How a launched function accesses the memory of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMark {
     /// Without a mark, the function may read and write the memory.
@@ -45,8 +45,8 @@ pub(crate) struct UsedMemory {
 }
 
 impl UsedMemory {
-    /// The memory of a view. Fails with a `BufferError` that names `what` when the memory is
-    /// read-only and has no `reads` mark.
+    /// Takes the memory of a view. `BufferError`, which names `what`, for read-only memory without
+    /// a `reads` mark.
     pub(crate) fn of_view(what: &str, view: &PyView, mark: AccessMark) -> PyResult<Self> {
         let memory = &view.memory;
         if mark != AccessMark::Reads && memory.is_read_only() {
@@ -68,7 +68,7 @@ impl UsedMemory {
     }
 }
 
-/// The object that an argument marks, or the argument itself, and the mark.
+/// The object and the mark of a marked argument. Any other argument is itself the object.
 pub(crate) fn unmarked<'a, 'py>(
     argument: &'a Bound<'py, PyAny>,
 ) -> (&'a Bound<'py, PyAny>, AccessMark) {

@@ -127,7 +127,7 @@ impl PyKernel {
     }
 }
 
-/// Reads a string. Lone surrogates are replaced: no valid source or name contains them.
+/// Reads a string. Replaces lone surrogates, which no valid source or name contains.
 fn text_of(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = given.cast::<PyString>().map_err(|_| wrong_type(what, expected, given))?;
     Ok(text.to_string_lossy().into_owned())

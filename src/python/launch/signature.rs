@@ -1,4 +1,4 @@
-//! The declared types of a function's arguments: ctypes' `argtypes`, or a cffi function type.
+//! Reads the argument types that a function declares, from ctypes' `argtypes` or its cffi type.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) enum Declared {
     Bool,
     Float,
     Double,
-    /// Any pointer, with the ctypes class, if any, that checks and converts the argument.
+    /// Any pointer. A ctypes class, if declared, checks and converts the argument.
     Pointer(Option<Py<PyAny>>),
 }
 
@@ -24,9 +24,9 @@ const NAME: &str = "argtypes";
 
 pub(crate) type Signature = Arc<[Declared]>;
 
-/// The `argtypes` of a ctypes function at the last read.
+/// What the last read of a ctypes function's `argtypes` found, to detect a later change.
 pub(crate) struct Argtypes {
-    /// Reads `argtypes` again. Without a descriptor, `getattr` reads it.
+    /// The descriptor that reads `argtypes` again. If this is `None`, `getattr` reads `argtypes`.
     descriptor: Option<Descriptor>,
     object: Py<PyAny>,
     /// The elements at the last read. `None` for a tuple, which cannot change.
@@ -62,7 +62,7 @@ impl Argtypes {
     }
 }
 
-/// True when a list holds exactly the objects of a tuple. False for other sequences.
+/// True when `object` is a list of exactly these elements, compared by identity.
 fn is_same(elements: &Py<PyTuple>, object: &Bound<'_, PyAny>) -> bool {
     let Ok(list) = object.cast::<PyList>() else { return false };
     let elements = elements.bind(object.py());
@@ -70,7 +70,7 @@ fn is_same(elements: &Py<PyTuple>, object: &Bound<'_, PyAny>) -> bool {
         && elements.iter().zip(list.iter()).all(|(one, other)| one.is(&other))
 }
 
-/// The signature of a cffi function type. `None` for a variable number of arguments.
+/// The signature of a cffi function type; an error for a variable number of arguments.
 pub(crate) fn of_cffi(
     backend: &Bound<'_, PyModule>,
     function_type: &Bound<'_, PyAny>,
@@ -108,7 +108,7 @@ fn needs_pointer(name: &str) -> PyErr {
     PyTypeError::new_err(format!("an argument of type {name} cannot be launched: pass a pointer"))
 }
 
-/// The type of a ctypes type code, on machines with a 64-bit `long`.
+/// The type that a ctypes code stands for, with a 64-bit `long`. `None` for unsupported codes.
 pub(crate) fn of_code(code: &str, argtype: &Bound<'_, PyAny>) -> Option<Declared> {
     Some(match code {
         "b" => Declared::Integer(1, true),

@@ -201,8 +201,8 @@ impl PyBuffer {
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         let is_raising = exception.get_item(0).is_ok_and(|kind| !kind.is_none());
         match self.release(py) {
-            // The memory stays allocated: frames of the exception may hold an export. The exception
-            // of the `with` body is raised instead of this error.
+            // The memory stays allocated, because frames of the exception may hold an export.
+            // Python raises the exception of the `with` body instead of this error.
             Err(_) if is_raising => Ok(()),
             released => released,
         }
@@ -365,7 +365,7 @@ fn empty_on(
     let device = device_or_default(runtime, named)?;
     let origin = Origin { align_bytes, ..runtime.origin(device)? };
     if named.is_none() && !is_inference_mode() {
-        // Set first: a signal handler that runs during the allocation may change the hint.
+        // Sets the hint before the allocation, during which a signal handler may change the hint.
         runtime.set_thread_hint(device)?;
     }
     let buffer = allocate(py, bytes, device, &origin)?;
@@ -431,7 +431,7 @@ pub(crate) fn empty_shared(
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
-/// Allocates memory with the current stream of a device as its home.
+/// Allocates with the device's current stream as the home. May wait, without the GIL, for frees.
 pub(crate) fn allocate(
     py: Python<'_>,
     bytes: usize,
@@ -443,7 +443,7 @@ pub(crate) fn allocate(
     if let Some(buffer) = Buffer::at_once(&home, bytes, origin)? {
         return Ok(buffer);
     }
-    // The slow path, which may wait for memory that is being freed.
+    // The slow path may wait for pending frees.
     without_gil(
         py,
         || true,

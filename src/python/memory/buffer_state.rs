@@ -23,7 +23,7 @@ enum Count {
 struct State {
     buffer: Buffer,
     count: Count,
-    /// True for memory created in inference mode.
+    /// True for memory without a version, which only inference mode creates and may write.
     is_inference: bool,
 }
 
@@ -35,13 +35,13 @@ pub(crate) struct BufferState(UnsafeCell<State>);
 unsafe impl Sync for BufferState {}
 
 impl BufferState {
-    /// The state of new memory that has a version.
+    /// Wraps new memory with a version. Only for threads outside of inference mode.
     #[inline]
     pub(crate) fn new(buffer: Buffer) -> Self {
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference: false }))
     }
 
-    /// The state of new memory, which has a version unless this thread is in inference mode.
+    /// Wraps new memory, with a version unless this thread is in inference mode.
     pub(crate) fn in_mode(buffer: Buffer) -> Self {
         let is_inference = is_inference_mode();
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
@@ -90,14 +90,14 @@ impl BufferState {
         Self(UnsafeCell::new(State { buffer, count: Count::Shared(shared), is_inference }))
     }
 
-    /// The same memory with a separate counter.
+    /// Another state of the same memory, with a separate counter that starts at 0.
     pub(crate) fn data(&self, py: Python<'_>) -> Self {
         let State { buffer, is_inference, .. } = self.state(py);
         let (buffer, is_inference) = (buffer.clone(), *is_inference);
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
     }
 
-    /// Replaces the memory by that of `other`. The counter stays.
+    /// Replaces the memory by that of `other`. Keeps the counter.
     pub(crate) fn set_data(&self, py: Python<'_>, other: &Self) {
         let (buffer, is_inference) = (other.buffer(py), other.is_inference(py));
         let state = self.state(py);
@@ -106,7 +106,7 @@ impl BufferState {
         drop(replaced); // last, because a free may take the allocator's lock
     }
 
-    /// Calls `write` and counts a successful write. Fails if only inference mode may write.
+    /// Calls `write` and counts a success. `RuntimeError` if only inference mode may write.
     #[inline]
     pub(crate) fn write<T>(
         &self,
@@ -141,7 +141,7 @@ pub(crate) fn is_inference_mode() -> bool {
 /// Enables or disables inference mode on this thread; returns whether it was enabled.
 #[pyfunction]
 pub(crate) fn exchange_inference_mode(is_enabled: bool) -> bool {
-    // Hints create buffers with a version and do not check the mode, so they are cleared.
+    // Clears the hints, which create buffers with a version and do not check the mode.
     thread_hints::forget();
     IS_INFERENCE_MODE.replace(is_enabled)
 }

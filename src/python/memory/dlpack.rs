@@ -1,4 +1,4 @@
-//! The structures of DLPack: those of version 1, and the unversioned structure.
+//! DLPack's C structures: those of version 1, and the older one without a version.
 #![expect(unsafe_code, reason = "structures that other libraries fill, and free")]
 
 use std::ffi::{CStr, c_void};
@@ -31,7 +31,7 @@ pub(crate) struct ElementType {
     pub(crate) lanes: u16,
 }
 
-/// Typed memory on a device.
+/// DLPack's `DLTensor`: memory of a device with its element type and shape.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Tensor {
@@ -41,14 +41,14 @@ pub(crate) struct Tensor {
     pub(crate) dimensions: i32,
     pub(crate) element: ElementType,
     pub(crate) shape: *mut i64,
-    /// Counted in elements; null for contiguous memory.
+    /// In elements, not bytes; null for contiguous memory.
     pub(crate) strides: *mut i64,
     pub(crate) byte_offset: u64,
 }
 
 pub(crate) type Deleter<M> = Option<unsafe extern "C" fn(*mut M)>;
 
-/// A tensor with its deleter: the unversioned structure.
+/// DLPack's `DLManagedTensor`: a tensor with its deleter, without a version.
 #[repr(C)]
 pub(crate) struct Managed {
     pub(crate) tensor: Tensor,
@@ -56,7 +56,7 @@ pub(crate) struct Managed {
     pub(crate) deleter: Deleter<Self>,
 }
 
-/// A tensor with its deleter, since version 1. All versions have the same fields up to the deleter.
+/// DLPack's `DLManagedTensorVersioned`. All versions have the same fields up to the deleter.
 #[repr(C)]
 pub(crate) struct ManagedVersioned {
     pub(crate) version: Version,
@@ -92,7 +92,7 @@ impl Carried for ManagedVersioned {
     }
 }
 
-/// A structure that this process must free.
+/// A structure that was taken from its capsule. [`Lender::take_back`] frees it.
 pub(crate) struct Owned<M>(pub(crate) *mut M);
 
 // SAFETY: other threads only move the structure. Only `take_back` frees it, with the GIL.

@@ -19,7 +19,7 @@ use crate::python::memory::element::Element;
 use crate::python::memory::view_memory::{Lent, ViewMemory, lend_on_device};
 use crate::python::support::parameters::{Flag, pair};
 
-/// The checked arguments of `__dlpack__`.
+/// What the arguments of `__dlpack__` ask for, after all checks.
 pub(crate) struct ExportRequest {
     is_versioned: bool,
     wants_copy: bool,
@@ -45,7 +45,7 @@ impl ExportRequest {
         Ok(Self { is_versioned, wants_copy })
     }
 
-    /// Creates a capsule that shares the memory.
+    /// Creates a capsule of the memory, or of a copy on request. Waits for the memory's uses.
     pub(crate) fn capsule<'py>(
         &self,
         py: Python<'py>,
@@ -83,7 +83,7 @@ impl ExportRequest {
     }
 }
 
-/// Checks the consumer's stream. No order is needed, because an export waits for the memory's uses.
+/// Refuses every stream but None and -1, because the export itself waits for the memory's uses.
 fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<()> {
     let Some(stream) = stream else { return Ok(()) };
     if !stream.is_instance_of::<PyInt>() {
@@ -96,7 +96,7 @@ fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<(
     Err(PyAssertionError::new_err(text))
 }
 
-/// The type and index of a device in DLPack. Every cpu device is the host.
+/// DLPack's type and index of a device. Every cpu device is the host, with index 0.
 pub(crate) fn device_of(device: Device) -> (i32, i32) {
     let index = i32::try_from(device.index()).unwrap_or(0);
     match device.kind() {
@@ -107,7 +107,7 @@ pub(crate) fn device_of(device: Device) -> (i32, i32) {
     }
 }
 
-/// The memory and the arrays that a tensor points to.
+/// What the pointers of a DLPack tensor refer to: the memory, the shape and the strides.
 struct Content {
     lent: Lent,
     device: (i32, i32),
@@ -116,7 +116,7 @@ struct Content {
     strides: Vec<i64>,
 }
 
-/// A structure and its content, which are freed together.
+/// One allocation for a DLPack structure and the content that it points to.
 struct Whole<M> {
     managed: M,
     _content: Content,
@@ -135,7 +135,7 @@ impl Content {
         Self { lent, device, element, shape: shape.iter().map(signed).collect(), strides }
     }
 
-    /// A tensor that points to the vectors' elements, which stay in place when `self` moves.
+    /// A tensor that points to elements of the vectors. A move of `self` leaves them in place.
     fn tensor(&mut self) -> Tensor {
         let bits = u8::try_from(self.element.item_bytes * 8).unwrap_or(0); // at most 128
         Tensor {
@@ -156,7 +156,7 @@ fn capsule<M: Carried>(
     mut content: Content,
     managed: impl FnOnce(Tensor, *mut c_void) -> M,
 ) -> PyResult<Bound<'_, PyAny>> {
-    // The structure is a field of the allocation, so the deleter needs no context to find it.
+    // The deleter finds the `Whole` by the address of its field `managed`, so it needs no context.
     let managed = managed(content.tensor(), ptr::null_mut());
     let whole = Box::into_raw(Box::new(Whole { managed, _content: content }));
     // SAFETY: `into_raw` returned a live allocation.
@@ -173,7 +173,7 @@ fn capsule<M: Carried>(
     unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
 }
 
-/// The deleter of exported structures. Consumers call it on any thread. It takes no GIL.
+/// The deleter of exported structures. Consumers call the deleter on any thread, without the GIL.
 ///
 /// # Safety
 /// `managed` must come from a capsule that `capsule` created, and must be freed only once.
@@ -185,7 +185,7 @@ unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
     contain(|| drop(whole));
 }
 
-/// Frees the content of a capsule that no consumer took. Such a capsule still has its first name.
+/// The capsule's destructor. Frees the structure, unless a consumer has taken it.
 ///
 /// # Safety
 /// Called only by the interpreter, with a capsule that is being destroyed.

@@ -1,4 +1,4 @@
-//! `accelrt.from_dlpack`: memory described by DLPack, as a typed view.
+//! `accelrt.from_dlpack`: creates views of memory that other libraries describe by DLPack.
 #![expect(unsafe_code, reason = "structures that other libraries fill")]
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -64,7 +64,8 @@ pub(crate) fn import_from(x: &Bound<'_, PyAny>, options: ImportOptions) -> PyRes
     let arguments = PyDict::new(x.py());
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let capsule = match x.call_method("__dlpack__", (), Some(&arguments)) {
-        // The producer does not know `max_version`. Requests the unversioned structure instead.
+        // This producer does not know `max_version`, so this call requests the unversioned
+        // structure.
         Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
             x.call_method0("__dlpack__")?
         }
@@ -78,7 +79,7 @@ fn import(capsule: &Bound<'_, PyAny>, options: ImportOptions) -> PyResult<PyView
         // SAFETY: the producer filled the structure; every version has this field first.
         let version = unsafe { (*managed).version };
         if version.major != MAJOR {
-            // The structure is not taken, so the producer's capsule frees it.
+            // The capsule still owns the structure and frees it.
             let (major, minor) = (version.major, version.minor);
             let text = format!("DLPack {major}.{minor} is not known: {MAJOR}.x is");
             return Err(PyBufferError::new_err(text));
@@ -96,7 +97,7 @@ fn import(capsule: &Bound<'_, PyAny>, options: ImportOptions) -> PyResult<PyView
     Err(PyBufferError::new_err("the capsule holds no DLPack tensor, or one that was taken before"))
 }
 
-/// The structure in a capsule with the right name. The capsule remains the structure's owner.
+/// The structure in a capsule named `M::NAME`, which still owns it; `None` for other objects.
 fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     let object = capsule.as_ptr();
     // SAFETY: the object is live and the GIL is held; for other objects the result is 0.
@@ -108,7 +109,7 @@ fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     if managed.is_null() { Err(PyErr::fetch(capsule.py())) } else { Ok(Some(managed.cast())) }
 }
 
-/// Takes the structure from its capsule. The caller must then free the structure.
+/// Takes the structure by renaming its capsule. The caller must free the structure.
 fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
     // SAFETY: `find` validated this capsule under the same hold of the GIL; the name is a static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED_NAME.as_ptr()) } != 0 {
@@ -162,7 +163,7 @@ fn view<M: Carried>(
     if is_copied { view.copied(py) } else { Ok(view) }
 }
 
-/// A checked tensor: its element type and its device are supported.
+/// A tensor whose element type, device and size are supported.
 struct TensorDescription {
     element: Element,
     shape: Vec<usize>,
@@ -201,7 +202,7 @@ fn describe(tensor: &Tensor) -> PyResult<TensorDescription> {
     Ok(TensorDescription { element, shape, strides: strides.transpose()?, bytes, device })
 }
 
-/// True when the elements are contiguous. The stride of a dimension with one element is ignored.
+/// True for contiguous elements in C order. Ignores strides of dimensions with one element.
 fn is_dense(extents: &[i64], strides: &[i64], bytes: usize) -> bool {
     let mut dense = 1;
     let mut is_dense = true;
@@ -222,7 +223,7 @@ fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     }
 }
 
-/// The device that DLPack names. Fails for memory of unsupported devices.
+/// The device for DLPack's type and index. `BufferError` for types other than cpu and xpu.
 fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
     let index = usize::try_from(device_id);
     match (device_type, index) {

@@ -1,6 +1,6 @@
 //! The element types of a view: those of NumPy, the buffer protocol and DLPack.
 //!
-//! NumPy and the buffer protocol lack some types of DLPack and get their elements as bytes.
+//! NumPy and the buffer protocol lack some of DLPack's types. They see such elements as bytes.
 
 use std::ffi::CString;
 
@@ -110,7 +110,7 @@ impl Element {
     }
 
     /// True when elements of the other type can be read as this type: two floats as a complex
-    /// number, an integer as any integer of its width, and any element as bytes.
+    /// number, an unsigned integer as any integer of its width, and any element as bytes.
     pub(crate) fn holds(self, other: Self) -> bool {
         let (own_bytes, bytes) = (self.item_bytes, other.item_bytes);
         match (self.kind, other.kind) {
@@ -120,7 +120,7 @@ impl Element {
         }
     }
 
-    /// The element type that DLPack describes by these numbers.
+    /// The element type with DLPack's `code` and `bits`. `None` for unknown types or several lanes.
     pub(crate) fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Option<Self> {
         let is_it = |element: &&Element| {
             element.code == code && element.item_bytes * 8 == usize::from(bits) && lanes == 1
@@ -128,7 +128,7 @@ impl Element {
         ELEMENTS.iter().find(is_it).copied()
     }
 
-    /// The element type of a buffer-protocol format, in this machine's byte order.
+    /// The element type of a buffer-protocol format. `None` for unknown letters or byte orders.
     pub(crate) fn of_format(format: &str, item_bytes: usize) -> Option<Self> {
         let letters = format.trim_start_matches(['@', '=']);
         #[cfg(target_endian = "little")]

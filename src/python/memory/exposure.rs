@@ -1,4 +1,4 @@
-//! The buffer protocol of buffers and views.
+//! Fills the structures of Python's buffer protocol for buffers and views, and releases them.
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
 use std::ffi::{CString, c_int};
@@ -19,7 +19,7 @@ pub(crate) struct Exposure {
     pub(crate) shape: Vec<usize>,
 }
 
-/// The data behind `Py_buffer::internal`. It lives until the consumer releases the structure.
+/// The data behind `Py_buffer::internal`. Lives until the consumer releases the `Py_buffer`.
 struct ExposedMemory {
     _lent: Lent,
     format: CString,
@@ -31,7 +31,8 @@ struct ExposedMemory {
 const FORTRAN_ORDER: c_int = ffi::PyBUF_F_CONTIGUOUS & !ffi::PyBUF_STRIDES;
 
 impl Exposure {
-    /// Fills a consumer's structure. [`release`] must follow.
+    /// Fills the consumer's structure, or fails when the memory cannot meet `flags`. After a
+    /// success, the interpreter calls [`release`].
     ///
     /// # Safety
     /// `view` must be the interpreter's argument of `__getbuffer__` on `owner`.
@@ -45,7 +46,7 @@ impl Exposure {
             return Err(PyBufferError::new_err("memory is read-only"));
         }
         let is_empty = self.shape.contains(&0);
-        // C order and Fortran order differ only for several dimensions of more than one element.
+        // C order and Fortran order differ only when two or more extents are above 1.
         let has_rows = !is_empty && self.shape.iter().filter(|extent| **extent > 1).count() > 1;
         if flags & FORTRAN_ORDER != 0 && has_rows {
             let text = format!("memory of shape {:?} is in C order, not in Fortran's", self.shape);
@@ -115,7 +116,7 @@ pub(crate) fn strides_of(shape: &[usize], item_bytes: usize) -> Vec<ffi::Py_ssiz
     strides
 }
 
-/// A size as Python's type. It always fits: memory sizes are below half of the address space.
+/// Converts a size to Python's type. Sizes of memory fit: they are below half the address space.
 fn signed(size: usize) -> ffi::Py_ssize_t {
     ffi::Py_ssize_t::try_from(size).unwrap_or(ffi::Py_ssize_t::MAX)
 }

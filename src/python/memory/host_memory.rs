@@ -1,4 +1,4 @@
-//! Foreign memory, lent by an exporter of the buffer protocol or a DLPack producer.
+//! Foreign memory, which an exporter of the buffer protocol or a DLPack producer lends.
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
 use std::ffi::{CStr, c_int};
@@ -62,7 +62,7 @@ impl HostMemory {
     /// Records that all work enqueued on a stream until now may use the memory.
     pub(crate) fn record_use(&self, stream: &Stream) -> PyResult<()> {
         if self.uses.get().is_none() {
-            // The result is ignored: if another thread has set a buffer first, that buffer stays.
+            // The result is ignored: `set` fails only when another thread has set a buffer first.
             let _ = self.uses.set(Runtime::global()?.empty(0, stream.device())?);
         }
         self.uses.get().map_or(Ok(()), |uses| Ok(uses.record_use(stream)?))
@@ -78,10 +78,10 @@ impl HostMemory {
         )
     }
 
-    /// The bytes of an object with the buffer protocol. `None` for other objects. A target must be
-    /// writable and contiguous; otherwise the call raises the exporter's error with the name of the
-    /// argument. A source that is not contiguous is copied. `TypeError` for memory that holds
-    /// references to Python objects.
+    /// Borrows the bytes of an object with the buffer protocol; `None` for other objects. A target,
+    /// which `is_written`, must be writable and contiguous: else the call raises the exporter's
+    /// error with the name `what`. A source that is not contiguous is copied. `TypeError` for
+    /// memory that holds references to Python objects.
     pub(crate) fn of_exporter(
         what: &str,
         object: &Bound<'_, PyAny>,
@@ -99,7 +99,7 @@ impl HostMemory {
         exported.map(|exported| exported.checked(what, object.py())).transpose()
     }
 
-    /// Describes memory that only accelrt uses.
+    /// Takes the first `bytes` bytes of words that no other code uses.
     pub(crate) fn owned(words: Vec<u64>, bytes: usize) -> Self {
         let address = words.as_ptr().cast_mut().cast();
         Self::new(address, bytes, false, Box::new(words))
@@ -158,7 +158,7 @@ impl Exported {
         (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
     }
 
-    /// The bytes, which stay exported while the result lives.
+    /// Memory that keeps the bytes exported. `TypeError` if they hold references to Python objects.
     pub(crate) fn checked(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
         let checked = self.without_objects(what, py)?;
         let Self(view) = &checked;
@@ -167,7 +167,7 @@ impl Exported {
         Ok(HostMemory::new(address, bytes, is_read_only, Box::new(checked)))
     }
 
-    /// A contiguous copy of strided elements. Releases the exporter right after the copy.
+    /// Copies strided elements into contiguous memory. Releases the exporter right after the copy.
     fn gather(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
         let checked = self.without_objects(what, py)?;
         let (_, item_bytes, shape) = checked.description();
@@ -185,8 +185,8 @@ impl Exported {
         Ok(HostMemory::owned(words?, elements.nbytes()))
     }
 
-    /// Refuses references to Python objects, because copies and native functions would not update
-    /// the objects' reference counts.
+    /// Refuses memory that holds references to Python objects, because copies and native functions
+    /// would not update the objects' reference counts.
     fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
         let (format, ..) = self.description();
         let format = format.unwrap_or_else(|| "B".to_owned());
@@ -231,7 +231,7 @@ fn has_objects(format: &str) -> bool {
     types.into_iter().any(|types| types.contains('O'))
 }
 
-/// True when the exporter, or the base of a memoryview, is a ctypes object with references.
+/// True when the exporter is a ctypes object that holds Python objects, or a memoryview of one.
 fn hides_objects(exporter: Bound<'_, PyAny>) -> PyResult<bool> {
     let mut exporter = exporter;
     while exporter.is_exact_instance_of::<PyMemoryView>() {
@@ -246,7 +246,7 @@ fn is_without_objects(object: &Bound<'_, PyAny>) -> bool {
     has_objects.and_then(|answer| answer.extract()).is_ok_and(|has_objects: bool| !has_objects)
 }
 
-/// An exporter's error, extended by the name of the argument.
+/// Adds the argument's name to a plain `BufferError` or `ValueError`. Other errors stay unchanged.
 pub(crate) fn name_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = object.py();
     let kind = error.get_type(py);
@@ -267,7 +267,7 @@ impl Lender for Exported {
     }
 }
 
-/// Drops parked objects. Must be declared after the field whose drop may park objects.
+/// Drops all parked objects in its own drop. Declare it after the field whose drop may park them.
 #[derive(Clone)]
 pub(crate) struct ParkedDropper;
 

@@ -1,4 +1,4 @@
-//! Shapes of views, read from an argument with at most one inferred extent.
+//! Reads the shape of a view from a Python argument, in which one extent may be inferred.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -8,10 +8,10 @@ use crate::python::memory::element::Element;
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer_of;
 
-/// The number that stands for an inferred extent, as in NumPy.
+/// An extent of -1 stands for an inferred one, as in NumPy.
 pub(crate) const INFERRED: i64 = -1;
 
-/// The bytes of all elements. In an empty shape, the product of the other extents may overflow.
+/// The bytes of all elements: 0 if one extent is 0, however large the others are.
 pub(crate) fn bytes_of_shape(shape: &[usize], item_bytes: usize) -> usize {
     if shape.contains(&0) {
         return 0;
@@ -19,7 +19,7 @@ pub(crate) fn bytes_of_shape(shape: &[usize], item_bytes: usize) -> usize {
     shape.iter().fold(item_bytes, |bytes, extent| bytes.saturating_mul(*extent))
 }
 
-/// Reads the extents in an integer or a sequence of integers. At most one is inferred.
+/// Reads extents from an integer or a sequence of integers. [`infer`] resolves an extent of -1.
 pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let wrong = || wrong_type("shape", "an integer or a sequence of them", shape);
     let items = match integer_of(shape)? {
@@ -35,7 +35,7 @@ pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         let text = format!("a shape has at most 64 dimensions, not {}", extents.len());
         return Err(PyValueError::new_err(text));
     }
-    // The error shows the given number: `extents` has the nearest 64-bit number of a larger one.
+    // The error shows the given number, because `extents` is clamped to 64 bits.
     for (extent, item) in extents.iter().zip(&items) {
         let allowed = match *extent {
             i64::MAX => "fit an address",
@@ -48,7 +48,7 @@ pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     Ok(extents)
 }
 
-/// The shape for this number of bytes. With an extent of 0, no other extent can be inferred.
+/// Resolves an extent of -1 to match `bytes`; `ValueError` when no single extent does.
 pub(crate) fn infer(extents: &[i64], element: Element, bytes: usize) -> PyResult<Vec<usize>> {
     let refusal = |text: String| Err(PyValueError::new_err(text));
     let inferred = extents.iter().filter(|extent| **extent == INFERRED).count();

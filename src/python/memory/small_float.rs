@@ -1,9 +1,9 @@
-//! Floats of 8 and 16 bits: the bits of the nearest number, with ties to even.
+//! Rounds numbers to the nearest float of 8 or 16 bits, with ties to even.
 //!
 //! The formats have DLPack's names. `fn` has no infinities, and one NaN of each sign. `fnuz` has no
 //! infinities, no negative zero, and one NaN, which has the bits of a negative zero.
 
-/// The special values of a format.
+/// Which infinities and NaNs a format has; the comment of this module describes `Fn` and `Fnuz`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Special {
     /// Infinities and NaNs with the highest exponent.
@@ -12,7 +12,7 @@ enum Special {
     Fnuz,
 }
 
-/// A format: a sign bit, exponent bits and mantissa bits.
+/// A format of a sign bit, then exponent bits, then mantissa bits.
 #[derive(Clone, Copy)]
 pub(crate) struct SmallFloat {
     exponent_bits: u32,
@@ -34,8 +34,8 @@ impl SmallFloat {
         Some(Self { exponent_bits, mantissa_bits, special })
     }
 
-    /// The bits of the number. `None` for a number that is too large, and for an infinity in a
-    /// format without infinities.
+    /// The bits of the nearest number of this format. `None` for a number that is too large, and
+    /// for an infinity in a format without infinities.
     pub(crate) fn bits(self, number: f64) -> Option<u16> {
         let Self { exponent_bits, mantissa_bits, special } = self;
         let highest_exponent = ((1_u64 << exponent_bits) - 1) << mantissa_bits;

@@ -1,4 +1,4 @@
-//! Snapshots in torch's dictionaries, read and written.
+//! Reads and writes snapshots as torch's dictionaries.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) fn snapshot(
     Ok(Snapshot { segments, trace })
 }
 
-/// A dictionary and its place in the snapshot, for errors.
+/// A dictionary of the snapshot, with its place, as `segments[2]`, for errors.
 struct Entry<'py> {
     place: String,
     values: Bound<'py, PyDict>,
@@ -118,7 +118,7 @@ const ACTIONS: &[(&str, TraceAction)] = &[
 
 fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
     let address = segment.number("address")?;
-    // Snapshots from before private pools do not have this key.
+    // Snapshots of torch versions without private pools do not have this key.
     let pool = segment.pool("segment_pool_id")?.unwrap_or_default();
     let list = segment.get::<Bound<'_, PyList>>("blocks", "a list")?;
     let mut blocks = Vec::with_capacity(list.len());
@@ -166,7 +166,7 @@ fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
     })
 }
 
-/// Snapshots have several words for blocks that streams still use. All start with `active_`.
+/// Reads a block's state. Words that start with `active_` mean that a stream still uses the block.
 fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     let is_known = |word: &str| STATES.iter().any(|(known, _)| *known == word);
     let word = block.text("state")?;
@@ -176,7 +176,7 @@ fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     block.word("state", STATES)
 }
 
-/// Reads an entry. Older snapshots store no pool per entry. The segment's pool replaces it.
+/// Reads a trace entry. Entries of older snapshots have no pool, so each gets its segment's pool.
 fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntry> {
     let action = entry.word("action", ACTIONS)?;
     let address = if action == TraceAction::OutOfMemory { "device_free" } else { "addr" };
@@ -230,7 +230,7 @@ fn write_block<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, P
     Ok(dict)
 }
 
-/// The first word in the table `known` for a meaning.
+/// The first word that the table `known` has for a meaning.
 fn name_of<T: PartialEq + Copy>(known: &[(&'static str, T)], meaning: T) -> &'static str {
     let found = known.iter().find(|(_, known)| *known == meaning);
     found.map(|(name, _)| *name).expect("every meaning has a word")

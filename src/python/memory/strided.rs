@@ -13,7 +13,7 @@ use crate::python::support::deferred_drops::Lender;
 pub(crate) struct Strided {
     address: *const u8,
     item_bytes: usize,
-    /// Extents and strides, the innermost dimension last. Its elements are not contiguous.
+    /// Extents and strides. The innermost dimension is last, and its elements are not contiguous.
     dimensions: Vec<(usize, isize)>,
     bytes: usize,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Strided {
 unsafe impl Sync for Strided {}
 
 impl Strided {
-    /// Merges dense inner dimensions into one element.
+    /// Merges dimensions that one stride can describe, and a dense inner one into a larger element.
     pub(crate) fn new(
         address: *const u8,
         item_bytes: usize,
@@ -68,7 +68,7 @@ impl Strided {
     }
 
     /// As [`Strided::gather`], for the elements of the inner `dimensions` that begin at `from`.
-    /// Returns the end of the written bytes.
+    /// Returns the address after the last written byte.
     ///
     /// # Safety
     /// As [`Strided::gather`], for the elements of `dimensions` and the bytes at `to`.
@@ -136,7 +136,7 @@ unsafe fn copy_items<T: Copy>(from: *const u8, stride: isize, to: *mut u8, count
     }
 }
 
-/// Gathered elements are a copy, so no lender has to take them back.
+/// Gathered elements are a copy that the vector owns, so its drop frees them.
 impl Lender for Vec<u64> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {}
 }

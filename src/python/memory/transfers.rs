@@ -30,7 +30,7 @@ pub(crate) fn copy_into(
     copy(py, is_non_blocking, || target.write(py, |target| from_any(target, source)))
 }
 
-/// Enqueues a copy of an object's bytes into a buffer. Does not block.
+/// Enqueues a copy of an object's bytes into a buffer. Does not wait for the copy.
 fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
     let py = source.py();
     if let Some(buffer) = buffer_of(source) {
@@ -72,8 +72,8 @@ pub(crate) fn fill_view(py: Python<'_>, view: &PyView, pattern: &[u8]) -> PyResu
     filled.map(drop)
 }
 
-/// Writes the memory of a view. `write` writes a buffer, and the view's owner counts the write.
-/// Foreign memory gets a copy of the buffer that `staged` creates.
+/// Writes the memory of a view. `write` writes a buffer, and the view's owner counts this write.
+/// Foreign memory receives a copy of the buffer that `staged` creates.
 fn write_view(
     py: Python<'_>,
     view: &PyView,
@@ -89,7 +89,7 @@ fn write_view(
     }
 }
 
-/// Copies a buffer into foreign memory. Later requests for this memory wait for the copy.
+/// Enqueues a copy of a buffer into foreign memory. Later exports of this memory wait for the copy.
 fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<HostMemory>) -> PyResult<Transfer> {
     let transfer = to_host(py, source, HostMemory::part(target, 0..target.bytes))?;
     target.record_use(&current_stream(source)?)?;
@@ -110,14 +110,14 @@ fn check_may_be_written(memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// A buffer of the view's size, to stage a write of foreign host memory.
+/// Allocates a cpu buffer of the view's size, for contents that a task copies to foreign memory.
 fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
     let device = Device::cpu(0);
     let origin = Runtime::of_process()?.origin(device)?;
     allocate(py, view.memory.nbytes(), device, &origin)
 }
 
-/// The bytes that a fill copies from the host. Copies within the buffer repeat them by doubling.
+/// A fill copies up to this many bytes from the host, then doubles them by copies in the buffer.
 const SEED_BYTES: usize = 64 << 10;
 
 fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
@@ -170,8 +170,8 @@ pub(crate) fn copy_to_host(
     })
 }
 
-/// Calls `write` on the buffer of a buffer object or view. A successful call increments the version
-/// of the owner, if there is one. `None` for other objects.
+/// Calls `write` on the memory of a buffer object or of a view of a buffer, and counts a successful
+/// write in its version. `None` for other objects.
 pub(crate) fn written<T>(
     target: &Bound<'_, PyAny>,
     write: impl FnOnce(&Buffer) -> PyResult<T>,
@@ -217,7 +217,7 @@ pub(crate) fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> 
     }
 }
 
-/// Copies foreign memory into a buffer. Memory of a device needs a buffer of the same kind.
+/// Copies foreign memory into a buffer. Memory outside of the host needs a buffer of its kind.
 pub(crate) fn from_lender(
     py: Python<'_>,
     target: &Buffer,
@@ -237,7 +237,7 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
         return Ok(memory);
     }
     if object.hasattr("__dlpack__")? {
-        // The target itself must be written, so it must be neither read-only nor a copy.
+        // A write must reach the object's own memory, so read-only memory and copies are refused.
         let refused = is_written.then_some(false);
         let options = ImportOptions { is_read_only: refused, copy: refused };
         let view = Bound::new(object.py(), import_from(object, options)?)?;
@@ -263,7 +263,7 @@ pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyRes
     })
 }
 
-/// Copies host memory, which stays alive until the copy is done, into a buffer. Does not block.
+/// Enqueues a copy of host memory into a buffer. The task keeps the host memory alive.
 fn from_host(py: Python<'_>, target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     check_apart(target, &source)?;
@@ -287,7 +287,7 @@ fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Tran
     })
 }
 
-/// Refuses a copy between overlapping bytes. An array over a buffer is host memory, too.
+/// Refuses a copy between overlapping bytes, as of a NumPy array that shares the buffer's memory.
 fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     if buffer.is_host_accessible() && memory.overlaps(buffer.address()?, buffer.nbytes()) {
         let text = "Cannot copy between a buffer and memory that it overlaps";
@@ -296,7 +296,7 @@ fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// Enqueues a copy, and waits for it if it is blocking. Signal handlers run during the wait.
+/// Calls `enqueue`, and waits for a blocking copy without the GIL. Signal handlers run meanwhile.
 fn copy(
     py: Python<'_>,
     is_non_blocking: bool,

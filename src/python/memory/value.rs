@@ -1,4 +1,4 @@
-//! A Python number as the bytes of one element, for fills.
+//! Converts a Python number to the bytes of one element, for fills.
 
 use std::ops::RangeInclusive;
 
@@ -10,8 +10,8 @@ use crate::python::memory::element::Element;
 use crate::python::memory::small_float::SmallFloat;
 use crate::python::support::errors::{type_name, wrong_type};
 
-/// The bytes of an element with this value. `TypeError` unless the value is a number of the type's
-/// kind, `OverflowError` when the number is out of the type's range.
+/// Converts a number to the bytes of an element. `TypeError` unless the number's kind fits the
+/// type, `OverflowError` when the number is out of the type's range.
 pub(crate) fn bytes_of(element: Element, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let Element { name, item_bytes, .. } = element;
     if name == "bool" {
@@ -88,7 +88,7 @@ fn float(name: &str, item_bytes: usize, number: f64) -> PyResult<Vec<u8>> {
     }
 }
 
-/// Encodes a number as `float8_e8m0fnu`, which has only an exponent and a NaN.
+/// Encodes a power of two or a NaN as `float8_e8m0fnu`. `None` for all other numbers.
 fn exponent(number: f64) -> Option<u8> {
     if number.is_nan() {
         return Some(0xff);
@@ -102,7 +102,7 @@ fn exponent(number: f64) -> Option<u8> {
 fn real(value: &Bound<'_, PyAny>) -> PyResult<f64> {
     value.extract().map_err(|error: PyErr| {
         let is_number = !error.is_instance_of::<PyTypeError>(value.py());
-        // For a number, `extract` fails only when it is an int that no double can represent.
+        // Among numbers, `extract` fails only for an int that is too large for a double.
         if is_number { error } else { wrong_type("value", "a number", value) }
     })
 }

@@ -38,7 +38,7 @@ use crate::runtime::Runtime;
 /// [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 #[pyclass(name = "View", module = "accelrt", weakref, frozen)]
 pub(crate) struct PyView {
-    /// The export for the array interface. Declared before the memory, so that it is dropped first.
+    /// The export for the array interfaces. Declared before `memory`, so that it drops first.
     interface: OnceLock<Lent>,
     pub(crate) memory: ViewMemory,
     /// The buffer whose version counts writes to the memory, if the memory is a buffer's.
@@ -85,7 +85,7 @@ impl PyView {
         Self::new(ViewMemory::foreign(Arc::new(memory)), element, shape)
     }
 
-    /// Copies the memory into a new buffer. Returns a view of it with the same type and shape.
+    /// Copies the memory into a new buffer and waits. Returns the copy with this type and shape.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let copy = self.memory.copied(py)?;
         Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
@@ -107,7 +107,7 @@ impl PyView {
         }
     }
 
-    /// The entries that both array interfaces have. From this call on, the view exports the memory.
+    /// The entries of both array interfaces. The view keeps `lent`, so the memory stays exported.
     fn array_interface<'py>(
         &self,
         py: Python<'py>,

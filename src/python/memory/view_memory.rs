@@ -1,4 +1,4 @@
-//! The memory that other code may request from an object: a buffer's memory, or foreign memory.
+//! The memory of a view, a buffer's or foreign, and its exports to other code.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::python::memory::transfers::{between, from_lender};
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
 
-/// The address that stands for empty memory, because some consumers take null for an error.
+/// Exports give this address for empty memory, because some consumers take null for an error.
 const EMPTY_ADDRESS: usize = 64;
 
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub(crate) enum ViewMemory {
     Foreign(Arc<HostMemory>, ParkedDropper),
 }
 
-/// Memory that other code uses. It stays valid while this value exists.
+/// Exported memory, which stays valid while this value exists.
 pub(crate) struct Lent {
     pub(crate) address: usize,
     pub(crate) is_read_only: bool,

@@ -1,6 +1,6 @@
 //! The `with` statements of devices, indices and streams.
 //!
-//! Each thread has one stack for all of them. The innermost entry decides.
+//! Each thread has one stack of open `with` statements. The innermost decides the default device.
 
 use std::cell::RefCell;
 
@@ -30,15 +30,15 @@ struct Entered {
 }
 
 thread_local! {
-    /// The innermost entry is the last.
+    /// The open `with` statements of this thread, the innermost last.
     static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Context {
-    /// Enters a `with`. An error changes no state.
+    /// Makes the device or stream current, and notes the previous one. An error changes nothing.
     pub(crate) fn enter(self) -> Result<()> {
         let runtime = Runtime::global()?;
-        // Sets the stream first: if this step is refused, the device stays unchanged.
+        // Sets the stream first: if the runtime refuses this step, the device stays unchanged.
         let previous_stream = match &self {
             Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
             Self::Device(_) | Self::Index(..) => None,
@@ -76,7 +76,7 @@ impl Context {
         Ok(())
     }
 
-    /// The kind that this context makes the default.
+    /// The kind whose current device `default_device` returns in this context, if any.
     fn kind(&self) -> Option<DeviceKind> {
         match self {
             Self::Device(device) => Some(device.kind),
@@ -86,14 +86,14 @@ impl Context {
     }
 }
 
-/// Drops every open `with` of this thread without restoring the previous state. For the helper,
-/// whose callables may leave a `with` open. The dropped handles may end streams.
+/// Drops every open `with` of this thread without restoring the previous state. The helper calls
+/// this after each callable, which may leave a `with` open. The dropped handles may end streams.
 pub(crate) fn forget() {
     let left = ENTERED.take();
     drop(left); // outside of the borrow, because this may end streams
 }
 
-/// The current device of the innermost context's kind; without a context, of the accelerator's.
+/// The current device of the innermost context's kind, or of the accelerator's without a context.
 pub(crate) fn default_device(runtime: &Runtime) -> Result<Device> {
     let innermost =
         ENTERED.with_borrow(|stack| stack.iter().rev().find_map(|entered| entered.context.kind()));

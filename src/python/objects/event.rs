@@ -45,12 +45,12 @@ impl PyEvent {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        // A bool as the first argument is a flag, as in torch's events of one kind.
+        // A bool as the first argument is `enable_timing`, as in `torch.cuda.Event`.
         let is_flag = args.get_item(0).is_ok_and(|first| first.is_instance_of::<PyBool>());
         let flags = ["enable_timing", "blocking", "interprocess"];
         let positions: &[&str] = if is_flag { &flags } else { &["device"] };
         let mut given = NamedArguments::read(positions, args, kwargs, FORMS)?;
-        // The last two flags are accepted and have no effect, as in torch.
+        // Checks `blocking` and `interprocess`, which have no effect.
         let [is_timed, _, _] =
             [given.flag(flags[0])?, given.flag(flags[1])?, given.flag(flags[2])?];
         let device = given.device();
@@ -114,7 +114,7 @@ impl PyEvent {
             return Err(PyRuntimeError::new_err(text));
         };
         let other = other.get();
-        // The first conversion of a process may wait for the calibration of its clock.
+        // Releases the GIL: the first call of a process may wait until the clock is calibrated.
         Ok(py.detach(|| self.event.elapsed_ms(&other.event))?)
     }
 
@@ -138,7 +138,7 @@ impl PyEvent {
     fn __repr__(&self) -> String {
         let index =
             self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
-        // The id is printed as C++ prints a pointer.
+        // Prints the id as C++ prints a pointer.
         let id = match self.event.id() {
             0 => "0".to_owned(),
             id => format!("{id:#x}"),
@@ -152,8 +152,8 @@ impl PyEvent {
     }
 }
 
-/// The device of a new event. Only its kind counts, as in torch. An index that an available kind
-/// lacks is an error. An unavailable kind fails at the event's first use.
+/// Checks the device of a new event. An available kind must have a device with the given index. An
+/// unavailable kind fails later, at the event's first use.
 fn existing(device: PyDevice) -> PyResult<PyDevice> {
     if let Some(index) = device.index {
         let count = Runtime::global()?.device_count(device.kind)?;
@@ -172,7 +172,7 @@ impl PyEvent {
         Self { event, device: PyDevice { index: None, ..device } }
     }
 
-    /// Borrows the stream of an argument, because a clone would cost a locked instruction.
+    /// Borrows the stream of an argument, if any, because a clone would cost a locked instruction.
     fn stream_or_current<'a>(
         &self,
         stream: Option<&'a Bound<'_, PyAny>>,
