@@ -1,10 +1,10 @@
-//! The protocol between the producers of a queue and its one consumer, with helping at the seams.
+//! The protocol of a queue's threads, which help each other over seams, the ends of segments.
 //!
 //! Words (`index` and `segment` share a cache line):
 //!
 //! * `index`: the next free index; advancing it claims the index and its slot. Only grows.
-//! * `segment`: the segment of the *lap* `index / SLOTS`. The low six bits are those of the lap.
-//!   `segment` may be one lap behind while `index` is exactly at a seam.
+//! * `segment`: the segment of the *lap* `index / SLOTS`. The pointer's low six bits are those of
+//!   the lap. `segment` may be one lap behind while `index` is exactly at a seam.
 //! * `installing`: the number of threads that may be reading a segment in which they have no slot:
 //!   producers through `segment` at a seam, and threads that count queued commands through
 //!   `oldest`.
@@ -17,15 +17,16 @@
 //!
 //! Install: (1) increment `installing`, (2) read `segment`, (3) link a new segment behind it unless
 //! a segment is linked already, (4) swing `segment` to the linked segment, (5) decrement
-//! `installing`. Any thread can do each step.
+//! `installing`. Each producer that finds a wrong lap installs, so none waits for another.
 //!
-//! Retire (the consumer leaves a segment): (1) swing `segment`, unless another thread has, and move
-//! `oldest`, (2) read `installing`. If it is zero, no thread can reach the old segment. Else the
-//! segment waits in a list until a later retirement reads zero. A count increments `installing`,
-//! then reads `oldest`. This is a Dekker pair with steps 1 and 2, so a later count reads the moved
-//! `oldest`. An install needs no such pair: the thread that linked a segment did so while it had
-//! raised `installing`, and has seen the swing. A later install increments the value that this
-//! thread wrote, so it sees the swing too.
+//! Retire (the consumer leaves a segment): (1) swing `segment`, unless another thread has done so,
+//! and move `oldest`, (2) read `installing`. At zero, no thread can reach the old segment, and the
+//! consumer recycles it. Otherwise the segment waits in a list until a later retirement reads zero.
+//!
+//! A thread that counts commands increments `installing`, then reads `oldest`. This is a Dekker
+//! pair with steps 1 and 2: if step 2 misses the increment, the count reads the moved `oldest`. An
+//! install needs no such pair. The thread that linked the next segment decrements `installing` only
+//! after it has seen the swing, and each later install acquires that decrement.
 #![expect(unsafe_code, reason = "slots are claimed by a counter, which no borrow can express")]
 
 use std::fmt;
@@ -40,7 +41,7 @@ use crate::base::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell}
 use crate::queue::command::{Class, Command, CommandContext, Packed};
 use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, sequence_of};
 
-/// Low bits of a tagged segment pointer that carry the lap.
+/// The low bits of a tagged segment pointer, which hold the low bits of the lap.
 const TAG_MASK: u64 = 63;
 
 #[inline]
@@ -48,7 +49,7 @@ fn lap_of(index: u64) -> u64 {
     index / SLOTS_PER_SEGMENT
 }
 
-/// A segment pointer with its lap in the low bits, which its alignment leaves free.
+/// Puts the lap into the low six bits of a pointer, which the segment's alignment leaves zero.
 #[inline]
 fn tagged<C: CommandContext>(segment: *mut Segment<C>, lap: u64) -> *mut Segment<C> {
     segment.map_addr(|address| address | to_usize(lap & TAG_MASK))
@@ -72,12 +73,12 @@ struct Tail<C: CommandContext> {
 struct Shared<C: CommandContext> {
     tail: CachePadded<Tail<C>>,
     installing: AtomicUsize,
-    /// Null before lap 0 is linked; then the segment of lap 0; later the consumer's segment.
+    /// Null before lap 0 is linked; then the segment of lap 0; later the segment of the consumer.
     oldest: AtomicPtr<Segment<C>>,
-    /// One unused segment, for the next installation.
+    /// One unused segment for the next installation, or null.
     spare: AtomicPtr<Segment<C>>,
-    /// The final position of the consumer, stored by its drop for the drop of the remaining
-    /// commands.
+    /// The consumer's final position. The receiver's drop stores it, and the queue's drop discards
+    /// the commands from there on.
     consumer: UnsafeCell<Option<Position<C>>>,
 }
 
@@ -88,7 +89,7 @@ struct Position<C: CommandContext> {
     segment_end: u64,
     /// The current segment; null before the first.
     segment: *mut Segment<C>,
-    /// The list of the segments that the consumer left while `installing` was not zero.
+    /// Segments that the consumer has left and not recycled yet, linked by `next_retired`.
     retired: *mut Segment<C>,
 }
 
@@ -101,7 +102,7 @@ unsafe impl<C: CommandContext> Sync for Shared<C> {}
 /// The producers' end. Any thread may push through a shared reference to it.
 pub(crate) struct Sender<C: CommandContext>(Arc<Shared<C>>);
 
-/// The consumer's end: one thread at a time.
+/// The consumer's end, which one thread at a time uses.
 pub(crate) struct Receiver<C: CommandContext> {
     shared: Arc<Shared<C>>,
     position: Position<C>,
@@ -110,10 +111,10 @@ pub(crate) struct Receiver<C: CommandContext> {
 // SAFETY: the raw pointers are to segments of the shared queue, whose commands are `Send`.
 unsafe impl<C: CommandContext> Send for Receiver<C> {}
 
-/// The position of a pushed command.
+/// Where a push put its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
-    /// The number of commands up to and including this one.
+    /// The command's number in the queue, from 1.
     pub(crate) ticket: u64,
     /// True for the first command of a segment. Callers then make checks that are too expensive for
     /// each push.
@@ -134,7 +135,7 @@ pub(crate) struct Entry<'a, C: CommandContext> {
     slot: NonNull<Slot<C>>,
 }
 
-/// Creates a queue, which allocates its first segment at the first push.
+/// Creates a queue. The first push allocates the first segment.
 pub(crate) fn channel<C: CommandContext>() -> (Sender<C>, Receiver<C>) {
     let before_first = ptr::without_provenance_mut(to_usize(TAG_MASK));
     let shared = Arc::new(Shared {
@@ -153,7 +154,7 @@ pub(crate) fn channel<C: CommandContext>() -> (Sender<C>, Receiver<C>) {
 }
 
 impl<C: CommandContext> Sender<C> {
-    /// Appends a command. Never blocks; allocates at a seam and for commands over 40 bytes.
+    /// Appends a command. Never blocks. May allocate at a seam, and boxes commands over 40 bytes.
     ///
     /// The claim is `SeqCst`: it is the producer's half of the Dekker pair with a consumer that
     /// leaves and then reads [`Sender::pushed`].
@@ -211,9 +212,9 @@ impl<C: CommandContext> Sender<C> {
 }
 
 impl<C: CommandContext> Sender<C> {
-    /// The number of users' commands pushed behind the first `consumed` commands. Exact when no
-    /// thread pushes, because an unpublished command counts as a user's. Reads each slot, so that a
-    /// push need not count.
+    /// Counts the users' commands behind the first `consumed` commands. An unpublished command
+    /// counts as a user's, so the result is exact only while no thread pushes. Reads every queued
+    /// slot, so that a push need not count.
     pub(crate) fn users_behind(&self, consumed: u64) -> u64 {
         let shared = &*self.0;
         // SeqCst: incremented before `oldest` is read; partner: `Receiver::retire`, which moves
@@ -228,17 +229,17 @@ impl<C: CommandContext> Sender<C> {
             #[cfg(loom)]
             segment.note_reached();
             internal += segment.internal_from(consumed) as u64;
-            // Acquire: pairs with the release of the linking.
+            // Acquire: pairs with the release in `linked`, which publishes the segment.
             next = segment.next().load(Ordering::Acquire);
         }
-        // Release: the reads of the segments come before; pairs with `retire`'s load.
+        // Release: orders the segment reads before the decrement; pairs with `retire`'s load.
         shared.installing.fetch_sub(1, Ordering::Release);
         self.pushed().saturating_sub(consumed + internal)
     }
 }
 
 impl<C: CommandContext> Shared<C> {
-    /// Swings `tail.segment` to the lap of `tail.index`, unless another thread has.
+    /// Swings `tail.segment` to the lap of `tail.index`, unless another thread has done so.
     #[cold]
     #[inline(never)]
     fn install(&self) {
@@ -247,8 +248,8 @@ impl<C: CommandContext> Shared<C> {
         self.installing.fetch_add(1, Ordering::Acquire);
         // Acquire: pairs with the release of the swing.
         let current = self.tail.segment.load(Ordering::Acquire);
-        // Relaxed: the current segment is not reclaimed during this call. An outdated index is of
-        // its lap or an earlier one, and then this function has no effect.
+        // Relaxed: an outdated index has the lap of `current` or an earlier lap, and then this call
+        // has no effect. No thread reclaims `current` during this call.
         let lap = lap_of(self.tail.index.load(Ordering::Relaxed));
         if tag_of(current) == lap.wrapping_sub(1) & TAG_MASK {
             let segment = untagged(current);
@@ -272,19 +273,19 @@ impl<C: CommandContext> Shared<C> {
                 Ordering::Relaxed,
             );
         }
-        // Release: the reads of the segment and the swing come before; pairs with `retire`'s load,
-        // and with the increment of the next installation.
+        // Release: orders the reads of the segment and the swing before the decrement; pairs with
+        // `retire`'s load, and with the increment of the next installation.
         self.installing.fetch_sub(1, Ordering::Release);
     }
 
-    /// The segment behind `link`. Links a segment if there is none.
+    /// The segment that `link` points to. Links the spare or a new segment if `link` is null.
     fn linked(&self, link: &AtomicPtr<Segment<C>>) -> *mut Segment<C> {
         // Acquire: pairs with the release below, by which another installer published the segment.
         let present = link.load(Ordering::Acquire);
         if !present.is_null() {
             return present;
         }
-        // Acquire: pairs with `recycle`, whose stores into the spare segment come first.
+        // Acquire: pairs with the release in `recycle`, which publishes the spare's null links.
         let spare = NonNull::new(self.spare.swap(ptr::null_mut(), Ordering::Acquire));
         let fresh = spare.unwrap_or_else(segment::take);
         // Release: publishes the fresh segment's cleared state to the consumer and other
@@ -304,7 +305,7 @@ impl<C: CommandContext> Shared<C> {
         }
     }
 
-    /// Stores an unused segment as the spare for the next installation, or releases it.
+    /// Stores an unused segment as the spare, or releases the segment if there is a spare.
     fn recycle(&self, segment: NonNull<Segment<C>>) {
         // Release: pairs with the swap in `linked`. Relaxed on failure: the value is not used.
         let keeping = self.spare.compare_exchange(
@@ -333,8 +334,8 @@ impl<C: CommandContext> Receiver<C> {
         self.shared.tail.index.load(Ordering::Relaxed) == self.position.head
     }
 
-    /// True when the next command is published, or soon will be. Reads only the cache line that the
-    /// next producer writes.
+    /// A hint: true when the next command is published, or, at a seam, when the next segment is
+    /// linked. Reads only the cache line that the next producer writes.
     #[inline]
     pub(crate) fn is_published(&self) -> bool {
         let Position { head, segment_end, segment, .. } = self.position;
@@ -368,18 +369,18 @@ impl<C: CommandContext> Receiver<C> {
         }
     }
 
-    /// Consumes the next slot without a command and returns its ticket. Claims the slot as a
-    /// producer does, so that no producer writes to it. `None` when a command is queued, and at a
-    /// seam, where a producer has to install a segment.
+    /// Claims the next slot as a producer does, consumes it without a command, and returns its
+    /// ticket. `None` when a command is queued, and at a seam, where only producers install a
+    /// segment.
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Option<u64> {
         let Position { head, segment_end, .. } = self.position;
         if head == segment_end {
             return None;
         }
-        // Relaxed: this continues the release sequence of the last producer's claim, which the next
-        // claimer reads, and the consumer itself publishes no data. On failure the value is not
-        // used.
+        // Relaxed: the exchange continues the release sequence of the last producer's claim, which
+        // the next claimer reads, and the consumer publishes no data by it. On failure the value is
+        // not used.
         let index = &self.shared.tail.index;
         index.compare_exchange(head, head + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         self.position.head = head + 1;
@@ -396,7 +397,7 @@ impl<C: CommandContext> Receiver<C> {
             // SAFETY: only this consumer retires the segment, and does so below.
             unsafe { &*old }.next()
         };
-        // Acquire: pairs with the release of the linking.
+        // Acquire: pairs with the release in `linked`, which publishes the segment.
         let next = link.load(Ordering::Acquire);
         if next.is_null() {
             return false;
@@ -409,7 +410,7 @@ impl<C: CommandContext> Receiver<C> {
         true
     }
 
-    /// Leaves a segment whose commands are all consumed.
+    /// Retires `old`, whose commands are all consumed, and reclaims retired segments if it can.
     fn retire(&mut self, old: NonNull<Segment<C>>, next: *mut Segment<C>) {
         let lap = lap_of(self.position.segment_end);
         // Release: publishes the linked segment to the loads in `push`. Relaxed on failure: an
@@ -432,7 +433,7 @@ impl<C: CommandContext> Receiver<C> {
         }
     }
 
-    /// Recycles the retired segments. No other thread may be able to reach them.
+    /// Recycles the retired segments. The caller has made sure that no other thread can reach them.
     fn reclaim(&mut self) {
         while let Some(segment) = NonNull::new(self.position.retired) {
             // SAFETY: only this consumer can reach retired segments once it has read `installing`
@@ -478,7 +479,7 @@ impl<C: CommandContext> Entry<'_, C> {
         self.with(|packed| unsafe { packed.details() })
     }
 
-    /// True when the command may run now.
+    /// Polls the command. False when it must stay at the head of the queue for now.
     #[inline]
     pub(crate) fn is_ready(&mut self, context: &mut C) -> bool {
         // SAFETY: the command at the head was neither run nor discarded: both consume the slot.
@@ -493,7 +494,7 @@ impl<C: CommandContext> Entry<'_, C> {
         self.with(|packed| unsafe { packed.run(context) });
     }
 
-    /// Consumes the slot and drops the command.
+    /// Consumes the slot and drops the command without executing it.
     pub(crate) fn discard(mut self) {
         self.position.head += 1;
         // SAFETY: the command was neither run nor discarded, and its slot was just consumed.
@@ -516,7 +517,7 @@ impl<C: CommandContext> Drop for Shared<C> {
         // SAFETY: `&mut self` means that no other thread uses the queue.
         let position = self.consumer.with_mut(|consumer| unsafe { (*consumer).take() });
         let Some(mut position) = position else { return };
-        // Relaxed, in all of this function: no other thread has the queue.
+        // Relaxed, at each load in this function: no other thread has the queue.
         let end = self.tail.index.load(Ordering::Relaxed);
         loop {
             if position.head == position.segment_end {

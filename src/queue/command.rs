@@ -3,29 +3,29 @@
 
 use std::mem::MaybeUninit;
 
-/// The maximum size of a command that is stored in the slot itself. Larger commands are boxed.
+/// The maximum size of a command that a slot stores itself. Larger commands are boxed.
 pub(crate) const INLINE_BYTES: usize = 40;
 
-/// The owner and kind of a command's work. Decides whether the command runs on a failed stream, and
-/// how long the command is expected to take before any task was measured.
+/// The owner and sort of a command's work. It decides whether the command runs on a failed stream,
+/// and how long the command is expected to take before any task was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The runtime's own: always runs, short.
+    /// The runtime's own command: runs on a failed stream too, expected to be short.
     Internal,
     /// A user's closure, copy or fill: skipped on a failed stream, expected to be short.
     User,
-    /// A user's native function or a scope's: skipped on a failed stream, expected to be long.
+    /// A user's native function or scope: skipped on a failed stream, expected to be long.
     Ffi,
 }
 
-/// The consumer's context for commands, and the types by which commands describe themselves.
+/// The state that the consumer passes to commands, and the types that describe commands.
 pub(crate) trait CommandContext: 'static {
     /// The description of a command's type.
     type Operation: Copy + 'static;
     /// The description of one command.
     type Details: Default;
 
-    /// Called before a command of this operation is polled or executed.
+    /// The queue calls this before it polls or executes a command of the given operation.
     fn begin(&mut self, operation: Self::Operation);
 }
 
@@ -36,7 +36,7 @@ pub(crate) trait Command<C: CommandContext>: Send + Sized + 'static {
     /// True when [`Command::is_ready`] may return false.
     const MAY_WAIT: bool = false;
 
-    /// The command's details, for a subscriber. Computed on request only.
+    /// Describes this command for a subscriber. The consumer calls this on request only.
     fn details(&self) -> C::Details {
         C::Details::default()
     }
@@ -52,7 +52,7 @@ pub(crate) trait Command<C: CommandContext>: Send + Sized + 'static {
 
 type Words = [u64; INLINE_BYTES / 8];
 
-/// The functions and properties of a packed command's type.
+/// The virtual function table of a command's type.
 struct Table<C: CommandContext> {
     class: Class,
     operation: fn() -> C::Operation,
@@ -62,13 +62,13 @@ struct Table<C: CommandContext> {
     discard: unsafe fn(*mut Words),
 }
 
-/// A type-erased command. Its drop leaks the payload: it must be run or discarded.
+/// A type-erased command. Its drop leaks the payload, so it must be run or discarded before.
 pub(crate) struct Packed<C: CommandContext> {
     table: &'static Table<C>,
     payload: MaybeUninit<Words>,
 }
 
-/// True when a `T` is stored in the slot itself.
+/// True when the payload stores a `T` itself, false when it stores the pointer of a box.
 const fn fits_inline<T>() -> bool {
     size_of::<T>() <= INLINE_BYTES && align_of::<T>() <= align_of::<Words>()
 }
@@ -86,7 +86,7 @@ impl<T: Command<C>, C: CommandContext> Tables<T, C> {
     };
 }
 
-/// The address of the command: the payload's own address, or the address stored in the payload.
+/// Returns the payload's own address, or the address of the box that the payload points to.
 ///
 /// # Safety
 /// `payload` holds a packed `T`.
@@ -177,7 +177,7 @@ impl<C: CommandContext> Packed<C> {
         (self.table.operation)()
     }
 
-    /// The details of the command.
+    /// As [`Command::details`].
     ///
     /// # Safety
     /// The command was neither run nor discarded.
@@ -187,7 +187,7 @@ impl<C: CommandContext> Packed<C> {
         unsafe { (self.table.details)(self.payload.as_mut_ptr()) }
     }
 
-    /// True when the command may run now.
+    /// As [`Command::is_ready`]. True without a call for a type whose `MAY_WAIT` is false.
     ///
     /// # Safety
     /// The command was neither run nor discarded.
@@ -201,7 +201,7 @@ impl<C: CommandContext> Packed<C> {
         }
     }
 
-    /// Executes the command and empties the payload.
+    /// Moves the command out of the payload and executes it.
     ///
     /// # Safety
     /// The command was neither run nor discarded before, and is not used again.
@@ -226,7 +226,7 @@ impl<C: CommandContext> Packed<C> {
 // SAFETY: a packed command is created only from a `T: Command<C>`, which is `Send`.
 unsafe impl<C: CommandContext> Send for Packed<C> {}
 
-/// The empty context, for segments that belong to no queue.
+/// The empty context, for the pool's segments, which belong to no queue.
 impl CommandContext for () {
     type Operation = ();
     type Details = ();

@@ -1,4 +1,4 @@
-//! Loom models of the queue itself: order, exactly once, no leak over the seams of segments.
+//! Loom models of the queue: producers' order, one execution per command, and no leak over seams.
 
 use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
@@ -16,7 +16,7 @@ impl CommandContext for Seen {
     fn begin(&mut self, (): ()) {}
 }
 
-/// A command with its producer and its number; loom reports it when it is leaked.
+/// A command with its producer and its number. The `Arc` lets loom report a leaked command.
 struct Item(u8, u8, #[expect(dead_code, reason = "its leak is what loom looks for")] Arc<()>);
 
 impl Command<Seen> for Item {
@@ -28,7 +28,7 @@ impl Command<Seen> for Item {
     }
 }
 
-/// A queue with a sender for several threads.
+/// A queue whose sender several threads can share.
 fn queue() -> (Arc<Sender<Seen>>, Receiver<Seen>) {
     let (sender, receiver) = channel();
     (Arc::new(sender), receiver)
@@ -38,13 +38,13 @@ fn push(sender: &Sender<Seen>, producer: u8, number: u8) {
     sender.push(Item(producer, number, Arc::new(())));
 }
 
-/// Starts a thread that pushes the first `count` commands of a producer.
+/// Starts a thread that pushes the commands 0 to `count - 1` of a producer.
 fn spawn_producer(sender: &Arc<Sender<Seen>>, producer: u8, count: u8) -> JoinHandle<()> {
     let sender = Arc::clone(sender);
     thread::spawn(move || (0..count).for_each(|number| push(&sender, producer, number)))
 }
 
-/// Consumes until `count` commands were seen.
+/// Executes `count` commands, and yields while no command is published.
 fn consume(receiver: &mut Receiver<Seen>, count: usize) -> Seen {
     let mut seen = Seen::new();
     while seen.len() < count {
@@ -61,8 +61,8 @@ fn assert_in_order(seen: &Seen, producer: u8, count: u8) {
     assert_eq!(own, (0..count).collect::<Vec<_>>(), "producer {producer} in {seen:?}");
 }
 
-/// Goal: each producer's order survives overflow. Method: two producers push past the first seam
-/// while the consumer drains.
+/// Goal: each producer's commands stay in order over a seam. Method: two producers push past the
+/// first seam while the consumer drains.
 #[test]
 fn loom_two_producers_keep_their_order_over_a_seam() {
     model(Some(3), || {
@@ -77,8 +77,8 @@ fn loom_two_producers_keep_their_order_over_a_seam() {
     });
 }
 
-/// Goal: a segment is reused only when no producer can reach it. Method: one producer pushes over a
-/// seam while the consumer retires the segment behind it and another producer installs late.
+/// Goal: no segment is reused while a producer can reach it. Method: one producer pushes over a
+/// seam while the consumer retires the segment before the seam and another producer installs late.
 #[test]
 fn loom_a_reachable_segment_is_not_reused() {
     model(Some(2), || {
@@ -98,8 +98,8 @@ fn loom_a_reachable_segment_is_not_reused() {
     });
 }
 
-/// Goal: a command that is never consumed is dropped exactly once. Method: both ends are dropped
-/// while two segments contain commands. loom reports leaks.
+/// Goal: the queue drops a command that was never consumed exactly once. Method: the test drops
+/// both ends while two segments contain commands. loom reports leaks.
 #[test]
 fn loom_remaining_commands_are_dropped_with_the_queue() {
     model(Some(3), || {
@@ -133,9 +133,9 @@ fn loom_a_counted_segment_is_not_reclaimed() {
     });
 }
 
-/// Goal: a consumer that takes a ticket without a command leaves order and tickets intact. Method:
-/// the consumer tries to take a ticket while a producer pushes over a seam. loom reports a lost
-/// command and a slot with two owners.
+/// Goal: `take_ticket` leaves the order of commands and tickets intact. Method: the consumer tries
+/// to take a ticket while a producer pushes over a seam. loom reports a lost command and a slot
+/// with two owners.
 #[test]
 fn loom_a_consumer_takes_tickets_between_commands() {
     model(Some(3), || {
@@ -155,8 +155,8 @@ fn loom_a_consumer_takes_tickets_between_commands() {
     });
 }
 
-/// Goal: producers that meet at a seam push into the one segment that is linked there, and see its
-/// initial state. Method: without fences; no thread consumes before both have pushed.
+/// Goal: producers that meet at a seam push into one linked segment and see its initial state.
+/// Method: without fences; no thread consumes before both have pushed.
 #[test]
 fn loom_two_producers_meet_at_a_seam() {
     model_without_fences(Some(3), || {
@@ -170,8 +170,8 @@ fn loom_two_producers_meet_at_a_seam() {
     });
 }
 
-/// Goal: a producer that enters a segment by the consumer's swing sees the segment's initial state.
-/// Method: without fences; one producer links, and the consumer may swing first.
+/// Goal: a producer sees the initial state of a segment that the consumer swung to. Method: without
+/// fences; one producer links the segment, and the consumer may swing first.
 #[test]
 fn loom_a_producer_follows_the_consumers_swing() {
     model_without_fences(Some(2), || {
@@ -179,7 +179,7 @@ fn loom_a_producer_follows_the_consumers_swing() {
         (0..2).for_each(|n| push(&sender, 0, n));
         let mut seen = consume(&mut receiver, 2);
         let consumer = thread::spawn(move || {
-            let _ = receiver.head(); // leaves the first segment if one is linked behind it
+            let _ = receiver.head(); // leaves the first segment if a second one is linked
             receiver
         });
         let other = spawn_producer(&sender, 1, 1);
@@ -191,9 +191,9 @@ fn loom_a_producer_follows_the_consumers_swing() {
     });
 }
 
-/// Goal: a consumer sees pushed commands and linked segments, and a producer the spare segment that
-/// the consumer left. Method: without fences, one producer goes over two seams while the consumer
-/// follows.
+/// Goal: the consumer sees pushed commands and linked segments, and the producer sees the cleared
+/// links of a spare segment. Method: without fences; one producer pushes over two seams while the
+/// consumer follows.
 #[test]
 fn loom_a_consumer_follows_a_producer_over_seams() {
     model_without_fences(Some(1), || {

@@ -25,18 +25,18 @@ pub(super) const SLOTS_PER_SEGMENT: u64 = SLOTS as u64;
 /// transfer of a cache line between two processors.
 const SLOTS_AHEAD: u64 = 8;
 
-/// One slot of a queue.
+/// The cell of one command, at the start of a cache line.
 ///
-/// `sequence` has the index of the command published here, and a bit for the runtime's own
-/// ([`sequence_of`]). While `sequence` has another index, the command is not published yet. The
-/// indices of one queue only grow, so a reused slot needs no reset within its queue.
+/// `sequence` has the index of the command published here, and a bit that marks a command of the
+/// runtime ([`sequence_of`]). While `sequence` has another index, the command is not published yet.
+/// The indices of one queue only grow, so a reused slot needs no reset within its queue.
 #[repr(C)]
 pub(super) struct Slot<C: CommandContext> {
     pub(super) sequence: AtomicU64,
     pub(super) packed: UnsafeCell<MaybeUninit<Packed<C>>>,
 }
 
-/// A slot, and a link that fills up its cache line.
+/// A slot and a link, together one cache line.
 #[repr(C)]
 struct Line<C: CommandContext> {
     slot: Slot<C>,
@@ -45,7 +45,7 @@ struct Line<C: CommandContext> {
 }
 
 impl<C: CommandContext> Slot<C> {
-    /// A slot without a published command.
+    /// A slot that publishes no command: [`sequence_of`] is never 0.
     fn empty() -> Self {
         Self { sequence: AtomicU64::new(0), packed: UnsafeCell::new(MaybeUninit::uninit()) }
     }
@@ -63,32 +63,32 @@ pub(super) fn sequence_of(index: u64, is_internal: bool) -> u64 {
     (index + 1) << 1 | u64::from(is_internal)
 }
 
-/// True when `sequence` means that the command of this index is published.
+/// True when `sequence` publishes the command at `index`, a user's or the runtime's.
 #[inline]
 pub(super) fn is_published(sequence: u64, index: u64) -> bool {
     sequence >> 1 == index + 1
 }
 
-/// A run of slots. The last line has no link, so the block has 4 KiB together with the 8 bytes of
-/// the C library's allocator. With a link the block would be 16 bytes larger.
+/// An array of slots. The last slot has no link, so that the block has 4 KiB including the 8-byte
+/// header of the C library's allocator. With a link the block would have 16 bytes more.
 #[cfg_attr(not(loom), repr(C))]
 #[cfg_attr(loom, repr(C, align(64)))] // aligns the box; else `LAYOUT` does
 pub(super) struct Segment<C: CommandContext> {
     lines: [Line<C>; LINES],
     #[cfg(not(loom))]
     last: Slot<C>,
-    /// Read by each thread that accesses the segment, written by the consumer that reclaims it. So
-    /// loom reports a reclamation that is not ordered after every access.
+    /// Each thread that accesses the segment reads this cell, and the consumer that reclaims the
+    /// segment writes it. So loom reports a reclamation that is not ordered after every access.
     #[cfg(loom)]
     reach: UnsafeCell<()>,
 }
 
 #[cfg(not(loom))]
 const LINES: usize = SLOTS - 1;
-#[cfg(loom)] // the second line has the link of retired segments
+#[cfg(loom)] // without `last`, because line 1 needs its link
 const LINES: usize = SLOTS;
 
-/// Each slot is on its own cache line.
+/// Aligned to a cache line, so that no slot crosses lines.
 #[cfg(not(loom))]
 const LAYOUT: Layout = match Layout::from_size_align(size_of::<Segment<()>>(), 64) {
     Ok(layout) => layout,
@@ -108,8 +108,9 @@ impl<C: CommandContext> Segment<C> {
         unsafe { &*line.cast::<Slot<C>>() }
     }
 
-    /// Prefetches the line of a later slot, which the consumer used last. Otherwise the next claim,
-    /// a locked instruction, would wait until the line written before it has arrived.
+    /// Prefetches the line of a later slot, which the consumer used last. Otherwise the write to
+    /// that slot would miss the cache, and the next claim, a locked instruction, would wait for the
+    /// write.
     #[inline]
     pub(super) fn prefetch_ahead_of(&self, index: u64) {
         let ahead = index % SLOTS_PER_SEGMENT + SLOTS_AHEAD;
@@ -118,48 +119,48 @@ impl<C: CommandContext> Segment<C> {
         }
     }
 
-    /// The segment behind this one.
+    /// The link to the next segment of the queue; null until a thread links one.
     #[inline]
     pub(super) fn next(&self) -> &AtomicPtr<Self> {
         &self.lines[0].link
     }
 
-    /// The number of the runtime's own commands published in this segment at or behind an index.
+    /// Counts the runtime's own commands that are published in this segment at `index` or later.
     pub(super) fn internal_from(&self, index: u64) -> usize {
         let is_internal = |slot: &u64| {
-            // Relaxed: only the number itself is used.
+            // Relaxed: the count reads sequence numbers and no commands.
             let sequence = self.slot(*slot).sequence.load(Ordering::Relaxed);
             sequence & 1 != 0 && sequence >= sequence_of(index, true)
         };
         (0..SLOTS_PER_SEGMENT).filter(is_internal).count()
     }
 
-    /// Notes an access to the links or slots by a thread that keeps the consumer from reclaiming
-    /// this segment.
+    /// Tells loom of an access by a thread that has incremented `installing`, so that the consumer
+    /// does not reclaim this segment.
     #[cfg(loom)]
     pub(super) fn note_reached(&self) {
         self.reach.with(|_| ());
     }
 
-    /// Notes that the consumer reclaims this segment.
+    /// Tells loom that the consumer reclaims this segment.
     #[cfg(loom)]
     pub(super) fn note_reclaimed(&self) {
         self.reach.with_mut(|_| ());
     }
 
-    /// The segment retired before this one.
+    /// The link to the segment that the consumer retired before this one.
     pub(super) fn next_retired(&self) -> &AtomicPtr<Self> {
         &self.lines[1].link
     }
 }
 
-/// Prefetches a line for a write. A prefetch for a read would get the line in shared state, and the
-/// write would fetch the line again.
+/// Prefetches a line in exclusive state. A prefetch for a read would get the line in shared state,
+/// and the write would fetch the line again.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline]
 fn prefetch_to_write<T>(target: &T) {
-    // SAFETY: a hint, which changes no memory and no register; processors that do not know it
-    // ignore it. The compiler's own intrinsic becomes the hint for a read.
+    // SAFETY: the instruction is a hint, which changes no memory and no register; processors
+    // without it ignore it. The compiler's own intrinsic becomes the hint for a read.
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",
@@ -172,7 +173,7 @@ fn prefetch_to_write<T>(target: &T) {
 #[cfg(not(all(target_arch = "x86_64", not(loom))))]
 fn prefetch_to_write<T>(_target: &T) {}
 
-/// A segment for exclusive use, with cleared sequence numbers and links: from the pool, else new.
+/// Takes a segment from the pool, else allocates one. Clears the sequence numbers and links.
 pub(super) fn take<C: CommandContext>() -> NonNull<Segment<C>> {
     #[cfg(not(loom))]
     if let Some(segment) = pool::take() {
@@ -219,7 +220,7 @@ unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
     unsafe { dealloc(segment.as_ptr().cast(), LAYOUT) };
 }
 
-/// loom's types are not plain memory, so this builds them as values.
+/// Builds the segment by value, because loom's types are not plain memory.
 #[cfg(loom)]
 fn new<C: CommandContext>() -> NonNull<Segment<C>> {
     NonNull::from(Box::leak(Box::new(Segment {
@@ -236,29 +237,29 @@ unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
-/// Unused segments, shared by all queues: a segment passes from the backlog of one stream to that
-/// of another without the system's allocator. The pool is bounded, so that the memory of a drained
-/// backlog returns to the system.
+/// The pool of unused segments, shared by all queues. A segment of one stream's backlog serves the
+/// backlog of another without the system's allocator. The pool is bounded, so that the memory of a
+/// drained backlog returns to the system.
 ///
-/// Last in, first out: the segment used last is still in a cache. First in, first out would cycle
-/// through all pooled segments of an earlier backlog, which are no longer in a cache.
+/// Last in, first out: the segment used last is still in a cache. A first-in, first-out pool would
+/// cycle through all segments of an earlier backlog, which are no longer in a cache.
 #[cfg(not(loom))]
 mod pool {
     use super::{CommandContext, NonNull, Ordering, Segment, ptr};
     use crate::base::spin::SpinMutex;
 
-    /// 4 MiB of segments.
+    /// In segments; 4 MiB of memory.
     const CAPACITY: usize = 1024;
 
     struct Idle {
-        /// The first idle segment, whose link leads to the next idle segment.
+        /// The segment at the top of the stack; `next` links it to the segment below.
         top: *mut Segment<()>,
         count: usize,
     }
     // SAFETY: an idle segment is reachable only through the pool and holds no command.
     unsafe impl Send for Idle {}
 
-    // No thread waits for this lock: its holder may be preempted or exist in the parent only.
+    // Threads only try this lock: its holder may be preempted or be a thread of the forked parent.
     static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
 
     /// `None` when the pool is empty or another thread holds its lock.
@@ -278,7 +279,7 @@ mod pool {
             line.link.store(ptr::null_mut(), Ordering::Relaxed);
         }
         links.last.sequence.store(0, Ordering::Relaxed);
-        // The layout of a segment does not depend on the context's type: it stores only pointers.
+        // Segments of all context types have the same layout: they store only pointers and words.
         Some(segment.cast())
     }
 

@@ -67,9 +67,9 @@ impl Command<Seen> for Users {
 
 #[test]
 fn users_commands_are_counted_behind_any_number_of_consumed_ones() {
-    // Goal: the remaining users' commands are counted without the runtime's own, over seams and in
-    // segments that were used before. Method: every third command is a user's; the count is
-    // compared with that rule after each consumed command.
+    // Goal: `users_behind` counts the users' commands and not the runtime's own, over seams and in
+    // reused segments. Method: every third command is a user's; after each consumed command, the
+    // test compares the count with that rule.
     let alive = Arc::new(());
     let (sender, mut receiver) = channel();
     let mut seen = Seen::new();

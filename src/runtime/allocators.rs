@@ -1,4 +1,4 @@
-//! A runtime's caching allocators: for devices, shared memory, pinned memory and the heap.
+//! A runtime's caching allocators: for devices, shared and pinned memory and the host heap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
 use crate::runtime::observers::Observers;
 
-/// The existing allocators. Each is created at the first use of a device or of a kind's pinned
-/// memory.
+/// The table of a runtime's allocators. The first request for an allocator creates it.
 #[derive(Debug)]
 pub(super) struct Allocators {
     settings: AllocatorSettings,
@@ -48,7 +47,7 @@ impl Allocators {
 }
 
 impl Runtime {
-    /// The allocator of a device's buffers.
+    /// The allocator of a device's buffers. The first call creates it and initialises the device.
     ///
     /// Fails when the device does not exist, after a shutdown and in a forked child.
     ///
@@ -71,17 +70,17 @@ impl Runtime {
         Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
     }
 
-    /// Creates an allocator that calls this runtime's observers. Returns it and the locked table.
+    /// Creates an allocator that calls this runtime's observers. Returns it with the table, locked.
     fn observed(
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
     ) -> Result<(Arc<CachingAllocator>, MutexGuard<'_, Allocators>)> {
         let observers = Arc::clone(&self.inner.allocators.lock().observers);
         let config = self.inner.allocators.lock().settings.config().clone();
-        let allocator = Arc::new(create(config)?); // without the lock: it may call a backend
+        let allocator = Arc::new(create(config)?); // without the lock: `create` may call a backend
         allocator.add_oom_observer(move |error| observers.tell(error));
         let allocators = self.inner.allocators.lock();
-        // The settings may have changed during the creation of the allocator.
+        // Another thread may have changed the settings while `create` ran.
         allocator.set_config(allocators.settings.config().clone());
         Ok((allocator, allocators))
     }
@@ -99,7 +98,8 @@ impl Runtime {
 
     /// The allocator of memory that a device shares with the host. It shares the device's capacity
     /// with the allocator of the device's own memory: when one of them runs short, the other frees
-    /// its cache. Fails as [`Runtime::allocator`], and with `Unsupported` without such memory.
+    /// its cache. Fails as [`Runtime::allocator`], and with `Unsupported` on a device without such
+    /// memory.
     pub fn shared_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         if let Some(known) = self.inner.allocators.lock().shared.get(&device) {
@@ -131,8 +131,8 @@ impl Runtime {
     }
 
     /// The allocator of the host heap: pinned memory that the devices of a kind can access and that
-    /// no stream uses. Observers are not told of failed requests, because the requesting thread may
-    /// hold the GIL or block the GIL's holder. Fails as [`Runtime::allocator`].
+    /// no stream uses. It calls no observers of failed requests: the requesting thread may hold the
+    /// GIL, or block the thread that holds it. Fails as [`Runtime::allocator`].
     #[cfg(not(loom))]
     pub(crate) fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
@@ -143,7 +143,7 @@ impl Runtime {
         Ok(Arc::clone(allocators.heap.get_or_insert_with(allocator)))
     }
 
-    /// The source of this thread's next buffer on a device: its allocator and the thread's pool.
+    /// The source of this thread's next buffer: the device's allocator and the thread's pool.
     pub(crate) fn origin(&self, device: Device) -> Result<Origin> {
         let pool = self.current_pool(device);
         Ok(Origin { pool, ..self.origin_of(self.allocator(device)?, MemoryKind::Device) })
@@ -162,7 +162,8 @@ impl Runtime {
         Origin { allocator, pool: PoolId::DEFAULT, kind, align_bytes: 1, is_of_process }
     }
 
-    /// The allocators of a kind's used devices, ordered by device index.
+    /// The existing allocators of a kind's devices, by device index, without those of shared
+    /// memory.
     pub fn allocators_of(&self, kind: DeviceKind) -> Result<Vec<Arc<CachingAllocator>>> {
         fork::check()?;
         let allocators = self.inner.allocators.lock();
@@ -170,7 +171,7 @@ impl Runtime {
         Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
     }
 
-    /// The allocator of a device; `None` before the device's first use.
+    /// The allocator of a device; `None` if no call has created it. Initialises no device.
     pub(crate) fn known_allocator(&self, device: Device) -> Result<Option<Arc<CachingAllocator>>> {
         fork::check()?;
         self.properties(device)?; // fails for a missing device
@@ -195,7 +196,7 @@ impl Runtime {
         Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
     }
 
-    /// The allocator of a kind's pinned memory; `None` before the first use of such memory.
+    /// The allocator of a kind's pinned memory; `None` if no call has created it.
     pub(crate) fn known_pinned_allocator(
         &self,
         kind: DeviceKind,
@@ -231,19 +232,19 @@ impl Runtime {
         known.map_or_else(nothing, |allocator| allocator.statistics_at_rest())
     }
 
-    /// The segments of a kind's devices. Initialises no device.
+    /// The segments of a kind's devices, without shared and pinned memory. Initialises no device.
     pub fn memory_segments(&self, kind: DeviceKind) -> Result<Vec<SegmentInfo>> {
         let allocators = self.allocators_of(kind)?;
         Ok(allocators.iter().flat_map(|allocator| allocator.snapshot().segments).collect())
     }
 
-    /// The settings text of all allocators, as last set.
+    /// The text of the current settings, which apply to all allocators.
     #[must_use]
     pub fn allocator_settings(&self) -> String {
         self.inner.allocators.lock().settings.text().to_owned()
     }
 
-    /// Applies other settings to later requests of all allocators. A setting that the text does not
+    /// Applies new settings to later requests of all allocators. A setting that the text does not
     /// name gets its default or stays unchanged: see [`AllocatorConfig::followed_by`]. A malformed
     /// text is an error and changes no setting.
     ///

@@ -1,6 +1,6 @@
-//! The vector instructions of this machine, in PyTorch's words.
+//! The vector instructions of this machine, with PyTorch's names.
 
-/// The widest vector instructions that processor and system have, by the names of
+/// The widest vector instructions that the processor and the system support, by the names of
 /// `torch.backends.cpu.get_cpu_capability`: `AVX512` (with VL, BW and DQ), `AVX2` (each with FMA),
 /// `SVE` or `DEFAULT`.
 ///

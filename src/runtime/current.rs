@@ -17,7 +17,7 @@ use crate::runtime::pools::PoolCore;
 struct Current {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
-    /// The innermost pool is the last.
+    /// The pools that the thread has entered; the last one serves the thread's requests.
     pools: BTreeMap<Device, Vec<Arc<PoolCore>>>,
 }
 
@@ -26,14 +26,14 @@ thread_local! {
     static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Reads this thread's state in a runtime; `None` when the thread has no state there.
+/// Reads this thread's state in a runtime; `None` if the thread has set none.
 fn read_state<T>(runtime: u64, read: impl FnOnce(&Current) -> Option<T>) -> Option<T> {
     // `try_with`, here and below: a runtime may be used while thread-locals are destroyed.
     CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(read)).ok().flatten()
 }
 
-/// Changes this thread's state in a runtime and clears the thread's hints. After the destruction of
-/// the thread-locals nothing changes, and the result is `None`.
+/// Changes this thread's state in a runtime and clears the thread's hints. Returns `None`, without
+/// a change, once the thread-locals are destroyed.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
     thread_hints::forget();
     let changed =
@@ -68,8 +68,8 @@ pub(super) fn push_pool(runtime: u64, device: Device, entered: Arc<PoolCore>) {
     change(runtime, |current| current.pools.entry(device).or_default().push(entered));
 }
 
-/// Leaves the innermost entry of a pool; `None` when this thread is not inside the pool. The caller
-/// drops the result, which may be the pool's last handle, outside the borrow.
+/// Removes this thread's latest entry into a pool; `None` when the thread is not inside the pool.
+/// The caller drops the result, which may be the pool's last handle, outside the borrow.
 #[must_use]
 pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Arc<PoolCore>> {
     let popped = change(runtime, |current| {

@@ -1,4 +1,4 @@
-//! Creates generators, and seeds the default ones.
+//! Creates generators, and seeds the default generators.
 
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
@@ -21,8 +21,8 @@ impl Runtime {
         self.inner.generators.of(device)
     }
 
-    /// Seeds the default generators of all devices of all kinds. Queries and initialises no device.
-    /// Default generators that are created later start with this seed.
+    /// Seeds the default generators of all devices of all kinds, also those created later. Queries
+    /// and initialises no device.
     ///
     /// ```
     /// use accelrt::{Config, Device, DeviceKind, Runtime};
@@ -37,7 +37,7 @@ impl Runtime {
         self.inner.generators.manual_seed(seed)
     }
 
-    /// As [`Runtime::manual_seed`], for one kind's devices.
+    /// As [`Runtime::manual_seed`], for the devices of one kind.
     pub fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
         self.inner.generators.manual_seed_all(kind, seed)
     }

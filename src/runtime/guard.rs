@@ -1,7 +1,7 @@
-//! Guards: a current device or stream of this thread until the guard is dropped.
+//! Guards: each makes a device or stream current for its thread until the guard is dropped.
 //!
 //! Source: c10's `DeviceGuard` and `StreamGuard`, with their optional forms. A guard restores the
-//! previous device or stream, also when a panic unwinds, and cannot leave its thread.
+//! previous device or stream, also when a panic unwinds, and cannot move to another thread.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::engine::stream::Stream;
 use crate::runtime::Runtime;
 
-/// Not `Send`: the current device and stream are per thread.
+/// Makes a guard not `Send`, because each thread has its own current device and stream.
 type ThisThread = PhantomData<*const ()>;
 
 /// Makes a device current for its kind on this thread, until dropped.
@@ -40,7 +40,7 @@ impl DeviceGuard {
         Ok(Self { runtime: runtime.clone(), previous, this_thread: PhantomData })
     }
 
-    /// The device that the drop restores.
+    /// The device that the guard's drop makes current again.
     #[must_use]
     pub fn previous(&self) -> Device {
         self.previous
@@ -74,7 +74,7 @@ impl Drop for DeviceGuard {
 #[derive(Debug)]
 #[must_use = "the previous stream is current again when the guard is dropped"]
 pub struct StreamGuard {
-    /// Dropped after `drop` has restored the stream: the reverse of the order in `new`.
+    /// This field drops after `drop` has restored the stream: the reverse of the order in `new`.
     device: DeviceGuard,
     previous: Stream,
 }
@@ -88,7 +88,7 @@ impl StreamGuard {
         Ok(Self { device, previous })
     }
 
-    /// The stream that the drop makes current again, on the guarded stream's device.
+    /// The stream that the guard's drop makes current again, on that stream's device.
     #[must_use]
     pub fn previous(&self) -> &Stream {
         &self.previous
@@ -101,13 +101,13 @@ impl Drop for StreamGuard {
     }
 }
 
-/// An optional [`DeviceGuard`], which can be set later.
+/// A [`DeviceGuard`] that may start without a device.
 #[derive(Debug, Default)]
 #[must_use = "the previous device is current again when the guard is dropped"]
 pub struct OptionalDeviceGuard(Option<DeviceGuard>);
 
 impl OptionalDeviceGuard {
-    /// Guards nothing when `device` is `None`.
+    /// Makes `device` current; `None` changes nothing until [`Self::set`].
     pub fn new(runtime: &Runtime, device: Option<Device>) -> Result<Self> {
         device.map(|device| DeviceGuard::new(runtime, device)).transpose().map(Self)
     }
@@ -120,19 +120,19 @@ impl OptionalDeviceGuard {
         }
     }
 
-    /// Restores the previous device now instead of at the drop. Does nothing without a device.
+    /// Restores the previous device now instead of at the drop. Has no effect on an empty guard.
     pub fn reset(&mut self) {
         self.0 = None;
     }
 }
 
-/// An optional [`StreamGuard`], which can be set later.
+/// A [`StreamGuard`] that may start without a stream.
 #[derive(Debug, Default)]
 #[must_use = "the previous stream is current again when the guard is dropped"]
 pub struct OptionalStreamGuard(Option<StreamGuard>);
 
 impl OptionalStreamGuard {
-    /// Guards nothing when `stream` is `None`.
+    /// Makes `stream` current; `None` changes nothing until [`Self::set`].
     pub fn new(runtime: &Runtime, stream: Option<&Stream>) -> Result<Self> {
         stream.map(|stream| StreamGuard::new(runtime, stream)).transpose().map(Self)
     }
@@ -144,7 +144,8 @@ impl OptionalStreamGuard {
         Ok(())
     }
 
-    /// Restores the previous stream and device now instead of at the drop.
+    /// Restores the previous stream and device now instead of at the drop. Has no effect on an
+    /// empty guard.
     pub fn reset(&mut self) {
         self.0 = None;
     }

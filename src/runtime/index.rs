@@ -14,8 +14,8 @@ impl Runtime {
     /// Makes the device of the accelerator's kind with this index current for this thread. Fails,
     /// without a change, when the device does not exist.
     ///
-    /// torch ignores a negative index. Here a caller that may have no device uses
-    /// [`OptionalDeviceGuard`](crate::OptionalDeviceGuard) with `None`.
+    /// torch ignores a negative index, for a caller that may have no device. Here such a caller
+    /// uses [`OptionalDeviceGuard`](crate::OptionalDeviceGuard) with `None`.
     ///
     /// ```
     /// use accelrt::{Config, Device, Runtime};

@@ -31,20 +31,20 @@ use crate::runtime::allocators::Allocators;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::runtime::{current, report};
 
-/// The devices of this machine and their work.
+/// The devices of this machine, with their streams, allocators and generators.
 ///
 /// A runtime initialises each part at its first use: queries about devices start no thread and open
 /// no driver. A process usually has one runtime, [`Runtime::global`]. Independent runtimes, with
-/// their own settings, are for tests and for libraries that share no state. Handles are cheap to
-/// clone. The drop of the last handle shuts the runtime down.
+/// their own settings, are for tests and for libraries that share no state. `Runtime` is a handle
+/// that is cheap to clone; the drop of the last handle shuts the runtime down.
 #[derive(Clone)]
 pub struct Runtime {
     pub(super) inner: Inherited<Arc<Inner>>,
 }
 
 pub(super) struct Inner {
-    /// True for the process's runtime, which is never dropped. Also true for a candidate that
-    /// another thread's candidate has preceded.
+    /// True for the process's runtime, which is never dropped, and for a candidate that lost the
+    /// race in [`Runtime::of_process`].
     is_of_process: bool,
     config: Config,
     pub(super) registry: Registry,
@@ -55,7 +55,7 @@ pub(super) struct Inner {
     pub(super) generators: Defaults,
 }
 
-/// Event counts since the runtime's start.
+/// Counters of tasks and workers since the runtime's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -77,11 +77,11 @@ impl Runtime {
         Self::with_backends(config, [])
     }
 
-    /// Creates a runtime with additional or replaced device kinds: for authors of backends and for
-    /// tests.
+    /// Creates a runtime with backends for new kinds, or in place of built-in ones. For authors of
+    /// backends and for tests.
     ///
     /// The runtime owns the backends and shuts them down. Two runtimes cannot share a backend,
-    /// because the first shutdown ends it.
+    /// because the shutdown of one runtime also ends the backend for the other.
     pub fn with_backends(
         config: Config,
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,
@@ -122,7 +122,7 @@ impl Runtime {
         Self::of_process().cloned()
     }
 
-    /// As [`Runtime::global`], as a reference that lives as long as the process.
+    /// As [`Runtime::global`], by reference instead of a new handle.
     #[inline]
     pub(crate) fn of_process() -> Result<&'static Self> {
         static GLOBAL: OnceLock<Runtime> = OnceLock::new();
@@ -150,7 +150,7 @@ impl Runtime {
         self.inner.lifecycle.runtime
     }
 
-    /// The settings.
+    /// The settings that this runtime was created with.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.inner.config
@@ -184,7 +184,7 @@ impl Runtime {
         backend.map_or_else(|_| Vec::new(), |backend| backend.left_out_devices())
     }
 
-    /// The properties of a device.
+    /// The name, memory, caches and features of a device. Fails when the device does not exist.
     pub fn properties(&self, device: Device) -> Result<DeviceProperties> {
         self.backend(device)?.properties(device.index())
     }
@@ -200,12 +200,12 @@ impl Runtime {
         Ok(MemoryInfo { free_bytes: free_bytes.min(available_bytes), total_bytes })
     }
 
-    /// The priorities that streams of a device may have.
+    /// The priorities that streams of a device may have; a smaller number runs first.
     pub fn priority_range(&self, device: Device) -> Result<PriorityRange> {
         Ok(self.backend(device)?.priority_range(device.index()))
     }
 
-    /// True after this runtime has initialised a device. False in a forked child.
+    /// True after this runtime has initialised a device. Always false in a forked child.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
         !fork::is_child() && !self.inner.tables.lock().is_empty()
@@ -221,13 +221,13 @@ impl Runtime {
         }
     }
 
-    /// The next stream of the device's pool of 32. Request 33 gets the first stream again.
+    /// Takes the next stream of the device's pool of 32. Request 33 gets the first stream again.
     pub fn stream(&self, device: Device) -> Result<Stream> {
         self.stream_with_priority(device, 0)
     }
 
-    /// As [`Runtime::stream`], with a priority, of which a smaller number runs first. Fails when
-    /// the priority is out of range.
+    /// As [`Runtime::stream`], from the pool of streams with this priority; a smaller number runs
+    /// first. Fails when the priority is out of range.
     pub fn stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.pooled_stream(priority).map(Stream::from_core)
     }
@@ -238,7 +238,7 @@ impl Runtime {
         self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
     }
 
-    /// The device's default stream, id 0, shared by all threads. It implies no order with others.
+    /// The device's default stream: id 0, shared by all threads, not ordered with other streams.
     pub fn default_stream(&self, device: Device) -> Result<Stream> {
         self.table(device)?.default_stream().map(Stream::from_core)
     }
@@ -292,13 +292,13 @@ impl Runtime {
     /// Makes a stream and its device current for this thread. Fails, without a change, as
     /// [`Runtime::exchange_stream`].
     pub fn set_stream(&self, stream: &Stream) -> Result<()> {
-        // The stream first: a refused stream then leaves the device unchanged.
+        // Sets the stream first, so that a refused stream leaves the device unchanged.
         self.exchange_stream(stream)?;
         self.exchange_device(stream.device()).map(drop)
     }
 
-    /// Makes a stream current on the stream's device and returns the previous stream of that
-    /// device. The current device stays. Fails when the stream belongs to another runtime.
+    /// Makes a stream current on the stream's device and returns that device's previous stream.
+    /// Leaves the current device unchanged. Fails when the stream belongs to another runtime.
     pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
         self.inner.lifecycle.check_same_runtime("a stream", stream.core().lifecycle.runtime)?;
         let previous = self.current_stream_of(stream.device())?;
@@ -311,8 +311,8 @@ impl Runtime {
         current::set_stream(self.id(), stream);
     }
 
-    /// Replaces all of this thread's state by a stream and its device, or clears it with `None`.
-    /// For a thread that serves many streams. Also works after a shutdown.
+    /// Replaces this thread's state by a stream and its device, or clears it with `None`. For the
+    /// helper thread, which serves many streams. Also works after a shutdown.
     pub(crate) fn adopt_stream(&self, stream: Option<&Stream>) {
         current::forget(self.id());
         if let Some(stream) = stream {
@@ -321,9 +321,9 @@ impl Runtime {
         }
     }
 
-    /// Blocks until all work enqueued on the device's streams before this call is done. Fails with
-    /// all open errors, combined into one error, and ends them. Returns at once for a device
-    /// without streams. Fails inside a task of one of the streams.
+    /// Blocks until all work enqueued on the device's streams before this call is done. Clears the
+    /// errors of these streams and fails with them, combined into one error. Returns at once for a
+    /// device without streams. Fails inside a task of one of the streams.
     pub fn synchronize(&self, device: Device) -> Result<()> {
         self.synchronize_and_tell(device, &mut None)
     }
@@ -382,13 +382,13 @@ impl Runtime {
         }
     }
 
-    /// Event counts since the runtime's start.
+    /// Counters of tasks and workers since the runtime's start.
     #[must_use]
     pub fn counters(&self) -> Counters {
         if fork::is_child() {
             return Counters::default(); // a thread that does not exist in the child may hold a lock
         }
-        // Reads the streams first: a stream that ends in between is counted twice instead of never.
+        // Reads the streams first: a stream that ends meanwhile is counted twice instead of never.
         let streams = self.inner.streams();
         let mut counts: StreamCounts = self.inner.lifecycle.retired_counts();
         for stream in streams {
@@ -412,8 +412,8 @@ impl Runtime {
     }
 
     /// Shuts the runtime down: refuses new work, finishes queued work for at most the configured
-    /// time, cancels the rest, and joins the threads that return. A second call returns at once,
-    /// and so does a call in a forked child.
+    /// time, cancels the rest, and joins the threads that return. Returns at once if the runtime
+    /// was shut down before, and in a forked child.
     #[expect(
         clippy::must_use_candidate,
         reason = "called for its effect; the report is a courtesy"
@@ -422,7 +422,7 @@ impl Runtime {
         self.inner.shutdown(self.inner.config.exit_timeout)
     }
 
-    /// As [`Runtime::shutdown`], and prints the losses on standard error. For the end of a process.
+    /// As [`Runtime::shutdown`], and prints the report on standard error, for the end of a process.
     pub fn shutdown_and_report(&self) {
         report::losses(&self.shutdown());
     }
@@ -431,7 +431,7 @@ impl Runtime {
         self.inner.is_of_process
     }
 
-    /// The backend of a device. Fails when the device does not exist; initialises no device.
+    /// The backend of a device's kind. Fails when the device does not exist; initialises no device.
     pub(super) fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let backend = self.inner.registry.backend(device.kind())?;
         let count = backend.device_count()?;
@@ -442,7 +442,7 @@ impl Runtime {
         }
     }
 
-    /// The backend of a device; initialises the device.
+    /// As [`Runtime::backend`], and initialises the device.
     pub(super) fn initialized(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         self.table(device)?;
         self.backend(device)
@@ -481,15 +481,16 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Only a losing candidate reaches this line with true. It must not run the end handler.
+        // Only a candidate that lost the race in `of_process` gets here with true. It must not run
+        // the process's end handler.
         self.is_of_process = false;
         report::losses(&self.shutdown(self.config.exit_timeout));
         current::forget(self.lifecycle.runtime);
     }
 }
 
-/// Synchronises with streams. Ends the streams' errors and returns them. When a wait itself fails,
-/// every error stays open.
+/// Waits for streams, clears their errors and returns them. After a failed wait, puts all errors
+/// back.
 fn synchronize_all(
     streams: &[Arc<StreamCore>],
     interrupt: &mut Interrupt<'_>,
@@ -514,7 +515,7 @@ fn synchronize_all(
     let Some(obstacle) = obstacle else {
         return Ok(errors.into_iter().map(|(_, error)| error).collect());
     };
-    // A stream was not done, so this call fails. Reopens the errors that the call has ended.
+    // A wait failed, so this call fails. Puts back the errors that the call has cleared.
     for (stream, error) in errors {
         stream.put_back(error);
     }
@@ -539,7 +540,7 @@ mod tests {
 
     #[test]
     fn a_losing_candidate_for_the_process_runtime_does_not_run_its_end_handler() {
-        // Relaxed, both accesses: only one thread uses the flag.
+        // Relaxed, both accesses: only this thread uses the flag.
         shutdown::register_end_handler(|| HAS_ENDED.store(true, Ordering::Relaxed));
         drop(Runtime::build(Config::default(), [], true).unwrap());
         assert!(!HAS_ENDED.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Creates buffers on the current stream of a device, which becomes their home.
+//! Creates buffers. The home of a buffer is the current stream of its device.
 
 use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
@@ -9,7 +9,7 @@ use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::thread_hints;
 use crate::runtime::Runtime;
 
-/// The size of a huge page.
+/// The largest alignment: the size of a huge page.
 const MAX_ALIGN_BYTES: usize = 2 * MIB;
 
 /// Fails for an alignment that no buffer can have. The error quotes `given`, the caller's text.
@@ -52,7 +52,8 @@ impl Runtime {
         step();
         let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
         if self.is_of_process() {
-            // Set first: a task that this thread runs during the allocation may change the hint.
+            // Sets the hint first: a task that this thread runs while allocating may change the
+            // hint.
             thread_hints::remember(home.clone(), origin.clone(), false);
         }
         Buffer::allocate(&home, bytes, &origin, &mut None)
@@ -99,7 +100,7 @@ impl Runtime {
     /// belongs to no pool.
     ///
     /// Fails as [`Runtime::empty`], and with [`Unsupported`](crate::DriverError::Unsupported) on a
-    /// device without such memory. The device's properties report whether it has any.
+    /// device whose properties lack `has_shared_memory`.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -112,8 +113,8 @@ impl Runtime {
         self.allocate(bytes, device, &self.shared_origin(device)?)
     }
 
-    /// As [`Runtime::empty`], in host memory that the accelerator's devices access directly. Its
-    /// home is the current stream of the current device.
+    /// As [`Runtime::empty`], in host memory that the accelerator's devices access directly. The
+    /// buffer's home is the current stream of the current device.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -130,7 +131,7 @@ impl Runtime {
         Buffer::allocate(&self.current_stream_of(device)?, bytes, origin, &mut None)
     }
 
-    /// Sets this thread's hint for requests without a device. The hint lasts until the thread's
+    /// Sets this thread's hint, for requests that name no device. The hint lasts until the thread's
     /// current device, stream, pool or mode changes.
     pub(crate) fn set_thread_hint(&'static self, device: Device) -> Result<()> {
         thread_hints::remember(self.current_stream_of(device)?, self.origin(device)?, true);

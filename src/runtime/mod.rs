@@ -1,10 +1,10 @@
 //! L3, the runtime: a process's devices, each thread's current ones, and the shutdown.
 //!
-//! * [`instance`]: the [`Runtime`] itself
+//! * [`instance`]: [`Runtime`], with its devices, streams and counters
 //! * [`allocators`]: the caching allocators
 //! * [`capability`]: the vector instructions of this machine
 //! * [`current`]: the current devices, streams and pools of each thread
-//! * [`guard`]: a current device or stream for a scope
+//! * [`guard`]: guards that make a device or stream current for a scope
 //! * [`generators`]: creates generators, and seeds the default ones
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: creates buffers

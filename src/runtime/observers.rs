@@ -8,7 +8,7 @@ use crate::base::sync::{LockRank, Mutex};
 use crate::memory::allocator::new_observer_id;
 use crate::runtime::Runtime;
 
-/// Called with the error of a failed request.
+/// A callback that receives the error of a failed request.
 type Observer = dyn Fn(&Error) + Send + Sync;
 
 pub(super) struct Observers(Mutex<Vec<(u64, Arc<Observer>)>>);
@@ -18,7 +18,7 @@ impl Observers {
         Arc::new(Self(Mutex::new(LockRank::Runtime, Vec::new())))
     }
 
-    /// Calls each observer, without the lock.
+    /// Calls each observer without the lock, so that an observer may add and remove observers.
     pub(super) fn tell(&self, error: &Error) {
         let observers: Vec<_> = self.0.lock().clone();
         for (_, observer) in observers {
@@ -34,9 +34,9 @@ impl fmt::Debug for Observers {
 }
 
 impl Runtime {
-    /// Calls `observer` with each out-of-memory error of any device's allocator, on the requesting
-    /// thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`]. Requests
-    /// that fail inside an observer are not reported.
+    /// Calls `observer` with each out-of-memory error of this runtime's allocators, on the
+    /// requesting thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`].
+    /// Requests that fail inside an observer are not reported.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -61,8 +61,8 @@ impl Runtime {
         id
     }
 
-    /// Removes an observer that [`Runtime::add_oom_observer`] of this runtime added. An unknown id
-    /// has no effect.
+    /// Removes an observer by the id that [`Runtime::add_oom_observer`] returned. An unknown id has
+    /// no effect.
     pub fn remove_oom_observer(&self, id: u64) {
         let observers = Arc::clone(&self.inner.allocators.lock().observers);
         let is_meant = |(known, _): &mut (u64, _)| *known == id;

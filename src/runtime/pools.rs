@@ -1,4 +1,4 @@
-//! Private pools: device memory that only serves requests of threads inside the pool.
+//! Private pools: device memory that serves only the requests of threads inside the pool.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::runtime::Runtime;
 use crate::runtime::current;
 
 /// A private pool of one device. Handles are cheap to clone. The drop of the last handle returns
-/// the pool's free memory to the device. Memory still in use is returned later, after its free:
-/// when another pool is created (not under policy `torch`) or the cache is emptied.
+/// the pool's free memory to the device. Memory in use returns after its free, when a program
+/// creates another pool (not under policy `torch`) or empties the cache.
 ///
 /// ```
 /// use accelrt::{Config, Device, MemPool, PoolOptions, Runtime};
@@ -35,7 +35,7 @@ pub struct MemPool {
     inner: Arc<PoolCore>,
 }
 
-/// A pool, kept alive by its handles and by the threads inside it.
+/// The pool itself, which its handles and the threads inside it keep alive.
 #[derive(Debug)]
 pub(super) struct PoolCore {
     /// The runtime's id, which is the key of each thread's current state.
@@ -51,19 +51,19 @@ impl MemPool {
         let allocator = runtime.allocator(device)?;
         // Relaxed: only uniqueness matters.
         let id = PoolId(0, NEXT.fetch_add(1, Ordering::Relaxed));
-        allocator.trim_left_pools(); // so that memory of ended pools does not accumulate
+        allocator.trim_left_pools(); // so that memory of dropped pools does not accumulate
         allocator.retain_pool(id, options);
         let runtime = runtime.id();
         Ok(Self { inner: Arc::new(PoolCore { runtime, allocator, id }) })
     }
 
-    /// The pool's id in snapshots.
+    /// The id that the pool's segments have in snapshots.
     #[must_use]
     pub fn id(&self) -> PoolId {
         self.inner.id
     }
 
-    /// The device of the pool.
+    /// The device whose requests the pool serves.
     #[must_use]
     pub fn device(&self) -> Device {
         self.inner.allocator.device()
@@ -77,8 +77,8 @@ impl MemPool {
         segments
     }
 
-    /// Serves this thread's requests on the pool's device until the guard is dropped. Among several
-    /// entered pools, the pool that was entered last serves.
+    /// Makes the pool serve this thread's requests on its device until the guard is dropped. Of
+    /// several entered pools, the one that was entered last serves.
     pub fn enter(&self) -> PoolGuard {
         self.push();
         PoolGuard { pool: self.clone(), this_thread: PhantomData }
@@ -104,7 +104,7 @@ impl Drop for PoolCore {
     }
 }
 
-/// Serves this thread's requests from a pool until dropped.
+/// Keeps its thread inside a [`MemPool`] until the guard is dropped.
 #[derive(Debug)]
 #[must_use = "requests are served from elsewhere again when the guard is dropped"]
 pub struct PoolGuard {
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_inside_a_pool_frees_its_memory() {
-        // Goal: the end of a thread returns the memory of a pool that it never left. Method: each
-        // thread has half of a device's memory in such a pool, and drops the pool's last handle
-        // before it ends.
+        // Goal: the end of a thread returns the memory of a pool that the thread never left.
+        // Method: each thread allocates half of a device's memory in such a pool, and drops the
+        // pool's last handle before the thread ends.
         for settings in ["policy:native", "policy:torch"] {
             let config = Config {
                 cpu_memory_bytes: Some(64 << 20),

@@ -6,7 +6,7 @@ use crate::compute::program::{Program, ProgramSource};
 use crate::runtime::Runtime;
 
 impl Runtime {
-    /// Compiles a program for a device; `options` go to the compiler. Blocks.
+    /// Compiles a program for a device while the caller waits; `options` go to the compiler.
     ///
     /// Fails with [`BuildFailed`](crate::ProgramError::BuildFailed), which contains the compiler's
     /// log. Also fails on kinds without a compiler, when the device does not exist, after a

@@ -1,6 +1,6 @@
 //! A process's messages on standard error: settings without an effect, and lost work.
 //!
-//! Errors of these writes are ignored: no channel is left to report them.
+//! The functions ignore write errors, because no channel is left to report them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ pub(super) fn unknown_variables() {
 
 /// Prints the unknown keys of the allocator settings, when the settings allow unknown keys.
 pub(super) fn ignored_settings(settings: &str) {
-    let keys = AllocatorConfig::ignored_keys(settings).unwrap_or_default(); // parsed before
+    let keys = AllocatorConfig::ignored_keys(settings).unwrap_or_default(); // valid: parsed before
     if !keys.is_empty() {
         let names: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
         let names = names.join(", ");

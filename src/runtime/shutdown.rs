@@ -15,10 +15,10 @@ use crate::runtime::instance::Inner;
 
 const PERIOD: Duration = Duration::from_micros(200);
 
-/// The time for threads to retire cancelled work and end, added to the configured time.
+/// The time for cancelled tasks to retire, and then for threads to return, after the timeout.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The losses of a shutdown.
+/// The tasks and errors that a shutdown lost, and the threads that it could not join.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -26,10 +26,10 @@ pub struct ShutdownReport {
     pub num_cancelled_tasks: u64,
     /// Threads that did not return from a task.
     pub num_busy_threads: usize,
-    /// Stream errors that no synchronise has reported.
+    /// Errors of streams that no synchronise has raised.
     pub unseen_errors: Vec<Arc<StreamFailure>>,
-    /// The number of older unseen errors that were not retained: each device retains only the
-    /// newest errors of its ended streams.
+    /// The number of unseen errors missing in `unseen_errors`: each device retains only the newest
+    /// errors of its dropped streams.
     pub num_forgotten_errors: u64,
 }
 
@@ -45,7 +45,7 @@ impl ShutdownReport {
 }
 
 impl fmt::Display for ShutdownReport {
-    /// One line about tasks that did not run and one per unseen error; empty when clean.
+    /// Writes a line about unrun tasks, one per unseen error and one about forgotten errors.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.num_cancelled_tasks > 0 || self.num_busy_threads > 0 {
             let tasks = with_noun(self.num_cancelled_tasks, "task");
@@ -75,13 +75,13 @@ fn with_noun(number: u64, noun: &str) -> String {
 pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let deadline = Instant::now() + timeout;
     let streams = inner.streams();
-    // Waits for all streams at once: a running stream may still give work to a finished one.
+    // Waits for all streams at once: a running stream may still enqueue work on a finished one.
     wait_until(deadline, || streams.iter().all(is_done));
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
-    // Frees memory that the device no longer uses. After the grace period, memory that the device
-    // still uses is left to the driver.
+    // Streams drop the values that they held for tasks of the device. After the grace period, the
+    // driver keeps the memory that the device still uses.
     wait_until(grace, || streams.iter().all(|stream| stream.poll_held()));
     for allocator in inner.all_allocators() {
         allocator.close();
@@ -104,12 +104,12 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     }
 }
 
-/// True when every task is retired, or when this thread is inside a task and cannot wait for it.
+/// True when every task is retired, or when this thread is inside a task of the stream.
 fn is_done(stream: &Arc<StreamCore>) -> bool {
     stream.progress.retired() >= stream.pushed() || frames::is_inside(stream.key())
 }
 
-/// Retires a cancelled stream's tasks on this thread. False while another thread executes a task.
+/// Retires a cancelled stream's tasks on this thread. False while another thread executes one.
 fn retire(stream: &Arc<StreamCore>) -> bool {
     if let Some(parking) = stream.turnstile.parking() {
         stream.unpark(parking);
@@ -118,7 +118,7 @@ fn retire(stream: &Arc<StreamCore>) -> bool {
     is_done(stream)
 }
 
-/// The number of tasks that will never run: those behind a task that a thread still executes.
+/// Counts the users' tasks that will never run: all unretired ones but one that a thread executes.
 fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
     let is_executed = !stream.turnstile.is_idle() && stream.turnstile.parking().is_none();
     stream.unretired_user_task_count().saturating_sub(u64::from(is_executed))
@@ -138,12 +138,12 @@ fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
     }
 }
 
-/// Called at the start of the shutdown of the process's runtime, before any memory is freed.
+/// The end handler. The shutdown of the process's runtime calls it before any memory is freed.
 static BEFORE_END: OnceLock<fn()> = OnceLock::new();
 
 /// Registers a function that the shutdown of the process's runtime calls first, so that a library
 /// above the runtime stops using the runtime's memory. Later registrations have no effect.
-#[cfg(not(loom))] // loom builds have no host heap, which is its caller
+#[cfg(not(loom))] // only the host heap calls this, which loom builds lack
 pub(crate) fn register_end_handler(handler: fn()) {
     BEFORE_END.get_or_init(|| handler);
 }

@@ -1,4 +1,4 @@
-//! Functions of `accelrt._core` for devices, their current ones, and the runtime.
+//! Functions of `accelrt._core` for devices, current devices and streams, and the runtime.
 
 use std::collections::BTreeMap;
 
@@ -242,7 +242,7 @@ fn index_of(
     Ok(i64::try_from(named.resolve(runtime)?.index()).unwrap_or(-1))
 }
 
-/// Replaces a type error by an error that names the allowed types. Returns other errors unchanged.
+/// Replaces a `TypeError` by an error that names the allowed types; returns other errors unchanged.
 fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
     if error.is_instance_of::<PyTypeError>(device.py()) {
         wrong_type("device", "an accelrt.device, a string, an integer or None", device)
@@ -257,7 +257,7 @@ pub(crate) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
     value.get(name)
 }
 
-/// A device by kind and index. The device's first use checks that it exists.
+/// Parses a device from its kind and index. The first use of the device checks that it exists.
 pub(crate) fn existing(kind: &str, index: i64) -> PyResult<Device> {
     let kind = kind_argument(kind)?;
     let negative = || {
@@ -310,9 +310,9 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// Shuts the runtime down at interpreter exit; prints the losses.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) {
-    // Malformed settings prevent a runtime. Earlier calls have reported them.
+    // Malformed settings leave no runtime to shut down. An earlier call has raised their error.
     if let Ok(runtime) = Runtime::global() {
-        // Without the GIL, because the shutdown waits for callables, which need the GIL.
+        // Releases the GIL, because the shutdown waits for callables that need the GIL.
         py.detach(|| {
             runtime.shutdown_and_report();
             helper::TURNS.close();

@@ -1,4 +1,4 @@
-//! `accelrt.Generator`, and the seeds of the default generators.
+//! The class `accelrt.Generator`, and functions that seed the default generators.
 #![expect(unsafe_code, reason = "fills whose order the program promises")]
 
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
@@ -177,8 +177,8 @@ impl PyGenerator {
 }
 
 impl PyGenerator {
-    /// Enqueues a fill, with numbers of one of two types, on the current stream of the buffer's
-    /// device.
+    /// Enqueues `fill_unordered` on the current stream of the target's device. `dtype` names one of
+    /// the two `known` types.
     fn fill<'py, T: Copy + Send + Sync>(
         &self,
         target: &Bound<'py, PyAny>,
@@ -189,14 +189,14 @@ impl PyGenerator {
         let (py, dtype) = (target.py(), number_type(target, dtype, known)?);
         let filled = written(target, |buffer| {
             let stream = current_stream(buffer)?;
-            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
-            // of Python's API requires.
+            // SAFETY: the caller in Python orders accesses to a buffer on several streams, as the
+            // contract of the Python API requires.
             let fill = || unsafe { fill_unordered(&self.generator, buffer, dtype, &stream) };
             if self.generator.device().kind() == DeviceKind::CPU {
                 return enqueue(py, &stream, fill);
             }
             make_room(py, &stream)?;
-            Ok(py.detach(fill)?) // may compile a program
+            Ok(py.detach(fill)?) // without the GIL: the first fill compiles
         });
         let no_buffer = || wrong_type("buffer", "an accelrt.Buffer or a view of one", target);
         filled.ok_or_else(no_buffer)??;
@@ -233,7 +233,7 @@ fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
 const FLOATS: [(&str, FloatType); 2] =
     [("float32", FloatType::Float32), ("float64", FloatType::Float64)];
 
-/// Converts an argument to one of two number types. Refuses a type that the target cannot hold.
+/// Finds `dtype` among the `known` types. Fails for a type whose numbers the target cannot hold.
 fn number_type<T: Copy>(
     target: &Bound<'_, PyAny>,
     dtype: &Bound<'_, PyAny>,
@@ -245,7 +245,7 @@ fn number_type<T: Copy>(
     let unknown = || wrong_dtype(&format!("{first} or {second}"), element.name);
     let (_, found) = found.ok_or_else(unknown)?;
     match target.cast::<PyView>().map(|view| view.get().element) {
-        // A view of this type would misread the numbers.
+        // A reader of this view would misinterpret numbers of type `dtype`.
         Ok(own) if !own.holds(element) => {
             Err(wrong_dtype(&format!("what a view of {} holds", own.name), element.name))
         }

@@ -125,8 +125,8 @@ impl PyStream {
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
-        // Without this call, a worker could finish the work while this thread still holds the GIL,
-        // and this thread would execute no task.
+        // Announces the wait, so that workers leave short tasks to this thread. A worker could
+        // otherwise execute them while this thread still holds the GIL.
         stream.expect_wait();
         let is_done = || stream.is_passed();
         without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
@@ -146,7 +146,7 @@ impl PyStream {
     fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = stream_argument("stream", stream)?;
         let (py, stream) = (stream.py(), &stream.get().stream);
-        make_room(py, stream)?; // for the event that is recorded on that stream
+        make_room(py, stream)?; // `wait_stream` records an event on it
         enqueue(py, &self.stream, || self.stream.wait_stream(stream))
     }
 
@@ -209,7 +209,7 @@ impl PyStream {
     }
 }
 
-/// The state of a stream or buffer, as its `repr` shows it.
+/// The word for the state of a stream or buffer in its `repr`.
 pub(crate) fn state_of(is_done: bool, has_failed: bool) -> &'static str {
     match (has_failed, is_done) {
         (true, _) => "failed",
@@ -221,11 +221,11 @@ pub(crate) fn state_of(is_done: bool, has_failed: bool) -> &'static str {
 const FORMS: &str = "Stream(device=None, priority=0, *, dedicated=False) or \
                      Stream(stream_id, device_index, device_type)";
 
-/// The stream of the constructor's first form.
+/// Takes a stream of the device's pool, or creates one if the argument `dedicated` is true.
 fn new_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
     let device = given.device();
     let priority = given.take("priority").map_or(Ok(0), |it| integer("priority", &it))?;
-    // Numbers beyond 32 bits are out of range for every device.
+    // Clamps the number to 32 bits; every device refuses priorities beyond.
     let nearest = if priority < 0 { i32::MIN } else { i32::MAX };
     let priority = i32::try_from(priority).unwrap_or(nearest);
     let is_dedicated = given.flag("dedicated")?;
@@ -239,7 +239,7 @@ fn new_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
     })
 }
 
-/// The stream of the constructor's second form.
+/// Finds the stream that the arguments `stream_id`, `device_index` and `device_type` name.
 fn existing_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
     let stream_id = given.integer("stream_id")?;
     let device_index = given.integer("device_index")?;
@@ -268,7 +268,7 @@ fn unknown_type(device_type: i64) -> PyErr {
     ))
 }
 
-/// Reads a stream argument. The `TypeError` for other objects names the actual type.
+/// Casts an argument to a stream. The `TypeError` for other objects names `what` and their type.
 pub(crate) fn stream_argument<'a, 'py>(
     what: &str,
     stream: &'a Bound<'py, PyAny>,

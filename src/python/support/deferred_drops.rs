@@ -1,9 +1,10 @@
 //! Parked objects: released by threads without the GIL, dropped later by a thread with the GIL.
 //!
 //! A worker that took the GIL would make streams wait for Python code. So a worker parks every
-//! Python object that it releases; parking wakes no thread. The next binding call drops the parked
-//! objects, unless the call runs inside a callable: destructors may wait for other callables.
-//! Between batches of callables, the helper wakes the reaper to drop parked objects.
+//! Python object that it releases; parking wakes no thread. The next call from Python drops the
+//! parked objects, but not inside a callable of `launch_host`: destructors may wait for other
+//! callables. Between batches of callables, the helper thread wakes the reaper, which drops parked
+//! objects.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,15 +25,15 @@ thread_local! {
     static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A value that needs the GIL to be dropped or changed.
+/// A value whose drop or change needs the GIL.
 pub(crate) enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
-    /// An error whose traceback frames are to be replaced by text.
+    /// An error in which `fade` replaces the traceback's frames by text.
     Error(Arc<StreamFailure>),
 }
 
-/// The lender of foreign memory. It needs the GIL to release the memory.
+/// Foreign memory that a buffer borrowed. Its return to the lender needs the GIL.
 pub(crate) trait Lender: Send {
     fn take_back(self: Box<Self>, py: Python<'_>);
 }
@@ -40,7 +41,7 @@ pub(crate) trait Lender: Send {
 /// Parks a value for the next [`drop_parked`]. Takes no GIL and does not block.
 pub(crate) fn park(parked: Parked) {
     if fork::is_child() {
-        mem::forget(parked); // the fork may have interrupted a change of the queue
+        mem::forget(parked); // the fork may have interrupted a push to the queue
     } else {
         PARKED.push(parked);
     }
@@ -50,8 +51,8 @@ pub(crate) fn has_parked() -> bool {
     !PARKED.is_empty()
 }
 
-/// Drops parked objects. Runs Python code: destructors may wait, so a thread that must not wait
-/// drops no object. Takes two loads when no object is parked.
+/// Drops parked objects; costs two loads when there are none. Their destructors are Python code
+/// that may wait, so a thread that must not wait drops no object.
 #[inline]
 pub(crate) fn drop_parked(py: Python<'_>) {
     if has_parked() {
@@ -59,14 +60,14 @@ pub(crate) fn drop_parked(py: Python<'_>) {
     }
 }
 
-/// Drops the objects that are parked at the call. Destructors may launch work, park more objects,
-/// or wait. A wait calls this function again; the nested call drops no object.
+/// Drops the objects that are parked at the call. Their destructors may launch work, park objects,
+/// or wait. A wait calls this function again; such a nested call drops no object.
 #[cold]
 pub(crate) fn drop_deferred(_py: Python<'_>) {
     if fork::is_child() || must_not_wait() || IS_DROPPING.replace(true) {
         return;
     }
-    // Attached explicitly: pyo3 does not know that a method of `fastcall` holds the GIL.
+    // Attaches explicitly, because pyo3 does not know that a `fastcall` method holds the GIL.
     Python::attach(|py| {
         for _ in 0..PARKED.len() {
             match PARKED.pop() {
@@ -80,7 +81,7 @@ pub(crate) fn drop_deferred(_py: Python<'_>) {
     IS_DROPPING.set(false);
 }
 
-/// Objects that a task keeps alive. Any thread may drop this value.
+/// Python objects that a task keeps alive. The drop parks them, so any thread may drop this value.
 pub(crate) struct DeferredDrop(Vec<Py<PyAny>>);
 
 impl DeferredDrop {
@@ -88,7 +89,7 @@ impl DeferredDrop {
         Self(objects)
     }
 
-    /// Binds the objects to the GIL, which the calling thread holds.
+    /// Yields the objects, bound to the GIL that the calling thread holds.
     pub(crate) fn bind<'a, 'py: 'a>(
         &'a self,
         py: Python<'py>,
@@ -96,7 +97,7 @@ impl DeferredDrop {
         self.0.iter().map(move |object| object.bind(py))
     }
 
-    /// Drops the objects now, on this thread.
+    /// Drops the objects on this thread instead of parking them.
     pub(crate) fn release(mut self, _py: Python<'_>) {
         drop(mem::take(&mut self.0));
     }

@@ -1,4 +1,4 @@
-//! Errors as Python exceptions, with torch's type where torch has the error.
+//! Converts errors to Python exceptions, of torch's type where torch raises the same error.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pyo3::create_exception!(
 `largest_bytes` the largest free block for such a request. An unknown size is None."
 );
 
-/// The Python exception of a failed task, carried through the engine. Any thread may drop it.
+/// The exception that a callable raised, as its stream's error. Any thread may drop this value.
 #[derive(Debug)]
 pub(crate) struct RaisedInTask {
     message: String,
@@ -60,15 +60,15 @@ impl RaisedInTask {
     }
 }
 
-/// Parks an ended stream's error. The next drop of parked objects removes the traceback frames of
-/// this error, which may live as long as the process. Takes no GIL and does not block.
+/// Parks an error that the runtime retains after its stream was dropped. The next drop of parked
+/// objects calls `fade` for this error. Takes no GIL and does not block.
 pub(crate) fn fade_later(error: &Arc<StreamFailure>) {
     if raised_in_task(error).is_some() {
         park(Parked::Error(Arc::clone(error)));
     }
 }
 
-/// Replaces the traceback's frames by their text. An error that a program has seen stays unchanged.
+/// Replaces the frames in an error's traceback by their text, unless a program has seen the error.
 pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     if error.is_seen() {
         return;
@@ -79,7 +79,7 @@ pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     };
     let fade = || py.import("accelrt._failures")?.call_method1("fade", (exception,));
     if let Err(refusal) = fade() {
-        refusal.write_unraisable(py, None); // the frames stay alive
+        refusal.write_unraisable(py, None); // the traceback still has its frames
     }
 }
 
@@ -143,8 +143,8 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The error's text, in Python's terms where these differ: names of functions and arguments, and
-/// advice. It is torch's text where torch has the error.
+/// The error's message: torch's text where torch raises the same error, else our text with Python's
+/// names of functions and arguments.
 pub(crate) fn python_text(error: &Error) -> String {
     match error {
         Error::Event(EventError::WithoutTiming) => {
@@ -180,8 +180,8 @@ fn sizes(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -
     ]
 }
 
-/// Adds the attributes to the exception classes with the value None. Instances that the runtime did
-/// not raise then have them, too.
+/// Sets each attribute to None on its exception class, so that instances that a program creates
+/// have the attributes too.
 pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     for (name, _) in sizes(0, 0, None) {
@@ -195,7 +195,7 @@ pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
 }
 
-/// The attribute with the id of the stream's process. A pickle can reach another process.
+/// The attribute with the id of the raising process; another process may unpickle the error.
 const PROCESS: &str = "_process_id";
 
 /// The failed stream while it exists; None in another process.
@@ -212,8 +212,8 @@ fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
     Ok(stream.ok().map(|stream| PyStream { stream }))
 }
 
-/// Creates a `StreamError` with its `errors` and its cause. For one failure, `errors` contains the
-/// exception itself.
+/// Creates a `StreamError` with its cause and attributes. Its `errors` has one exception per
+/// failure, or the `StreamError` itself for one failure.
 fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyErr {
     let raised = StreamError::new_err(message);
     let attach = || -> PyResult<()> {
@@ -245,7 +245,7 @@ fn add_place(raised: &Bound<'_, PyAny>, error: &StreamFailure) -> PyResult<()> {
     raised.setattr(PROCESS, std::process::id())
 }
 
-/// Adds the name of the failed native function to the message, if the name is known.
+/// Inserts the name of the failed native function into the message, if the name is known.
 fn named(message: String, error: &StreamFailure) -> String {
     let FailureCause::Status { function, .. } = error.root().failure() else { return message };
     let Some(name) = name_at(*function as u64) else { return message };
@@ -253,7 +253,7 @@ fn named(message: String, error: &StreamFailure) -> String {
     message.replacen(&address, &format!("function {name} at {function:#x}"), 1)
 }
 
-/// Adds a note about the status to the exception, because not every function returns a status.
+/// Adds a note about `check=True`: a function whose result is no status may have succeeded.
 fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<()> {
     if let FailureCause::Status { .. } = error.root().failure() {
         let text = "check=True takes what the function returns for a status: 0 is success";
@@ -262,7 +262,7 @@ fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<(
     Ok(())
 }
 
-/// The original failure as an exception, which becomes the cause of the `StreamError`.
+/// The exception for `__cause__`, from the failure at the start of a chain of inherited errors.
 fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
     match error.root().failure() {
         FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {

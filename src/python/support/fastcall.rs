@@ -1,8 +1,8 @@
 //! Methods that read their arguments directly from the interpreter's array.
 //!
-//! pyo3 parses a signature at each call and copies `*args` into a tuple. Both together take more
-//! instructions than the enqueue. A [`FastMethod`] reads its arguments itself. During such a call
-//! pyo3 does not know that the thread holds the GIL, so code that drops references first calls
+//! pyo3 parses a signature at each call and copies `*args` into a tuple, which takes more
+//! instructions than enqueueing a task. A [`FastMethod`] reads its arguments itself. During such a
+//! call pyo3 does not know that the thread holds the GIL, so code that drops references first calls
 //! [`Python::attach`].
 #![expect(unsafe_code, reason = "the interpreter passes pointers and lengths")]
 
@@ -19,11 +19,11 @@ use pyo3::prelude::*;
 use pyo3::pyclass::boolean_struct::True;
 use pyo3::types::{PyTuple, PyType};
 
-/// A method that returns None.
+/// A Python method that the interpreter calls through [`enter`]. Returns None.
 pub(crate) trait FastMethod {
     type Class: PyClass<Frozen = True> + Sync;
     const NAME: &'static CStr;
-    /// Starts with the signature, in the form that `inspect.signature` reads.
+    /// The docstring, which starts with the signature in the form that `inspect.signature` reads.
     const DOC: &'static CStr;
 
     fn call(class: &Self::Class, arguments: &Arguments<'_, '_>) -> PyResult<()>;
@@ -31,7 +31,7 @@ pub(crate) trait FastMethod {
 
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) positional: &'a [Bound<'py, PyAny>],
-    /// The values of the keyword arguments. `names` has their names, if there are any.
+    /// The values of the keyword arguments, in the order of `names`.
     keywords: &'a [Bound<'py, PyAny>],
     names: Option<&'a Bound<'py, PyTuple>>,
 }
@@ -42,7 +42,8 @@ impl<'a, 'py> Arguments<'a, 'py> {
         self.names.is_none()
     }
 
-    /// The keyword arguments, in the order of `known`. Refuses a name that is not `known`.
+    /// The values of the keyword arguments, in the order of `known`; `None` for an argument that
+    /// the call lacks. Fails for a name that `known` lacks.
     pub(crate) fn by_name<const COUNT: usize>(
         &self,
         method: &str,
@@ -66,7 +67,7 @@ pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
     let ml_meth = ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: enter::<M> };
     let (ml_name, ml_doc) = (M::NAME.as_ptr(), M::DOC.as_ptr());
     let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
-    // Leaked, because the class lives as long as the process.
+    // Leaks the definition, because the class lives as long as the process.
     let definition = Box::leak(Box::new(ffi::PyMethodDef { ml_name, ml_meth, ml_flags, ml_doc }));
     // SAFETY: the class is a live type; the definition is static, and its function has the kind
     // that the flags state.
@@ -76,7 +77,7 @@ pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
     class.setattr(M::NAME.to_string_lossy(), method)
 }
 
-/// The function that the interpreter calls.
+/// The entry point of `M` in C: calls `M::call` and raises its error or panic as an exception.
 ///
 /// # Safety
 /// As the interpreter guarantees for `METH_FASTCALL | METH_KEYWORDS`: the GIL is held, and `object`
@@ -118,7 +119,7 @@ fn raise(py: Python<'_>, error: PyErr) -> *mut ffi::PyObject {
     ptr::null_mut()
 }
 
-/// Converts a panic to the exception that pyo3 raises for it.
+/// Converts a panic's payload to the exception that pyo3 raises for panics.
 #[cold]
 fn panicked(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied();

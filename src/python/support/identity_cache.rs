@@ -1,18 +1,18 @@
-//! A small cache of data about Python objects, keyed by identity.
+//! A small cache of data about Python objects, with an object's address as the key.
 
 use pyo3::PyClass;
 use pyo3::prelude::*;
 
 use crate::base::spin::SpinMutex;
 
-/// The number of slots, a power of two: the index is a part of the object's address.
+/// A power of two, so that `% SLOTS` takes low bits of the mixed address.
 const SLOTS: usize = 128;
 
-/// The cache keeps its keys alive, so that no other object reuses an address. A new entry replaces
-/// the old entry at the same index. No Python code runs under the lock, so the lock is free when a
-/// process forks with the GIL.
+/// A direct-mapped cache: a new entry replaces the old entry in its slot. The cache keeps its keys
+/// alive, so that no other object reuses an address. No Python code runs under the lock, so the
+/// lock is free when a process forks with the GIL.
 ///
-/// Values are Python objects too: a new reference to a Python object costs no locked operation.
+/// Values are Python objects too, whose reference counts change without a locked instruction.
 pub(crate) struct IdentityCache<T> {
     slot: SpinMutex<[Slot<T>; SLOTS]>,
 }
@@ -37,7 +37,7 @@ impl<T: PyClass> IdentityCache<T> {
         let entry = Some((object.clone().unbind(), value.clone().unbind()));
         let slot = slot_of(object);
         let replaced = std::mem::replace(&mut self.slot.lock()[slot], entry);
-        drop(replaced); // after the lock: it may hold the last references
+        drop(replaced); // after the lock: the drop may run Python code
     }
 }
 

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyImportError;
 use pyo3::{ffi, prelude::*};
 
 /// Fails in a sub-interpreter. The module's Python objects belong to one interpreter, and the
-/// module treats the end of this interpreter as the end of the process.
+/// runtime shuts down for good when this interpreter exits.
 pub(crate) fn check_main(_py: Python<'_>) -> PyResult<()> {
     // SAFETY: the GIL is held, so this thread has an interpreter.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };

@@ -1,4 +1,4 @@
-//! Parameters of the public API: flags and integers, whose errors name the parameter.
+//! Reads flags, integers and slices of the Python API. Each error names its parameter.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 use crate::python::support::errors::wrong_type;
 use crate::runtime::memory::check_alignment;
 
-/// A `bool` parameter. Extraction accepts any object; `get` then raises our own error text.
+/// A `bool` parameter. Extraction accepts any object, so that `get` can raise our own error.
 pub(crate) enum Flag<'py> {
     Is(bool),
     Wrong(Bound<'py, PyAny>),
 }
 
 impl Flag<'_> {
-    /// The flag. The `TypeError` for another object names the parameter.
+    /// Returns the flag. The `TypeError` for another object names the parameter `what`.
     #[inline]
     pub(crate) fn get(self, what: &str) -> PyResult<bool> {
         match self {
@@ -32,20 +32,20 @@ impl<'py> FromPyObject<'_, 'py> for Flag<'py> {
     type Error = Infallible;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> Result<Self, Infallible> {
-        // NumPy's bool is a flag too.
+        // Accepts NumPy's bool too.
         Ok(object.extract().map_or_else(|_| Self::Wrong(object.to_owned()), Self::Is))
     }
 }
 
-/// The named arguments of a class whose constructor has several forms.
+/// Arguments by name, for a class whose constructor has several signatures (`forms`).
 pub(crate) struct NamedArguments<'py> {
     named: Vec<(String, Bound<'py, PyAny>)>,
     forms: &'static str,
 }
 
 impl<'py> NamedArguments<'py> {
-    /// Names the positional arguments. For too many or repeated arguments, fails with the list of
-    /// `forms`.
+    /// Gives the positional arguments the names in `positions`. Fails for too many or repeated
+    /// arguments, with `forms` in the message.
     pub(crate) fn read(
         positions: &[&str],
         args: &Bound<'py, PyTuple>,
@@ -72,7 +72,7 @@ impl<'py> NamedArguments<'py> {
         place.map(|place| self.named.swap_remove(place).1)
     }
 
-    /// Removes and returns an integer argument, of at most 64 bits.
+    /// Removes and returns an integer argument. Fails when it is missing or exceeds 64 bits.
     pub(crate) fn integer(&mut self, name: &str) -> PyResult<i64> {
         let forms = self.forms;
         let missing = || PyTypeError::new_err(format!("{name} is missing: it is {forms}"));
@@ -103,8 +103,8 @@ impl<'py> NamedArguments<'py> {
     }
 }
 
-/// The number in an int or an object with `__index__`; `None` for a bool. For a number beyond 64
-/// bits, the result is the nearest 64-bit number, which is out of range for every parameter.
+/// The number in an int or an object with `__index__`; `None` for other objects and for a bool. A
+/// number beyond 64 bits becomes `i64::MIN` or `i64::MAX`, which every parameter refuses.
 #[inline]
 pub(crate) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if object.is_instance_of::<PyBool>() {
@@ -119,7 +119,7 @@ pub(crate) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     }
 }
 
-/// Reads an integer, by the rules of [`integer_of`].
+/// As [`integer_of`], with a `TypeError` that names the parameter `what` instead of `None`.
 #[inline]
 pub(crate) fn integer(what: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
     integer_of(object)?.ok_or_else(|| wrong_type(what, "an integer", object))
@@ -136,7 +136,7 @@ pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     Err(PyValueError::new_err(text))
 }
 
-/// Reads the alignment of a buffer's address. None is the default alignment, 1.
+/// Reads an alignment in bytes, a power of two up to 2 MiB. None counts as 1.
 pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     let Some(object) = object else { return Ok(1) };
     let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
@@ -144,7 +144,7 @@ pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     Ok(align_bytes)
 }
 
-/// The range that a slice of a `class` with `count` items selects.
+/// The items of `count` that the slice `key` selects. The error for another key names `class`.
 pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResult<Range<usize>> {
     let expected = || wrong_type(&format!("a {class}'s index"), "a slice", key);
     let key = key.cast::<PySlice>().map_err(|_| expected())?;

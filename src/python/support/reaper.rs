@@ -1,8 +1,8 @@
 //! The reaper: a thread that drops parked objects for the helper.
 //!
 //! A destructor may wait for callables, so it must not run on the helper. No thread waits for the
-//! reaper, so destructors that run there may wait for anything. The thread starts at its first use.
-//! When the start fails, objects remain parked until the next attempt.
+//! reaper, so destructors that run there may wait for anything. The first [`wake`] starts the
+//! thread. When the start fails, objects stay parked until the next [`wake`].
 
 use std::sync::OnceLock;
 use std::thread::{Builder, Thread};
@@ -19,7 +19,7 @@ use crate::python::support::turns::Turns;
 pub(crate) static TURNS: Turns = Turns::new();
 static REAPER: OnceLock<Thread> = OnceLock::new();
 
-/// True when objects were parked since the reaper's last check.
+/// `wake` sets this flag when objects are parked; the reaper clears it before it drops them.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
 /// Wakes the reaper if objects are parked. Only the helper calls this, without the GIL.

@@ -3,9 +3,9 @@
 //! | state | meaning | next |
 //! |---|---|---|
 //! | IDLE | the thread does not need the GIL | BUSY by the thread, CLOSED at exit |
-//! | BUSY | it holds the GIL, or waits for it | IDLE by the thread, CLOSED at exit |
+//! | BUSY | the thread holds the GIL, or waits for the GIL | IDLE by the thread, CLOSED at exit |
 //! | CLOSED | the interpreter exits: no further turn begins | LEFT by the thread |
-//! | LEFT | the turn that was in progress at the exit is over | |
+//! | LEFT | the thread has ended the turn that was in progress at the exit | |
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const BUSY: usize = 1;
 const CLOSED: usize = 2;
 const LEFT: usize = 3;
 
-/// The time for which the exit of the process waits for a turn in progress.
+/// The longest time that the exit of the process waits for a turn in progress.
 const GRACE: Duration = Duration::from_millis(100);
 
 const PERIOD: Duration = Duration::from_micros(200);
@@ -30,12 +30,12 @@ impl Turns {
         Self(AtomicUsize::new(IDLE))
     }
 
-    /// Begins a turn. False after the interpreter's exit began: the thread must end.
+    /// Begins a turn. False once the interpreter exits: the calling thread must then return.
     pub(crate) fn begin(&self) -> bool {
         self.change(IDLE, BUSY)
     }
 
-    /// Ends a turn. False after the interpreter's exit began: the thread must end.
+    /// Ends a turn. False once the interpreter exits: the calling thread must then return.
     pub(crate) fn end(&self) -> bool {
         let goes_on = self.change(BUSY, IDLE);
         if !goes_on {
@@ -44,20 +44,20 @@ impl Turns {
         goes_on
     }
 
-    /// True until the interpreter exits. Called inside a turn.
+    /// True until the interpreter exits. Only for the thread that is inside the turn.
     pub(crate) fn is_open(&self) -> bool {
-        // Acquire: pairs with `close`.
+        // Acquire: pairs with the release of `change`, by which `close` set the state.
         self.0.load(Ordering::Acquire) == BUSY
     }
 
-    /// Prevents further turns. Called at the interpreter's exit, without the GIL. Waits for a turn
-    /// in progress, for at most `GRACE`. Has no effect in a forked child, which lacks the thread.
+    /// Prevents further turns and waits at most `GRACE` for a turn in progress. The interpreter's
+    /// exit calls this without the GIL. Has no effect in a forked child, which lacks the thread.
     pub(crate) fn close(&self) {
         if fork::is_child() || self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
             return;
         }
         let end = Instant::now() + GRACE;
-        // Acquire: pairs with `change`.
+        // Acquire: pairs with the release of `change`, by which `end` set the state.
         while self.0.load(Ordering::Acquire) != LEFT && Instant::now() < end {
             park(Some(PERIOD));
         }
@@ -65,8 +65,8 @@ impl Turns {
 
     /// Changes the state from `from` to `to`; false when the state is not `from`.
     fn change(&self, from: usize, to: usize) -> bool {
-        // AcqRel, Acquire: pair with each other. The closing thread and the turn's thread see each
-        // other's earlier writes.
+        // AcqRel, Acquire: pair with each other, so that the closing thread and the turn's thread
+        // see each other's earlier writes.
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }

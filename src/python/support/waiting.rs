@@ -1,4 +1,4 @@
-//! Waits without the GIL that Ctrl-C can end. Callables of `launch_host` must not wait.
+//! Waits that release the GIL and that Ctrl-C interrupts. Callables of `launch_host` must not wait.
 
 use std::cell::Cell;
 
@@ -10,12 +10,12 @@ use crate::engine::stream::Stream;
 use crate::python::support::deferred_drops::drop_parked;
 
 thread_local! {
-    /// True on the helper thread.
+    /// True on the helper, the thread that runs the callables of `launch_host`.
     static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes this thread refuse waits for unfinished work, and drop no parked objects. Called on the
-/// helper, which other threads wait for.
+/// Makes waits for unfinished work fail on this thread, which then drops no parked objects either.
+/// The helper calls this function, because other threads wait for the helper.
 pub(crate) fn forbid_waits() {
     MUST_NOT_WAIT.set(true);
 }
@@ -24,11 +24,11 @@ pub(crate) fn must_not_wait() -> bool {
     MUST_NOT_WAIT.get()
 }
 
-/// Calls `wait` without the GIL. `wait` calls its argument at least every 50 ms while it sleeps. A
-/// signal handler that raises ends the wait with its exception, and the work continues.
+/// Calls `wait` without the GIL. `wait` calls its argument at least every 50 ms while it sleeps.
+/// When a signal handler raises, the wait fails with that exception, and the work continues.
 ///
-/// Inside a callable the wait is refused unless `is_done`, because unfinished work may need this
-/// thread, the helper. If more work arrives meanwhile, the wait fails instead of hanging.
+/// On the helper, fails unless `is_done`: unfinished work may need the helper itself. `wait` also
+/// fails there when it has to sleep for work that arrived meanwhile.
 pub(crate) fn without_gil<T: Send>(
     py: Python<'_>,
     is_done: impl FnOnce() -> bool,
@@ -62,7 +62,7 @@ fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     }
 }
 
-/// Refuses a call inside a callable if the call would wait for work that it enqueues itself.
+/// Fails on the helper. For calls that always wait, because they wait for work that they enqueue.
 pub(crate) fn check_may_wait() -> PyResult<()> {
     if must_not_wait() { Err(refusal()) } else { Ok(()) }
 }
@@ -74,7 +74,7 @@ fn refusal() -> PyErr {
     )
 }
 
-/// Waits until the queue of `stream` has room, then calls `push`, which enqueues a task there.
+/// Waits until the stream's queue has room, then calls `push`, which enqueues a task on the stream.
 #[inline]
 pub(crate) fn enqueue<T>(
     py: Python<'_>,
@@ -86,11 +86,11 @@ pub(crate) fn enqueue<T>(
 }
 
 /// Waits while the stream's queue is full, so that the next push does not block. Releases the GIL,
-/// which queued callables need; Ctrl-C ends the wait. Inside a callable, returns at once, because
-/// the queue may wait for that callable.
+/// which queued callables need; Ctrl-C interrupts the wait. Returns at once on the helper, because
+/// the queue may wait for the callable that the helper runs.
 #[inline]
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
-    // Repeated, because other threads may fill the queue before this thread holds the GIL again.
+    // Loops, because other threads may fill the queue before this thread holds the GIL again.
     while !stream.is_below_limit() && !must_not_wait() {
         let wait = |is_interrupted: &mut dyn FnMut() -> bool| {
             stream.wait_below_limit_unless(is_interrupted)
