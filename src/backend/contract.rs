@@ -82,11 +82,11 @@ pub use kernels::{
 };
 pub use virtual_memory::{PhysicalHandle, VirtualMemory};
 
-/// A stream of a backend.
+/// The number that a backend gave a stream. A copy of it keeps nothing alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamHandle(pub u64);
 
-/// A completion mark. The device reaches it when all work before it in the stream is complete.
+/// A place in a stream. The device reaches the mark after all earlier work of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark(pub u64);
 
@@ -95,17 +95,17 @@ pub struct Mark(pub u64);
 pub struct Address(pub u64);
 
 impl Address {
-    /// The address that is `bytes` bytes after this one.
+    /// Adds `bytes` bytes to this address.
     ///
     /// # Panics
-    /// When the sum overflows. Sizes are checked before, so this indicates a defect of this crate.
+    /// When the sum overflows. Callers check sizes first, so an overflow is a defect of this crate.
     #[must_use]
     pub fn offset(self, bytes: usize) -> Self {
         Self(self.0.checked_add(bytes as u64).expect("an address inside an allocation"))
     }
 }
 
-/// The properties of a device.
+/// A device's name, capacity and features. Backends add what they know to [`Self::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProperties {
@@ -118,9 +118,9 @@ pub struct DeviceProperties {
     pub core_count: usize,
     /// Size of one data cache of each level, from level 1 up; empty when unknown.
     pub cache_bytes: Vec<usize>,
-    /// Size of a page.
+    /// Size of a memory page; 4096 when unknown.
     pub page_bytes: usize,
-    /// Size of a huge page, when the kernel provides them.
+    /// Size of a huge page; `None` if the kernel provides none.
     pub huge_page_bytes: Option<usize>,
     /// True for GPUs. A device of another type is the accelerator only if the settings name it.
     pub is_gpu: bool,
@@ -131,7 +131,7 @@ pub struct DeviceProperties {
 }
 
 impl DeviceProperties {
-    /// Properties with this name and capacity. All others are unknown or have default values.
+    /// Sets the name and the capacity. Defaults: one core, pages of 4 KiB, no caches or features.
     #[must_use]
     pub fn new(name: impl Into<String>, total_memory_bytes: usize) -> Self {
         Self {
@@ -153,7 +153,7 @@ impl DeviceProperties {
 pub struct MemoryInfo {
     /// Upper bound of the next allocation's size.
     pub free_bytes: usize,
-    /// Capacity.
+    /// Capacity, free or in use.
     pub total_bytes: usize,
 }
 
@@ -167,7 +167,7 @@ pub struct PriorityRange {
 }
 
 impl PriorityRange {
-    /// True when `priority` is in the range.
+    /// True when `priority` is from `greatest` to `least`, both included.
     #[must_use]
     pub fn contains(self, priority: i32) -> bool {
         (self.greatest..=self.least).contains(&priority)
@@ -203,7 +203,7 @@ pub struct PointerOwner {
 pub struct LeftOutDevice {
     /// The vendor's name, and the driver's platform.
     pub name: String,
-    /// Why the backend cannot use it.
+    /// Why the backend cannot use this device, as a part of an error message.
     pub reason: String,
 }
 
@@ -220,17 +220,17 @@ pub trait Work: Send + Sync {
     }
 
     /// False when a run now would probably find no task. The backend may then drop the work from
-    /// its queue. Called under a lock of the backend.
+    /// its queue. The backend holds a lock during the call.
     fn is_needed(&self) -> bool {
         true
     }
 
-    /// Called after the backend dropped [unneeded](Work::is_needed) work from its queue. If tasks
-    /// have arrived since, the implementation submits itself again. Never panics.
+    /// The backend calls this after it dropped [unneeded](Work::is_needed) work from its queue. If
+    /// tasks have arrived since, the implementation submits itself again. Never panics.
     fn give_up(self: Arc<Self>) {}
 
-    /// Called by the submitting thread when no worker exists and none can be started. The
-    /// implementation refuses its tasks with the reason.
+    /// The submitting thread calls this when no thread can run the work. The implementation retires
+    /// its tasks with the reason as their error.
     fn refuse(self: Arc<Self>, _reason: &Error) {}
 }
 
@@ -247,7 +247,7 @@ pub struct Turn<'a> {
     linger: Option<&'a Linger<'a>>,
 }
 
-/// Waits briefly on the thread for more tasks of the same work: see [`Turn::linger`].
+/// Polls its argument for some microseconds. [`Turn::linger`] has the meaning of the result.
 pub type Linger<'a> = dyn Fn(&dyn Fn() -> bool) -> bool + 'a;
 
 impl<'a> Turn<'a> {
@@ -258,32 +258,32 @@ impl<'a> Turn<'a> {
         Self { must_yield, others_wait, linger: None }
     }
 
-    /// A turn on a thread that may linger.
+    /// Adds the function that [`Self::linger`] calls.
     #[must_use]
     pub fn with_linger(self, linger: &'a Linger<'a>) -> Self {
         Self { linger: Some(linger), ..self }
     }
 
-    /// A turn on a thread that has no other work to execute.
+    /// A turn that never demands an end, for a thread without other work.
     #[must_use]
     pub fn unshared() -> Turn<'static> {
         Turn::new(&|| false, &|| false)
     }
 
-    /// True when more urgent work is runnable.
+    /// True when more urgent work is runnable: the turn should end soon.
     #[must_use]
     pub fn must_yield(&self) -> bool {
         (self.must_yield)()
     }
 
-    /// True when any other work is runnable. A batch of tasks should then end at its budget.
+    /// True when any other work is runnable: the turn should end after a batch of tasks.
     #[must_use]
     pub fn others_wait(&self) -> bool {
         (self.others_wait)()
     }
 
-    /// Called when the work has no task left. If this thread may linger, polls `has_more` for a
-    /// moment. False ends the turn: the thread then searches for other work.
+    /// A work without tasks calls this. A thread that may linger polls `has_more` for some
+    /// microseconds. After false, the turn must end: the thread then searches for other work.
     #[must_use]
     pub fn linger(&self, has_more: &dyn Fn() -> bool) -> bool {
         self.linger.is_none_or(|linger| linger(has_more))
@@ -296,12 +296,12 @@ impl fmt::Debug for Turn<'_> {
     }
 }
 
-/// Event counts of a backend since its start.
+/// Counters of a backend since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackendCounters {
     /// Wakes of sleeping worker threads.
     pub num_worker_wakes: u64,
-    /// Workers started because others blocked inside tasks.
+    /// Workers that the backend started because others blocked inside tasks.
     pub num_spare_workers: u64,
 }
 
@@ -312,7 +312,7 @@ pub struct Leftover {
     pub busy_threads: usize,
 }
 
-/// A callback for [`Backend::when_done`].
+/// Called once when the device has reached a mark: see [`Backend::when_done`] for its limits.
 pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
 
 /// The error of `allocate_shared` on a kind without shared memory.
@@ -323,7 +323,7 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
     })
 }
 
-/// One kind of device. The head of this file has the rules and the mapping to drivers.
+/// One kind of device, as the engine uses it. The [module](self) has rules and the drivers' calls.
 ///
 /// Safe code cannot access memory through an address:
 ///
@@ -339,10 +339,10 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
 /// use accelrt::backend::contract::{Address, Backend};
 /// let cpu = accelrt::backend::cpu::CpuBackend::new(&accelrt::Config::default())?;
 /// let (stream, address) = (cpu.stream_create(0, 0)?, cpu.allocate(0, 8, 64)?);
-/// // SAFETY: the stream is live; the memory is there until the kind, on which a fill is done when
-/// // it returns, is given it back, and nothing else uses it.
+/// // SAFETY: the stream is live, and nothing else uses the 8 bytes allocated above. On the cpu
+/// // kind, the fill is done when it returns, so before the release.
 /// unsafe { cpu.fill(stream, address, 7, 8)? };
-/// // SAFETY: allocated above, and not used any more.
+/// // SAFETY: `allocate` returned the address, and nothing uses the memory any more.
 /// unsafe { cpu.release(0, address)? };
 /// # Ok::<(), accelrt::Error>(())
 /// ```
@@ -356,19 +356,19 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
 /// synchronised or a mark is done, the device no longer accesses memory for earlier work. Methods
 /// that are not `unsafe` are sound with every argument.
 pub unsafe trait Backend: Send + Sync + fmt::Debug {
-    // --- Probing: none of these initialises a device or starts a thread of this crate. ---
+    // --- Probing: these methods initialise no device and start no thread of this crate. ---
 
     /// The kind that this backend implements.
     fn kind(&self) -> DeviceKind;
 
     /// A cheap test that loads no driver. False when a probe would find no GPU. The runtime calls
-    /// it before it probes a kind that the user did not name.
+    /// this before it probes a kind that the user did not name.
     fn may_have_gpu(&self) -> bool {
         true
     }
 
-    /// The number of devices. If the kind's driver is missing, may fail with `KindUnavailable` and
-    /// the reason.
+    /// The number of devices. A backend without a usable driver may fail with `KindUnavailable`,
+    /// which holds the reason.
     fn device_count(&self) -> Result<usize>;
 
     /// Devices that are present but unusable, with the reasons.
@@ -376,7 +376,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// The properties of a device.
+    /// The device's name, capacity and features; does not initialise the device.
     fn properties(&self, device_index: usize) -> Result<DeviceProperties>;
 
     /// Free and total memory now, from the driver or from the backend's accounting. Where other
@@ -401,12 +401,12 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// when a task only submits commands to a driver; marks then report completion.
     fn runs_on_host(&self) -> bool;
 
-    /// False when no memory backs the addresses. The host then never dereferences an address.
+    /// False when no memory backs this kind's addresses. The host then never dereferences them.
     fn has_host_addresses(&self) -> bool {
         true
     }
 
-    /// Event counts since the backend's start.
+    /// Counters since the backend's start; zero on kinds that count nothing.
     fn counters(&self) -> BackendCounters {
         BackendCounters::default()
     }
@@ -429,7 +429,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// stream is destroyed.
     unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle>;
 
-    /// The driver's handle of a stream.
+    /// The driver's handle of a stream, as a `CUstream`. Kinds without a driver may fail.
     ///
     /// # Safety
     /// The stream is live.
@@ -442,8 +442,8 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The stream is live until this returns.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
-    /// Makes the device start on the commands that this thread's tasks passed to the stream. Called
-    /// after each task that runs without [`Backend::submit`]; `submit` itself flushes.
+    /// Makes the device start on the commands that this thread's tasks passed to the stream. The
+    /// engine calls it after each task outside [`Backend::submit`], which itself flushes.
     ///
     /// # Safety
     /// The stream is live.
@@ -494,9 +494,9 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The stream and the mark are live.
     unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()>;
 
-    /// Calls `callback` once, when the device has reached the mark or is lost. The call may be on
-    /// any thread and before this returns. The callback only posts work and calls no backend. If
-    /// this fails, it drops the callback without a call.
+    /// Calls `callback` once, when the device has reached the mark or is lost. Any thread may make
+    /// the call, even before this method returns. The callback only posts work and calls no
+    /// backend. On an error, this method drops the callback without a call.
     ///
     /// # Safety
     /// The mark is live until this returns.
@@ -508,7 +508,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// Both marks are live.
     unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64>;
 
-    /// Releases a mark.
+    /// Releases a mark, reached or not.
     ///
     /// # Safety
     /// The mark is live; the call ends its life.

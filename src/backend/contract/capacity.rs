@@ -5,7 +5,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{AtomicUsize, Ordering};
 
-/// The error of a request that the device's memory cannot serve.
+/// The error of a request for more memory than the device has free.
 pub(crate) fn out_of_memory(device: Device, requested_bytes: usize, info: MemoryInfo) -> Error {
     let MemoryInfo { free_bytes, total_bytes } = info;
     let cache = None;
@@ -44,7 +44,7 @@ impl Capacity {
         taken.map(drop).map_err(|used| self.refusal(requested_bytes, used))
     }
 
-    /// Makes `bytes` of an earlier [`Self::take`] free again.
+    /// Counts `bytes` of an earlier [`Self::take`] as free again.
     pub(crate) fn release(&self, bytes: usize) {
         // Relaxed: a count only; it publishes no memory.
         let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -106,14 +106,14 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..1_000 {
                         if capacity.take(1, 1).is_ok() {
-                            // Relaxed: read after the threads were joined.
+                            // Relaxed: a count only; the scope joins the threads before the load.
                             taken.fetch_add(1, Ordering::Relaxed);
                         }
                     }
                 });
             }
         });
-        // Relaxed: the joins above order it.
+        // Relaxed: the joins above order the load after the additions.
         assert_eq!(taken.load(Ordering::Relaxed), 1_000);
         assert_eq!(capacity.info().free_bytes, 0);
     }

@@ -1,18 +1,18 @@
-//! Kernel compilers: an optional part of the contract.
+//! The trait `Kernels`: the optional part of the contract for kinds that compile kernels.
 #![expect(unsafe_code, reason = "methods that take a handle or an address have pre-conditions")]
 
 use crate::backend::contract::{Address, StreamHandle};
 use crate::base::error::Result;
 
-/// A program of [`Kernels::compile`].
+/// The number that [`Kernels::compile`] gave a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProgramHandle(pub u64);
 
-/// A kernel of a program.
+/// The number that [`Kernels::kernel`] gave a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelHandle(pub u64);
 
-/// The source of a program.
+/// The input of [`Kernels::compile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramSource<'a> {
     /// Text in the kind's language: OpenCL C.
@@ -28,7 +28,7 @@ pub struct KernelParameter {
     pub name: String,
     /// The parameter's type in the program's language; empty if the program has no type names.
     pub type_name: String,
-    /// The accepted arguments.
+    /// Which arguments of a launch this parameter accepts.
     pub class: ParameterClass,
 }
 
@@ -49,12 +49,12 @@ pub enum ParameterClass {
     Unknown,
 }
 
-/// An argument of a launch.
+/// An argument of [`Kernels::launch`], which must fit the parameter's [`ParameterClass`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LaunchArgument {
-    /// Memory that the device can access.
+    /// An address that the device can access.
     Memory(Address),
-    /// A value, as bytes.
+    /// A number or structure, passed by value.
     Value(ValueBytes),
     /// Memory of each work-group, of this many bytes.
     Local(usize),
@@ -68,10 +68,10 @@ pub struct ValueBytes {
 }
 
 impl ValueBytes {
-    /// Largest size in bytes; larger values are passed in memory.
+    /// Largest size in bytes; pass larger values as [`LaunchArgument::Memory`].
     pub const MOST: usize = 16;
 
-    /// `None` for a value that is empty or larger than [`Self::MOST`].
+    /// Copies `value`. `None` if it is empty or larger than [`Self::MOST`].
     #[must_use]
     pub fn new(value: &[u8]) -> Option<Self> {
         let count = u8::try_from(value.len()).ok().filter(|count| *count > 0)?;
@@ -80,7 +80,7 @@ impl ValueBytes {
         Some(Self { bytes, count })
     }
 
-    /// The bytes of the value, in memory order.
+    /// The value, from 1 to [`Self::MOST`] bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.count)]
@@ -94,18 +94,18 @@ pub struct LaunchSize {
     pub global: [usize; 3],
     /// Work-items of a work-group in each dimension; with `None`, the driver chooses.
     pub local: Option<[usize; 3]>,
-    /// The number of dimensions in use.
+    /// Dimensions in use, from 1 to 3.
     pub dimensions: u32,
 }
 
-/// Compiles programs for a device and launches their kernels. Handles are numbers of the backend. A
+/// Compiles programs for a device and launches their kernels. Handles are the backend's numbers. A
 /// kernel may be released before its launches are done, and a program before its kernels.
 ///
 /// # Safety
 /// As [`Backend`](super::Backend): a launch runs only this kernel, with only these arguments.
 /// Methods that are not `unsafe` are sound with every argument.
 pub unsafe trait Kernels: Send + Sync {
-    /// Compiles a program for a device; blocks. Passes `options` to the compiler.
+    /// Compiles a program for a device; blocks. `options` are in the compiler's own syntax.
     fn compile(
         &self,
         device_index: usize,
@@ -113,25 +113,25 @@ pub unsafe trait Kernels: Send + Sync {
         options: &str,
     ) -> Result<ProgramHandle>;
 
-    /// The names of a program's kernels.
+    /// Lists every kernel that the program defines.
     ///
     /// # Safety
     /// The program is live: see the head of `contract`.
     unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>>;
 
-    /// The kernel of this name, one of [`Self::kernel_names`].
+    /// Looks a kernel up by its name, one of [`Self::kernel_names`].
     ///
     /// # Safety
     /// The program is live.
     unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle>;
 
-    /// The parameters of a kernel, in order.
+    /// Describes a kernel's parameters, in the order of their declaration.
     ///
     /// # Safety
     /// The kernel is live.
     unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>>;
 
-    /// Runs a kernel on a stream of its device. Several threads may launch one kernel concurrently.
+    /// Runs a kernel in stream order. Several threads may launch one kernel concurrently.
     ///
     /// # Safety
     /// Kernel and stream are live and of one device. The arguments have the number and the classes
@@ -145,13 +145,13 @@ pub unsafe trait Kernels: Send + Sync {
         size: &LaunchSize,
     ) -> Result<()>;
 
-    /// Releases a kernel.
+    /// Releases a kernel. Its launches may still be in progress.
     ///
     /// # Safety
     /// The kernel is live; the call ends its life.
     unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()>;
 
-    /// Releases a program.
+    /// Releases a program. Its kernels remain live.
     ///
     /// # Safety
     /// The program is live; the call ends its life.

@@ -16,14 +16,14 @@ use crate::backend::contract::{
 };
 use crate::base::error::Result;
 
-/// A stream of a backend. The drop of this owner destroys it.
+/// Owns a stream of a backend; the drop destroys the stream.
 pub(crate) struct OwnedStream {
     backend: Arc<dyn Backend>,
     stream: StreamHandle,
 }
 
 impl OwnedStream {
-    /// Creates a stream. The priority must be in the device's range.
+    /// Creates a stream. The priority must be in [`Backend::priority_range`].
     pub(crate) fn create(
         backend: &Arc<dyn Backend>,
         device_index: usize,
@@ -70,7 +70,7 @@ impl OwnedStream {
         Ok(unsafe { mark.into_owned(&self.backend) })
     }
 
-    /// As [`Self::mark`], without an owner. If a user requests the mark, the caller adds an owner.
+    /// As [`Self::mark`], without an owner: the caller releases the mark or adds an owner.
     #[inline]
     pub(crate) fn bare_mark(&self, timed: bool) -> Result<BareMark> {
         // SAFETY: the stream is live, because only the drop of `self` destroys it.
@@ -134,7 +134,7 @@ impl fmt::Debug for OwnedStream {
     }
 }
 
-/// A mark without an owner. An owner costs an allocation, and users request few marks.
+/// A mark without an owner, which saves the owner's heap allocation. Users request few marks.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an unreleased mark leaks in the backend"]
 pub(crate) struct BareMark(Mark);
@@ -148,7 +148,7 @@ impl BareMark {
         Arc::new(OwnedMark { backend: Arc::clone(backend), mark: self.0 })
     }
 
-    /// Releases the mark.
+    /// Releases the mark from the backend that recorded it.
     ///
     /// # Safety
     /// A stream of this backend recorded the mark, which is live and has no other owner.
@@ -159,7 +159,7 @@ impl BareMark {
     }
 }
 
-/// A mark of a backend. The drop of this owner releases it.
+/// Owns a mark of a backend; the drop releases the mark.
 pub(crate) struct OwnedMark {
     backend: Arc<dyn Backend>,
     mark: Mark,

@@ -4,7 +4,7 @@
 use crate::backend::contract::Address;
 use crate::base::error::Result;
 
-/// Physical memory of [`VirtualMemory::create`].
+/// The number that [`VirtualMemory::create`] gave a piece of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PhysicalHandle(pub u64);
 
@@ -17,20 +17,20 @@ pub struct PhysicalHandle(pub u64);
 /// owner, and mapped pages are accessible until they are unmapped. Methods that are not `unsafe`
 /// are sound with every argument.
 pub unsafe trait VirtualMemory: Send + Sync {
-    /// Size of one page.
+    /// Unit of all sizes and addresses in this trait.
     fn granularity_bytes(&self) -> usize;
 
     /// Reserves addresses without memory. Fails with `OutOfMemory` if no such range is free.
     fn reserve(&self, bytes: usize) -> Result<Address>;
 
-    /// Releases a reserved range.
+    /// Releases the addresses of a whole reserved range.
     ///
     /// # Safety
     /// `reserve` returned the range for these `bytes`, and the range was not released since. No
     /// memory is mapped in it. No task or thread uses its addresses, now or later.
     unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()>;
 
-    /// Allocates physical memory, counted against the device's capacity.
+    /// Allocates physical memory, not mapped yet. It counts against the device's capacity.
     fn create(&self, bytes: usize) -> Result<PhysicalHandle>;
 
     /// Maps physical memory at an address inside a reserved range, with access for the device.

@@ -23,13 +23,13 @@ use crate::base::error::{DriverError, Error, Result};
 use crate::base::machine_memory;
 use crate::base::size::to_usize;
 
-/// The same priorities as Intel's GPU runtime.
+/// The same numbers as in Intel's GPU runtime; one for each level of the run queue.
 const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
 /// The machine's cores as one or several asynchronous devices.
 ///
-/// A stream's handle encodes the device and the level in the run queue. A mark is a clock reading,
-/// taken by the worker that reaches it in the stream. Every existing mark is therefore complete.
+/// A stream's handle encodes the device and the level in the run queue. The worker that reaches a
+/// mark in its stream creates the mark from a clock reading, so every existing mark is complete.
 #[derive(Debug)]
 pub struct CpuBackend {
     properties: DeviceProperties,
@@ -77,14 +77,14 @@ impl CpuBackend {
     }
 }
 
-/// Device index and run queue level of a stream.
+/// Decodes a stream's handle into the device index and the level in the run queue.
 fn device_and_level(stream: StreamHandle) -> (usize, usize) {
     let levels = LEVELS as u64;
     (to_usize(stream.0 / levels), to_usize(stream.0 % levels))
 }
 
-// SAFETY: memory comes from the allocator or the kernel and is recorded until its release. Streams
-// and marks are plain numbers, which no call dereferences.
+// SAFETY: memory comes from the allocator or the kernel, and tables record it until its release.
+// Streams and marks are plain numbers, which no call dereferences.
 unsafe impl Backend for CpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::CPU

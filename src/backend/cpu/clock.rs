@@ -19,7 +19,7 @@ pub(crate) enum ClockSource {
 }
 
 impl ClockSource {
-    /// The counter if both processor and kernel trust it, else the monotonic clock.
+    /// Chooses the counter if both processor and kernel trust it, else the monotonic clock.
     fn choose(has_invariant_counter: bool, kernel_source: Option<&str>) -> Self {
         match kernel_source.map(str::trim) {
             Some("tsc") if has_invariant_counter => Self::TimeStampCounter,
@@ -34,14 +34,14 @@ impl ClockSource {
     }
 }
 
-/// Both clocks at one moment.
+/// The tick source and the monotonic clock, read at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     ticks: u64,
     ns: u64,
 }
 
-/// The process's clock.
+/// Reads ticks and converts them to nanoseconds, for the whole process.
 ///
 /// The rate is in nanoseconds per tick times 2^32; at 3 GHz its resolution is better than 1e-9. Its
 /// precision depends on the span, the length of the measurement in nanoseconds:
@@ -54,7 +54,7 @@ struct Pair {
 pub(crate) struct Clock {
     source: ClockSource,
     start: Instant,
-    /// The start of the rate's measurement. The lock serialises measurements.
+    /// Where the measurement of the rate begins. The lock serialises measurements.
     base: Mutex<Pair>,
     rate: unmodelled::AtomicU64,
     span_ns: unmodelled::AtomicU64,
@@ -87,7 +87,7 @@ impl Clock {
         self.source
     }
 
-    /// The ticks now. Reads the counter after all earlier instructions have executed.
+    /// Reads the tick source. A read of the counter first waits for all earlier instructions.
     #[inline]
     pub(crate) fn now_ticks(&self) -> u64 {
         match self.source {
@@ -98,7 +98,7 @@ impl Clock {
 
     /// Nanoseconds between two readings; negative when `end` was taken first.
     ///
-    /// A conversion in the clock's first 10 ms spins until the 10 ms are over, to measure the rate.
+    /// A conversion from the counter spins until the clock is 10 ms old, to measure the rate.
     pub(crate) fn ticks_between_ns(&self, start: u64, end: u64) -> i64 {
         let rate = self.rate(Self::CONVERSION_SPAN_NS);
         let ns = u128::from(end.abs_diff(start)) * u128::from(rate) / u128::from(Self::RATE_ONE);
@@ -106,7 +106,7 @@ impl Clock {
         if end >= start { ns } else { -ns }
     }
 
-    /// The rate, from a measurement of at least `least_span_ns`.
+    /// The rate, measured over at least `least_span_ns`. Measures again when the span has doubled.
     fn rate(&self, least_span_ns: u64) -> u64 {
         // Relaxed, here and below: rate and span publish nothing else. A new rate read with an old
         // span is more precise than requested.
@@ -118,7 +118,7 @@ impl Clock {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Measures the rate since the base. First spins until the span is at least `least_span_ns`.
+    /// Measures the rate from `base` to now. First spins until this span has `least_span_ns`.
     fn measure(&self, least_span_ns: u64) {
         let mut base = self.base.lock();
         while self.monotonic_ns() < base.ns.saturating_add(least_span_ns) {
@@ -159,7 +159,7 @@ impl Clock {
     }
 }
 
-/// The time stamp counter of x86.
+/// Reads the time stamp counter of x86 by `rdtsc`.
 #[cfg(target_arch = "x86_64")]
 mod counter {
     use std::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc, CpuidResult};
@@ -167,7 +167,7 @@ mod counter {
     pub(super) fn is_invariant() -> bool {
         const LARGEST_LEAF: u32 = 0x8000_0000;
         const POWER_LEAF: u32 = 0x8000_0007;
-        // Called through an unsafe pointer, because only older compilers declare it unsafe.
+        // Only older compilers declare `__cpuid` unsafe; a call through this type is unsafe on all.
         let cpuid: unsafe fn(u32) -> CpuidResult = __cpuid;
         // SAFETY: requires the CPUID instruction, which every 64-bit x86 has.
         let largest = unsafe { cpuid(LARGEST_LEAF) }.eax;
@@ -190,7 +190,7 @@ mod counter {
     }
 }
 
-/// Other architectures have no known counter, so `choose` never selects one.
+/// Other architectures have no known counter, so `choose` selects the monotonic clock.
 #[cfg(not(target_arch = "x86_64"))]
 mod counter {
     pub(super) fn is_invariant() -> bool {
@@ -219,7 +219,7 @@ mod tests {
         sources.into_iter().map(Clock::with_source).collect()
     }
 
-    /// Computes for long enough to be measured on any machine. Reads no clock.
+    /// Executes 20 million dependent multiplications, a measurable time on any machine.
     fn work() {
         let mut value = 1_u64;
         for _ in 0..20_000_000_u64 {
@@ -238,7 +238,7 @@ mod tests {
             let end = clock.now_ticks();
             let outer = i128::try_from(outer_start.elapsed().as_nanos()).unwrap();
             let ns = i128::from(clock.ticks_between_ns(start, end));
-            // 50 ppm, and some nanoseconds for the reading itself.
+            // The tolerance is 50 ppm, and 200 ns for the readings.
             let (least, most) = (inner - inner / 20_000 - 200, outer + outer / 20_000 + 200);
             assert!((least..=most).contains(&ns), "{:?}: {least} {ns} {most}", clock.source());
         }
@@ -272,7 +272,7 @@ mod tests {
             let forwards = clock.ticks_between_ns(5, 3_000_000_005);
             let backwards = clock.ticks_between_ns(3_000_000_005, 5);
             assert!(forwards > 0);
-            // The rate may have been measured again in between.
+            // Between the two conversions, the clock may have measured the rate again.
             assert!((forwards + backwards).abs() <= forwards / 1_000);
             assert_eq!(clock.ticks_between_ns(7, 7), 0);
         }

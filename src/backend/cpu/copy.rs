@@ -3,7 +3,7 @@
 //! A store to an uncached line first reads the line; a streaming (non-temporal) store of a whole
 //! line does not. This saves a third of a large copy's traffic and leaves the caches to other data.
 //! A streaming store always goes to memory, so sizes that fit the last cache use libc. Only
-//! `sfence` orders streaming stores before a later release store. These functions end with an
+//! `sfence` orders streaming stores before a later release store. The streaming loops end with an
 //! `sfence`, so a thread that then publishes completion also publishes the bytes.
 #![expect(unsafe_code, reason = "moves bytes between raw addresses, with vector instructions")]
 
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use super::properties;
 use crate::base::size::MIB;
 
-/// Copies `bytes` from `from` to `to` at this machine's full speed.
+/// Copies `bytes` from `from` to `to`. A later release store also publishes the copied bytes.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `bytes`. The ranges do not overlap. Until the return,
@@ -22,7 +22,7 @@ pub(crate) unsafe fn copy_nonoverlapping_streaming(to: *mut u8, from: *const u8,
     unsafe { Engine::get().copy(to, from, bytes) }
 }
 
-/// Fills `bytes` at `to` with `byte` at this machine's full speed.
+/// Sets `bytes` bytes at `to` to `byte`. A later release store also publishes them.
 ///
 /// # Safety
 /// `to` is writable for `bytes`. Until the return, no other thread reads or writes the range.
@@ -31,7 +31,7 @@ pub(crate) unsafe fn fill_streaming(to: *mut u8, byte: u8, bytes: usize) {
     unsafe { Engine::get().fill(to, byte, bytes) }
 }
 
-/// The widest streaming stores of a processor.
+/// Instruction sets with streaming stores, from the narrowest vectors to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {
     /// No known streaming stores: libc copies and fills all sizes.
@@ -45,7 +45,7 @@ enum Width {
 }
 
 impl Width {
-    /// The available widths, from the narrowest to the widest.
+    /// The widths that this processor executes, from the narrowest to the widest.
     fn available() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
         let has_avx2 = is_x86_feature_detected!("avx2");
@@ -63,8 +63,8 @@ impl Width {
     }
 }
 
-/// This machine's method of copying. `width` is always one of [`Width::available`], because the
-/// calls of vector instructions are otherwise undefined.
+/// How this machine copies and fills. `width` is always one of [`Width::available`]; to execute
+/// instructions that the processor lacks is undefined behaviour.
 #[derive(Clone, Copy, Debug)]
 struct Engine {
     width: Width,
@@ -87,7 +87,7 @@ impl Engine {
         })
     }
 
-    /// Bypasses the caches when source and target together, or a fill's target, exceed the last
+    /// Chooses the sizes from which source and target together, or a fill's target, exceed the last
     /// cache. The clamp guards against a misreported size and a cache shared by very many cores.
     fn for_cache(width: Width, last_cache_bytes: Option<usize>) -> Self {
         let cache_bytes = last_cache_bytes.unwrap_or(32 * MIB).clamp(8 * MIB, 64 * MIB);
@@ -171,7 +171,7 @@ impl Engine {
     }
 }
 
-/// The loops, each for one width. Each ends with a fence.
+/// Loops of streaming stores, one for each width. Each loop ends with a fence.
 #[cfg(target_arch = "x86_64")]
 mod streaming {
     use std::arch::x86_64::{
@@ -284,7 +284,7 @@ mod tests {
         pattern
     }
 
-    /// Calls `write` on a target between guard bytes and compares all of it.
+    /// Calls `write` on a target between guard bytes, then compares the target and the guard bytes.
     fn check(offset: usize, expected: &[u8], write: impl Fn(*mut u8)) {
         let mut memory = vec![0xA5; offset + expected.len() + 2 * GUARD_BYTES];
         let start = offset + GUARD_BYTES;

@@ -1,9 +1,9 @@
 //! Tests only: streaming copies and fills end with a fence, checked instruction by instruction.
 //!
-//! Goal: a thread that publishes completion also publishes the bytes. A missing fence rarely shows.
-//! Method: the trap flag makes the processor trap after every instruction, and the handler decodes
-//! the next one. This proves that the compiled code executes a fence after the last streaming
-//! store, not that the processor implements fences as specified.
+//! Goal: a thread that publishes completion also publishes the bytes. A missing fence rarely shows
+//! in the bytes. Method: the trap flag makes the processor trap after every instruction, and the
+//! handler decodes the next one. This proves that the compiled code executes a fence after the last
+//! streaming store, not that the processor implements fences as specified.
 #![expect(unsafe_code, reason = "a trap handler, and the processor's trap flag")]
 
 use std::arch::asm;
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// Serialises the tests.
+/// Serialises the tests, which share the counters and the signal.
 static STEPPING: Mutex<()> = Mutex::new(());
 /// Streaming stores since the last fence, and in total. Relaxed, here and below: the handler runs
 /// on the thread that reads them.
 static UNFENCED: AtomicUsize = AtomicUsize::new(0);
 static STORES: AtomicUsize = AtomicUsize::new(0);
 
-/// Decoded bytes: the longest prefix of interest, through opcode and operand byte.
+/// Bytes that [`kind`] decodes: the longest prefixes, the opcode and the operand byte.
 const LOOKED_AT: usize = 7;
 
 /// The instruction kinds that this test distinguishes.
@@ -31,11 +31,11 @@ enum Kind {
     Other,
 }
 
-/// Source: Intel's manual, volume 2: `MOVNTDQ`, `MOVNTPS`, `MOVNTI`, `SFENCE`, `MFENCE`.
+/// Decodes by Intel's manual, volume 2: `MOVNTDQ`, `MOVNTPS`, `MOVNTI`, `SFENCE`, `MFENCE`.
 fn kind(code: [u8; LOOKED_AT]) -> Kind {
     let opcode = match code {
         [0x0F, 0xAE, 0xF8 | 0xF0, ..] => return Kind::Fence,
-        // By encoding: AVX-512; AVX with three-byte and two-byte prefix; then legacy prefixes.
+        // Rows: AVX-512, AVX with a three-byte and a two-byte prefix, then legacy prefixes.
         [0x62, _, _, _, opcode, ..]
         | [0xC4, _, _, opcode, ..]
         | [0xC5, _, opcode, ..]
@@ -94,7 +94,7 @@ fn step_through(steps: impl FnOnce()) -> (usize, usize) {
     let _alone = STEPPING.lock().unwrap();
     STORES.store(0, Ordering::Relaxed);
     UNFENCED.store(0, Ordering::Relaxed);
-    // SAFETY: all zeroes is a valid action: no flags, an empty mask.
+    // SAFETY: a `sigaction` of zeroes is valid: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = look as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
@@ -123,7 +123,7 @@ fn every_streaming_store_is_followed_by_a_fence() {
         // SAFETY: `to` is writable for `BYTES`.
         let filled = step_through(|| unsafe { engine.fill(to, 9, BYTES) });
         assert!(target == vec![9; BYTES]);
-        // A vector has at most 64 bytes; libc may copy the head.
+        // A store has at most 64 bytes; libc may copy the bytes before the first whole line.
         for (what, (stores, unfenced)) in [("copy", copied), ("fill", filled)] {
             assert!(stores >= Engine::STEP_BYTES / 64, "{width:?} {what}: {stores} stores");
             assert_eq!(unfenced, 0, "{width:?} {what}: of {stores} stores");

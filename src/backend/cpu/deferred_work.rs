@@ -24,7 +24,7 @@ impl DeferredWork {
         self.0.iter().map(|entry| entry.due).min()
     }
 
-    /// Removes an entry that is due. Returns its level and work.
+    /// Removes work whose deferral is over. Returns the work and its level in the run queue.
     pub(super) fn take_due(&mut self) -> Option<(usize, Arc<dyn Work>)> {
         if self.0.is_empty() {
             return None; // saves a clock reading
@@ -35,7 +35,7 @@ impl DeferredWork {
         Some((level, work))
     }
 
-    /// Removes all entries, with their levels.
+    /// Removes all deferred work, each with its level in the run queue.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (usize, Arc<dyn Work>)> {
         self.0.drain(..).map(|Deferred { level, work, .. }| (level, work))
     }

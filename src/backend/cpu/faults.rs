@@ -1,18 +1,18 @@
-//! Tests only: fails the n-th system call of a thread that moves pages or starts workers.
+//! Tests only: makes the n-th page system call or worker start of a thread fail.
 
 use std::cell::RefCell;
 
-/// The number of calls before the failing one, and an action in place of that call.
+/// The number of calls before the failing one, and a function to call in its place.
 type Plan = (usize, Box<dyn FnOnce()>);
 
 thread_local! { static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) }; }
 
-/// After `calls` more calls of this thread, the next one fails; `instead` runs in its place.
+/// Lets this thread make `calls` calls, then makes the next one fail and runs `instead`.
 pub(super) fn refuse_after(calls: usize, instead: impl FnOnce() + 'static) {
     PLAN.set(Some((calls, Box::new(instead))));
 }
 
-/// Removes the plan. True when its call had not yet failed.
+/// Removes the plan of this thread. True when the planned failure has not happened yet.
 pub(super) fn clear() -> bool {
     PLAN.take().is_some()
 }

@@ -1,4 +1,4 @@
-//! Loom models of the run queue: no lost wake at the idle edge, no lost work at the close.
+//! Loom models of the run queue: no wake is lost when a worker goes to sleep, no work at the close.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ impl Device {
         }
     }
 
-    /// A worker's loop, without spinning. It starts no other worker: the limit is 1.
+    /// A worker's loop, without spinning. The models' limits leave it no worker to start.
     fn work(this: &Arc<Self>) {
         let sleeper = Sleeper::new();
         loop {
@@ -76,8 +76,8 @@ impl Device {
     }
 }
 
-/// Goal: work that arrives while the worker goes to sleep is run. The close comes only after the
-/// work has run, so loom reports a lost wake as a deadlock.
+/// Goal: the worker runs work that arrives while it goes to sleep. The model closes the queue only
+/// after the work has run, so loom reports a lost wake as a deadlock.
 #[test]
 fn loom_no_wake_is_lost_at_the_idle_edge() {
     model_without_fences(Some(3), || {

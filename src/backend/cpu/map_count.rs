@@ -6,11 +6,11 @@ use crate::base::device::DeviceKind;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Ordering, unmodelled};
 
-/// The limit and the number of mappings in use by the virtual memory of all devices.
+/// Counts the mappings that the virtual memory of all devices uses, up to a limit.
 ///
 /// At the kernel's limit, any `mmap` and even `munmap` in the process can fail, so an eighth is
-/// left to other code. `used` may be too high, because the kernel merges neighbouring mappings. It
-/// excludes ranges that the kernel refused to close.
+/// left to other code. `used` may be too high, because the kernel merges neighbouring mappings.
+/// `used` excludes the extra mappings of ranges that the kernel refused to make inaccessible.
 #[derive(Debug)]
 pub(super) struct MapCount {
     kernel_limit: usize,
@@ -66,7 +66,7 @@ mod tests {
     use crate::base::sync::{LockRank, Mutex};
 
     impl MapCount {
-        /// A separate counter for a test: static lifetime, reachable for leak checkers.
+        /// Leaks a counter for one test; a static list keeps it reachable for leak checkers.
         pub(in super::super) fn for_test(kernel_limit: usize) -> &'static MapCount {
             static KEPT: Mutex<Vec<&'static MapCount>> = Mutex::new(LockRank::Backend, Vec::new());
             let counter = Box::leak(Box::new(MapCount::new(kernel_limit)));
@@ -75,7 +75,7 @@ mod tests {
         }
 
         pub(in super::super) fn used(&self) -> usize {
-            // Relaxed: a test reads on the counting thread.
+            // Relaxed: the reading test counts on the same thread.
             self.used.load(Ordering::Relaxed)
         }
     }

@@ -81,12 +81,12 @@ impl CpuMemory {
         let allocation = self.allocations.lock().remove(&address.0);
         let allocation = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
-        // Freed after the removal from the map: another allocation may get the address at once.
+        // Frees after the removal from the map: another allocation may get the address at once.
         free_allocation(address, allocation);
         self.capacity.release(allocation.counted_bytes);
     }
 
-    /// Base address and size of the allocation that contains `address`.
+    /// Base address and size of the live allocation that contains `address`, if any.
     pub(crate) fn owner(&self, address: Address) -> Option<(Address, usize)> {
         let allocations = self.allocations.lock();
         let (base, allocation) = allocations.range(..=address.0).next_back()?;
@@ -133,8 +133,8 @@ fn free_allocation(address: Address, allocation: Allocation) {
             // that nothing uses them any more.
             let unmapped = unsafe { pages::unmap(span) };
             if unmapped.is_err() {
-                // The call would have split a mapping and exceeded the kernel's limit of mappings.
-                // The addresses stay mapped; their memory is freed.
+                // `munmap` fails where it would split a mapping and exceed the kernel's limit of
+                // mappings. The addresses stay mapped; `discard` frees their memory.
                 // SAFETY: the failed call left the pages mapped, and this allocation owns them.
                 unsafe { pages::discard(span) };
             }

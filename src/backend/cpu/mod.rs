@@ -1,4 +1,4 @@
-//! The embedded cpu device, on the machine's cores and memory.
+//! The cpu kind: devices on the machine's own cores and memory.
 //!
 //! * `backend`: the contract's methods
 //! * `run_queue`, `workers`, `deferred_work`: scheduling of work on worker threads

@@ -1,8 +1,8 @@
-//! Pages of this process: mapped, aligned, opened, closed, moved and unmapped by system calls.
+//! System calls that map, commit, move and unmap pages of this process.
 //!
-//! *Open* pages are readable and writable, and huge where the kernel supports it. *Closed* pages
-//! are reserved addresses: inaccessible, not resident, and flagged as excluded from core dumps.
-//! Mappings of other code lack this flag, so the kernel's table distinguishes them from ours.
+//! *Committed* (in names: open) pages are readable and writable, and huge where the kernel supports
+//! it. *Inaccessible* (in names: closed) pages only reserve addresses, and `MADV_DONTDUMP` flags
+//! them. Mappings of other code lack this flag in the kernel's table.
 //!
 //! The owner of a range may replace its mappings with `MAP_FIXED`. The unsafe functions of this
 //! file require that the caller owns the range and that nothing uses it.
@@ -19,7 +19,7 @@ use crate::base::size::MIB;
 /// Alignment and minimum size of huge pages.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 * MIB;
 
-/// The base of a span, for system calls. This process never dereferences the pointer.
+/// Converts the base of a span for system calls. This process never dereferences the pointer.
 fn pointer(span: Span) -> *mut c_void {
     std::ptr::without_provenance_mut(span.base)
 }
@@ -30,14 +30,14 @@ pub(super) fn page_bytes() -> usize {
     usize::try_from(bytes).unwrap_or(4096)
 }
 
-/// Maps open pages at a multiple of `align_bytes`, a power of two.
+/// Maps readable and writable pages at a multiple of `align_bytes`, a power of two.
 pub(super) fn map_open(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
     let span = map_aligned(bytes, align_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
     advise(span, libc::MADV_HUGEPAGE);
     Ok(span)
 }
 
-/// Maps closed pages at a multiple of `align_bytes`, a power of two.
+/// Reserves addresses, as inaccessible pages, at a multiple of `align_bytes`, a power of two.
 pub(super) fn map_closed(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
     let span = map_aligned(bytes, align_bytes, libc::PROT_NONE, libc::MAP_NORESERVE)?;
     advise(span, libc::MADV_DONTDUMP);
@@ -48,7 +48,7 @@ fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Resul
     let too_large = Refusal { call: "mmap", code: libc::ENOMEM };
     let page_bytes = page_bytes();
     let bytes = bytes.checked_next_multiple_of(page_bytes).ok_or(too_large)?;
-    // First without surplus addresses: newer kernels align large mappings to huge pages anyway.
+    // Tries the exact size first, because newer kernels align large mappings to huge pages.
     let exact = map_anywhere(bytes, access, flags)?;
     if exact.base.is_multiple_of(align) {
         return Ok(exact);
@@ -62,7 +62,8 @@ fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Resul
     for rest in [before, behind] {
         // SAFETY: newly mapped and not published: only this call uses the pages.
         if let Err(refusal) = unsafe { unmap(rest) } {
-            // SAFETY: newly mapped and not published. The unmapped range before `span` is left out.
+            // SAFETY: newly mapped and not published. The call leaves out the range before `span`,
+            // which may be unmapped already.
             let _ = unsafe { unmap(Span { base: span.base, bytes: wide.end() - span.base }) };
             return Err(refusal);
         }
@@ -96,7 +97,7 @@ unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<*mut c_void,
     Ok(base)
 }
 
-/// Unmaps pages.
+/// Unmaps pages. An empty span needs no call.
 ///
 /// # Safety
 /// The caller owns every mapping in `span`, and nothing uses the pages any more.
@@ -108,16 +109,16 @@ pub(super) unsafe fn unmap(span: Span) -> Result<(), Refusal> {
     attempt("munmap", || unsafe { libc::munmap(pointer(span), span.bytes) } == 0)
 }
 
-/// Frees the resident memory of open pages. The pages then read as zero.
+/// Frees the resident memory of committed pages. The pages then read as zero.
 ///
 /// # Safety
-/// The caller owns `span`, which is open pages, and no longer needs their contents.
+/// The caller owns the committed pages of `span` and no longer needs their contents.
 pub(super) unsafe fn discard(span: Span) {
     // SAFETY: the caller owns the pages and no longer needs their contents. The call cannot fail.
     unsafe { libc::madvise(pointer(span), span.bytes, libc::MADV_DONTNEED) };
 }
 
-/// Opens closed pages. After a failure, some of the pages may be open.
+/// Makes inaccessible pages readable and writable. A failure may leave some of them writable.
 ///
 /// # Safety
 /// The caller owns the pages of `span`.
@@ -130,11 +131,11 @@ pub(super) unsafe fn open(span: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Closes pages and drops their contents. After a failure, the caller still owns the pages.
+/// Makes pages inaccessible and drops their contents. After a failure, the caller still owns them.
 ///
-/// Replaces the pages with a new mapping, which resets their attributes, so the kernel can merge
-/// them with closed neighbours. If the kernel refuses the mapping, it has replaced nothing (except
-/// in a process that is being killed), and this function removes the access to the old pages.
+/// Maps new pages over the old ones. Their attributes are new too, so the kernel can merge them
+/// with inaccessible neighbours. If the kernel refuses the mapping, it has replaced nothing (except
+/// in a process that it kills), and this function revokes the access to the old pages.
 ///
 /// # Safety
 /// The caller owns the pages of `span`, and nothing uses them any more.
@@ -151,9 +152,9 @@ pub(super) unsafe fn close(span: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Moves open pages with their contents. The old addresses stay mapped, open and empty if
-/// `keeps_range`, else they are unmapped. After a failure the pages are at `from`, but the range at
-/// `to` may be lost: see [`reclaim`].
+/// Moves committed pages with their contents. With `keeps_range`, the old addresses stay mapped,
+/// committed and empty; without, the kernel unmaps them. After a failure the pages are at `from`,
+/// but the range at `to` may be lost: see [`reclaim`].
 ///
 /// A user's `madvise` may have split the pages into several mappings. Older kernels then fail.
 /// Newer kernels move one mapping at a time; after a failure, the first mappings may be at `to`.
@@ -172,7 +173,7 @@ pub(super) unsafe fn move_pages(from: Span, to: usize, keeps_range: bool) -> Res
     })
 }
 
-/// Maps closed pages at `span`, the target of a failed move. True if this process owns the range.
+/// Reserves `span`, the target of a failed move, again. False when other pages are there.
 ///
 /// The kernel may unmap the target of a move and then fail. Other code may have mapped pages there
 /// since; this function never replaces them.
@@ -186,14 +187,14 @@ pub(super) fn reclaim(span: Span) -> bool {
     is_closed(span)
 }
 
-/// True when all of `span` is closed pages. Only this file creates closed pages.
+/// True when the kernel lists all of `span` as inaccessible pages that this file has mapped.
 pub(super) fn is_closed(span: Span) -> bool {
     let table = std::fs::File::open("/proc/self/smaps");
     table.is_ok_and(|table| is_closed_in(std::io::BufReader::new(table), span))
 }
 
-/// True when the kernel's table lists closed pages with the flag for all of `span`. An entry is a
-/// line `1000-2000 ---p …` and further lines, among them `VmFlags: … dd …`.
+/// True when `table`, as `/proc/self/smaps`, lists all of `span` as inaccessible and flagged with
+/// `MADV_DONTDUMP`. Such an entry begins `1000-2000 ---p …` and has a line `VmFlags: … dd …`.
 fn is_closed_in(table: impl BufRead, span: Span) -> bool {
     let mut next = span.base;
     let mut entry: Option<(usize, usize, bool)> = None;
@@ -232,7 +233,7 @@ pub(super) fn can_move_pages() -> bool {
         let from = Span { base: both.base, bytes: page_bytes };
         // SAFETY: newly mapped and not published: only this call uses the pages.
         let can = unsafe { move_pages(from, both.base + page_bytes, true) }.is_ok();
-        // Both pages are still mapped: a kernel without the flag fails before it unmaps anything.
+        // Both pages are mapped: a kernel without `MREMAP_DONTUNMAP` fails before it unmaps any.
         // SAFETY: newly mapped and not published: only this call uses the pages.
         let unmapped = unsafe { unmap(both) };
         can && unmapped.is_ok()
@@ -247,7 +248,7 @@ fn advise(span: Span, advice: c_int) {
     unsafe { libc::madvise(pointer(span), span.bytes, advice) };
 }
 
-/// Makes a system call, unless a test plans its failure.
+/// Makes a system call, unless a test plans its failure. A failure has the code `errno`.
 fn attempt(call: &'static str, make: impl FnOnce() -> bool) -> Result<(), Refusal> {
     #[cfg(all(test, not(loom)))]
     if super::faults::is_due() {
@@ -266,7 +267,7 @@ mod tests {
 
     fn bytes_of(span: Span) -> &'static mut [u8] {
         let pointer: *mut u8 = std::ptr::with_exposed_provenance_mut(span.base);
-        // SAFETY: open pages of the calling test, which holds one such slice at a time.
+        // SAFETY: committed pages of the calling test, which holds one such slice at a time.
         unsafe { std::slice::from_raw_parts_mut(pointer, span.bytes) }
     }
 

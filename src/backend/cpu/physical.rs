@@ -1,4 +1,4 @@
-//! Physical memory and its location: the bookkeeping of a device's virtual memory.
+//! The tables of a device's virtual memory: reservations, physical memory and its location.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::backend::contract::PhysicalHandle;
 /// Reservations and physical memory of one device.
 #[derive(Debug, Default)]
 pub(super) struct MemoryTable {
-    /// By first address.
+    /// Keyed by first address.
     pub(super) reservations: BTreeMap<usize, Reservation>,
     pub(super) physical: BTreeMap<u64, Physical>,
     num_created: u64,
@@ -34,14 +34,14 @@ pub(super) struct Physical {
 pub(super) enum Place {
     /// No page is mapped yet.
     Nowhere,
-    /// In a separate mapping, with its contents.
+    /// In a mapping outside all reservations, with its contents.
     Parked(Span),
-    /// In a reservation.
+    /// In this range of a reservation.
     Mapped(Span),
 }
 
 impl MemoryTable {
-    /// Creates physical memory without a location.
+    /// Adds physical memory that has no pages yet. Never issues a handle twice.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.num_created += 1;
         self.physical.insert(self.num_created, Physical { bytes, place: Place::Nowhere });

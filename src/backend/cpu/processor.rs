@@ -4,7 +4,7 @@
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 
-/// Stands for an unknown processor.
+/// Recorded before the first [`LastProcessor::note`], and where the system reports no processor.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The processor of the last thread that called [`LastProcessor::note`].
@@ -16,17 +16,17 @@ impl LastProcessor {
         Self(AtomicU64::new(UNKNOWN))
     }
 
-    /// Records the current processor.
+    /// Records the processor that the calling thread runs on.
     pub(super) fn note(&self) {
         let own = current();
-        // Relaxed, here and below: a hint orders nothing. Stored only on a change, because a store
-        // evicts the line from the caches of the workers that read it.
+        // Relaxed, here and below: a hint orders nothing. The store happens only on a change,
+        // because it evicts the line from the caches of the workers that read it.
         if self.0.load(Ordering::Relaxed) != own {
             self.0.store(own, Ordering::Relaxed);
         }
     }
 
-    /// True when this thread occupies the recorded processor, so the noted thread cannot run there.
+    /// True when this thread runs on the recorded processor and so keeps the noting thread off it.
     pub(super) fn is_current(&self) -> bool {
         let last = self.0.load(Ordering::Relaxed);
         last != UNKNOWN && last == current()
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_noted_processor_is_current() {
         let last = LastProcessor::new();
-        // A migration fails one attempt; the thread then stays on its processor for a while.
+        // An attempt fails if the system moves the thread between its two calls; most succeed.
         let is_seen = (0..1_000).any(|_| {
             last.note();
             last.is_current()

@@ -1,6 +1,6 @@
 //! The machine's properties within this process's limits: cores, caches, pages, memory.
 //!
-//! Most come from text files of the kernel. A malformed file leaves its property unknown.
+//! Most values come from text files of the kernel. A malformed file leaves its property unknown.
 
 use crate::backend::contract::DeviceProperties;
 use crate::base::machine_memory::{self, Files, file};
@@ -8,12 +8,12 @@ use crate::base::size::{GIB, KIB, MIB};
 
 use super::pages;
 
-/// The properties of a cpu device; `configured_bytes` is its configured capacity.
+/// Reads the machine's properties for a cpu device. `configured_bytes` lowers the capacity.
 pub(crate) fn read(configured_bytes: Option<usize>) -> DeviceProperties {
     properties(&file, configured_bytes)
 }
 
-/// Size of the last data cache, if known.
+/// Size of the data cache of the highest level, if known.
 pub(crate) fn last_cache_bytes() -> Option<usize> {
     data_caches(&file).last().copied()
 }
@@ -41,7 +41,7 @@ fn has_bfloat16_conversions() -> bool {
     false
 }
 
-/// The processor's name. The key is `model name` on x86, and another or absent elsewhere.
+/// Parses the processor's name. Its key is `model name` on x86, and another or absent elsewhere.
 fn model_name(cpuinfo: &str) -> Option<String> {
     ["model name", "Model", "cpu model", "cpu"].into_iter().find_map(|wanted| {
         cpuinfo.lines().find_map(|line| {
@@ -52,7 +52,7 @@ fn model_name(cpuinfo: &str) -> Option<String> {
     })
 }
 
-/// The first processor's data and unified caches, from level 1 up.
+/// Sizes of the first processor's data and unified caches, from level 1 up.
 fn data_caches(files: Files<'_>) -> Vec<usize> {
     let mut caches = Vec::new();
     for index in 0..16 {
@@ -84,7 +84,7 @@ fn size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit_bytes).filter(|bytes| *bytes > 0)
 }
 
-/// Size of a transparent huge page, unless they are disabled.
+/// Size of a transparent huge page; `None` where the kernel has them disabled.
 fn huge_page(files: Files<'_>) -> Option<usize> {
     let directory = "/sys/kernel/mm/transparent_hugepage";
     let enabled = files(&format!("{directory}/enabled"))?;

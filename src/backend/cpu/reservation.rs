@@ -1,14 +1,14 @@
-//! One reserved address range, and the state of its subranges: filled, closed or lost.
+//! One reserved address range: which parts hold pages, are vacant, or are lost to other code.
 
 use std::collections::BTreeMap;
 
 use super::span::Span;
 
-/// A reserved range.
+/// The record of one reserved range. Makes no system calls.
 ///
 /// `filled` ranges hold pages; they are disjoint and inside `span`. The *gaps* between them are
-/// closed pages. Each filled range or gap counts as one kernel mapping in `num_mappings`. `lost`
-/// ranges are parts of gaps that other code may own; only `recover` may make them usable again.
+/// inaccessible pages. Each filled range or gap counts as one kernel mapping in `num_mappings`.
+/// `lost` ranges are parts of gaps that other code may own; only `recover` makes them usable.
 #[derive(Debug)]
 pub(super) struct Reservation {
     span: Span,
@@ -44,8 +44,8 @@ impl Reservation {
         assert_eq!(bytes, Some(place.bytes), "{place:x?} is a filled place");
     }
 
-    /// The number of mappings that filling this vacant range adds: one for each gap that remains
-    /// directly before or after it, because the range itself replaces the gap that it is in.
+    /// The number of mappings that `fill` would add: one for each gap that remains directly before
+    /// or after the vacant `place`. The filled range itself replaces the gap around it.
     pub(super) fn mappings_to_fill(&self, place: Span) -> usize {
         let low = self.before(place.base).map_or(self.span.base, Span::end);
         let high = self.filled.range(place.end()..).next().map_or(self.span.end(), |next| *next.0);
@@ -74,7 +74,7 @@ impl Reservation {
         self.lost.iter().copied().find(|lost| lost.overlaps(place))
     }
 
-    /// The reservation without its lost ranges.
+    /// The parts of the reservation that are not lost, in the order of addresses.
     pub(super) fn owned(&self) -> Vec<Span> {
         let mut lost = self.lost.clone();
         lost.sort_unstable();

@@ -26,7 +26,7 @@ const FAIR_PERIOD: u64 = 61;
 /// Minimum capacity per level.
 const LEAST_CAPACITY: usize = 16;
 
-/// Work that waits for a worker.
+/// Work that waits for a worker, with the counts of the device's workers.
 pub(crate) struct RunQueue<W> {
     /// One bit per level with work. Written under the lock; a hint to readers without the lock.
     levels_with_work: AtomicU64,
@@ -46,10 +46,10 @@ struct State<W> {
     is_closed: bool,
 }
 
-/// The action that the caller must take after it has released the lock.
+/// How the caller must provide a worker for queued work, outside the lock.
 #[must_use]
 pub(crate) enum Help {
-    /// Nothing: a worker is searching.
+    /// Nothing to do: a worker is searching, no work is queued, or the workers are at their limit.
     None,
     /// Wake this worker.
     Wake(Arc<Sleeper>),
@@ -60,7 +60,7 @@ pub(crate) enum Help {
     RetryStart(Vec<Thread>),
 }
 
-/// Work that was not added, with the reason.
+/// Work that [`RunQueue::push`] did not add, with the reason.
 #[derive(Debug)]
 pub(crate) enum Unpushed<W> {
     Closed(W),
@@ -94,7 +94,7 @@ impl<W> RunQueue<W> {
         Self { levels_with_work: AtomicU64::new(0), state }
     }
 
-    /// Adds work. Returns it when the queue is closed or full.
+    /// Adds work. A closed or full queue returns the work.
     pub(crate) fn push(&self, level: usize, work: W) -> Result<Help, Unpushed<W>> {
         let mut state = self.state.lock();
         if state.is_closed {
@@ -139,12 +139,12 @@ impl<W> RunQueue<W> {
         NextWork::Work(work, level, help)
     }
 
-    /// A running worker begins to search.
+    /// Counts a running worker as searching, so pushes wake no other worker.
     pub(crate) fn begin_search(&self) {
         self.state.lock().searching += 1;
     }
 
-    /// A searching worker continues with the work it holds.
+    /// Counts a searching worker as running again, because it already holds work.
     pub(crate) fn stop_searching(&self) -> Help {
         let mut state = self.state.lock();
         state.searching -= 1;
@@ -164,7 +164,7 @@ impl<W> RunQueue<W> {
         sleeps
     }
 
-    /// Ends a timed sleep. False when another thread is about to wake this worker.
+    /// Counts a worker as searching after a timed sleep. False when another thread will wake it.
     pub(crate) fn end_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let place = state.asleep.iter().position(|one| Arc::ptr_eq(one, sleeper));
@@ -175,14 +175,15 @@ impl<W> RunQueue<W> {
         place.is_some()
     }
 
-    /// Called by a running worker that is about to block inside a task.
+    /// A running worker calls this before it blocks inside a task. One more worker may then exist.
     pub(crate) fn begin_block(&self, worker: &Thread) -> Help {
         let mut state = self.state.lock();
         state.blocked.push(worker.clone());
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// Called by a worker that continues. A failed start may have depended on the worker's retries.
+    /// A worker calls this when it no longer blocks. If a failed start depended on its retries, the
+    /// returned help replaces them.
     pub(crate) fn end_block(&self, worker: &Thread) -> Help {
         let mut state = self.state.lock();
         let place = state.blocked.iter().rposition(|one| one.id() == worker.id());
@@ -190,7 +191,7 @@ impl<W> RunQueue<W> {
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// Called by a worker that blocks inside a task, to retry a failed start. Returns `Help::None`
+    /// A worker that blocks inside a task calls this to retry a failed start. Returns `Help::None`
     /// if no work is queued or a worker is searching.
     pub(crate) fn ask_again(&self) -> Help {
         let mut state = self.state.lock();
@@ -207,8 +208,8 @@ impl<W> RunQueue<W> {
         !state.is_closed
     }
 
-    /// Called when the start for [`Help::Start`] or [`RunQueue::add_worker`] has failed. If work is
-    /// queued, requests the wake of a sleeper. Without a sleeper, the blocked workers must retry.
+    /// Undoes the count of a worker whose start failed. For queued work, requests the wake of a
+    /// sleeper or, if none sleeps, retries of the start by the blocked workers.
     pub(crate) fn start_failed(&self) -> Help {
         let mut state = self.state.lock();
         state.workers -= 1;
@@ -231,14 +232,14 @@ impl<W> RunQueue<W> {
         asleep
     }
 
-    /// A hint whether work is queued.
+    /// Reads a hint, without the lock, whether work is queued.
     #[inline]
     pub(crate) fn may_have_work(&self) -> bool {
         // Relaxed, here and below: a hint. Every decision reads the queue under the lock.
         self.levels_with_work.load(Ordering::Relaxed) != 0
     }
 
-    /// A hint whether work more urgent than a level is queued.
+    /// Reads a hint, without the lock, whether work more urgent than `level` is queued.
     #[inline]
     pub(crate) fn may_have_more_urgent(&self, level: usize) -> bool {
         self.levels_with_work.load(Ordering::Relaxed) & ((1 << level) - 1) != 0
@@ -294,7 +295,7 @@ impl<W> State<W> {
         Help::None
     }
 
-    /// Takes a sleeper off the list, if any.
+    /// Takes a sleeper, if any, off the list and counts it as searching. The caller must wake it.
     fn wake(&mut self) -> Help {
         let Some(sleeper) = self.asleep.pop() else { return Help::None };
         self.searching += 1;

@@ -20,7 +20,7 @@ impl Span {
         Address(self.base as u64)
     }
 
-    /// The end address. May saturate, since no mapping reaches the last page.
+    /// The address after the last byte. May saturate, since no mapping reaches the last page.
     pub(super) fn end(self) -> usize {
         self.base.saturating_add(self.bytes)
     }
@@ -41,7 +41,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// The error, with a text that names the attempt.
+    /// An error whose text has the failed system call, the system's reason and `attempt`.
     pub(super) fn error(self, attempt: &str) -> Error {
         let reason = std::io::Error::from_raw_os_error(self.code);
         Error::refused(DeviceKind::CPU, self.call, self.code, format!("{reason}, {attempt}"))

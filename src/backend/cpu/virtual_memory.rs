@@ -24,9 +24,9 @@ const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
 
 /// The virtual memory of one device.
 ///
-/// `mappings` counts one mapping for each parked physical memory and [`Reservation::num_mappings`]
-/// for each reservation; `capacity` counts the sizes of all physical memory. System calls run under
-/// the lock, so the owner of a range cannot change during them.
+/// `mappings` counts one mapping for each [`Place::Parked`] and [`Reservation::num_mappings`] for
+/// each reservation; `capacity` counts the sizes of all physical memory. System calls run under the
+/// lock, so the owner of a range cannot change during them.
 #[derive(Debug)]
 pub(crate) struct CpuVirtualMemory {
     capacity: Arc<Capacity>,
@@ -35,7 +35,7 @@ pub(crate) struct CpuVirtualMemory {
 }
 
 impl CpuVirtualMemory {
-    /// Virtual memory counted against `capacity`; `None` where the kernel cannot move granules.
+    /// Counts physical memory against `capacity`. `None` where the kernel cannot move granules.
     pub(crate) fn new(capacity: Arc<Capacity>) -> Option<Self> {
         let can = GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_pages();
         can.then(|| Self::with_mappings(capacity, MapCount::of_process()))
@@ -46,7 +46,7 @@ impl CpuVirtualMemory {
         Self { capacity, mappings, table }
     }
 
-    /// Maps physical memory, from any location, at a vacant `target`. A failure leaves it in place.
+    /// Maps physical memory, from any location, at a vacant `target`. A failure does not move it.
     fn place(&self, table: &mut MemoryTable, physical: PhysicalHandle, target: Span) -> Result<()> {
         let place = table.physical(physical).place;
         let range = table.reservation(target);
@@ -72,7 +72,7 @@ impl CpuVirtualMemory {
         Ok(())
     }
 
-    /// The system calls of [`Self::place`].
+    /// Makes the system calls of [`Self::place`]; changes no tables except for lost ranges.
     fn fill(&self, range: &mut Reservation, place: Place, target: Span) -> Result<()> {
         let moved = match place {
             Place::Nowhere => {
@@ -80,7 +80,7 @@ impl CpuVirtualMemory {
                 // holds the lock, so the range stays vacant.
                 let opened = unsafe { pages::open(target) };
                 return opened.map_err(|refusal| {
-                    // The result is ignored: after a failure the pages are open, but empty.
+                    // The result is ignored: after a failure the pages are committed, but empty.
                     // SAFETY: owned and vacant, as for `open`; nothing uses the pages.
                     let _ = unsafe { pages::close(target) };
                     self.explain_open(refusal, target)
@@ -122,7 +122,7 @@ impl CpuVirtualMemory {
         self.mappings.release(range.mappings_to_fill(from));
     }
 
-    /// Moves mapped pages into a separate mapping.
+    /// Moves mapped pages to a new mapping outside all reservations.
     fn park(&self, table: &mut MemoryTable, physical: PhysicalHandle) -> Result<()> {
         let Place::Mapped(from) = table.physical(physical).place else {
             panic!("{physical:?} is not mapped")
@@ -190,7 +190,7 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
                 let attempt = format!("giving {} of addresses back", display_bytes(piece.bytes));
                 return Err(refusal.error(&attempt));
             }
-            // If a later piece fails, the reservation remains without this piece.
+            // If a later piece cannot be unmapped, the reservation remains without this piece.
             reservation.mark_lost(piece);
         }
         self.mappings.release(reservation.num_mappings());

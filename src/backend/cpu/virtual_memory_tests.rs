@@ -16,7 +16,7 @@ fn memory() -> TrustedPages<Box<CpuVirtualMemory>> {
     TrustedPages(Box::new(CpuVirtualMemory::with_mappings(capacity, MapCount::for_test(1000))))
 }
 
-/// Checks that nothing remains counted after every release.
+/// Checks that capacity and mapping count are back at their start after all releases.
 fn assert_nothing_is_left(memory: &CpuVirtualMemory) {
     assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES);
     assert_eq!(memory.mappings.used(), 0);
@@ -84,9 +84,9 @@ fn mappings_in(base: Address, granules: usize) -> usize {
     maps.lines().filter(is_inside).count()
 }
 
-/// Goal: our count reaches its limit before the kernel's. Method: pages are mapped, released and
-/// moved at random; each time the count is compared with the kernel's list. Mappings outside the
-/// range, such as parked pages, are counted separately.
+/// Goal: our count reaches its limit before the kernel's. Method: the test maps, releases and moves
+/// pages at random, and compares the count with the kernel's list each time. It counts parked
+/// pages, whose mappings are outside the range, separately.
 #[test]
 fn the_mapping_count_bounds_the_kernels() {
     const GRANULES: usize = 40;
@@ -223,7 +223,7 @@ fn pages_with_a_split_mapping_stay_in_place_or_move_whole() {
     }
 }
 
-/// Random numbers: splitmix64 by Sebastiano Vigna.
+/// Generates random numbers by splitmix64 of Sebastiano Vigna; the field is the state.
 struct Random(u64);
 
 impl Random {
@@ -235,7 +235,7 @@ impl Random {
     }
 }
 
-/// The model of physical memory: the first and last byte of each granule hold the tag.
+/// The expected state of one physical memory: the first and last byte of each granule hold the tag.
 struct Model {
     handle: PhysicalHandle,
     granules: usize,
@@ -262,7 +262,7 @@ fn vacancies(models: &[Model], moving: Option<usize>, granules: usize) -> Vec<(u
     all.filter(|&(range, at)| is_free(range, at)).collect()
 }
 
-/// One random sequence of calls, compared with the model after each.
+/// Makes random calls, and compares the memory with the model after each call.
 fn random_sequence(seed: u64) {
     let memory = memory();
     let mut random = Random(seed);

@@ -105,7 +105,7 @@ impl Workers {
     }
 
     /// Closes the queue; workers end after the queued work. Returns the number of workers still
-    /// inside a task at the deadline. The calling thread is neither awaited nor counted.
+    /// inside a task at the deadline. Neither waits for nor counts the calling thread.
     pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
         for sleeper in self.shared.queue.close() {
             sleeper.wake();
@@ -125,7 +125,7 @@ impl Workers {
                 return Leftover::default();
             }
             if Instant::now() >= deadline {
-                // Relaxed: a statistic, without workers that are about to end outside a task.
+                // Relaxed: a statistic, which excludes workers outside tasks.
                 let running = to_usize(self.shared.running.load(Ordering::Relaxed));
                 let left = Leftover { busy_threads: running.saturating_sub(own.len()) };
                 self.shared.threads.lock().extend(busy); // for a later shutdown
@@ -140,7 +140,7 @@ impl Workers {
 impl Shared {
     fn submit(this: &Arc<Self>, level: usize, work: Item) -> Result<(), Unsubmitted> {
         this.submitter.note();
-        // Acquire: pairs with `start_first`.
+        // Acquire: pairs with the release store in `start_first`.
         let starting = if this.has_worker.load(Ordering::Acquire) {
             None
         } else {
@@ -168,7 +168,7 @@ impl Shared {
     #[cold]
     fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, Unpushed<Item>> {
         loop {
-            // Drops nothing while `start_first` holds its lock: the queue is then empty.
+            // While a first start is in progress, the queue is empty and this drops nothing.
             for unneeded in self.queue.purge(level, |work| work.is_needed()) {
                 unneeded.give_up();
             }
@@ -185,7 +185,7 @@ impl Shared {
     #[cold]
     fn start_first(this: &Arc<Self>) -> io::Result<MutexGuard<'_, Vec<JoinHandle<()>>>> {
         let mut threads = this.threads.lock();
-        // Relaxed: written only under the lock, which is held here.
+        // Relaxed: threads store it only under the lock, which this thread holds.
         if !this.has_worker.load(Ordering::Relaxed) && this.queue.add_worker() {
             match Self::spawn(this) {
                 Ok(thread) => threads.push(thread),
@@ -194,7 +194,7 @@ impl Shared {
                     return Err(refusal);
                 }
             }
-            // Release: pairs with `submit`.
+            // Release: pairs with the acquire load in `submit`.
             this.has_worker.store(true, Ordering::Release);
         }
         Ok(threads)
@@ -245,8 +245,8 @@ impl Shared {
         }
     }
 
-    /// Called by a worker that blocks inside a task. Retries a failed start if work is queued. True
-    /// when the start fails again.
+    /// A worker that blocks inside a task calls this to retry a failed start if work is queued.
+    /// True when the start fails again.
     fn start_again(this: &Arc<Self>) -> bool {
         let help = match this.queue.ask_again() {
             Help::Start => Self::start(this),
@@ -273,8 +273,8 @@ impl Shared {
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Polls, within a turn, for more of the same work and for other work. True when the same work
-    /// has more. After false, the worker still counts as searching.
+    /// Polls, for at most [`LONGEST_LINGER`], for tasks of this turn's work and for other work.
+    /// True when this turn's work has more. After false, the worker still counts as searching.
     fn linger(this: &Arc<Self>, has_more: &dyn Fn() -> bool) -> bool {
         this.queue.begin_search();
         let started = Instant::now();
@@ -351,7 +351,7 @@ impl Worker {
         }
     }
 
-    /// Runs work. The worker counts as searching afterwards.
+    /// Runs work in a turn that may linger. The worker then counts as searching.
     fn run(&mut self, level: usize, work: Item) {
         self.requeue_deferred(); // for other workers, since the run may take long
         let shared = &self.shared;
@@ -381,7 +381,7 @@ impl Worker {
         }
     }
 
-    /// Searches for work; true when there may be some.
+    /// Spins for a limited time. True when work may be queued or deferred work is due.
     fn search(&self) -> bool {
         if !self.shared.may_search() {
             return self.give_way();
@@ -414,7 +414,7 @@ impl Worker {
         started.elapsed() >= SHORTEST_SLEEP
     }
 
-    /// Sleeps until work arrives or an entry is due.
+    /// Sleeps until work arrives or deferred work is due.
     fn sleep(&mut self) {
         self.search_time = (self.search_time / 2).max(SHORTEST_SEARCH);
         let (queue, sleeper) = (&self.shared.queue, &self.sleeper);
@@ -442,7 +442,7 @@ impl BlockingHook for Hook {
     }
 
     fn try_again(&self) -> bool {
-        // In a forked child, a lock may be held by a thread that exists only in the parent.
+        // In a forked child, a thread that exists only in the parent may hold a lock for ever.
         !fork::is_child() && Shared::start_again(&self.0)
     }
 }

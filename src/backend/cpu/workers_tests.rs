@@ -17,7 +17,7 @@ use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::runtime::Runtime;
 
-/// A runtime with two devices of one worker each, not yet started.
+/// A runtime with two devices of one worker each. No worker has started yet.
 fn runtime() -> Runtime {
     Runtime::new(Config { cpu_devices: 2, cpu_threads: Some(1), ..Config::default() }).unwrap()
 }
@@ -59,7 +59,8 @@ fn a_failed_worker_start_is_an_error_of_the_call_and_the_next_call_retries() {
 
 #[test]
 fn a_refused_fill_makes_its_stream_retain_no_error() {
-    // Goal: a refused fill makes its stream retain no errors. Method: a reported error is dropped.
+    // Goal: a refused fill does not make its stream retain raised errors. Method: two later tasks
+    // fail, and the test looks for their errors.
     let runtime = runtime();
     let stream = stream(&runtime, 0);
     let buffer = runtime.empty(64, Device::cpu(0)).unwrap();
@@ -133,7 +134,7 @@ fn a_refused_wait_leaves_the_streams_order_unchanged() {
     source.synchronize().unwrap();
 }
 
-/// Far above any test's duration.
+/// After this time, a test fails instead of hanging.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Submits a task that occupies the second device's worker, so that no waiting thread executes it.
@@ -209,7 +210,7 @@ fn a_worker_that_unblocks_retries_the_start_it_requested() {
     }
     assert!(matches!(queue.begin_block(&first), Help::None));
     assert!(matches!(queue.push(0, 2), Ok(Help::Start)));
-    // The second worker blocks during the retry of the first, so it does not learn of the failure.
+    // The second worker blocks while a worker starts, so it requests no start itself.
     assert!(matches!(queue.begin_block(&second), Help::None));
     assert!(matches!(queue.ask_again(), Help::None), "a worker is on its way");
     assert!(matches!(queue.start_failed(), Help::RetryStart(blocked) if blocked.len() == 2));
@@ -220,7 +221,7 @@ fn a_worker_that_unblocks_retries_the_start_it_requested() {
     assert!(matches!(queue.ask_again(), Help::Start));
 }
 
-/// Work from a function.
+/// Work that calls a function each time it runs.
 struct Call<F>(F);
 
 impl<F: Fn() + Send + Sync> Work for Call<F> {
@@ -232,7 +233,7 @@ impl<F: Fn() + Send + Sync> Work for Call<F> {
 #[test]
 fn dropped_streams_leave_the_run_queue_during_long_tasks() {
     // Goal: work that waiting threads have executed does not stay queued. Method: the only worker
-    // is inside a task while streams are created, used and dropped one after the other.
+    // is inside a task while the test creates, uses and drops 500 streams.
     let runtime = runtime();
     let (open, busy, _) = gate(&runtime);
     let used = |_| {

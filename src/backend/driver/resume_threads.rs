@@ -24,7 +24,7 @@ use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
 /// Polling period of a join.
 const PERIOD: Duration = Duration::from_micros(100);
 
-/// The threads of one backend. The first post starts a thread.
+/// The resume threads of one backend. The first post starts one.
 #[derive(Debug)]
 pub(crate) struct ResumeThreads {
     shared: Arc<Shared>,
@@ -72,7 +72,7 @@ impl ResumeThread {
         None
     }
 
-    /// True when another thread is inside user code. A thread slow to end is not busy.
+    /// True for a thread inside work, unless it is the caller. A thread slow to end is not busy.
     fn is_busy(&self) -> bool {
         let is_own = self.thread.thread().id() == std::thread::current().id();
         self.is_inside.load(Ordering::Relaxed) && !is_own // relaxed: see the field
@@ -169,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// The next work. Sleeps while no work is posted. `None` ends the thread.
+    /// Takes the next posted work, and sleeps while none is posted. `None` ends the thread.
     fn next(&self, sleeper: &Arc<Sleeper>) -> Option<Arc<dyn Work>> {
         loop {
             let mut state = self.state.lock();
@@ -186,7 +186,7 @@ impl Shared {
         }
     }
 
-    /// Refuses work that no thread will take.
+    /// Calls [`Work::refuse`] on work that no thread will take, with the error of the failed start.
     fn refuse(&self, refused: Refused) {
         let Some((works, refusal)) = refused else { return };
         let error = self.start_error(&refusal);
@@ -231,7 +231,7 @@ mod tests {
     use crate::base::blocking::while_blocked;
 
     thread_local! {
-        /// Whether to refuse this thread's next thread start.
+        /// True while the next thread start by this thread must fail.
         static REFUSED: Cell<bool> = const { Cell::new(false) };
     }
 
