@@ -7,8 +7,8 @@
 //! waits for a pending record searches the history. So a record is O(1) and clones nothing, and the
 //! frontier found for a point does not depend on later tasks.
 //!
-//! A frontier may lag behind the queue. It never runs ahead of the queue, because the wait is
-//! enqueued before the join is published.
+//! A frontier may lack waits that are in the queue. It never contains a wait that is not in the
+//! queue yet, because a thread enqueues the wait before it publishes the join.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -20,10 +20,11 @@ use crate::base::spin::SpinMutex;
 use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 
 /// The maximum number of points in a frontier. If a stream waits for more streams, the frontier
-/// does not show the order of the rest: the runtime then polls whether their tasks are done.
+/// leaves the rest out, and the runtime polls whether the tasks of those streams are done.
 const MOST_POINTS: usize = 64;
 
-/// The indices of a list's entries whose streams have ended, so that its owner need not search.
+/// The indices of those entries of an owner's list whose streams are over. The owner pops the
+/// indices instead of searching the list.
 pub(crate) type Ended = SegQueue<u32>;
 
 /// The progress of one stream: shared by the stream and by every frontier that names it.
@@ -92,13 +93,13 @@ impl Progress {
         self.retired.store(ticket, Ordering::SeqCst);
     }
 
-    /// Notes that the device has done the tasks up to `ticket`.
+    /// Raises the device's counter to `ticket`; a lower `ticket` changes nothing.
     pub(crate) fn advance_device_done(&self, ticket: u64) {
         // Release: pairs with `done`.
         self.device_done.fetch_max(ticket, Ordering::Release);
     }
 
-    /// Ends the stream. The lifecycle must already have the stream's counts and error.
+    /// Marks the stream as dropped, after the lifecycle has absorbed its counters and error.
     pub(crate) fn end(&self) {
         // Release: pairs with `has_ended`. No model: loom does not track the counts and the error.
         self.has_ended.store(true, Ordering::Release);
@@ -127,8 +128,8 @@ impl Progress {
     }
 
     /// Subscribes `ended`. When the stream is over, `finish` pushes `number` to `ended` only once,
-    /// even after several subscriptions. The caller must hold a reference to the stream. Now and
-    /// then removes the subscriptions of dropped lists.
+    /// even after several subscriptions. The caller must hold a reference to the stream. Removes
+    /// the subscriptions of dropped lists when the vector is full.
     pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
         let mut targets = self.targets.lock();
         if targets.len() == targets.capacity() {
@@ -180,14 +181,14 @@ impl Frontier {
         self.ticket_of(point.progress.stream_key()).is_some_and(|ticket| ticket >= point.ticket)
     }
 
-    /// The streams that have not passed their point.
+    /// The keys of the streams whose point is not known to be done.
     pub(crate) fn pending_streams(&self) -> impl Iterator<Item = u64> {
         self.0.iter().filter(|point| !point.is_done()).map(|point| point.progress.stream_key())
     }
 
     /// The union of both frontiers and `point`, without done points, dropped streams and the stream
     /// `own_key`. If the union has more than [`MOST_POINTS`], drops points other than `point`: a
-    /// frontier may lag.
+    /// frontier may be incomplete.
     fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
         let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
             .concat()
@@ -234,22 +235,22 @@ impl History {
         Self { progress, versions: Mutex::new(LockRank::Frontier, VecDeque::new()) }
     }
 
-    /// The frontier before the stream's task `ticket`, without the stream; `None` without a join.
+    /// The other streams' points ordered before the task `ticket`; `None` before the first join.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<Frontier>> {
         let versions = self.versions.lock();
         let known = versions.iter().rev().find(|version| version.from_ticket <= ticket);
         known.map(|version| Arc::clone(&version.frontier))
     }
 
-    /// The frontier before the next task of this stream, without the stream itself.
+    /// The other streams' points ordered before this stream's next task.
     pub(crate) fn latest(&self) -> Option<Arc<Frontier>> {
         self.at(u64::MAX)
     }
 
-    /// Adds the stream's wait `ticket` for `point`; `before` is the frontier of `point`.
+    /// Adds a wait: this stream's task `ticket` waits for `point`, whose frontier is `before`.
     ///
-    /// Called after the wait was enqueued. Concurrent callers may call this out of ticket order, so
-    /// the join is also added to the later versions.
+    /// The caller has enqueued the wait. Concurrent callers may come out of ticket order, so the
+    /// join also goes into the later versions.
     pub(crate) fn join(&self, ticket: u64, point: &Point, before: Option<&Frontier>) {
         let nothing = Frontier::default();
         let before = before.unwrap_or(&nothing);
@@ -266,7 +267,7 @@ impl History {
         let previous = index.checked_sub(1).map_or(&nothing, |index| &*versions[index].frontier);
         let frontier = Arc::new(previous.joined(before, point, own_key));
         let version = Version { from_ticket: ticket, frontier };
-        // No record is between two adjacent waits, so the version of the first wait is replaced.
+        // No record is between two waits with adjacent tickets, so the second replaces the first.
         match index.checked_sub(1).map(|index| &mut versions[index]) {
             Some(last) if last.from_ticket + 1 == ticket => *last = version,
             _ => versions.insert(index, version),
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_subscriptions_of_a_stream_do_not_grow() {
-        // Both streams have the same two targets; one target is dropped in each round.
+        // Each round subscribes one list again and a new list, which the end of the round drops.
         let streams = [1, 2].map(|key| Progress::new(key, true));
         let ended = Arc::new(Ended::new());
         for _ in 0..1000 {

@@ -1,7 +1,7 @@
 //! L2, the engine: ordered execution of work, the same for every kind of device.
 //!
 //! * `stream`: in-order work, with its tickets, errors and waiters
-//! * `event`: marks in streams, which threads and other streams wait for
+//! * `event`: positions in streams that threads and other streams wait for
 //! * `frontier`: which work of other streams is ordered before a stream's task
 
 pub(crate) mod event;

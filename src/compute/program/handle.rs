@@ -1,4 +1,4 @@
-//! The public program, and its kernels.
+//! The public types [`Program`] and [`Kernel`]: handles to code that a backend has compiled.
 #![expect(unsafe_code, reason = "owners keep their handles live")]
 
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::base::device::Device;
 use crate::base::error::{DriverError, Error, ProgramError, Result};
 use crate::base::fork::{self, Inherited};
 
-/// Kernels compiled for a device. Handles are cheap to clone.
+/// Kernels compiled for one device. Clones share the backend's program.
 ///
 /// Created by [`Runtime::compile`](crate::Runtime::compile), on kinds with a compiler.
 ///
@@ -37,16 +37,16 @@ pub struct Kernel {
     core: Inherited<Arc<KernelCore>>,
 }
 
-/// A backend's program. Released when its last [`Program`] and its last kernel are dropped.
+/// Owns a backend's program. The last [`Program`] or kernel that is dropped releases it.
 struct Compiled {
     backend: Arc<dyn Backend>,
     device: Device,
     handle: ProgramHandle,
 }
 
-/// A backend's kernel. Released when its last [`Kernel`] and its last launch are dropped.
+/// Owns a backend's kernel. The last [`Kernel`] or launch that is dropped releases it.
 pub(super) struct KernelCore {
-    /// Keeps the program live until the kernel's release.
+    /// The kernel's program, which the backend must not release before the kernel.
     program: Arc<Compiled>,
     pub(super) handle: KernelHandle,
     name: String,
@@ -87,7 +87,7 @@ impl Program {
         unsafe { kernels.kernel_names(self.compiled.handle) }
     }
 
-    /// The kernel of this name. Fails when the program has no such kernel, and in a forked child.
+    /// Finds the kernel `name`. Fails when the program has no such kernel, and in a forked child.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let names = self.kernel_names()?;
         if !names.iter().any(|known| known == name) {
@@ -109,7 +109,7 @@ impl Program {
 }
 
 impl Kernel {
-    /// The kernel's name in the program.
+    /// The name of the kernel's function in the program.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.core.name
@@ -121,7 +121,7 @@ impl Kernel {
         self.core.program.device
     }
 
-    /// The kernel's parameters, in order.
+    /// The declared parameters. A launch takes one argument for each of them, in this order.
     #[must_use]
     pub fn parameters(&self) -> &[KernelParameter] {
         &self.core.parameters
@@ -144,7 +144,7 @@ impl KernelCore {
 
 impl Drop for Compiled {
     fn drop(&mut self) {
-        // The release's error is ignored, here and below: the driver's object then leaks.
+        // Both drops ignore the driver's error: the driver's object then leaks.
         let Ok(kernels) = kernels_of(&self.backend) else { return };
         // SAFETY: only this drop releases the program, and its kernels prevent an earlier drop.
         let _ = unsafe { kernels.program_release(self.handle) };

@@ -1,4 +1,4 @@
-//! Kernel launches as tasks of a stream.
+//! Kernel launches: the call checks the arguments and enqueues the launch as a task of a stream.
 #![expect(
     unsafe_code,
     reason = "the caller of a launch guarantees that the kernel's accesses are sound"
@@ -19,7 +19,8 @@ use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::memory::buffer::{Access, Buffer, Task};
 use crate::queue::{Class, Command};
 
-/// A launch as a task. Holds addresses instead of buffers: a buffer's free waits for the launch.
+/// A launch as the queue stores it. The launch stores addresses instead of buffers: each buffer's
+/// memory is freed only after its recorded uses.
 pub(crate) struct Launch {
     kernel: Arc<KernelCore>,
     arguments: Box<[LaunchArgument]>,
@@ -39,13 +40,13 @@ impl Command<TaskContext> for Launch {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // A host access may wait for this launch, so its retirement wakes waiters.
+        // A host access may wait for this launch, so the launch is a marker.
         context.is_marker = true;
         let Self { kernel, arguments, size } = self;
         let launched = kernel.kernels().and_then(|kernels| {
             // SAFETY: the task holds the kernel; `launch_kernel` has checked its backend and
-            // device, and the number and classes of the arguments. Its caller upholds that the
-            // kernel's accesses are sound.
+            // device, and the number and classes of the arguments. The caller of `launch_kernel`
+            // upholds that the kernel's accesses are sound.
             unsafe { context.handle.launch(kernels, kernel.handle, &arguments, &size) }
         });
         if let Err(refusal) = launched {
@@ -55,9 +56,10 @@ impl Command<TaskContext> for Launch {
 }
 
 impl Stream {
-    /// Enqueues a kernel with a number of work-items in one to three dimensions. Without a local
-    /// size, the driver chooses the size of a work-group. Does not block. Returns the task's
-    /// ticket. The launch records its buffers' uses, so the caller may drop the buffers at once.
+    /// Enqueues a kernel. `global_size` is the number of work-items in each of one to three
+    /// dimensions. Without a local size, the driver chooses the size of a work-group. Does not
+    /// block, except as [`Stream::enqueue`]. Returns the task's ticket. The launch records its
+    /// buffers' uses, so the caller may drop the buffers at once.
     ///
     /// Fails when the kernel is of another device, an argument does not fit the kernel's parameter,
     /// a buffer was released or is of another device or runtime, a size is zero or has too many
@@ -97,8 +99,8 @@ impl Stream {
     }
 
     /// As [`Stream::launch_kernel`]. `writes` declares, for each argument, whether the kernel
-    /// writes the argument's buffer. A declared kernel accesses only the bytes of that view. `None`
-    /// or a missing entry declares nothing.
+    /// writes the argument's buffer. After a declaration, the kernel may access only the bytes of
+    /// that argument's view. `None` or a missing entry declares nothing.
     ///
     /// # Safety
     /// As for [`Stream::launch_kernel`]. The declarations in `writes` are correct.
@@ -124,7 +126,7 @@ impl Stream {
         Ok(ticket)
     }
 
-    /// Creates a launch for this stream, without enqueuing it.
+    /// Checks the kernel, the arguments and the sizes, and creates the launch without enqueuing it.
     pub(crate) fn kernel_task(
         &self,
         kernel: &Kernel,

@@ -1,11 +1,12 @@
-//! The number of work-items of a launch: positive numbers, in one to three dimensions.
+//! The sizes of a launch: numbers of work-items in one to three dimensions.
 
 use crate::backend::contract::LaunchSize;
 use crate::base::error::{Error, ProgramError, Result};
 
 const EXTENTS: &str = "allowed are 1 to 3 positive numbers";
 
-/// The checked size of a launch. The error says which sizes are allowed.
+/// Checks the sizes of a launch. A local size must have the global size's number of dimensions, and
+/// divide the global size in each of them.
 pub(super) fn launch_size(
     kernel: &str,
     global: &[usize],
@@ -34,7 +35,7 @@ pub(super) fn launch_size(
     Ok(size)
 }
 
-/// The extents, with 1 for unused dimensions. `None` unless they are 1 to 3 positive numbers.
+/// Fills unused dimensions with 1. `None` unless `given` has 1 to 3 numbers, all positive.
 fn extents(given: &[usize]) -> Option<[usize; 3]> {
     let is_right = (1..=3).contains(&given.len()) && given.iter().all(|extent| *extent > 0);
     is_right.then(|| std::array::from_fn(|place| given.get(place).copied().unwrap_or(1)))

@@ -1,4 +1,4 @@
-//! The record as a task: stores the time stamp or failure of the record in the event.
+//! The record of an event as a task, which stores its time stamp or failure in the event.
 //!
 //! A record needs no completion flag. On a host kind the stream's counter shows that the record is
 //! done; on a driver kind a mark shows it.
@@ -30,7 +30,7 @@ impl Command<TaskContext> for RecordCommand {
     }
 }
 
-/// A record to enqueue. The event's lock is held while the record gets its ticket, so versions and
+/// Enqueues a record. The recording thread takes the ticket under the event's lock, so versions and
 /// tickets of one stream grow together.
 pub(super) struct Recording<'a>(pub(super) &'a Shared);
 
@@ -51,7 +51,7 @@ impl Enqueue for Recording<'_> {
         };
         let version = event.begin_direct(&mut latest);
         let previous = latest.move_to(core, ticket);
-        // Runs this task without the lock. The drop of `direct` runs tasks enqueued meanwhile.
+        // Unlocks the event, because the drop of `direct` may run other threads' tasks.
         drop(latest);
         direct.run::<RecordCommand>(|context| run(event, version, context));
         drop(direct);
@@ -83,21 +83,21 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
         return;
     }
     if is_plain && let Some(mark) = context.bare_mark(false) {
-        // An event without timing stores no mark. A wait uses the stream's mark.
+        // The stream stores the mark of an untimed record, and waits find it there.
         context.effects().mark = Some(PlacedMark::Sole(mark));
         return;
     }
     finish(event, version, is_plain, context);
 }
 
-/// Stores the outcome of a record: a mark, a failure or neither.
+/// Stores a record's mark and failure in the event. After a refused mark, waits for the device.
 #[inline(never)]
 fn finish(event: &EventCore, version: u64, was_refused: bool, context: &mut TaskContext) {
     let mark = if was_refused { None } else { context.mark(event.finished.is_timed) };
     let is_refused = mark.is_none() && !context.on_host;
     if is_refused {
-        // Without a mark this thread waits for the device, so that the record is not done early.
-        // The result is ignored: the record has failed already.
+        // No mark will report this record, so the thread waits for the device before it completes
+        // the version. It ignores the wait's error: the record has failed already.
         let _ = while_blocked(|| context.handle.synchronize());
     }
     event.finish(version, mark.clone(), context.failure().cloned());

@@ -14,9 +14,9 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::BoundStream;
 use crate::engine::stream::wait::Interrupt;
 
-/// The state of one event.
+/// One event, as its handles and queued records share it.
 ///
-/// Recording threads write the first fields. Consumers write the fields of `finished` on a separate
+/// Recording threads write the fields before `finished`. Consumers write `finished`, on a separate
 /// cache line: a shared line would move between processors at each record of a pipeline.
 pub(super) struct EventCore {
     /// The records' device, set by the first record. Read without the lock, also in a forked child.
@@ -31,13 +31,13 @@ pub(super) struct EventCore {
     pub(super) life: Life,
 }
 
-/// The fields that consumers write.
+/// The fields that consumers write, on a cache line of their own.
 pub(super) struct Finished {
     pub(super) is_timed: bool,
     /// The highest version known to be done. Saves later queries a read of the stream.
     completed: AtomicU64,
-    /// The number of records passed or dropped. The drop of the last handle subtracts the number of
-    /// records begun (see `shared.rs`).
+    /// The number of queued records that were run or dropped. The drop of the last handle subtracts
+    /// the number of queued records begun (see `shared.rs`).
     pub(super) records: AtomicU64,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct Finished {
 pub(super) struct Latest {
     /// The kind that the event was created for, or the kind of the first record.
     kind: Option<DeviceKind>,
-    /// The stream and ticket of the version `recorded`.
+    /// The stream and ticket of the latest version.
     source: Option<(Arc<StreamCore>, u64)>,
-    /// The version of the outcome in the next two fields. Successful untimed records store none.
+    /// The version that `mark` and `failure` are of. A successful untimed record stores neither.
     finished_version: u64,
     mark: Option<Arc<OwnedMark>>,
     failure: Option<Arc<StreamFailure>>,
@@ -81,7 +81,7 @@ impl EventCore {
         let (source, ticket) = latest.source.as_ref()?;
         // Relaxed: `recorded` changes only under the lock, which is held here.
         let version = self.recorded.load(Ordering::Relaxed);
-        // Bound under the lock, because a later record may replace the failure stored in the event.
+        // Binds under the lock, because a later record may replace the event's stored failure.
         Some(Record { source: BoundStream::new(source), ticket: *ticket, version })
     }
 
@@ -96,7 +96,8 @@ impl EventCore {
         Ok(latest)
     }
 
-    /// Binds the event to the stream's device. Fails if its kind, device or runtime do not match.
+    /// Sets the event's kind and device, or fails if they differ from the stream's. Also fails if
+    /// the event's latest record is in another runtime.
     #[cold]
     fn bind(&self, latest: &mut Latest, core: &StreamCore) -> Result<()> {
         let device = core.identity.device;
@@ -118,7 +119,7 @@ impl EventCore {
         Ok(())
     }
 
-    /// True when the counter of the latest record's stream has passed the record.
+    /// True when the counter of the latest record's stream shows that the record is done.
     pub(super) fn is_passed(&self, latest: &Latest) -> bool {
         let is_passed = latest.is_passed();
         if is_passed {
@@ -136,12 +137,12 @@ impl EventCore {
         self.completed() >= version
     }
 
-    /// True when the latest record is known to be done at this moment.
+    /// True when the latest record is known to be done. Reads only the event, not the stream.
     #[inline]
     pub(super) fn is_latest_complete(&self) -> bool {
         let completed = self.completed();
-        // Relaxed: ordered by the acquire load in `completed`. If a record began before an older
-        // record was found done, this load sees the newer one.
+        // Relaxed: the acquire load in `completed` orders this load. If a record began before
+        // `complete` was called for an older one, this load sees the newer record.
         completed >= self.recorded.load(Ordering::Relaxed)
     }
 
@@ -158,7 +159,7 @@ impl EventCore {
         self.finished.completed.fetch_max(version, Ordering::Release);
     }
 
-    /// True when the record is known to be done.
+    /// True when the event or the stream's counter shows that the record is done.
     pub(super) fn is_reached(&self, record: &Record) -> bool {
         let is_reached =
             self.is_complete(record.version) || record.source.progress.done() >= record.ticket;
@@ -182,7 +183,7 @@ impl EventCore {
             std::mem::swap(&mut latest.mark, &mut mark);
             std::mem::swap(&mut latest.failure, &mut failure);
         }
-        drop(latest); // the previous outcome is dropped without the lock
+        drop(latest); // so that the previous outcome is dropped without the lock
     }
 
     pub(super) fn mark_of(&self, record: &Record) -> Option<Arc<OwnedMark>> {
@@ -190,7 +191,7 @@ impl EventCore {
         latest.mark.clone().filter(|_| latest.finished_version == record.version)
     }
 
-    /// The error of a finished record that failed.
+    /// The failure of a finished record, from the event or else from the stream's log.
     pub(super) fn failure_of(&self, record: &Record) -> Option<Arc<StreamFailure>> {
         let own = {
             let latest = self.latest.lock();

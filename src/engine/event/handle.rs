@@ -1,4 +1,4 @@
-//! The public event: a handle to a versioned mark in streams.
+//! The public type [`Event`], and the methods of [`Stream`] that record events and wait for them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::synchronize::raise;
 use crate::engine::stream::wait::Interrupt;
 
-/// A mark that streams record, wait for and query.
+/// A position in a stream, for which threads and other streams can wait.
 ///
-/// An event that was never recorded counts as done. A wait refers to the record that is the latest
-/// when the wait is enqueued. A later record does not change the wait. An event recorded on a
-/// failed stream is complete and failed until the event is recorded again.
+/// An event that was never recorded counts as done. A wait is for the latest record at the time of
+/// the call; later records do not change the wait. An event recorded on a failed stream has failed
+/// too, until its next record.
 ///
 /// ```
 /// use accelrt::{Config, Device, Event, Runtime};
@@ -42,19 +42,19 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event without timing. The first stream that the event is recorded on determines its kind.
+    /// Creates an event without timing. The first record determines the event's kind and device.
     #[must_use]
     pub fn new() -> Self {
         Self::build(None, false)
     }
 
-    /// An event that measures elapsed time.
+    /// Creates an event whose records store the time, for [`Event::elapsed_ms`].
     #[must_use]
     pub fn timed() -> Self {
         Self::build(None, true)
     }
 
-    /// An event for streams of one kind.
+    /// Creates an event that only streams of `kind` can record.
     #[must_use]
     pub fn for_kind(kind: DeviceKind, is_timed: bool) -> Self {
         Self::build(Some(kind), is_timed)
@@ -70,7 +70,7 @@ impl Event {
         self.core.finished.is_timed
     }
 
-    /// The device of the latest record; `None` before the first.
+    /// The device of all records of this event; `None` before the first.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
         self.core.device.get().copied()
@@ -79,13 +79,13 @@ impl Event {
     /// The number of records, which identifies the latest record; 0 before the first record.
     #[must_use]
     pub fn version(&self) -> u64 {
-        // Acquire: a thread that sees the version also sees its device; pairs with `Shared::begin`.
-        // No model: the device is stored in a cell of the standard library, which loom does not
-        // track.
+        // Acquire: a thread that sees the version also sees the event's device; pairs with
+        // `Shared::begin`. No model: the device is stored in a cell of the standard library, which
+        // loom does not track.
         self.core.recorded.load(Ordering::Acquire)
     }
 
-    /// Identifies this event while it lives; 0 before the first record.
+    /// An id that no other live event has; 0 before the first record.
     #[must_use]
     pub fn id(&self) -> u64 {
         if self.version() == 0 { 0 } else { self.core.address() }
@@ -101,7 +101,7 @@ impl Event {
 
     /// True when the latest record is done and has failed. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
-        // In a forked child the locks may be held by a thread that exists in the parent only.
+        // In a forked child, a thread that exists in the parent only may hold the locks.
         let is_done = !fork::is_child() && self.query();
         is_done && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
     }
@@ -131,7 +131,7 @@ impl Event {
     }
 
     /// Blocks until everything before the latest record is done. Raises the record's error, and
-    /// leaves the stream's error open. Fails inside a task of the same stream while the record is
+    /// does not clear the stream's error. Fails inside a task of the stream while the record is
     /// pending.
     pub fn synchronize(&self) -> Result<()> {
         self.wait_on_host(&mut None)
@@ -152,8 +152,9 @@ impl Event {
 
     /// Milliseconds from this event's record to the record of `other`; negative in reverse order.
     ///
-    /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
-    /// one runtime. The resolution is one tick of the processor's time stamp counter if the
+    /// Fails unless both events are of one kind, timed, recorded, done and without a failure, in
+    /// one runtime, and on one device if the kind is a driver kind. The checks run in this order.
+    /// On a host kind the resolution is one tick of the processor's time stamp counter if the
     /// system's clock uses this counter, else one step of the system's clock.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
         fork::check()?;
@@ -199,16 +200,17 @@ impl Default for Event {
 }
 
 impl Stream {
-    /// Records the event behind everything enqueued before. Never blocks. An open error of the
-    /// stream does not make this call fail.
+    /// Records the event behind everything enqueued before. Does not block, except as
+    /// [`Stream::enqueue`]. An error of the stream does not make this call fail.
     ///
-    /// Fails when the event belongs to another kind, another device or another runtime.
+    /// Fails when the event belongs to another kind, another device or another runtime, after a
+    /// shutdown and in a forked child.
     #[inline]
     pub fn record(&self, event: &Event) -> Result<()> {
         self.core().enqueue(Recording(&event.core), Checked)
     }
 
-    /// Records a new event without timing and returns it.
+    /// Records a new event without timing, and returns the event. Fails as [`Stream::record`] does.
     pub fn record_event(&self) -> Result<Event> {
         let event = Event::new();
         self.record(&event)?;
@@ -243,8 +245,8 @@ impl Stream {
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)
         {
-            // The source may have passed the record before the device reached it. A synchronise may
-            // have ended the record's error since, so the error comes from the event.
+            // The source stream may have retired the record before the device reached it, and a
+            // synchronise may have cleared the stream's error since. So this reads the event.
             core.enqueue(Inherit(error), Checked)?;
         }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };

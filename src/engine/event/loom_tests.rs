@@ -1,4 +1,4 @@
-//! Loom models of an event: its core is freed once, and it is pending while its records are.
+//! Loom models of an event: its core is freed once, and the event is pending while its records are.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ fn pass(record: Pending) {
     record.complete(record.version);
 }
 
-/// Goal: of two consumers and the last handle, the last to end frees the core. loom reports a core
-/// that is not freed or is freed while in use.
+/// Goal: two consumers and the last handle drop their references, and the last of them frees the
+/// core. Loom reports a core that is not freed or is freed while in use.
 #[test]
 fn loom_the_last_reference_frees_the_core() {
     model_without_fences(EVERY, || {
@@ -64,7 +64,7 @@ fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
 }
 
 /// Goal: a record that bypassed the queue does not delay the free. Method: a direct record, a
-/// consumer's record and the handles end concurrently.
+/// consumer's record and the drop of the last handle run concurrently.
 #[test]
 fn loom_a_direct_record_does_not_delay_the_free() {
     model_without_fences(EVERY, || {
@@ -81,8 +81,9 @@ fn loom_a_direct_record_does_not_delay_the_free() {
     });
 }
 
-/// Goal: the end of an older record does not overwrite the outcome of a newer one. Method: two
-/// threads record one event on two streams of a driver; the latest record has its time.
+/// Goal: an older record that finishes late does not overwrite the outcome of a newer one. Method:
+/// two threads record one event on two streams of a driver; then `elapsed_ms` finds the latest
+/// time.
 #[test]
 fn loom_a_late_older_record_does_not_overwrite_a_newer_outcome() {
     model_without_fences(Some(2), || {
@@ -109,7 +110,7 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
         let [first, second] = streams(CompletionMode::WhenAsked { polls: u32::MAX });
         let event = Event::new();
         first.record(&event).unwrap();
-        // Skips the first slot of the queue, where a record would be queued in any case.
+        // Uses up the first slot of the queue, because a record there would always be queued.
         second.core().enqueue(EmptyTask, Always);
         let (recorder, moved) = (second.clone(), event.clone());
         let recorder = thread::spawn(move || recorder.record(&moved).unwrap());
@@ -124,8 +125,8 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
 }
 
 /// Goal: a query returns false between two pending records, even if a thread finds the older record
-/// done during the query. Method: as in the previous model, but the thread that records again then
-/// completes the older record.
+/// done during the query. Method: the device shows no progress; the recording thread completes
+/// version 1 after its second record.
 #[test]
 fn loom_an_older_record_that_is_found_done_completes_no_newer_one() {
     model_without_fences(Some(3), || {

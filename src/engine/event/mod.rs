@@ -1,16 +1,16 @@
-//! Events: lazy, versioned marks in streams, with time stamps on request.
+//! Events: positions in streams, with a version for each record and time stamps on request.
 //!
-//! Source of the behaviour: torch 2.13's `Event`, with its argument checks made complete.
+//! Events behave as torch 2.13's `Event`, with more checks of the arguments.
 //!
 //! * [`core`]: the state that the handles and the queued records of one event share
 //! * [`shared`]: the lifetime of the state: handles and queued records are counted separately
 //! * [`command`]: the record as a task
-//! * [`handle`]: the public type
+//! * [`handle`]: the public type, [`Event`]
 //!
 //! Each record creates a new *version*. The event is done when its latest version is known to be
 //! done. To record an event, a thread takes the event's lock, pushes a command with the event and
 //! the version, stores stream and ticket, releases the lock and schedules the stream. This is O(1)
-//! and clones no frontier: a waiting stream searches the ticket in the source's history.
+//! and clones no frontier: a waiting stream looks up the ticket in the source stream's history.
 
 mod command;
 mod core;

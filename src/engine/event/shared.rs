@@ -15,10 +15,10 @@ use std::ptr::NonNull;
 use crate::base::sync::Ordering;
 use crate::engine::event::core::{EventCore, Latest};
 
-/// A handle. Clones share one core.
+/// A counted reference to a core, held by each [`Event`](super::Event) handle.
 pub(super) struct Shared(NonNull<EventCore>);
 
-/// A record in progress. The drop finishes the record.
+/// A queued record, with its reference to the core. The drop counts the record as ended.
 pub(super) struct Pending {
     core: NonNull<EventCore>,
     pub(super) version: u64,
@@ -31,7 +31,7 @@ unsafe impl Sync for Shared {}
 // SAFETY: `EventCore` is `Send` and `Sync` (asserted below), and its counts free it once.
 unsafe impl Send for Pending {}
 
-#[cfg(not(loom))] // in models `life` is a cell
+#[cfg(not(loom))] // in models `life` contains a cell, which is not `Sync`
 const _: () = {
     const fn is_shareable<T: Send + Sync>() {}
     is_shareable::<EventCore>();
@@ -42,12 +42,13 @@ impl Shared {
         Self(NonNull::from(Box::leak(Box::new(core))))
     }
 
-    /// Begins the next version. The lock makes versions and tickets of one stream grow together.
+    /// Begins the next version. The caller takes the ticket under the same lock, so versions and
+    /// tickets of one stream grow together.
     #[inline]
     pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
         // Relaxed, and no atomic add: `recorded` changes only under the lock.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
-        // Release: a thread that sees the version also sees its device; pairs with
+        // Release: a thread that sees the version also sees the event's device; pairs with
         // `Event::version`. No model: loom does not see the standard library's cell of the device.
         self.recorded.store(version, Ordering::Release);
         Pending { core: self.0, version }
@@ -100,10 +101,10 @@ impl Drop for Shared {
         // Relaxed: the handles that began records are ordered before this by the AcqRel above.
         let begun = self.recorded.load(Ordering::Relaxed) - self.direct.load(Ordering::Relaxed);
         // AcqRel: acquires the finished records' uses of the core; releases the handles' uses to
-        // the record that frees it.
+        // the record that frees the core.
         if self.finished.records.fetch_sub(begun, Ordering::AcqRel) == begun {
             // SAFETY: the count is zero, so no handle and no record is left. This subtraction made
-            // it zero, so no record has freed the core.
+            // the count zero, so no record's drop frees the core.
             unsafe { free(self.0) };
         }
     }
@@ -125,8 +126,8 @@ impl Drop for Pending {
     fn drop(&mut self) {
         self.life.note_use();
         // AcqRel: releases this record's uses of the core to the thread that frees it, and acquires
-        // the other uses in case this thread frees it. The count is below zero only after the last
-        // handle's drop.
+        // the other uses in case this thread frees the core. The count is below zero only after the
+        // last handle's drop.
         if self.finished.records.fetch_add(1, Ordering::AcqRel) == u64::MAX {
             // SAFETY: this addition made the count zero, so no handle and no other record is left,
             // and no other thread frees the core.

@@ -1,7 +1,7 @@
-//! Tests of events recorded on a second driver stream: they are pending between the two records.
+//! Tests of an event recorded on two driver streams in turn: no query finds it done in between.
 //!
-//! A task that queries the event is queued after the recording thread has entered the stream, so
-//! the query runs in the middle of the second record.
+//! The test enters the second stream, queues a task that queries the event, then records the event.
+//! So the query runs in the middle of the second record.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

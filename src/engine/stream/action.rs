@@ -1,10 +1,10 @@
-//! Reports each executed task to a watcher of the runtime.
+//! Reports each executed task to the watcher that `Runtime::watch_actions` has set.
 //!
 //! On host kinds the reported time starts when the consumer first reads the task at the head of the
 //! queue, and ends when the task is done. For a wait this is the time that the stream was blocked.
 //! On driver kinds the device measures the time. The consumer synchronises with the device after
-//! each task, as verbose libraries do on GPUs. Otherwise the times of overlapping tasks would be
-//! reported late and out of order.
+//! each task, as verbose libraries do on GPUs. Without this wait, tasks would overlap, and their
+//! reports would come late and out of order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::engine::stream::drain::Stop;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Entry};
 
-/// One executed task.
+/// The report about one executed task.
 #[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) device: Device,
@@ -45,7 +45,7 @@ impl StreamCore {
         let operation = entry.operation();
         let is_skipped = entry.class() != Class::Internal && context.error.is_some();
         let is_reported = operation.name().is_some() && self.lifecycle.is_watched();
-        // A cancellation ends the watching, so no cancelled task is reported.
+        // `Lifecycle::cancel` also clears the watch bit, so no cancelled task is reported.
         if !is_reported || is_skipped {
             return self.execute_as(entry, context, is_helping, is_cancelled);
         }
@@ -55,7 +55,7 @@ impl StreamCore {
         let (_, since) = *context.since.insert(known.unwrap_or_else(|| (number, Instant::now())));
         let start = self.place_mark();
         let stop = self.execute_as(entry, context, is_helping, is_cancelled);
-        // The watch may have ended while the task ran.
+        // The watcher may have been removed while the task ran.
         if stop.is_none() && self.lifecycle.is_watched() {
             let time = self.time_since(start.as_ref()).unwrap_or_else(|| since.elapsed());
             let (device, stream_id) = (context.device, context.stream_id);

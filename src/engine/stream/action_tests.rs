@@ -66,7 +66,7 @@ static TIMES: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
 #[test]
 fn the_times_of_the_tasks_of_a_stream_do_not_overlap() {
     // Goal: a task's time begins when the previous task is done. Method: the sum of the tasks'
-    // times is at most the time of the stream.
+    // times is at most the time from the first enqueue to the synchronise.
     const TASKS: usize = 3;
     let runtime = Runtime::new(Config::default()).unwrap();
     let stream = runtime.stream(Device::cpu(0)).unwrap();
@@ -92,7 +92,7 @@ static DEVICE_TIMES: Mutex<Vec<(OperationKind, Duration)>> = Mutex::new(Vec::new
 #[test]
 fn the_time_of_a_task_on_a_driver_is_the_devices() {
     // Goal: a task is timed by marks around it. Method: each submission advances this device's
-    // clock by one microsecond; the task and the mark behind it take two.
+    // clock by one microsecond; the task and the mark behind the task take two microseconds.
     let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
     let runtime = Runtime::with_backends(Config::default(), [null]).unwrap();
     let device = Device::new(DeviceKind::NULL, 0).unwrap();

@@ -19,7 +19,7 @@ use crate::queue::{Class, Command};
 
 /// The return type of a task: `()`, or a `Result` whose error becomes the stream's error.
 pub trait TaskOutcome {
-    /// Converts the value to the task's result.
+    /// Returns the error that fails the stream, if any. Called on the thread that ran the task.
     fn into_task_result(self) -> Result<(), TaskError>;
 }
 
@@ -36,7 +36,7 @@ impl<E: Into<TaskError>> TaskOutcome for Result<(), E> {
     }
 }
 
-/// A user's closure.
+/// A user's closure as a task. Its error or panic fails the stream.
 pub(crate) struct Call<F>(pub(crate) F);
 
 impl<F, R> Command<TaskContext> for Call<F>
@@ -89,8 +89,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("with a value that is not a text").to_owned()
 }
 
-/// Waits until the stream `source` has passed its task `ticket`, which must be a marker. This only
-/// orders the two streams: the task's failure is not inherited.
+/// A command that waits until the stream `source` has passed its task `ticket`, which must be a
+/// marker. The command only orders the two streams; it does not inherit the task's failure.
 pub(crate) struct Behind {
     source: Arc<StreamCore>,
     ticket: u64,
@@ -127,7 +127,8 @@ impl State {
         }
     }
 
-    /// Applies the polled state. True when the stream can continue.
+    /// Parks the stream, adds a wait for the mark, or fails the stream. True if the stream can go
+    /// on.
     fn apply(self, context: &mut TaskContext) -> bool {
         match self {
             Self::Passed | Self::Unmarked => {}
@@ -178,7 +179,7 @@ impl Command<TaskContext> for Behind {
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         let mut state = State::poll(&self.source, self.ticket, &context.backend);
         if matches!(state, State::Unmarked) {
-            // No mark is pending at or behind the task, so this places a mark.
+            // Places the missing mark, and polls again.
             if let Err(refusal) = self.source.mark_now() {
                 // The tasks that follow are skipped, so they need no order.
                 context.fail(FailureCause::Backend(refusal));
@@ -192,7 +193,7 @@ impl Command<TaskContext> for Behind {
     fn run(self, _context: &mut TaskContext) {}
 }
 
-/// Waits for a record as [`Behind`] does, and inherits the record's failure.
+/// A command that waits for a record as [`Behind`] does, and inherits the record's failure.
 pub(crate) struct WaitFor {
     source: BoundStream,
     ticket: u64,
@@ -224,7 +225,7 @@ impl Command<TaskContext> for WaitFor {
     }
 }
 
-/// Inherits a failure that is already known.
+/// A command that fails its stream with the failure of another stream's task.
 pub(crate) struct Inherit(pub(crate) Arc<StreamFailure>);
 
 impl Command<TaskContext> for Inherit {

@@ -1,4 +1,4 @@
-//! The context that a command is polled and run with, and the effects that it leaves to the stream.
+//! The context that a command is run with, and the effects that the command leaves in it.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::engine::stream::operation::{Details, OperationKind};
 use crate::engine::stream::synchronize::SyncPoint;
 use crate::queue::CommandContext;
 
-/// The consumer's view of one stream. Owned by the thread that drains it.
+/// The state of one stream that its commands read and change. Only the consumer has access.
 pub(crate) struct TaskContext {
     pub(crate) device: Device,
     pub(crate) stream_id: u64,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) handle: Arc<OwnedStream>,
     pub(crate) on_host: bool,
-    /// The open error. While it is set, users' tasks are retired without running.
+    /// The stream's uncleared error. While an error is set, the consumer skips users' tasks.
     pub(crate) error: Option<Arc<StreamFailure>>,
     /// The effects that the stream applies when it retires the command; most commands have none.
     /// Stored inline, so that a record on a driver's stream allocates no memory for its mark.
@@ -103,7 +103,7 @@ impl TaskContext {
         outcome.map_err(|refusal| self.fail(FailureCause::Backend(refusal))).ok()
     }
 
-    /// The error that covers the running task: the stream's open error, or the task's own.
+    /// The error that covers the running task: the stream's uncleared error, or the task's own.
     pub(crate) fn failure(&self) -> Option<&Arc<StreamFailure>> {
         self.error.as_ref().or(self.effects.failure.as_ref())
     }

@@ -1,4 +1,4 @@
-//! A stream's engine, the same for every kind: schedule, leave, park, resume.
+//! The engine of a stream, the same for every kind: scheduling, leaving, parking and resuming.
 //!
 //! The path of a task: [`StreamCore::enqueue`] pushes it onto the queue and hands an idle stream to
 //! the backend. A worker (on a driver kind: the enqueuing thread) calls [`Work::run`], which drains
@@ -134,12 +134,12 @@ impl StreamCore {
         self.sender.pushed()
     }
 
-    /// Hands the stream to the backend. The caller must be responsible for scheduling the stream.
+    /// Hands the stream to the backend, after the turnstile has returned [`Next::Schedule`].
     #[cold]
     #[inline(never)]
     pub(super) fn submit(self: &Arc<Self>) {
         if self.lifecycle.is_cancelled() {
-            // The workers are ending: late tasks are retired here, without running.
+            // The workers are ending, so this thread executes the stream, which retires late tasks.
             return Arc::clone(self).run(&Turn::unshared());
         }
         let work = Arc::clone(self) as Arc<dyn Work>;
@@ -181,14 +181,15 @@ impl StreamCore {
         let parking = pass.park();
         if self.lifecycle.is_cancelled() {
             // A shutdown resumes parked streams for a limited time, which may be over. So this
-            // thread ends the parking, unless another one has, and the caller submits the stream.
+            // thread ends the parking, unless another thread has, and the caller submits the
+            // stream.
             return self.turnstile.unpark(parking);
         }
         self.await_blocker(blocker.expect("a command that is not ready has a blocker"), parking);
         Next::Nothing
     }
 
-    /// Registers the parked stream to be resumed when its blocker ends.
+    /// Registers the parked stream with its blocker, which later resumes the stream.
     fn await_blocker(self: &Arc<Self>, blocker: Blocker, parking: Parking) {
         match blocker {
             Blocker::Retired(source, ticket) => {
@@ -227,7 +228,7 @@ impl StreamCore {
         self.sender.users_behind(self.progress.retired())
     }
 
-    /// The open error, if it was never raised and is no cancellation.
+    /// The uncleared error, unless it was raised or is a cancellation.
     pub(crate) fn unseen_error(&self) -> Option<Arc<StreamFailure>> {
         self.failures.current().filter(|error| !error.is_seen() && !error.is_cancellation())
     }
@@ -278,7 +279,7 @@ impl Drop for StreamCore {
     fn drop(&mut self) {
         let forgotten = self.lifecycle.absorb(self.figures.counters.read(), self.unseen_error());
         self.progress.end();
-        drop(forgotten); // after `end`, because a user's drop may ask for all streams
+        drop(forgotten); // after `end`, because a user's drop may list all streams
         // No thread executes the stream any more, so no further task will be submitted.
         self.finish_held(u64::MAX);
         if !self.marks.has_abandoned() {

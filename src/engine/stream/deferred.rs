@@ -27,8 +27,8 @@ use crate::queue::{Class, Command};
 
 /// Finishes a deferred task: see [`Stream::enqueue_deferred`].
 ///
-/// May be sent to any thread. Dropping it unfinished fails the stream. After a shutdown, and in a
-/// forked child, it has no effect.
+/// May be sent to any thread. Dropping it unfinished fails the stream. A completion has no effect
+/// after a shutdown and in a forked child.
 #[derive(Debug)]
 #[must_use = "a completion that is dropped unfinished fails its stream"]
 pub struct Completion {
@@ -63,15 +63,15 @@ impl Drop for Completion {
     }
 }
 
-/// The task. The table at the head of this file describes its stages.
+/// A deferred task as a command. The table at the head of this file describes its stages.
 struct Deferred<F>(Stage<F>);
 
 enum Stage<F> {
     Queued(F),
     Approaching(F, LatchWaiter),
-    /// With the cause if `start` panicked.
+    /// `start` was called, and the cause is present if `start` panicked.
     Started(LatchWaiter, Option<Box<FailureCause>>),
-    /// The failure is recorded, or the outcome was read.
+    /// The task failed before `start`. Also the placeholder while `next` runs.
     Over,
 }
 
@@ -102,8 +102,8 @@ impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
     }
 }
 
-/// A latch that opens when the device has done all earlier work. `None` when the driver refuses the
-/// mark or its callback: the stream then fails instead of hanging.
+/// Returns a latch that opens when the device has done all earlier work. `None` when the driver
+/// refuses the mark or its callback: the stream then fails instead of hanging.
 fn approach(context: &mut TaskContext) -> Option<LatchWaiter> {
     let mark = context.mark(false)?;
     let latch = Latch::new();

@@ -25,10 +25,10 @@ use crate::engine::stream::synchronize::SyncPoint;
 use crate::engine::stream::waiters::Waiter;
 use crate::queue::{Class, Entry, Head, Receiver};
 
-/// Tasks that a worker runs before it checks whether other streams wait.
+/// The number of tasks that a worker runs before it checks whether other streams wait.
 const BATCH_TASKS: u32 = 64;
 
-/// Short tasks between two checks for more urgent work.
+/// The number of short tasks that a worker runs between two checks for more urgent work.
 const TASKS_PER_URGENCY_CHECK: u32 = 8;
 
 /// The maximum number of reads of a slot that a producer has claimed and not published. After these
@@ -49,7 +49,7 @@ pub(crate) enum Stop {
     Finished,
     /// Other streams need the thread, or a producer is slow to publish.
     Yield,
-    /// A waiting thread has executed tasks for the longest time between two interrupt checks.
+    /// A waiting thread has executed tasks for `LONGEST_SHIFT`, and its interrupt check is due.
     TimeIsUp,
     /// The head is not ready. The context contains the head's blocker.
     Blocked,
@@ -63,7 +63,8 @@ impl StreamCore {
         if consumer.receiver.consumed() + 1 < until {
             self.drain_shift(consumer, until)
         } else {
-            // At most one task is left, so no interrupt check can follow it and no clock is read.
+            // At most one task is left: no interrupt check is needed, and this thread reads no
+            // clock.
             let stop = self.drain(consumer, until, None);
             self.figures.hints.end_help();
             stop
@@ -204,7 +205,7 @@ impl StreamCore {
         class != Class::Ffi || !self.figures.hints.is_unknown() && stack::is_as_large_as_a_workers()
     }
 
-    /// Retires a user's task without running it.
+    /// Drops a user's task unrun, and counts it as skipped or cancelled.
     #[cold]
     fn discard(
         &self,
@@ -288,7 +289,7 @@ impl StreamCore {
         continues
     }
 
-    /// Retires a task that was executed.
+    /// Retires the task `ticket`. Only a marker or a task with effects needs more than the counter.
     #[inline]
     pub(super) fn retire(&self, ticket: u64, context: &mut TaskContext) {
         if context.is_marker || context.has_effects {
@@ -333,8 +334,8 @@ impl StreamCore {
         }
     }
 
-    /// Retires the sync point of a synchronise: ends the open error and adds it to the sync points
-    /// of all synchronising threads. A sync point that its thread has abandoned ends no error.
+    /// Clears the stream's error, and adds the error to the sync points of all synchronising
+    /// threads. Does nothing when the thread of `point` has abandoned `point`.
     fn pass_sync_point(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
         let mut synchronizing = self.synchronizing.lock();
         let Some(index) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
@@ -376,8 +377,7 @@ impl StreamCore {
 fn wake(served: Vec<Waiter<StreamCore>>) {
     for waiter in served {
         match waiter {
-            // Panics are caught, because a backend that panics at one stream must not prevent
-            // the wake of the other waiters.
+            // Catches panics: a backend that panics at one stream must not stop the other wakes.
             Waiter::Stream(stream, parking) => drop_quietly(|| stream.unpark(parking)),
             Waiter::Thread(sleeper) => sleeper.wake(),
         }

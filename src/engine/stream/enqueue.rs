@@ -19,7 +19,7 @@ use crate::engine::stream::direct::Direct;
 use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Command, Pushed};
 
-/// A task to enqueue: a command, or a task whose creator must change its own state with the ticket.
+/// A task to enqueue: a command, or a task whose creator stores the ticket, as an event does.
 pub(crate) trait Enqueue: Sized {
     /// The command that the queue stores.
     type Command: Command<TaskContext>;
@@ -30,7 +30,7 @@ pub(crate) trait Enqueue: Sized {
     /// and so leaves the stream.
     fn run_directly(self, direct: Direct<'_>) -> Attempt<Self>;
 
-    /// Queues the task by one call of `push`, under the creator's locks, and records its ticket.
+    /// Calls `push` once, under the creator's locks, and stores the ticket in the creator's state.
     fn queue(
         self,
         core: &Arc<StreamCore>,
@@ -78,15 +78,15 @@ pub(crate) trait Mode {
     fn outcome<R>(entered: Result<R>) -> Self::Outcome<R>;
 }
 
-/// For users' tasks.
+/// The mode of users' tasks.
 pub(crate) struct Checked;
 
-/// For the runtime's own tasks, which free memory and so run in every state of the stream. Not used
-/// in a forked child.
+/// The mode of the runtime's own tasks. These tasks free memory, so they run in every state of the
+/// stream. Not used in a forked child.
 pub(crate) struct Always;
 
-/// For tasks enqueued while the caller holds a lock. The caller schedules the stream by
-/// [`StreamCore::schedule`] or by enqueueing a later task.
+/// The mode of tasks that a caller enqueues while it holds a lock. The caller schedules the stream
+/// by [`StreamCore::schedule`] or by enqueueing a later task.
 pub(crate) struct Unscheduled;
 
 impl Mode for Checked {
@@ -163,7 +163,7 @@ impl StreamCore {
         }
     }
 
-    /// Queues a task after the check of its mode.
+    /// Queues a task. With a checked mode, fails after a shutdown and in a forked child.
     #[inline(always)]
     fn enter<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         if M::IS_CHECKED {

@@ -1,9 +1,10 @@
 //! The errors of one stream, and the range of tasks that each one covers.
 //!
-//! A failing task *opens* an error at its ticket; a synchronise *ends* the error. Every record in
-//! between is failed. A thread or stream that waits for a pending record binds the log first. When
-//! no binding is left, the log drops ended errors: each record in their ranges was passed and knows
-//! its own failure.
+//! A failing task sets the stream's error at its ticket (`open`), and a synchronise clears the
+//! error (`end`). Each record between the two tickets has failed. A thread or stream that waits for
+//! a pending record first binds the log, which then retains cleared errors. When no binding is
+//! left, the log drops them: each record in their ranges was retired, and its event has stored the
+//! failure.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::base::error::StreamFailure;
 use crate::base::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
 use crate::engine::stream::core::StreamCore;
 
-/// The `to_ticket` of an open error.
+/// The `to_ticket` of an error that no synchronise has cleared.
 const OPEN: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -27,7 +28,7 @@ struct Extent {
 pub(crate) struct Failures {
     /// True while `log` has entries. Written under the log's lock, and read without the lock.
     any: AtomicBool,
-    /// The number of waits that may read an ended error.
+    /// The number of waits that may read a cleared error.
     bound: AtomicUsize,
     log: Mutex<Vec<Extent>>,
 }
@@ -38,7 +39,8 @@ impl Failures {
         Self { any, bound, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
     }
 
-    /// Opens an error at a task. Called by the consumer while no error is open.
+    /// Adds an error from the task `ticket` on. The consumer calls this while no error is
+    /// uncleared.
     pub(crate) fn open(&self, ticket: u64, error: Arc<StreamFailure>) {
         let mut log = self.log.lock();
         debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
@@ -48,7 +50,7 @@ impl Failures {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// Ends the open error before `ticket`. Called by the consumer.
+    /// Clears the error: tasks from `ticket` on are not covered. Called by the consumer.
     pub(crate) fn end(&self, ticket: u64) {
         let forgotten = {
             let mut log = self.log.lock();
@@ -88,10 +90,10 @@ impl Failures {
         self.at(OPEN - 1)
     }
 
-    /// Retains ended errors in the log until [`Failures::unbind`].
+    /// Makes the log retain cleared errors until [`Failures::unbind`].
     pub(crate) fn bind(&self) {
         // Relaxed: a `forget` that misses this increment drops no error that the caller will read.
-        // The caller's error ends only after the caller's next step, or the caller saw the error
+        // That error is cleared only after the caller's next step, or the caller saw the error
         // under the log's lock.
         self.bound.fetch_add(1, Ordering::Relaxed);
     }
@@ -105,7 +107,7 @@ impl Failures {
         }
     }
 
-    /// Removes the ended errors if no wait is bound. The caller drops them without the lock.
+    /// Removes the cleared errors if no wait is bound. The caller drops them without the lock.
     fn forget(&self, log: &mut Vec<Extent>) -> Vec<Extent> {
         // SeqCst: read after `any` was stored in `open`; partner: `unbind`.
         if self.bound.load(Ordering::SeqCst) > 0 {
@@ -119,7 +121,7 @@ impl Failures {
     }
 }
 
-/// A stream whose log retains ended errors until the drop of this value.
+/// A stream whose log retains cleared errors until the drop of this value.
 pub(crate) struct BoundStream(Arc<StreamCore>);
 
 impl BoundStream {

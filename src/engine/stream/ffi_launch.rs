@@ -1,4 +1,4 @@
-//! Native calls as tasks of a stream.
+//! Calls of C functions as tasks of a stream.
 #![expect(unsafe_code, reason = "calls functions on the promise of their launch's caller")]
 
 use crate::backend::contract::Address;
@@ -16,7 +16,7 @@ use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
 pub(crate) const NATIVE_CALLS: &str =
     "native functions as tasks: they run on the host, and kernels of programs on the device";
 
-/// A call of a native function. With `CHECKED` the function's result is a status. With `MARKER` the
+/// A call of a C function. With `CHECKED` the function's result is a status. With `MARKER` the
 /// task's retirement wakes waiters.
 struct Launch<A, const CHECKED: bool, const MARKER: bool> {
     function: Function,
@@ -49,7 +49,7 @@ impl<A: CallFrame, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
 const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTES);
 
 impl Stream {
-    /// Enqueues a call of a native function. The call runs once, on some thread, after everything
+    /// Enqueues a call of a C function. The call runs once, on some thread, after everything
     /// enqueued before. If the stream has failed by then, it drops the call without running it.
     /// Returns the task's ticket, which identifies this use of memory.
     ///

@@ -11,7 +11,7 @@ use std::ptr;
 
 use crate::base::sync::per_thread;
 
-/// A stream that this thread is executing.
+/// A list entry for one stream that this thread is executing.
 struct Frame {
     stream_key: u64,
     /// The frame around this one; null for the outermost.
@@ -19,7 +19,7 @@ struct Frame {
 }
 
 per_thread! {
-    /// Null outside of tasks.
+    /// Null while this thread executes no task.
     static INNERMOST: Cell<*const Frame> = Cell::new(ptr::null());
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn is_inside(stream_key: u64) -> bool {
     frames().any(|frame| frame.stream_key == stream_key)
 }
 
-/// The streams whose tasks this thread executes, innermost first.
+/// The keys of the streams whose tasks this thread executes, innermost first.
 pub(crate) fn streams() -> Vec<u64> {
     frames().map(|frame| frame.stream_key).collect()
 }

@@ -21,8 +21,8 @@ use crate::engine::stream::internal::DropTask;
 /// where one waits for an event of another. Handles are cheap to clone and compare equal when they
 /// name the same stream. Get one from [`Runtime::stream`](crate::Runtime::stream).
 ///
-/// A task that fails opens an *error*: later tasks of users are retired without running until
-/// [`Stream::synchronize`] or a device synchronise raises the error and ends it.
+/// A task that fails sets the stream's *error*. The stream then skips users' later tasks, until
+/// [`Stream::synchronize`] or a device synchronise raises and clears the error.
 ///
 /// ```
 /// use accelrt::{Config, Device, Error, Runtime, StreamError};
@@ -171,22 +171,22 @@ impl Stream {
         self.core.is_drained() && (self.core.on_host || is_done(&self.core))
     }
 
-    /// True when a synchronise would not wait, not even for a marker.
+    /// True when all tasks are done, and no marker is left in the queue.
     pub(crate) fn is_passed(&self) -> bool {
         // The counter is read first, as in `StreamCore::is_drained`.
         self.core.progress.retired() >= self.core.pushed() && self.query()
     }
 
-    /// True while an error is open, which the next synchronise raises. Never blocks.
+    /// True while the stream has an error, which the next synchronise raises. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         let failures = &self.core.failures;
-        // In a forked child the log's lock may be held by a thread that exists in the parent only.
+        // In a forked child, a thread that exists in the parent only may hold the log's lock.
         failures.has_failed() && (fork::is_child() || failures.current().is_some())
     }
 
     /// Blocks until everything enqueued before this call is done; this thread may execute short
-    /// tasks itself. Then ends the open error and raises it to every thread that synchronises with
-    /// the stream at that moment. Fails inside a task of this stream.
+    /// tasks itself. Then clears the stream's error and raises it to every thread that synchronises
+    /// with the stream at that moment. Fails inside a task of this stream.
     pub fn synchronize(&self) -> Result<()> {
         self.core.synchronize(&mut None)
     }
@@ -256,7 +256,7 @@ mod tests {
         let ((enter, entered), (open, opened)) = (mpsc::channel(), mpsc::channel::<()>());
         let gate = move || enter.send(()).map(|()| opened.recv().is_ok()).map(drop);
         stream.enqueue(gate).unwrap();
-        entered.recv().unwrap(); // the worker executes it: this thread cannot
+        entered.recv().unwrap(); // the worker is in the task, so this thread cannot help
         while stream.is_below_limit() {
             stream.enqueue(|| ()).unwrap();
         }

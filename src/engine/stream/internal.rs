@@ -24,7 +24,7 @@ impl Command<TaskContext> for Marker {
     }
 }
 
-/// A range of adjacent markers in a queue.
+/// A range of markers with adjacent tickets in a stream's queue.
 #[derive(Debug)]
 pub(super) struct MarkerRun {
     first: u64,
@@ -78,8 +78,8 @@ impl StreamCore {
         self.markers.lock().add(ticket);
     }
 
-    /// True when only markers are left in the queue. Markers are no work, so a thread that waited
-    /// for the last task finds the stream done.
+    /// True when only markers are left in the queue. Markers do not count as work, so a thread that
+    /// waited for the last task finds the stream done.
     pub(crate) fn is_drained(&self) -> bool {
         // Reads the consumer's counter first, so that a task enqueued meanwhile counts as pending.
         let retired = self.progress.retired();

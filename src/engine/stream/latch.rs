@@ -3,7 +3,7 @@
 //! | state | on `open` | on `wait` | on `abandon` |
 //! |---|---|---|---|
 //! | closed, no stream waits | open | closed, with the stream | abandoned |
-//! | closed, a stream waits | open; resumes the stream | closed, with the newer parking | abandoned |
+//! | closed, a stream waits | open; resumes the stream | closed; replaces the stream | abandoned |
 //! | open | (happens once) | returns false | abandoned |
 //! | abandoned | no effect | returns false | (happens once) |
 //!
@@ -27,7 +27,7 @@ pub(crate) struct Latch<S> {
 
 enum State<S> {
     Closed(Option<(Arc<S>, Parking)>),
-    /// With the outcome, until it is taken.
+    /// With the outcome, until `take` removes it.
     Open(Option<Outcome>),
     Abandoned,
 }
@@ -47,7 +47,7 @@ impl<S> Latch<S> {
                 *state = State::Open(Some(outcome));
                 waiting
             }
-            // The outcome, a user's value, is dropped after `state`, hence without the lock.
+            // The guard `state` is dropped before `outcome`, whose drop may run a user's code.
             State::Open(_) | State::Abandoned => None,
         }
     }
@@ -57,8 +57,8 @@ impl<S> Latch<S> {
         !matches!(*self.state.lock(), State::Closed(_))
     }
 
-    /// Registers a stream that parked on the latch. False when the latch is open: the caller then
-    /// resumes the stream.
+    /// Registers a stream that parked on the latch. False when the latch is open or abandoned: the
+    /// caller then resumes the stream.
     #[must_use]
     pub(crate) fn wait(&self, stream: Arc<S>, parking: Parking) -> bool {
         let mut state = self.state.lock();
@@ -77,7 +77,7 @@ impl<S> Latch<S> {
         }
     }
 
-    /// Ends the use of the latch: drops its outcome or stream. A later opening has no effect.
+    /// Drops the latch's outcome or waiting stream. A later opening has no effect.
     pub(crate) fn abandon(&self) {
         let before = mem::replace(&mut *self.state.lock(), State::Abandoned);
         drop(before); // after the lock, as in `wait`

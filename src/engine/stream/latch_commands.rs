@@ -1,4 +1,4 @@
-//! Latches of streams: opening a latch, abandoning a latch, and a command that waits for a latch.
+//! Opens and abandons the latches of streams, and waits for a latch as a command.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) fn open(latch: &Latch<StreamCore>, outcome: Outcome) {
 pub(crate) struct WaitForLatch(LatchWaiter);
 
 impl WaitForLatch {
-    /// Takes over the latch. The command's drop abandons it, so no other command may wait for it.
+    /// The command's drop abandons the latch, so no other command may wait for the same latch.
     pub(crate) fn new(latch: Arc<Latch<StreamCore>>) -> Self {
         Self(LatchWaiter(latch))
     }

@@ -1,4 +1,4 @@
-//! The phase of a runtime between its first use and its end, as its streams see it.
+//! The phase of a runtime, from running to cancelled, which all its streams read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -13,11 +13,11 @@ use crate::engine::stream::action::Action;
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
-/// The bit that is set in the first two phases while the runtime is watched. One comparison per
-/// task then detects a watch or a cancellation.
+/// A bit added to `RUNNING` or `STOPPED` while a watcher receives reports. So one comparison per
+/// task detects a watcher or a cancellation.
 const WATCHED: usize = 4;
 
-/// Shared by all streams of a runtime.
+/// The state of a runtime that all its streams share.
 ///
 /// `phase` only grows: running, stopped (no new work, queued tasks run), cancelled (queued tasks
 /// are retired without running). The watch bit changes only before the last phase.
@@ -28,11 +28,11 @@ pub(crate) struct Lifecycle {
     phase: AtomicUsize,
     /// The number of tasks queued in one stream above which enqueueing helps or waits.
     pub(crate) stream_task_limit: u64,
-    /// The counts of dropped streams.
+    /// The counters of all dropped streams, summed.
     retired_counters: StreamCounters,
     /// Called with each task while the runtime is watched.
     watcher: OnceLock<fn(&Action)>,
-    /// Never-raised errors of dropped streams.
+    /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, Unseen>>,
     /// Called with each error that enters `unseen`, to drop everything but the error's text.
     reduce_error: OnceLock<fn(&Arc<StreamFailure>)>,
@@ -49,8 +49,8 @@ pub(crate) struct Unseen {
 }
 
 impl Unseen {
-    /// Adds later errors. Returns the errors beyond the maximum. The caller must drop them without
-    /// a lock, because they are users' values.
+    /// Appends later errors. Returns the oldest errors above the maximum, which the caller must
+    /// drop without a lock, because they are users' values.
     #[must_use = "it is a user's"]
     fn add(&mut self, later: Self) -> Vec<Arc<StreamFailure>> {
         self.errors.extend(later.errors);
@@ -68,7 +68,7 @@ pub(crate) struct StreamCounters {
     cancelled: AtomicU64,
 }
 
-/// A reading of [`StreamCounters`].
+/// The values read from [`StreamCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamCounts {
     pub(crate) helped: u64,
@@ -150,7 +150,7 @@ impl Lifecycle {
         }
     }
 
-    /// Stops accepting new work. False when already stopped.
+    /// Makes the runtime refuse new work; queued tasks still run. False after an earlier stop.
     pub(crate) fn stop(&self) -> bool {
         // Relaxed: of two shutdowns one is the first, and the other has no effect.
         let stopped = |phase| (phase & !WATCHED == RUNNING).then_some(phase | STOPPED);
@@ -184,7 +184,7 @@ impl Lifecycle {
     }
 
     pub(crate) fn unwatch(&self) {
-        // Relaxed: a task that races with the end may go either way.
+        // Relaxed: a task that races with this call may be reported or not.
         self.phase.fetch_and(!WATCHED, Ordering::Relaxed);
     }
 
@@ -222,7 +222,7 @@ impl Lifecycle {
         self.reduce_error.get_or_init(|| reduce_error);
     }
 
-    /// The counts of dropped streams.
+    /// Reads the summed counters of all dropped streams.
     pub(crate) fn retired_counts(&self) -> StreamCounts {
         self.retired_counters.read()
     }
@@ -237,7 +237,7 @@ impl Lifecycle {
         std::mem::take(&mut *self.unseen.lock()).into_values().collect()
     }
 
-    /// Puts back errors that could not be raised.
+    /// Puts back errors that the caller took and could not raise, before any newer ones.
     pub(crate) fn put_back(&self, device: Device, mut earlier: Unseen) {
         let forgotten = {
             let mut unseen = self.unseen.lock();
@@ -274,7 +274,7 @@ mod tests {
         add_errors(&lifecycle, devices[0], 0..40);
         let unseen = lifecycle.take_unseen(devices[0]);
         assert_eq!((ids(&unseen), unseen.num_forgotten), ((24..40).collect(), 24));
-        // The errors could not be raised, and later ones were added since.
+        // The caller could not raise the errors, and streams have added later ones since.
         add_errors(&lifecycle, devices[0], 40..43);
         lifecycle.put_back(devices[0], unseen);
         let unseen = lifecycle.take_unseen(devices[0]);

@@ -1,7 +1,7 @@
 //! Loom models of the engine: no task is left behind, a stream is resumed once, waiters are woken.
 //!
-//! The models use the streams of production. Threads of the model act as the device's workers, and
-//! the model at its end runs the entries left in the run queue. The cell that tasks write is not
+//! The models use the engine's own streams. Threads of a model act as the device's workers, and
+//! each model ends by running the entries left in the run queue. The cell that tasks write is not
 //! atomic, so loom also reports two concurrent consumers, and a read that is not ordered after a
 //! task.
 #![expect(unsafe_code, reason = "what tasks write has no order of its own")]
@@ -31,7 +31,7 @@ use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::turnstile::{Next, Parking, Turnstile};
 use crate::queue::{Class, Command};
 
-/// The cell that the tasks of one stream write.
+/// Counts the executed tasks of one stream in a cell that is not atomic.
 #[derive(Clone)]
 struct Ran(Arc<UnsafeCell<usize>>);
 
@@ -79,7 +79,7 @@ impl Command<TaskContext> for Long {
     }
 }
 
-/// A stream and the record of its tasks.
+/// A stream, its device, and the count of its executed tasks.
 #[derive(Clone)]
 struct World {
     device: Arc<HostDevice>,
@@ -170,8 +170,7 @@ fn loom_helper_worker_and_producer_share_one_stream() {
     });
 }
 
-/// Goal: a helper that gives up with work left, while a worker takes the stream's entry, leaves the
-/// work to one of the two.
+/// Goal: a task that a helper leaves, while a worker takes the stream's entry, still runs once.
 #[test]
 fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
     model(Some(3), || {
@@ -219,7 +218,7 @@ fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
     });
 }
 
-/// A task's write is visible to a thread that sees the task retired.
+/// Checks that a thread which sees a task retired also sees the task's write.
 fn check_write_is_visible(push: fn(&World)) {
     model_without_fences(EVERY, move || {
         let world = World::new();
@@ -259,8 +258,8 @@ fn loom_a_retired_markers_write_is_visible() {
     });
 }
 
-/// Goal: a thread that finds a stream ended is ordered after its tasks, so the next stream may use
-/// their memory. Method: the thread that runs the task holds the last reference to the stream.
+/// Goal: a thread that finds a stream over sees the writes of its tasks, so another stream may
+/// reuse the memory. Method: the thread that runs the task drops the last reference to the stream.
 #[test]
 fn loom_an_ended_stream_is_seen_after_its_tasks() {
     model_without_fences(EVERY, || {
@@ -279,8 +278,8 @@ fn loom_an_ended_stream_is_seen_after_its_tasks() {
     });
 }
 
-/// Goal: a stream that parks while its event completes is resumed exactly once, also when another
-/// thread enqueues at the same time.
+/// Goal: a stream that parks while the awaited task is retired is resumed exactly once, also when
+/// another thread enqueues at the same time.
 #[test]
 fn loom_a_parked_stream_is_resumed_once() {
     model(Some(2), || {
@@ -337,8 +336,8 @@ fn loom_a_finish_during_a_parking_resumes_the_stream_once() {
     });
 }
 
-/// Goal: an ended error is dropped when no wait can read it any more. Method: the stream ends the
-/// error concurrently with the last unbinding.
+/// Goal: the log drops a cleared error when no wait can read it any more. Method: the stream clears
+/// the error concurrently with the last unbinding.
 #[test]
 fn loom_an_ended_error_is_dropped_by_the_last_unbinding() {
     model(EVERY, || {
@@ -401,7 +400,7 @@ fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
             let latch = Arc::clone(&latch);
             thread::spawn(move || finish(&latch, Ok(())))
         };
-        // The shutdown: resumes the parked stream and retires its task here, which discards it.
+        // Acts as the shutdown: resumes the parked stream, and abandons the latch of its task.
         let parking = world.core.turnstile.parking();
         let by_shutdown = parking.map_or(0, |parking| resume(&world.core, parking));
         latch.abandon();
@@ -423,7 +422,7 @@ fn unpark(turnstile: &Arc<Turnstile<()>>, parking: Parking) -> JoinHandle<Next> 
     thread::spawn(move || turnstile.unpark(parking))
 }
 
-/// Goal: a late resumption, after a cancellation resumed the stream, has no effect.
+/// Goal: of two concurrent resumptions of one parking, only one schedules the stream.
 #[test]
 fn loom_of_two_resumptions_of_one_parking_one_counts() {
     model(Some(3), || {

@@ -21,10 +21,10 @@ use crate::engine::stream::commands::drop_quietly;
 /// A stream polls the device each time its pending marks reach a multiple of this number.
 const MARKS_PER_POLL: usize = 64;
 
-/// Values that a device may still use after it can no longer be polled. Never dropped.
+/// Values leaked when a wait for the device failed, because the device may still use them.
 static ABANDONED: SegQueue<Box<dyn Send>> = SegQueue::new();
 
-/// A mark in a stream. Most marks are never shared, so the counted owner is created on demand.
+/// A mark in a stream. Most marks have one owner, so only [`PlacedMark::share`] creates an `Arc`.
 #[derive(Debug)]
 pub(crate) enum PlacedMark {
     /// No other reference exists: the code that removes the mark from the list releases it.
@@ -37,7 +37,7 @@ impl PlacedMark {
     /// Returns one more owner of the mark.
     ///
     /// # Safety
-    /// A stream of this backend created the mark.
+    /// A stream of `backend` must have created the mark.
     unsafe fn share(&mut self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
         match self {
             Self::Shared(mark) => Arc::clone(mark),
@@ -77,7 +77,7 @@ impl Marks {
         Self { backend: Arc::clone(backend), progress: Arc::clone(progress), pending, held }
     }
 
-    /// Adds a mark behind the task `ticket`. The consumer may have passed later tasks.
+    /// Adds a mark that was placed behind the task `ticket`. Later tasks may already have marks.
     pub(crate) fn insert(&self, ticket: u64, mark: Arc<OwnedMark>) {
         let mut pending = self.pending.lock();
         let index = pending.partition_point(|(at, _)| *at <= ticket);
@@ -96,7 +96,7 @@ impl Marks {
         self.drop_passed();
     }
 
-    /// The last task that a value is held for.
+    /// The highest ticket that a value is held for; `None` when no value is held.
     pub(crate) fn held_until(&self) -> Option<u64> {
         self.held.lock().by_ticket.last_key_value().map(|(key, _)| key.0)
     }
@@ -137,8 +137,8 @@ impl Marks {
         self.held.lock().has_abandoned
     }
 
-    /// Adds the consumer's mark of its task `ticket`. Polls the device now and then, so that marks
-    /// without a waiter do not pile up.
+    /// Adds the mark that the task `ticket` placed. Polls the device at every 64th pending mark, so
+    /// that marks without a waiter do not pile up.
     pub(crate) fn push(&self, ticket: u64, mark: PlacedMark) {
         let count = {
             let mut pending = self.pending.lock();

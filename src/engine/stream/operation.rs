@@ -8,9 +8,9 @@ use crate::engine::frontier::Point;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperationKind {
-    /// A closure.
+    /// A call of a Rust closure.
     Call,
-    /// A native function.
+    /// A call of a C function.
     Launch,
     /// A kernel of a program.
     Kernel,
@@ -20,12 +20,12 @@ pub(crate) enum OperationKind {
     Fill,
     /// A fill with random numbers.
     Random,
-    /// A task that another thread finishes: a host callable, foreign work.
+    /// A task that another thread finishes through its completion.
     Deferred,
     Record,
     /// A wait for a record on another stream.
     Wait,
-    /// A task of the runtime itself: markers, empty tasks, order between uses of memory, errors.
+    /// A task of the runtime itself, such as a marker or an inherited error.
     Internal,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Details {
     pub(crate) source: Option<Point>,
 }
 
-/// A use of a range of memory.
+/// One access of a task to memory, as far as the task's creator knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryAccess {
     pub(crate) address: Address,
@@ -84,7 +84,7 @@ impl MemoryAccess {
             && self.writes.is_none_or(|writes| Some(writes) == other.writes)
     }
 
-    /// A use of unknown size and direction.
+    /// An access of unknown size and direction.
     pub(crate) fn unknown(address: Address) -> Self {
         Self { address, bytes: None, writes: None }
     }

@@ -28,10 +28,10 @@ thread_local! {
 /// A stream's key, and a ticket of that stream.
 type TaskKey = (u64, u64);
 
-/// No task has this ticket: they start at 1.
+/// No task has the ticket 0: tickets start at 1.
 const NO_TASK: TaskKey = (0, 0);
 
-/// Replaces the task's key after its refusal.
+/// Stored in `SUBMITTING` in place of a task's key after the task's refusal.
 const REFUSED: TaskKey = (0, u64::MAX);
 
 /// Takes the reason of this thread's refusal: `ShutDown` after the thread-locals are destroyed.
@@ -63,7 +63,7 @@ impl StreamCore {
         self.retire_refused(&Error::refused(kind, call, 0, message));
     }
 
-    /// Retires the queue without a worker.
+    /// Retires the queue on this thread: runs the runtime's tasks, drops users' tasks.
     pub(super) fn retire_refused(self: &Arc<Self>, reason: &Error) {
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
             let batch = |consumer: &mut Consumer| self.drain_refused(consumer, reason);

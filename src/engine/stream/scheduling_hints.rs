@@ -12,29 +12,28 @@ use std::time::{Duration, Instant};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU32, AtomicU64};
 
-/// The longest time of a short task. To execute a short task costs a waiting thread less than to
-/// wake a worker.
+/// The longest time of a short task. Executing a short task costs less than waking a worker.
 const SHORT_NS: u64 = 20_000;
 
 /// Batches between two readings of the clock, while tasks are short: two readings cost as much as
 /// an empty task.
 const SAMPLED_BATCHES: u32 = 64;
 
-/// No batch was measured yet.
+/// The `recent_ns` of a stream before its first measured batch.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The number of turns in which workers must find tasks before they linger at the stream again.
 const TURNS_AFTER_HELP: u32 = 8;
 
-/// As `TURNS_AFTER_HELP`, but a worker has also found that a waiting thread executed the stream.
+/// The value of `turns_after_help` after a worker found a waiting thread executing the stream.
 const COLLIDED: u32 = TURNS_AFTER_HELP + 1;
 
-/// How long a worker first leaves a stream to host threads: about the time between two round trips.
-/// Doubled each time, up to about the cost of waking a sleeping worker.
+/// The time for which a worker first leaves a stream to host threads: about the time between two
+/// round trips. `leave_for` doubles it up to about the cost of a worker's wake.
 const FIRST_LEAVE: Duration = Duration::from_micros(4);
 const LEAVE_DOUBLINGS: u32 = 4;
 
-/// The published hints of one stream.
+/// The hints of one stream, which the consumer and waiting threads update.
 #[derive(Debug)]
 pub(crate) struct SchedulingHints {
     recent_ns: AtomicU64,
@@ -60,7 +59,8 @@ impl SchedulingHints {
         }
     }
 
-    /// Notes that a waiting host thread executes the stream, or soon will. Workers then leave it.
+    /// Notes that a host thread executes the stream now or soon. Workers then leave it to that
+    /// thread.
     #[inline]
     pub(crate) fn note_helper(&self) {
         // Relaxed, here and below: these are figures for heuristics and order nothing.
@@ -123,14 +123,14 @@ impl SchedulingHints {
         is_left.then(|| FIRST_LEAVE * (1 << times.min(LEAVE_DOUBLINGS)))
     }
 
-    /// True when recent tasks were long.
+    /// True when the recent task time exceeds `SHORT_NS`.
     #[inline]
     pub(crate) fn is_long(&self) -> bool {
         let recent_ns = self.recent_ns();
         recent_ns != UNKNOWN && recent_ns > SHORT_NS
     }
 
-    /// True when no batch was measured yet: native calls then count as long.
+    /// True when no batch was measured yet: calls of C functions then count as long.
     #[inline]
     pub(crate) fn is_unknown(&self) -> bool {
         self.recent_ns() == UNKNOWN
@@ -162,7 +162,7 @@ fn now_ns() -> u64 {
 pub(crate) const LONGEST_SHIFT: Duration =
     if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
 
-/// The time that a waiting thread spends in a stream when it executes more than one task.
+/// Measures how long a waiting thread executes tasks of a stream, and finds long tasks.
 #[derive(Debug)]
 pub(crate) struct Shift {
     began: Instant,
@@ -188,7 +188,7 @@ impl Shift {
     }
 }
 
-/// Measures some of the consumer's batches.
+/// Measures the task times of some batches, and passes them to the hints.
 #[derive(Debug, Default)]
 pub(crate) struct Stopwatch {
     batches_to_skip: u32,
@@ -197,7 +197,7 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Begins a batch behind the task `consumed`.
+    /// Begins a batch after the task `consumed`. Reads the clock only if the batch is measured.
     #[inline]
     pub(crate) fn start(&mut self, consumed: u64) {
         match self.batches_to_skip.checked_sub(1) {
