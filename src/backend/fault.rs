@@ -1,11 +1,11 @@
-//! Fault injection: a backend around another one that fails planned calls.
+//! Fault injection: [`FaultBackend`] wraps another backend and fails planned calls.
 //!
-//! A failing call does not reach the inner backend, as if the driver had refused it. Releases are
-//! the exception ([`Method::is_release`]): as in drivers, the inner call comes first, then the
-//! error. A planned fault therefore never leaks, and a second attempt would be a double release. A
-//! failed registration drops the callback without a call.
+//! A failing call does not reach the inner backend, as if the driver had refused it. A failing
+//! release ([`Method::is_release`]) is the exception: as in drivers, the inner backend releases
+//! first, then the call reports the error. A planned fault therefore leaks nothing, and a second
+//! attempt would be a double release. A failed `when_done` drops its callback uncalled.
 //!
-//! Infallible calls are forwarded.
+//! Infallible methods forward their calls to the inner backend.
 #![expect(unsafe_code, reason = "forwards calls whose callers uphold the contract")]
 
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::backend::contract::{
 use crate::base::device::{DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::Result;
 
-/// Fallible methods of a trait: each calls the inner object unless a fault is planned for the call.
-/// An entry has the method's [`Method`], the request that `call` takes, and the signature.
+/// Defines fallible methods of a trait. Each calls the inner object unless a fault is planned for
+/// the call. An entry is `Variant(request) signature`, with a variant of [`Method`].
 macro_rules! injected {
     ($($method:ident($request:expr) $name:ident($($input:ident: $type:ty),*) -> $value:ty;)*) => {
         $(fn $name(&self, $($input: $type),*) -> Result<$value> {
@@ -30,14 +30,14 @@ macro_rules! injected {
     };
 }
 
-/// As `injected`, for unsafe methods.
+/// As `injected!`, for unsafe methods.
 macro_rules! injected_unsafe {
     ($($method:ident($request:expr) $name:ident($($input:ident: $type:ty),*) -> $value:ty;)*) => {
         $(unsafe fn $name(&self, $($input: $type),*) -> Result<$value> {
             self.call(Method::$method, $request, |inner| {
-                // SAFETY: the caller upholds the method's contract, and handles and addresses pass
-                // unchanged, so it holds for the inner object. A release takes effect even if it
-                // reports an error; the caller does not retry it.
+                // SAFETY: the caller upholds the method's contract. Handles and addresses pass
+                // unchanged, so the contract holds for the inner object. A release takes effect
+                // even if it reports an error, and the caller does not retry it.
                 unsafe { inner.$name($($input),*) }
             })
         })*
@@ -51,7 +51,7 @@ pub use method::Method;
 pub use plan::{Fault, FaultError, Repeat};
 use plan::{Injector, Request};
 
-/// A backend that fails planned calls of an inner one. See the head of this module.
+/// Wraps a backend and fails planned calls to it. The head of this module has the rules.
 ///
 /// ```
 /// use accelrt::backend::contract::Backend;
@@ -67,13 +67,13 @@ use plan::{Injector, Request};
 #[derive(Debug)]
 pub struct FaultBackend {
     injector: Arc<Injector>,
-    /// One entry for each possible device index, so that a lookup does not probe the devices.
+    /// One wrapper per possible device index: counting the inner devices could probe a driver.
     virtual_memory: Vec<FaultVirtualMemory>,
     kernels: FaultKernels,
 }
 
 impl FaultBackend {
-    /// Wraps a backend, without a planned fault.
+    /// Wraps `inner`. No fault is planned yet.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>) -> Arc<Self> {
         let injector = Arc::new(Injector::new(inner));
@@ -87,16 +87,16 @@ impl FaultBackend {
         Arc::new(Self { injector, virtual_memory, kernels })
     }
 
-    /// Adds a planned fault. The fault counts the calls after this one.
+    /// Plans a fault, in addition to earlier ones. The fault counts only calls after this one.
     ///
     /// # Panics
-    /// When the error is `OutOfMemory` for a method that takes no memory, or the call is 0.
+    /// When the call is 0, or the error is `OutOfMemory` for a method that takes no memory.
     pub fn plan(&self, fault: Fault) {
         self.injector.plan(fault);
     }
 
     /// Runs `action` inside the `call`-th later call of a method, after the inner call and before
-    /// the return. A test can thus act between two steps of the caller.
+    /// the return: between two steps of the caller. A planned failure drops `action` unrun.
     ///
     /// # Panics
     /// When `call` is 0.
@@ -104,7 +104,7 @@ impl FaultBackend {
         self.injector.act_inside(method, call, Box::new(action));
     }
 
-    /// Removes all planned faults and actions. The counts remain.
+    /// Removes all planned faults and all pending actions of `act_inside`. Resets no count.
     pub fn clear(&self) {
         self.injector.clear();
     }
@@ -115,13 +115,13 @@ impl FaultBackend {
         self.injector.calls(method)
     }
 
-    /// The number of planned failures of a method, without refusals by the inner backend.
+    /// How many calls of a method failed as planned. Refusals by the inner backend do not count.
     #[must_use]
     pub fn failures(&self, method: Method) -> u64 {
         self.injector.failures(method)
     }
 
-    /// The inner backend.
+    /// The wrapped backend. Direct calls to it are not counted and do not fail as planned.
     #[must_use]
     pub fn inner(&self) -> &Arc<dyn Backend> {
         &self.injector.inner
@@ -239,7 +239,7 @@ unsafe impl Backend for FaultBackend {
     }
 }
 
-/// The virtual memory of one device, as [`FaultBackend`] exposes it.
+/// Injects faults into the virtual memory of one device.
 #[derive(Debug)]
 struct FaultVirtualMemory {
     injector: Arc<Injector>,
@@ -282,7 +282,7 @@ unsafe impl VirtualMemory for FaultVirtualMemory {
     }
 }
 
-/// The kernel compiler of a backend, as [`FaultBackend`] exposes it.
+/// Injects faults into the inner backend's kernel compiler and launches.
 #[derive(Debug)]
 struct FaultKernels(Arc<Injector>);
 

@@ -1,4 +1,4 @@
-//! L1, the machine: one folder per device kind, behind one contract. No kind names another.
+//! L1, the machine: one folder per device kind, all behind `contract`. No kind uses another kind.
 
 pub mod contract;
 pub mod cpu;

@@ -11,10 +11,10 @@ use crate::base::config::Config;
 use crate::base::device::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
 
-/// The kinds that become the accelerator even if no setting names them, by preference.
+/// Kinds that can become the accelerator without a setting. Earlier kinds are preferred.
 const CHOICES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
-/// This crate's kinds that have a cargo feature with the kind's name.
+/// Kinds whose backend needs the cargo feature of the same name.
 const WITH_FEATURE: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
 /// Creates a kind's backend for a runtime with these settings. Starts no thread, opens no device.
@@ -31,11 +31,11 @@ const BUILTINS: &[(DeviceKind, MakeBuiltin)] = &[
 /// The registered constructors, by type code.
 static MAKERS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new() }; 128];
 
-/// Registers a constructor. Each runtime created later calls `make` once for its backend of the
-/// kind. `make` must not start a thread or open a device.
+/// Registers a backend's constructor. Each runtime created later calls `make` once, for its backend
+/// of `kind`. `make` must not start a thread or open a device.
 ///
-/// The first use of the process's runtime creates it, so register before that use. For a single
-/// runtime, see [`Runtime::with_backends`](crate::Runtime::with_backends).
+/// The first use of the process's runtime creates that runtime, so register before. To add a
+/// backend to one runtime only, see [`Runtime::with_backends`](crate::Runtime::with_backends).
 ///
 /// Fails when the kind already has a backend.
 ///
@@ -73,7 +73,7 @@ fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
     &MAKERS[usize::from(kind.type_code())]
 }
 
-/// The backends of one runtime: one of kind cpu, and others. Reads take no lock.
+/// The backends of one runtime: cpu, and at most one of each other kind. Reads take no lock.
 ///
 /// ```
 /// use accelrt::backend::null::{NullBackend, NullConfig};
@@ -109,7 +109,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// A registry with only the cpu kind.
+    /// Creates a registry with only this cpu backend.
     ///
     /// # Panics
     /// When the backend is of another kind.
@@ -129,8 +129,8 @@ impl Registry {
         self
     }
 
-    /// The backend of a kind. Fails with `KindUnavailable` when this registry has no backend of the
-    /// kind. A backend may have no device.
+    /// The backend of a kind. Fails with `KindUnavailable` when this registry has none. The backend
+    /// may have no device.
     pub fn backend(&self, kind: DeviceKind) -> Result<&Arc<dyn Backend>> {
         let found = self.backends.iter().find(|backend| backend.kind() == kind);
         found.ok_or_else(|| {
@@ -149,12 +149,12 @@ impl Registry {
         self.backends.iter().map(|backend| backend.kind()).collect()
     }
 
-    /// The accelerator's kind.
+    /// Chooses the kind of the accelerator. Only probes the drivers.
     ///
     /// With a `setting`, returns this kind. Fails when the kind has no backend or no device, or
-    /// when counting its devices fails. Without a setting, returns the first of cuda and xpu with a
-    /// GPU, else cpu, and skips a kind whose driver refuses the probe. Only probes, but may start a
-    /// short-lived child process where a driver needs one.
+    /// when its driver cannot count the devices. Without a setting, returns the first of cuda and
+    /// xpu that has a GPU, else cpu. A kind whose driver refuses the probe counts as a kind without
+    /// a GPU.
     pub fn accelerator(&self, setting: Option<DeviceKind>) -> Result<DeviceKind> {
         let Some(kind) = setting else {
             let chosen = CHOICES.into_iter().find(|kind| self.has_gpu(*kind));
@@ -177,10 +177,10 @@ impl Registry {
     }
 }
 
-/// A backend for replays of allocators: its only device has addresses without memory.
+/// Creates a backend to replay allocations on. Its only device has addresses without memory.
 ///
 /// # Panics
-/// When the granularity is not a power of two of at least 64.
+/// When the granularity is not a power of two of at least 64 bytes.
 #[must_use]
 pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Backend> {
     let config = NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() };
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn only_a_gpu_becomes_the_accelerator_by_default() {
-        // Goal: the order cuda, xpu, cpu; only GPUs count. Method: combinations of devices.
+        // Goal: cuda precedes xpu, xpu precedes cpu; only GPUs count. Method: combined devices.
         let cuda = |count| null_backend(DeviceKind::CUDA, count, true);
         let xpu = |is_gpu| null_backend(DeviceKind::XPU, 2, is_gpu);
         let null = null_backend(DeviceKind::NULL, 1, true);

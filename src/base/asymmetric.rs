@@ -1,28 +1,28 @@
 //! An asymmetric fence: nearly free for the frequent side, expensive for the rare side.
 //!
 //! Each side stores a value, then loads the value of the other side (Dekker), and needs a fence in
-//! between. If the kernel can run a fence on every thread of the process (`membarrier(2)`), the
-//! rare side requests this fence, and the frequent side needs only a compiler fence. Otherwise, and
-//! in models, both sides use an ordinary fence.
+//! between. Where the kernel can run a fence on every thread of the process (`membarrier(2)`), the
+//! rare side requests this fence, and the frequent side needs only a compiler fence. Elsewhere, and
+//! in loom models, both sides use an ordinary fence.
 #![expect(unsafe_code, reason = "asks the kernel for a fence on every thread")]
 
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{Ordering, compiler_fence, fence};
 
-/// True when the kernel provides the fence. Decided once, before the first fence.
+/// True when the kernel runs fences on request. [`prepare`] decides this before the first fence.
 static IS_EXPEDITED: AtomicBool = AtomicBool::new(false);
 
-/// Decides which fences the sides use. Must be called before any fence.
+/// Decides which fences the sides use. The runtime calls this before any fence.
 pub(crate) fn prepare() {
     static PREPARING: std::sync::Once = std::sync::Once::new();
     PREPARING.call_once(|| {
         let is_expedited = !cfg!(loom) && ask_kernel(REGISTER);
-        // Relaxed: every user of a fence is created after this, which `Once` publishes.
+        // Relaxed: `Once` publishes the store to every user of a fence, which starts later.
         IS_EXPEDITED.store(is_expedited, Ordering::Relaxed);
     });
 }
 
-/// The fence of the frequent side.
+/// The fence of the frequent side: only a compiler fence where the kernel fences for [`heavy`].
 #[inline]
 pub(crate) fn light() {
     // Relaxed: written once, before the first fence.
@@ -33,13 +33,13 @@ pub(crate) fn light() {
     }
 }
 
-/// True when [`light`] is free. Must be called after [`prepare`].
+/// True when [`light`] is only a compiler fence. Call [`prepare`] first.
 pub(crate) fn is_light_free() -> bool {
     // Relaxed: written once, before the first fence.
     IS_EXPEDITED.load(Ordering::Relaxed)
 }
 
-/// A fence only where [`light`] is free, as [`is_light_free`] tells.
+/// [`light`] without a check. If not [`is_light_free`], callers must discard what they load next.
 #[inline]
 pub(crate) fn light_if_free() {
     compiler_fence(Ordering::SeqCst); // partner: `heavy`

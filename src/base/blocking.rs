@@ -1,7 +1,7 @@
-//! Notifies a pool when one of its threads blocks, so that the pool can start a substitute.
+//! Notifies a thread pool when one of its threads blocks, so that the pool can start a substitute.
 //!
-//! A pool registers a hook on each of its threads. Code that blocks a thread calls its hook through
-//! this module. On a thread without a hook the call has no effect.
+//! A pool registers a hook on each of its threads. Code that blocks calls the hook of its thread
+//! through this module. On a thread without a hook, these calls have no effect.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use std::time::Duration;
 /// The time between two attempts to start a thread that the system refused.
 const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
-/// The callbacks of a pool.
+/// The functions by which a pool learns that one of its threads blocks.
 pub(crate) trait BlockingHook {
-    /// The calling thread is about to block.
+    /// Called by the thread before it blocks.
     fn begin(&self);
-    /// The thread no longer blocks.
+    /// Called by the thread when it no longer blocks, also after a panic.
     fn end(&self);
-    /// Called while the thread blocks. Tries again to start a thread that the system refused. True
-    /// when the system still refuses. If the system refuses another thread later, the pool unparks
-    /// the blocked thread.
+    /// Called by the blocked thread before each park. Retries to start a thread that the system
+    /// refused. True when the system still refuses. If the system refuses another thread later, the
+    /// pool unparks the blocked thread.
     fn try_again(&self) -> bool {
         false
     }
@@ -28,12 +28,12 @@ thread_local! {
     static HOOK: RefCell<Option<Arc<dyn BlockingHook>>> = const { RefCell::new(None) };
 }
 
-/// Registers `hook`. Each later blocking call of this thread calls the hook.
+/// Registers the calling thread's hook, and replaces an earlier hook.
 pub(crate) fn set_hook(hook: Arc<dyn BlockingHook>) {
     HOOK.replace(Some(hook));
 }
 
-/// Calls `wait`, which may block this thread.
+/// Calls `wait`, which may block this thread, between the `begin` and `end` of the thread's hook.
 pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
     struct End(Arc<dyn BlockingHook>);
     impl Drop for End {
@@ -48,8 +48,8 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
     wait()
 }
 
-/// Called before each park within [`while_blocked`]. Lets the pool try again to start a thread that
-/// the system refused. Returns the maximum time until the next attempt; `None` when no start is
+/// Called before each park within [`while_blocked`]. Lets the pool retry to start a thread that the
+/// system refused. Returns the longest time to park before the next retry; `None` when no start is
 /// pending.
 pub(crate) fn longest_park() -> Option<Duration> {
     hook().is_some_and(|hook| hook.try_again()).then_some(RETRY_PERIOD)

@@ -1,4 +1,4 @@
-//! Settings: the only file that reads the environment.
+//! Settings of a runtime. Only this file reads the environment.
 
 mod allocator;
 #[cfg(test)]
@@ -23,7 +23,7 @@ const MOST_EXIT_MS: u64 = 86_400_000;
 /// The maximum capacity: Rust's largest object.
 const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
 
-/// The prefix of the runtime's variables, and the infix of those that only tests read.
+/// The prefix of the runtime's variables, and the infix of the variables that only tests read.
 const PREFIX: &str = "ACCELRT_";
 const INFIX: &str = "_TEST_";
 
@@ -43,8 +43,8 @@ const VARIABLES: [&str; 11] = [
 ];
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
-/// reads it. A malformed variable is an error of the first call that needs the runtime. An empty
-/// variable counts as not set.
+/// reads it. With a malformed variable, the first call that needs the process's runtime fails. An
+/// empty variable counts as not set.
 ///
 /// ```
 /// let config = accelrt::Config::builder().cpu_devices(2).cpu_memory_bytes(64 << 20).build()?;
@@ -71,19 +71,19 @@ pub struct Config {
     /// other processes use.
     pub xpu_memory_bytes: Option<usize>,
     /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library that provides xpu devices; `None` is
-    /// the system's `libOpenCL.so.1`. If this library has no usable device, Python processes try
-    /// Intel's `libintelocl.so` in the environment's `lib`.
+    /// the system's `libOpenCL.so.1`. If the system's library has no usable device, Python
+    /// processes try Intel's `libintelocl.so` in the environment's `lib`.
     pub opencl_library: Option<String>,
-    /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level is set; `None` uses
-    /// each oneMKL loaded in the process, else the first one found.
+    /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level the runtime sets;
+    /// `None` is each oneMKL that the process has loaded, else the first one found.
     pub mkl_library: Option<String>,
-    /// `ACCELRT_DNNL_LIBRARY`: the same for oneDNN.
+    /// `ACCELRT_DNNL_LIBRARY`: as `mkl_library`, for oneDNN.
     pub dnnl_library: Option<String>,
     /// `ACCELRT_ALLOC_CONF`: settings of the allocators.
     pub allocator: AllocatorSettings,
-    /// `ACCELRT_EXIT_MS`: the maximum time for which an exit executes queued work.
+    /// `ACCELRT_EXIT_MS`: the longest time for which an exit of the process executes queued tasks.
     pub exit_timeout: Duration,
-    /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which an enqueue helps or waits.
+    /// `ACCELRT_STREAM_TASKS`: the most queued tasks of a stream; above, an enqueue helps or waits.
     pub stream_task_limit: u64,
 }
 
@@ -124,14 +124,14 @@ impl Config {
         ConfigBuilder { config: self, allocator: Ok(()) }
     }
 
-    /// The defaults with every `ACCELRT_*` variable that is set. Fails on a malformed variable. The
-    /// error names the variable, its value and the allowed values.
+    /// The defaults, replaced by every `ACCELRT_*` variable that is set. Fails on a malformed
+    /// variable. The error names the variable, its value and the allowed values.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(variable)
     }
 
-    /// The misspelt variables, sorted: set variables with the runtime's prefix that no code reads.
-    /// Leaves out variables of tests, which have `_TEST_` in their names.
+    /// The set variables that begin with `ACCELRT_` and that no code reads, sorted: most are
+    /// misspelt. Leaves out variables of tests, which have `_TEST_` in their names.
     ///
     /// ```
     /// assert!(!accelrt::Config::unknown_variables().contains(&"ACCELRT_EXIT_MS".to_owned()));
@@ -193,7 +193,7 @@ impl Config {
         }
         let library = self.opencl_library.as_deref().unwrap_or("-");
         check("opencl_library", library.to_owned(), !library.is_empty(), "the path of a library")?;
-        let milliseconds = self.exit_timeout.as_millis(); // a longer timeout would be no deadline
+        let milliseconds = self.exit_timeout.as_millis(); // more than a day is no deadline
         let is_right = milliseconds <= u128::from(MOST_EXIT_MS);
         check("exit_timeout", format!("{milliseconds} ms"), is_right, "up to 86400000 ms")?;
         let tasks = self.stream_task_limit;
@@ -201,12 +201,12 @@ impl Config {
     }
 }
 
-/// The text of a set variable. Also used for variables of other libraries.
+/// Reads an environment variable; `None` when it is not set. Also reads other libraries' variables.
 pub(crate) fn variable(name: &'static str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Adds the variable's name to an error of the allocators' settings, whose parser has no names.
+/// Adds the variable's name to an error of the allocators' settings: their parser knows only keys.
 fn of_variable(error: Error) -> Error {
     match error {
         Error::Config(source) => {
@@ -236,7 +236,7 @@ fn capacity(name: &'static str, value: String) -> Result<usize> {
     }
 }
 
-/// The names with the runtime's prefix that no code reads.
+/// Selects the names with the runtime's prefix that no code reads, and sorts them.
 fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_unknown = |name: &String| {
         name.starts_with(PREFIX) && !name.contains(INFIX) && !VARIABLES.contains(&name.as_str())
@@ -246,7 +246,7 @@ fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
-/// The value of a set variable: a plain decimal number without sign, spaces or unit.
+/// Parses a variable as a plain decimal number without sign, spaces or unit. `None` when not set.
 fn number<N: std::str::FromStr + PartialOrd>(
     name: &'static str,
     text: impl Fn(&'static str) -> Option<String>,

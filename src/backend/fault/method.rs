@@ -1,12 +1,12 @@
-//! The fallible methods of the backend contract.
+//! [`Method`] names every fallible method of the backend contract.
 
 use std::fmt;
 
 /// Declares [`Method`], [`Method::ALL`] and [`Method::name`] from one list.
 macro_rules! methods {
     ($($method:ident = $name:literal,)*) => {
-        /// A fallible method. The prefix `Vm` means a method of `VirtualMemory`, the prefix
-        /// `Kernels` a method of `Kernels`, and no prefix a method of `Backend`.
+        /// A fallible method of the backend contract. The prefix `Vm` marks a method of the trait
+        /// `VirtualMemory`, the prefix `Kernels` one of `Kernels`; all others belong to `Backend`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "each is named after its method, documented at the trait")]
         pub enum Method {
@@ -14,7 +14,7 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// All methods, in the order of the traits.
+            /// All methods: those of `Backend`, `VirtualMemory` and `Kernels`, in this order.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$method),*];
 
             /// The method's name, with the prefix `VirtualMemory::` or `Kernels::` of its trait.
@@ -70,7 +70,7 @@ methods! {
 }
 
 impl Method {
-    /// True for the methods that allocate.
+    /// True for methods that take memory or addresses, which can fail with `OutOfMemory`.
     #[must_use]
     pub const fn takes_memory(self) -> bool {
         matches!(
@@ -83,8 +83,8 @@ impl Method {
         )
     }
 
-    /// True for the methods that release. A planned failure of these methods first makes the inner
-    /// call.
+    /// True for methods that release a resource. A planned failure of such a method still releases:
+    /// the fault backend makes the inner call before it reports the error.
     #[must_use]
     pub const fn is_release(self) -> bool {
         matches!(
@@ -112,16 +112,16 @@ impl fmt::Display for Method {
 mod tests {
     use super::*;
 
-    /// Every file of the contract.
+    /// The source files that declare the contract's traits.
     const CONTRACT: [&str; 3] = [
         include_str!("../contract.rs"),
         include_str!("../contract/virtual_memory.rs"),
         include_str!("../contract/kernels.rs"),
     ];
 
-    /// The names of a contract trait's methods that return a `Result`.
+    /// The names of all methods of a trait that return a `Result`, each behind `prefix`.
     fn fallible(trait_head: &str, prefix: &str) -> Vec<String> {
-        // `unsafe` does not matter for fallibility.
+        // Safe and unsafe methods count alike.
         let contract = CONTRACT.concat().replace("unsafe fn ", "fn ");
         let body = contract.split_once(trait_head).expect("the trait is in the contract").1;
         let body = body.split_once("\n}").expect("a trait ends").0;
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn every_fallible_method_of_the_contract_is_listed_once_and_in_order() {
-        // Goal: a method added to a trait is never forgotten here. Method: parse the signatures in
-        // the contract's source.
+        // Goal: `Method` lists every fallible method, also one that a trait gains later. Method:
+        // parse the signatures in the contract's source.
         let mut expected = fallible("pub unsafe trait Backend:", "");
         expected.extend(fallible("pub unsafe trait VirtualMemory:", "VirtualMemory::"));
         expected.extend(fallible("pub unsafe trait Kernels:", "Kernels::"));

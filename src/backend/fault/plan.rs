@@ -1,4 +1,4 @@
-//! Planned faults: the failing calls, their errors and counts.
+//! Planned faults: the injector counts all calls and decides which ones fail.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::base::sync::{LockRank, Mutex, Ordering};
 
 const PLANNED_CODE: i64 = 999;
 
-/// The error of a planned fault.
+/// The outcome of a call that fails as planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultError {
-    /// `OutOfMemory`, with the inner device's true numbers.
+    /// `OutOfMemory`, with the free and total bytes of the inner device.
     OutOfMemory,
     /// `Driver`, with the method's name and the code 999.
     Driver,
-    /// `DeviceLost`.
+    /// `DeviceLost`, for this call only: the inner device remains usable.
     DeviceLost,
-    /// No error: the call panics, as in a defective backend.
+    /// No error: the call panics, as a call of a defective backend would.
     Panic,
 }
 
-/// The repetition of a planned fault.
+/// How many calls a planned fault fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     /// Only the planned call fails.
@@ -34,16 +34,16 @@ pub enum Repeat {
     FromThenOn,
 }
 
-/// A planned fault.
+/// A fault to plan with `FaultBackend::plan`: which call fails, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The method. `None` means any method, and with `OutOfMemory` any method that allocates.
+    /// The method; `None` is any method, or with `OutOfMemory` any method that takes memory.
     pub method: Option<Method>,
-    /// The number of the failing call. The first call after the planning has the number 1.
+    /// The number of the failing call: 1 is the first call after the fault was planned.
     pub call: u64,
     /// Whether later calls also fail.
     pub repeat: Repeat,
-    /// The error.
+    /// How the call fails.
     pub error: FaultError,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The request of a call without a device. The error names device 0.
+    /// For methods that name no device and no size. Errors then name device 0.
     pub(super) const ANY: Self = Self { device_index: 0, bytes: 0 };
 
     pub(super) const fn of(device_index: usize) -> Self {
@@ -90,17 +90,17 @@ impl Request {
     }
 }
 
-/// A planned fault and the number of calls since the planning.
+/// A planned fault, and the number of calls that it has counted.
 #[derive(Debug)]
 struct Planned {
     fault: Fault,
     calls: u64,
 }
 
-/// A test's action inside a call.
+/// Code of a test that runs inside a later call; see `FaultBackend::act_inside`.
 struct Action {
     method: Method,
-    /// Remaining calls, including the one with the action.
+    /// The number of calls until the action runs, the call with the action included.
     calls: u64,
     run: Box<dyn FnOnce() + Send>,
 }
@@ -111,7 +111,7 @@ struct Counts {
     failures: AtomicU64,
 }
 
-/// Counts calls and decides for each whether it fails.
+/// Counts the calls of each method and decides which ones fail.
 #[derive(Debug)]
 pub(super) struct Injector {
     pub(super) inner: Arc<dyn Backend>,
@@ -157,7 +157,7 @@ impl Injector {
         self.counts[method as usize].failures.load(Ordering::Relaxed)
     }
 
-    /// Makes a call, or fails it as planned.
+    /// Makes the inner call `act`, or fails it as planned. Releases fail after the inner call.
     pub(super) fn call<T>(
         &self,
         method: Method,
@@ -183,15 +183,15 @@ impl Injector {
         Err(self.error(error, method, request)?)
     }
 
-    /// Counts a call. Returns the actions that are due inside the call.
+    /// Counts a call of `method`. Removes and returns the actions to run inside this call.
     fn due_actions(&self, method: Method) -> Vec<Action> {
         let mut actions = self.actions.lock();
         actions.iter_mut().filter(|action| action.method == method).for_each(|a| a.calls -= 1);
         actions.extract_if(.., |action| action.calls == 0).collect()
     }
 
-    /// The planned error of this call. Every plan that covers the method counts the call. The
-    /// earliest plan that is due determines the error.
+    /// Counts the call in every plan that covers the method. Returns the error of the earliest plan
+    /// that is due, if any.
     fn planned_error(&self, method: Method) -> Option<FaultError> {
         let mut due = None;
         for planned in self.plans.lock().iter_mut().filter(|planned| planned.fault.covers(method)) {
@@ -206,7 +206,7 @@ impl Injector {
         due
     }
 
-    /// Creates the error of a fault. Fails when the device has no name.
+    /// Creates the error of a fault; panics for `Panic`. Fails when the device index is too large.
     fn error(&self, error: FaultError, method: Method, request: Request) -> Result<Error> {
         let kind = self.inner.kind();
         let reason = format!("a planned fault of {method}");

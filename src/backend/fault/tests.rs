@@ -1,4 +1,4 @@
-//! Tests of fault injection: each method fails with each error, unforwarded and without a leak.
+//! Tests of fault injection: each method fails with each error, and nothing leaks.
 
 use std::sync::mpsc;
 use std::thread;
@@ -21,8 +21,8 @@ fn inner(backend: &FaultBackend) -> Trusted {
     Trusted(Arc::clone(backend.inner()))
 }
 
-/// Creates, uses and releases one of everything, with every fallible method; on a planned failure,
-/// undoes the completed steps as an engine would. Returns the methods that failed.
+/// Creates, uses and releases one object of each sort, with every fallible method. After a planned
+/// failure, releases what exists, as the engine would. Returns the methods that failed.
 fn full_life_cycle(backend: &Trusted<FaultBackend>) -> Vec<Method> {
     let mut failed = Vec::new();
     let mut note = |method, is_error: bool| {
@@ -110,7 +110,7 @@ fn memory_life_cycle(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Meth
     }
     match backend.allocate_shared(1, 100, 64) {
         Err(_) => note(Method::AllocateShared, true),
-        // The inner backend releases this memory, so that each method is called only once.
+        // Releases through the inner backend, so that the fault backend counts one call per method.
         Ok(address) => inner(backend).release(1, address).unwrap(),
     }
     match backend.allocate_host(100) {

@@ -1,4 +1,4 @@
-//! The null kind behind the contract. Misuse panics: every handle and address is checked.
+//! The contract's methods for the null kind. They check each handle and address; misuse panics.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::sync::Arc;
@@ -112,7 +112,7 @@ unsafe impl Backend for NullBackend {
         Ok(())
     }
 
-    /// Completes the mark and calls back on the caller's stack: there is no driver thread.
+    /// Completes the mark and calls `callback` on this thread: the null kind has no driver thread.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
         // SAFETY: the caller upholds that the mark is live.
         unsafe { self.wait_mark(mark) }?;

@@ -6,54 +6,54 @@ use crate::base::size::{GIB, MIB};
 /// The moment at which a device of the null kind completes a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionMode {
-    /// At the submission.
+    /// When the device receives it.
     AtOnce,
-    /// When a thread waits for this or a later submission of the stream, when a callback for it is
-    /// registered, or at the next poll after `polls` negative polls.
+    /// At the first wait for it, at the first callback for its mark, or at the poll after `polls`
+    /// negative polls. Completion also covers all earlier submissions of the stream.
     WhenAsked {
-        /// The number of negative polls.
+        /// How many polls are negative before one completes the submission.
         polls: u32,
     },
 }
 
-/// The moment at which a released address is reused.
+/// When an arena reuses a released address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// After all other addresses of the arena. Detects uses after a release.
+    /// As late as possible: after the arena's other free addresses. Exposes uses after a release.
     Late,
-    /// At the next request that fits. Detects stale records about an address. The releasing thread
-    /// yields to other threads after the release.
+    /// At the next request that fits. Exposes stale records of a released address. The releasing
+    /// thread yields after the release, so that another thread can get the address.
     AtOnce,
 }
 
-/// The properties of a [`NullBackend`](super::NullBackend)'s devices.
+/// Settings of a [`NullBackend`](super::NullBackend): its kind, devices and capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent capabilities")]
 pub struct NullConfig {
-    /// The reported kind, to test the choice among kinds without their hardware.
+    /// The kind that the backend reports. It may be one whose hardware the machine lacks.
     pub kind: DeviceKind,
     /// Whether the devices report that they are GPUs.
     pub is_gpu: bool,
     /// The number of devices, 0 to 128.
     pub device_count: usize,
-    /// Capacity of each device.
+    /// The memory of each device, shared by allocations and physical memory.
     pub capacity_bytes: usize,
     /// Page size of the virtual memory: a power of two of at least 64.
     pub granularity_bytes: usize,
-    /// When marks complete.
+    /// When the devices complete submissions.
     pub completion: CompletionMode,
-    /// When addresses are reused.
+    /// When the arenas reuse released addresses.
     pub reuse: Reuse,
-    /// Whether the kind has a compiler.
+    /// Whether the kind has a compiler and launches kernels.
     pub has_kernels: bool,
-    /// Whether kernel sources have `cl_khr_fp64` defined.
+    /// Whether the compiler defines `cl_khr_fp64`, the macro for double precision.
     pub has_fp64: bool,
-    /// Whether the devices share memory with the host.
+    /// Whether `allocate_shared` succeeds.
     pub has_shared_memory: bool,
 }
 
 impl Default for NullConfig {
-    /// One device of 16 GiB with pages of 2 MiB, which completes everything at once.
+    /// One device of 16 GiB with pages of 2 MiB. It completes each submission at once.
     fn default() -> Self {
         Self {
             kind: DeviceKind::NULL,
@@ -70,7 +70,7 @@ impl Default for NullConfig {
     }
 }
 
-/// Live objects and memory.
+/// The objects and bytes of a backend that are live now: all 0 after a program without a leak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceCounts {
     /// Streams, including wrapped ones.
@@ -91,11 +91,11 @@ pub struct ResourceCounts {
     pub kernels: usize,
 }
 
-/// Bytes that tasks have moved since the backend's creation.
+/// Bytes that tasks have moved since the backend's creation, in total over all devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedBytes {
-    /// By `copy`.
+    /// Bytes that `copy` has copied.
     pub copied_bytes: u64,
-    /// By `fill`.
+    /// Bytes that `fill` has written.
     pub filled_bytes: u64,
 }

@@ -15,7 +15,7 @@ use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::base::sync::{LockRank, Mutex};
 
-/// The same priorities as those of the xpu kind.
+/// The null kind's stream priorities, which equal those of the xpu kind.
 pub(super) const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
 #[derive(Debug)]
@@ -25,12 +25,12 @@ pub(super) struct NullDevice {
     accounting: Mutex<Accounting>,
 }
 
-/// Invariant: allocated and physical bytes together are at most the capacity.
+/// Live memory. Invariant: allocated and physical bytes are together at most the capacity.
 #[derive(Debug)]
 struct Accounting {
     arena: Arena,
     allocations: Allocations,
-    /// The addresses of shared allocations.
+    /// First addresses of the allocations from `allocate_shared`.
     shared: BTreeSet<Address>,
     pages: Pages,
 }
@@ -49,7 +49,7 @@ impl Accounting {
 impl NullDevice {
     pub(super) fn new(device: Device, config: &NullConfig) -> Self {
         let index = device.index();
-        // Each device has its own range of ids, to detect a handle used with another device.
+        // Each device has its own range of handle ids, so that a handle of another device panics.
         let pages = Pages::new(config.granularity_bytes, ((index as u64) << 48) + 1);
         let arena = Arena::new(Place::Device(index), config.reuse);
         let (allocations, shared) = (Allocations::default(), BTreeSet::new());
@@ -106,7 +106,7 @@ impl NullDevice {
         self.config.reuse.yield_after_release();
     }
 
-    /// The allocation or mapping that contains an address: its base, size and kind.
+    /// The base, size and kind of the allocation or mapping that contains an address.
     pub(super) fn containing(&self, address: Address) -> Option<(u64, usize, MemoryKind)> {
         let accounting = self.accounting.lock();
         let (base, bytes) = accounting.containing(address)?;
@@ -115,8 +115,8 @@ impl NullDevice {
         Some((base, bytes, kind))
     }
 
-    /// True when the whole range is allocated or mapped. Adjacent mappings count as one mapping,
-    /// because a copy may cross page borders.
+    /// True when every byte of the range is allocated or mapped. The range may cross from one
+    /// mapping into the next, because a copy may do so.
     pub(super) fn covers(&self, range: Address, bytes: usize) -> bool {
         let accounting = self.accounting.lock();
         let Some(end) = range.0.checked_add(bytes as u64) else { return false };

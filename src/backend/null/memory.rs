@@ -1,8 +1,8 @@
 //! Addresses without memory: arenas, and the allocations in them.
 //!
-//! Each device and the host have an arena. The arenas lie above the user address space, so that no
-//! address is a valid pointer. The search is next fit, which reuses an address as late as possible.
-//! With [`Reuse::AtOnce`], the search begins at the last released address.
+//! Each device and the host have an arena. The arenas lie above the user address space, so none of
+//! their addresses is a valid pointer. An arena searches next fit, which reuses an address as late
+//! as possible. With [`Reuse::AtOnce`], an arena searches from the last released address.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::backend::contract::Address;
 use crate::backend::null::Reuse;
 use crate::base::sync::yield_now;
 
-/// Start of the first arena, above user addresses, even with five-level page tables.
+/// Start of the first arena. Even with five-level page tables, all user addresses are lower.
 const NUMBERS_START: u64 = 0x7000_0000_0000_0000;
-/// Addresses per arena: 256 TiB.
+/// Binary logarithm of an arena's size: an arena has 256 TiB of addresses.
 const ARENA_SHIFT: u32 = 48;
-/// Unused addresses between two spans, so that an overrun does not reach the next span.
+/// Unused addresses behind each span, so that an overrun does not reach the next span.
 const GUARD_BYTES: u64 = 64;
 pub(super) const LEAST_ALIGN_BYTES: usize = 64;
 
-/// The arena that an address is in.
+/// The arena that contains an address, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Pinned host memory of this backend.
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// Address ranges by first address; they never overlap.
+/// Sizes of address ranges, by first address. The ranges never overlap.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(BTreeMap<u64, usize>);
 
@@ -59,19 +59,19 @@ impl Ranges {
         assert!(before.is_none(), "a range begins at {base:#x} already");
     }
 
-    /// Removes the range that begins at `base`, if any, and returns the size.
+    /// Removes the range that begins at `base`, if any, and returns its size.
     pub(super) fn remove(&mut self, base: u64) -> Option<usize> {
         self.0.remove(&base)
     }
 
-    /// The range that contains `number`: base and size.
+    /// The base and size of the range that contains `number`.
     pub(super) fn containing(&self, number: u64) -> Option<(u64, usize)> {
         let (&base, &bytes) = self.0.range(..=number).next_back()?;
         (number - base < bytes as u64).then_some((base, bytes))
     }
 }
 
-/// A range of addresses from which spans are allocated.
+/// A range of addresses that issues spans. The head of this module describes the search.
 #[derive(Debug)]
 pub(super) struct Arena {
     start: u64,
@@ -86,7 +86,7 @@ impl Arena {
         Self { start, cursor: start, spans, reuse }
     }
 
-    /// Allocates `bytes` addresses, aligned to `align_bytes`. `None` when no gap is large enough.
+    /// Allocates `bytes` addresses, aligned to `align_bytes` or 64. `None` when no gap fits.
     pub(super) fn take(&mut self, bytes: usize, align_bytes: usize) -> Option<u64> {
         let align_bytes = align_bytes.max(LEAST_ALIGN_BYTES) as u64;
         let base = self
@@ -97,7 +97,7 @@ impl Arena {
         Some(base)
     }
 
-    /// Releases the span that begins at `base`, if any, and returns the size.
+    /// Releases the span that begins at `base`, if any, and returns its size.
     pub(super) fn release(&mut self, base: u64) -> Option<usize> {
         if self.reuse == Reuse::AtOnce {
             self.cursor = base;
@@ -105,7 +105,7 @@ impl Arena {
         self.spans.remove(base)
     }
 
-    /// The first aligned address, not below `from`, of a gap for `bytes` and a guard.
+    /// The first aligned address from `from` on with a gap for `bytes` and a guard.
     fn gap(&self, from: u64, bytes: u64, align_bytes: u64) -> Option<u64> {
         let end = self.start + (1 << ARENA_SHIFT);
         let mut place = from;
@@ -115,7 +115,7 @@ impl Arena {
             if guarded > end {
                 return None;
             }
-            // If the last span that begins before `guarded` overlaps, no lower address fits.
+            // Only the last span that begins before `guarded` can overlap: the others end earlier.
             let last = self.spans.0.range(..guarded).next_back();
             match last.map(|(base, span)| base + *span as u64 + GUARD_BYTES) {
                 Some(behind) if behind > place => place = behind,
@@ -164,7 +164,7 @@ impl Allocations {
 }
 
 impl Reuse {
-    /// With [`Reuse::AtOnce`], yields to other threads after a release.
+    /// With [`Reuse::AtOnce`], lets another thread take an address that this thread released.
     pub(super) fn yield_after_release(self) {
         if self == Self::AtOnce {
             yield_now();
@@ -172,7 +172,7 @@ impl Reuse {
     }
 }
 
-/// The host's arena and its allocations. Only the arena's size limits them.
+/// Pinned memory of the host. Only the size of its arena limits the allocations.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     pub(super) arena: Arena,
@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn a_full_arena_reuses_released_spans() {
-        // Goal: addresses are reused only after a pass over the whole arena. Method: four spans of
-        // nearly a quarter fill it; only a released one has free addresses.
+        // Goal: the arena reuses addresses only after a search through all of them. Method: four
+        // spans of nearly a quarter fill it; only a released span leaves room.
         let mut arena = Arena::new(Place::Host, Reuse::Late);
         let quarter = (1usize << 46) - 128;
         let bases: Vec<u64> = (0..4).map(|_| arena.take(quarter, 64).unwrap()).collect();

@@ -1,9 +1,9 @@
-//! The null kind: addresses without memory. It checks the contract and counts its resources.
+//! The null kind: addresses without memory. It checks how callers use the contract.
 //!
-//! It behaves like a driver: tasks run on the enqueuing thread, marks report the device's progress,
-//! and the host cannot dereference addresses. It stores no bytes. It counts all live objects, so
-//! [`NullBackend::resource_counts`] shows leaks. No call blocks: a wait completes the awaited work
-//! at once. Misuse panics with an explanation.
+//! The null kind behaves like a driver: tasks run on the enqueuing thread, marks report the
+//! device's progress, and the host cannot dereference addresses. It stores no bytes. It counts all
+//! live objects, so [`NullBackend::resource_counts`] shows leaks. No call blocks: a wait completes
+//! the awaited work at once. Misuse, such as a double release, panics with an explanation.
 
 mod backend;
 mod config;
@@ -48,7 +48,7 @@ fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
     Error::refused(kind, call, code as i64, message)
 }
 
-/// The null kind of device. The head of this module describes it.
+/// The backend of the null kind, as the head of this module describes.
 ///
 /// ```
 /// use accelrt::backend::contract::Backend;
@@ -85,7 +85,7 @@ impl NullBackend {
     /// Creates the backend. Starts no thread.
     ///
     /// # Panics
-    /// When a number of the configuration is out of its field's range.
+    /// When `device_count` or `granularity_bytes` is out of its field's range.
     #[must_use]
     pub fn new(config: NullConfig) -> Arc<Self> {
         let NullConfig { device_count, granularity_bytes, .. } = config;
@@ -114,7 +114,7 @@ impl NullBackend {
         })
     }
 
-    /// Live objects and memory. Exact when no other thread is inside a call.
+    /// Counts the live objects and bytes. Exact when no other thread is inside a call.
     #[must_use]
     pub fn resource_counts(&self) -> ResourceCounts {
         let timeline = self.timeline.lock();
@@ -141,7 +141,7 @@ impl NullBackend {
         self.timeline.lock().moved
     }
 
-    /// All recorded launches, in their order.
+    /// All launches of kernels since the backend's creation, in order.
     #[must_use]
     pub fn launched(&self) -> Vec<Launched> {
         self.programs.lock().launched.clone()
@@ -155,7 +155,7 @@ impl NullBackend {
         Ok(device)
     }
 
-    /// Counts work as one submission. False after a shutdown: the caller then drops the work.
+    /// Counts one submission. False after a shutdown: the caller then drops the work.
     fn count_work(&self, stream: StreamHandle) -> bool {
         let mut timeline = self.timeline.lock();
         if !timeline.is_shut_down {
@@ -164,7 +164,7 @@ impl NullBackend {
         !timeline.is_shut_down
     }
 
-    /// Asserts that a whole range is live. Memory outside the arenas is assumed to be live.
+    /// Panics unless the whole range is live. Outside the arenas, accepts every address but 0.
     fn check_range(&self, range: Address, bytes: usize) {
         let is_live = match Place::of(range, self.devices.len()) {
             Place::Device(index) => self.devices[index].covers(range, bytes),

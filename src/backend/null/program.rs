@@ -1,7 +1,7 @@
 //! Programs of the null kind: signatures of OpenCL C kernels, and a record of the launches.
 //!
 //! The compiler drops the kernels' bodies, because nothing executes them. A text without a kernel
-//! or with unbalanced braces fails to compile. A binary is also a text; its kernels have no types.
+//! or with unbalanced braces fails to compile. A binary is also a text; it has no types.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use crate::backend::null::{Code, NullBackend, driver_error};
 use crate::base::device::Device;
 use crate::base::error::{Error, ProgramError, Result};
 
-/// A recorded launch.
+/// A kernel launch, as [`NullBackend::launched`] reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launched {
-    /// The kernel's name.
+    /// The kernel's name in its program.
     pub kernel: String,
-    /// The arguments of the launch.
+    /// One argument per parameter of the kernel.
     pub arguments: Vec<LaunchArgument>,
-    /// The number of work-items.
+    /// The numbers of work-items, in all and per work-group.
     pub size: LaunchSize,
 }
 
-/// A kernel, or its entry in a program.
+/// The signature of a kernel: of a created one, or of one that a compiled program contains.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
     pub(super) device_index: usize,
@@ -52,7 +52,7 @@ impl Programs {
         (self.compiled.len(), self.kernels.len())
     }
 
-    /// Compiles a program. The error is the compiler's message.
+    /// Compiles a program and returns its handle. The error is the compiler's message.
     pub(super) fn compile(
         &mut self,
         device_index: usize,
@@ -84,7 +84,7 @@ impl Programs {
         kernels.unwrap_or_else(|| panic!("{program:?} is no live program"))
     }
 
-    /// Creates a kernel. `None` when the program has no kernel of this name.
+    /// Creates a kernel and returns its handle. `None` when the program has no kernel of this name.
     pub(super) fn create_kernel(&mut self, program: ProgramHandle, name: &str) -> Option<u64> {
         let found = self.kernels_of(program).iter().find(|kernel| kernel.name == name)?.clone();
         let handle = self.handle();
@@ -105,7 +105,7 @@ impl Programs {
     }
 }
 
-// SAFETY: a launch accesses no memory; it is only recorded.
+// SAFETY: a launch accesses no memory; `launch` only records it.
 unsafe impl Kernels for NullBackend {
     fn compile(
         &self,
@@ -169,7 +169,7 @@ unsafe impl Kernels for NullBackend {
 }
 
 impl Kernel {
-    /// Asserts that the arguments fit the declared parameters. The layers above reject misuse.
+    /// Panics unless the arguments fit the declared parameters. The layers above check them first.
     pub(super) fn check(&self, arguments: &[LaunchArgument]) {
         let Self { name, parameters, .. } = self;
         assert_eq!(arguments.len(), parameters.len(), "arguments of {name}");
@@ -196,14 +196,14 @@ fn clear_type(parameter: &mut KernelParameter) {
     *parameter = KernelParameter { name: String::new(), type_name: String::new(), class };
 }
 
-/// A text without its parts for double precision.
+/// Removes each part of a text from `#if defined(cl_khr_fp64)` to `#endif`.
 fn without_fp64(text: &str) -> String {
     let mut parts = text.split("#if defined(cl_khr_fp64)");
     let before = parts.next().unwrap_or_default().to_owned();
     parts.fold(before, |text, part| text + part.split_once("#endif").map_or("", |(_, rest)| rest))
 }
 
-/// The signatures of the kernels in a text.
+/// Parses the signatures of all kernels in a text. The error is the compiler's message.
 fn parse(text: &str, device_index: usize) -> Result<Vec<Kernel>, String> {
     let count = |brace| text.chars().filter(|found| *found == brace).count();
     let (opening, closing) = (count('{'), count('}'));

@@ -17,23 +17,23 @@ pub(super) struct Point {
 pub(super) struct Submission {
     pub(super) point: Point,
     pub(super) device_index: usize,
-    /// Virtual time: a device's clock advances one microsecond per submission.
+    /// Microseconds of virtual time: a device's clock advances by one per submission.
     pub(super) stamp_us: u64,
 }
 
-/// All streams of the backend.
+/// All streams of the backend. Each [`Stream`] has two counts:
 ///
 /// | number | meaning |
 /// |---|---|
 /// | `submitted` | submissions to the stream |
 /// | `done` | executed submissions, from the first; never more than `submitted` |
 ///
-/// A wait is also a submission, and is done only after its point: code that advances `done` past a
-/// wait first advances the other stream.
+/// A wait is also a submission, and is done only after its point. Code that advances `done` past a
+/// wait therefore also advances the awaited stream, under the same lock.
 #[derive(Debug)]
 pub(super) struct Streams {
     completion: CompletionMode,
-    /// The number of each handle's stream. A created stream's handle has the stream's number.
+    /// Stream numbers by handle. A handle that created its stream has the stream's number.
     handles: HashMap<u64, u64>,
     by_number: HashMap<u64, Stream>,
     next_handle: u64,
@@ -46,14 +46,14 @@ struct Stream {
     submitted: u64,
     done: u64,
     waits: VecDeque<Wait>,
-    /// The number of polls of the stream's end, and the submission that they polled.
+    /// The number of negative polls of submission `polled_at`, the stream's last one at that time.
     polls: u32,
     polled_at: u64,
 }
 
 #[derive(Debug)]
 struct Wait {
-    /// The submission of the wait itself.
+    /// The number of the wait's own submission.
     number: u64,
     until: Point,
 }
@@ -94,7 +94,7 @@ impl Streams {
         StreamHandle(handle)
     }
 
-    /// Releases a handle. Completes the stream's submissions, and thus its marks.
+    /// Releases a handle. The handle that created the stream also completes and removes the stream.
     pub(super) fn destroy(&mut self, handle: StreamHandle) {
         let end = self.end(handle);
         self.handles.remove(&handle.0);
@@ -109,7 +109,7 @@ impl Streams {
         self.end(handle).stream
     }
 
-    /// Counts one submission.
+    /// Counts one submission, and completes it if the device completes at once.
     pub(super) fn submit(&mut self, handle: StreamHandle) -> Submission {
         let id = self.native(handle);
         let stream = self.by_number.get_mut(&id).expect("end() found it");
@@ -133,7 +133,7 @@ impl Streams {
         }
     }
 
-    /// The last submission of a stream.
+    /// The position of the last submission of a handle's stream.
     pub(super) fn end(&self, handle: StreamHandle) -> Point {
         let stream = self.handles.get(&handle.0);
         let stream = *stream.unwrap_or_else(|| panic!("{handle:?} is no live stream"));
@@ -147,7 +147,7 @@ impl Streams {
         self.by_number.get(&point.stream).is_none_or(|stream| stream.done >= point.number)
     }
 
-    /// Polls a point once and counts the poll in `polls`. True when the point is done.
+    /// Polls a point; true when it is done. Counts the negative polls: enough complete the point.
     pub(super) fn poll(&mut self, point: Point, polls: &mut u32) -> bool {
         if self.is_done(point) {
             return true;
@@ -162,7 +162,7 @@ impl Streams {
         true
     }
 
-    /// Polls once for all earlier submissions.
+    /// Polls the last submission of a handle's stream.
     pub(super) fn poll_end(&mut self, handle: StreamHandle) -> bool {
         let end = self.end(handle);
         let stream = self.by_number.get_mut(&end.stream).expect("end() found it");
@@ -173,11 +173,11 @@ impl Streams {
         done
     }
 
-    /// Executes everything up to a point. First executes what its waits on other streams need.
+    /// Completes all submissions up to a point, and all that their waits on other streams need.
     pub(super) fn finish(&mut self, point: Point) {
-        // A list instead of a recursion: a chain of waits may include every stream. The loop ends,
-        // because a wait only refers to an earlier submission. The caller holds the lock, so no
-        // thread sees the intermediate states.
+        // A list instead of a recursion, because a chain of waits may include every stream. The
+        // loop ends, because a wait only refers to an earlier submission. The caller holds the
+        // lock, so no thread sees the intermediate states.
         let mut reached = vec![point];
         while let Some(point) = reached.pop() {
             let Some(stream) = self.by_number.get_mut(&point.stream) else { continue };
@@ -188,7 +188,7 @@ impl Streams {
         }
     }
 
-    /// Executes everything on all streams.
+    /// Completes all submissions of all streams.
     pub(super) fn finish_all(&mut self) {
         for stream in self.by_number.values_mut() {
             stream.done = stream.submitted;
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn finishing_a_point_finishes_the_waits_before_it() {
-        // Goal: order across streams is transitive. Method: a chain of 10,000 streams, each waiting
-        // for the previous one; finishing the last finishes all up to their points and no further.
+        // Goal: order across streams is transitive. Method: each of 10,000 streams waits for the
+        // previous one; finishing the last point finishes all points and nothing behind them.
         let mut streams = asked(0);
         let handles: Vec<StreamHandle> = (0..10_000).map(|_| streams.create(1)).collect();
         let mut points = Vec::new();

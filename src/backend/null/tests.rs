@@ -1,4 +1,4 @@
-//! Tests of the null kind as a whole; unit tests are in their modules.
+//! Tests of the whole null kind. Each module has its own unit tests.
 
 use super::*;
 use crate::backend::contract::{Backend as _, ProgramSource};

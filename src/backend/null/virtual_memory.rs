@@ -7,17 +7,16 @@ use crate::backend::contract::{Address, PhysicalHandle};
 use crate::backend::null::memory::Arena;
 use crate::base::size::to_usize;
 
-/// The virtual memory of one device. A lookup takes a few steps, because benchmarks of the
-/// allocator run on this device.
+/// The virtual memory of one device. Lookups are fast: the allocator's benchmarks run on this kind.
 ///
-/// Invariants: `reserved_bytes` is the sum of the sizes of all reservations, and `physical_bytes`
-/// of all physical memory. Every mapping lies inside one reservation, and no two mappings share a
-/// granule. Physical memory records an address exactly while the granules there hold its handle.
+/// Invariants: `reserved_bytes` is the size of all reservations, and `physical_bytes` that of all
+/// physical memory. Every mapping lies inside one reservation, and no two mappings share a granule.
+/// `Physical::mapped_at` is an address exactly while the granules there hold the handle.
 #[derive(Debug)]
 pub(super) struct Pages {
     granularity_bytes: usize,
     reservations: BTreeMap<u64, Reservation>,
-    /// By ascending id, from `first_physical`. Ids are not reused.
+    /// Entries by ascending id, from `first_physical` on; `None` is released. Ids are not reused.
     physical: VecDeque<Option<Physical>>,
     first_physical: u64,
     reserved_bytes: usize,
@@ -27,7 +26,7 @@ pub(super) struct Pages {
 #[derive(Debug)]
 struct Reservation {
     bytes: usize,
-    /// The mapping of each granule, up to the last granule that was ever mapped.
+    /// The physical memory at each granule, up to the last granule that was ever mapped.
     granules: Vec<Option<PhysicalHandle>>,
 }
 
@@ -38,7 +37,7 @@ struct Physical {
 }
 
 impl Pages {
-    /// Creates virtual memory without reservations. `first_id` is the first physical memory's id.
+    /// Creates virtual memory without reservations. The first physical memory will have `first_id`.
     pub(super) fn new(granularity_bytes: usize, first_id: u64) -> Self {
         Self {
             granularity_bytes,
@@ -58,7 +57,7 @@ impl Pages {
         self.physical_bytes
     }
 
-    /// The mapping that contains an address: base and size.
+    /// The base and size of the mapping that contains an address.
     pub(super) fn mapping_containing(&self, address: Address) -> Option<(u64, usize)> {
         let (base, reservation) = self.reservations.range(..=address.0).next_back()?;
         let granule = to_usize(address.0 - base) / self.granularity_bytes;
@@ -88,7 +87,7 @@ impl Pages {
         self.reserved_bytes -= bytes;
     }
 
-    /// Creates physical memory. The caller has checked the capacity.
+    /// Creates unmapped physical memory. The caller has checked the capacity.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.check_size(bytes);
         let id = self.first_physical + self.physical.len() as u64;
@@ -133,7 +132,7 @@ impl Pages {
         self.physical_bytes -= bytes;
     }
 
-    /// The granules of the reservation that contains a range, and the range's indices in them.
+    /// The granules of the reservation that contains a range, and the range's granule indices.
     fn granules_at(
         &mut self,
         to: u64,
@@ -149,8 +148,8 @@ impl Pages {
         (&mut reservation.granules, first..first + bytes / self.granularity_bytes)
     }
 
-    /// The index of a handle's entry. Out of bounds for an unknown handle, and after the removal of
-    /// all entries up to the handle's.
+    /// The index of a handle's entry in `physical`. Out of bounds for an unknown handle, and for an
+    /// entry that `release` has removed.
     fn index_of(&self, physical: PhysicalHandle) -> usize {
         physical.0.checked_sub(self.first_physical).map_or(usize::MAX, to_usize)
     }
@@ -182,7 +181,7 @@ mod tests {
 
     #[test]
     fn every_step_preserves_the_invariants() {
-        // Goal: every step preserves the invariants. Method: two physical memories, one range.
+        // Goal: each method keeps the invariants. Method: two physical memories in one range.
         let (mut arena, mut pages) = empty();
         let range = pages.reserve(&mut arena, 4 * GRANULE).unwrap();
         let (first, second) = (pages.create(GRANULE), pages.create(2 * GRANULE));

@@ -1,7 +1,7 @@
-//! The xpu kind behind the contract.
+//! The contract's methods for the xpu kind.
 //!
-//! The handle of a stream, program or kernel is the address of this crate's object. A mark is the
-//! address of the driver's event.
+//! The handle of a stream, program or kernel is the address of an object of this crate. A mark is
+//! the address of an event of the driver.
 #![expect(unsafe_code, reason = "handles are addresses, which the caller keeps live")]
 
 use std::path::Path;
@@ -35,14 +35,14 @@ impl XpuBackend {
     }
 }
 
-// SAFETY: memory comes from the driver and is recorded until its release; the driver receives the
-// ranges of tasks unchanged.
+// SAFETY: memory comes from the driver, and `Memory` records it until its release. The driver
+// receives the ranges of tasks unchanged.
 unsafe impl Backend for XpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::XPU
     }
 
-    /// True when the kernel exposes a GPU's node, or when the settings name a library.
+    /// True when the operating system exposes a GPU's node, or when the settings name a library.
     fn may_have_gpu(&self) -> bool {
         self.library.is_some() || probe::sees_gpu(Path::new("/dev"))
     }
@@ -107,7 +107,7 @@ unsafe impl Backend for XpuBackend {
         Ok(unsafe { handle::borrow::<XpuStream>(stream.0) }.native())
     }
 
-    /// Flushes before it returns, so that the device starts on the submitted commands.
+    /// Runs the work, then flushes, so that the device starts on the submitted commands.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
             work.run(&Turn::unshared());
@@ -141,7 +141,7 @@ unsafe impl Backend for XpuBackend {
         self.stream_result(&stream, stream.finish())
     }
 
-    /// Every mark has a time stamp: all queues have profiling enabled.
+    /// Ignores `_timed`: this crate's queues have profiling enabled, so marks have time stamps.
     unsafe fn mark(&self, stream: StreamHandle, _timed: bool) -> Result<Mark> {
         // SAFETY: the caller upholds that the stream is live.
         let stream = unsafe { Self::usable_stream(stream) }?;
@@ -165,7 +165,7 @@ unsafe impl Backend for XpuBackend {
     /// The callback runs on a thread of this backend. The driver's thread only posts the callback.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
         let completions = Arc::clone(&self.completions);
-        completions.prepare()?; // ensures a thread, because a posted callback cannot be refused
+        completions.prepare()?; // starts a thread if there is none: `post` cannot fail
         let completion = event::Completion::new(callback);
         let posted = Arc::clone(&completion);
         let post = Box::new(move || completions.post(posted));
@@ -217,7 +217,7 @@ unsafe impl Backend for XpuBackend {
         released.map_err(driver_error)
     }
 
-    /// Searches this backend's records, then asks the driver about other memory of the context.
+    /// Searches this backend's records. For other addresses, asks the driver.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
         let own = self.memory.owner(address);
         let Some(session) = self.session.get().filter(|_| own.is_none() && !fork::is_child())
@@ -250,7 +250,7 @@ unsafe impl Backend for XpuBackend {
         Some(self)
     }
 
-    /// Ends the resume threads. Streams and memory remain until their owners release them.
+    /// Stops the resume threads. Streams and memory remain until their owners release them.
     fn shutdown(&self, deadline: Instant) -> Leftover {
         // Release: pairs with `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);

@@ -22,7 +22,7 @@ pub(super) struct ArgumentInfo {
     pub(super) name: String,
 }
 
-/// Converts the result of a creation. Null without an error code means a lack of resources.
+/// Checks the result of a creation. Null without an error code counts as a lack of resources.
 fn created_object<T: PartialEq>(call: &'static str, object: T, null: &T, code: i32) -> Answer<T> {
     check(call, code)?;
     if object == *null { Err(Refusal { call, code: sys::OUT_OF_RESOURCES }) } else { Ok(object) }
@@ -83,7 +83,7 @@ impl Compiler {
         })
     }
 
-    /// The kernels' names, separated by semicolons.
+    /// The names of a program's kernels, separated by semicolons.
     pub(super) fn kernel_names(&self, program: ProgramObject) -> Answer<String> {
         text("clGetProgramInfo", |room, place, size| {
             let what = sys::PROGRAM_KERNEL_NAMES;
@@ -117,7 +117,7 @@ impl Compiler {
         })
     }
 
-    /// The program's description of an argument; `None` if the program contains none.
+    /// The program's description of an argument; `None` when the compiler stored no descriptions.
     pub(super) fn argument_info(
         &self,
         kernel: KernelObject,
@@ -141,7 +141,7 @@ impl Compiler {
         Ok(Some(ArgumentInfo { address_space, type_name, name: text(sys::KERNEL_ARG_NAME)? }))
     }
 
-    /// Lets the kernel dereference pointers that it loads from memory.
+    /// Lets the kernel dereference pointers loaded from memory. `what` names the memory's kind.
     pub(super) fn allow_indirect_access(&self, kernel: KernelObject, what: u32) -> Answer {
         let yes = 1_u32;
         // SAFETY: the handle is live (head of this file). The driver copies the value, which
@@ -179,7 +179,7 @@ impl Compiler {
         check("clSetKernelArg", unsafe { (self.set_arg)(kernel, index, bytes, begin) })
     }
 
-    /// Enqueues the kernel with its current arguments.
+    /// Enqueues the kernel with the arguments that `set_argument` has set.
     pub(super) fn enqueue(&self, queue: Queue, kernel: KernelObject, size: &LaunchSize) -> Answer {
         let local = size.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
         // SAFETY: the handles are live (head of this file); both sizes have three numbers, of which

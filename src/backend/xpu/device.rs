@@ -16,7 +16,7 @@ const USM_EXTENSION: &str = "cl_intel_unified_shared_memory";
 const BFLOAT16_EXTENSION: &str = "cl_intel_bfloat16_conversions";
 const PRIORITY_EXTENSION: &str = "cl_khr_priority_hints";
 
-/// Priorities of a device with priority hints, as of torch's XPU streams.
+/// Stream priorities of a device with priority hints: those of torch's XPU streams.
 const HINTED: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 const ONE_LEVEL: PriorityRange = PriorityRange { least: 0, greatest: 0 };
 
@@ -33,15 +33,15 @@ pub(super) struct Facts {
     core_count: usize,
     cache_bytes: usize,
     has_priorities: bool,
-    /// The host can access memory of the device.
+    /// True when the driver can allocate memory that the host and this device share.
     pub(super) has_shared_memory: bool,
-    /// The device uses the host's memory and has no other.
+    /// True when the device has no memory of its own and uses the host's.
     pub(super) is_host_memory: bool,
     has_bfloat16_conversions: bool,
 }
 
 impl Facts {
-    /// Queries the description. The error says why the device is unusable.
+    /// Asks the driver for the description. The error says why the device is unusable.
     pub(super) fn of(driver: &Driver, id: DeviceId, name: String) -> Result<Self, String> {
         Self::query(driver, id, name).unwrap_or_else(|refusal| Err(refusal.to_string()))
     }
@@ -57,7 +57,7 @@ impl Facts {
         if memory_bytes == 0 {
             return Ok(Err("it says that it has no memory".to_owned()));
         }
-        // A failed query counts as a missing capability.
+        // If one of these two queries fails, the device counts as one without the capability.
         let shared =
             driver.device_info(id, sys::DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
         let unified = driver.device_info::<u32>(id, sys::DEVICE_HOST_UNIFIED_MEMORY);
@@ -136,8 +136,8 @@ impl XpuDevice {
         Ok(())
     }
 
-    /// The error for a refusal on this device. The device counts as lost only when the driver
-    /// reports it as unavailable, because other error codes also have other causes.
+    /// Converts a refusal on this device. The device counts as lost only when the driver reports it
+    /// as unavailable, because other error codes also have other causes.
     pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
         if refusal.code == sys::DEVICE_NOT_AVAILABLE || self.is_unavailable(driver) {
             // Relaxed: publishes nothing. A thread that does not see the store asks the driver.
@@ -147,7 +147,7 @@ impl XpuDevice {
         driver_error(refusal)
     }
 
-    /// True when the driver reports the device as unavailable.
+    /// Asks the driver. A device whose query fails counts as available.
     pub(super) fn is_unavailable(&self, driver: &Driver) -> bool {
         driver.device_info::<u32>(self.facts.id, sys::DEVICE_AVAILABLE) == Ok(0)
     }
@@ -157,7 +157,7 @@ impl XpuDevice {
     }
 }
 
-/// The error for a refusal without a known device.
+/// Converts a refusal of a call whose device is unknown.
 pub(super) fn driver_error(Refusal { call, code }: Refusal) -> Error {
     Error::refused(DeviceKind::XPU, call, code, sys::code_name(code))
 }

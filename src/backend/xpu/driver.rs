@@ -17,7 +17,7 @@ use crate::base::contain::contain;
 use crate::base::dylib::Library;
 use crate::base::size::to_usize;
 
-/// A failed call, with the error code.
+/// A call that failed, and its error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,
@@ -37,7 +37,7 @@ pub(super) fn check(call: &'static str, code: i32) -> Answer {
     if code == sys::SUCCESS { Ok(()) } else { Err(Refusal { call, code }) }
 }
 
-/// Values for which every bit pattern is valid, so that a driver may write them as bytes.
+/// A type for which every bit pattern is valid, so that a driver may write its values as bytes.
 pub(super) trait Plain: Copy {
     const ZERO: Self;
 }
@@ -55,7 +55,7 @@ plain!(
     *mut c_void = ptr::null_mut()
 );
 
-/// The functions of the ICD loader. Their first call loads the vendors' libraries.
+/// The functions of the ICD loader. The first call loads the vendors' libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
     core: Core,
@@ -77,7 +77,7 @@ impl Driver {
         })
     }
 
-    /// The devices of a platform; an empty list is not an error.
+    /// The devices of a platform; empty when the platform has none.
     pub(super) fn devices(&self, platform: Platform) -> Answer<Vec<DeviceId>> {
         let all = sys::DEVICE_TYPE_ALL;
         let found = listed("clGetDeviceIDs", DeviceId::NULL, |room, places, count| {
@@ -114,7 +114,7 @@ impl Driver {
         })
     }
 
-    /// Resolves the functions of unified shared memory. The error is the name of a missing one.
+    /// Resolves the functions of unified shared memory. The error names a missing function.
     pub(super) fn usm(&self, platform: Platform) -> Result<Usm, &'static str> {
         Usm::resolve(|name| self.extension_function(platform, name))
     }
@@ -124,7 +124,7 @@ impl Driver {
         SetMemPointer::resolve(|name| self.extension_function(platform, name)).ok()
     }
 
-    /// Resolves a function that only the platform exports.
+    /// Resolves a function of an extension. Only the platform exports it, not the loader.
     pub(super) fn extension_function(
         &self,
         platform: Platform,
@@ -180,7 +180,7 @@ impl Driver {
         check("clCreateCommandQueueWithProperties", code).map(|()| queue)
     }
 
-    /// Retains a queue that other code created, so that this crate may use and release it.
+    /// Retains a queue that other code created. The caller must release it once.
     pub(super) fn retain_queue(&self, queue: Queue) -> Answer {
         // SAFETY: the caller of `stream_wrap` upholds that the handle is a live queue.
         check("clRetainCommandQueue", unsafe { (self.core.retain_queue)(queue) })
@@ -215,7 +215,7 @@ impl Driver {
         check("clEnqueueMarkerWithWaitList", code).map(|()| event)
     }
 
-    /// Makes later commands wait for `event`. Returns the event of the wait itself.
+    /// Makes later commands of the queue wait for `event`. Returns the event of the wait itself.
     pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer<Event> {
         let mut wait = Event::NULL;
         // SAFETY: the handles are live (head of this file); the list has one event. The queue
@@ -237,7 +237,7 @@ impl Driver {
         check("clWaitForEvents", unsafe { (self.core.wait_for_events)(1, &raw const event) })
     }
 
-    /// The end time of the event's command, in the device's nanoseconds.
+    /// The time, in nanoseconds of the device's clock, at which the event's command ended.
     pub(super) fn event_end_ns(&self, event: Event) -> Answer<u64> {
         let what = sys::PROFILING_COMMAND_END;
         value("clGetEventProfilingInfo", |room, place| {
@@ -247,8 +247,8 @@ impl Driver {
         })
     }
 
-    /// Registers a callback for the event's completion or failure. The driver makes the
-    /// call on one of its threads or on this thread. A failed registration drops the callback.
+    /// Registers a callback for the event's completion or failure. The driver calls it on one of
+    /// its threads or on this thread. A failed registration drops the callback.
     pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> Answer {
         let data = Box::into_raw(Box::new(callback));
         // SAFETY: the handle is live (head of this file); `data` has the type that `call_back`
@@ -267,7 +267,7 @@ impl Driver {
     }
 }
 
-/// Runs on a thread of the driver. The callback only posts work, and no panic may escape.
+/// The driver calls this on its own thread. The callback only posts work; no panic may escape.
 ///
 /// # Safety
 /// `data` is the raw pointer of a boxed [`DoneCallback`], owned by this call.
@@ -278,8 +278,8 @@ unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
 }
 
 impl Usm {
-    /// Allocates memory of a device, shared memory of a device, or memory of the host. With an
-    /// `align_bytes` of 0, the driver chooses the alignment.
+    /// Allocates memory of a device, shared memory, or memory of the host. With an `align_bytes` of
+    /// 0, the driver chooses the alignment.
     pub(super) fn allocate(
         &self,
         context: Context,
@@ -310,7 +310,7 @@ impl Usm {
         };
         check(call, code)?;
         if memory.is_null() {
-            // The driver reported success without memory: treated as a lack of memory.
+            // The driver reported success without memory. The caller gets a lack of memory instead.
             return Err(Refusal { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
         }
         Ok(memory.expose_provenance() as u64)
@@ -323,7 +323,7 @@ impl Usm {
         check("clMemFreeINTEL", unsafe { (self.free)(context, pointer(address)) })
     }
 
-    /// A property of the allocation at an address. Any number is a valid `address`.
+    /// Queries a property of the allocation at an address. `address` may be any number.
     pub(super) fn alloc_info<T: Plain>(
         &self,
         context: Context,
@@ -396,7 +396,7 @@ pub(super) fn text(
     Ok(String::from_utf8_lossy(&bytes[..end]).trim().to_owned())
 }
 
-/// Queries a value of a known size.
+/// Queries a value that has exactly the size of `T`.
 pub(super) fn value<T: Plain>(
     call: &'static str,
     ask: impl Fn(usize, *mut c_void) -> i32,

@@ -8,7 +8,7 @@ use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
 use crate::base::size::to_usize;
 use crate::base::sync::{LockRank, Mutex};
 
-/// The mark of an event. The mark owns the event's reference until the mark's release.
+/// Converts an event to a mark. The mark owns the event's reference until the mark's release.
 pub(super) fn to_mark(event: Event) -> Mark {
     Mark(event.0.expose_provenance() as u64)
 }
@@ -17,7 +17,7 @@ pub(super) fn of_mark(mark: Mark) -> Event {
     Event(std::ptr::with_exposed_provenance_mut(to_usize(mark.0)))
 }
 
-/// True when the command is complete. A failed command has an error code as its status.
+/// True when the event's command is complete. Fails when its status is an error code.
 pub(super) fn is_done(driver: &Driver, event: Event) -> Answer<bool> {
     let status: i32 = driver.event_info(event, sys::EVENT_COMMAND_EXECUTION_STATUS)?;
     if status < 0 {
@@ -39,8 +39,8 @@ pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> Answer<i6
     Ok(end.wrapping_sub(start).cast_signed())
 }
 
-/// A callback posted by a driver's thread to one of this backend. A driver's thread must not call
-/// the driver, but a callback may: it may drop the last handle of a stream, which releases a queue.
+/// A callback that a driver's thread posts to a thread of this backend. A driver's thread must not
+/// call the driver, but a callback may: dropping the last handle of a stream releases a queue.
 pub(super) struct Completion(Mutex<Option<DoneCallback>>);
 
 impl Completion {

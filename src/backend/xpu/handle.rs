@@ -1,4 +1,4 @@
-//! Handles of streams, programs and kernels: addresses of counted objects.
+//! Handles of streams, programs and kernels: addresses of reference-counted objects.
 #![expect(unsafe_code, reason = "a handle is the address of an object")]
 
 use std::mem::ManuallyDrop;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use crate::base::size::to_usize;
 
-/// An object behind a handle. The handle's owner keeps the object alive.
+/// A borrowed object: dropping the borrow releases no reference, because the handle holds it.
 pub(super) type Borrowed<T> = ManuallyDrop<Arc<T>>;
 
-/// The handle of an object. The handle holds a reference, which [`end`] returns.
+/// Creates a handle of an object. The handle holds a reference until [`end`] returns it.
 pub(super) fn issue<T>(object: Arc<T>) -> u64 {
     Arc::into_raw(object).expose_provenance() as u64
 }
 
-/// Borrows the object behind a handle.
+/// Borrows the object behind a handle, without a new reference.
 ///
 /// # Safety
 /// [`issue`] returned the handle for a `T`, and the handle is live.

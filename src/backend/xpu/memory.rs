@@ -18,10 +18,10 @@ use crate::base::sync::{LockRank, Mutex};
 /// Minimum alignment: a cache line.
 const LEAST_ALIGN_BYTES: usize = 64;
 
-/// Live allocations, by first address.
+/// Live allocations of all devices and of the host, by first address.
 ///
-/// The used bytes of a device's capacity are the sum of the sizes of its allocations. The used
-/// bytes of `host` are the sum for host memory.
+/// Invariant: each device's capacity counts the bytes of the device's allocations as used, and
+/// `host` those of host memory.
 #[derive(Debug)]
 pub(super) struct Memory {
     /// The capacity for host memory: all memory of the machine.
@@ -32,9 +32,9 @@ pub(super) struct Memory {
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     bytes: usize,
-    /// The address to free. The allocation may begin behind it: see [`aligned`].
+    /// The driver's address to free. The allocation may begin behind it: see [`aligned`].
     raw: u64,
-    /// Meaningless for host memory.
+    /// 0 for host memory, which belongs to no device.
     device_index: usize,
     kind: MemoryKind,
 }
@@ -46,7 +46,7 @@ impl Memory {
         Self { host, allocations: Mutex::new(LockRank::Backend, BTreeMap::new()) }
     }
 
-    /// Allocates memory of the device, or of the host on behalf of the device.
+    /// Allocates memory. Host memory counts against `host`, other kinds against `device`.
     pub(super) fn allocate(
         &self,
         session: &Session,
@@ -106,7 +106,7 @@ impl Memory {
         freed
     }
 
-    /// The allocation of this backend that contains an address.
+    /// The allocation of this backend that contains an address; `None` for other memory.
     pub(super) fn owner(&self, address: Address) -> Option<PointerOwner> {
         let allocations = self.allocations.lock();
         let (base, allocation) = allocations.range(..=address.0).next_back()?;
@@ -121,7 +121,7 @@ impl Memory {
     }
 }
 
-/// The owner of other memory in the context, which a user allocated through our native handles.
+/// Asks the driver for the owner of memory that other code allocated in this context.
 pub(super) fn foreign_owner(
     session: &Session,
     devices: &[Arc<XpuDevice>],
@@ -150,7 +150,7 @@ pub(super) fn foreign_owner(
 }
 
 /// Returns the aligned address to use and the address to free. A driver may reject or ignore an
-/// alignment above that of its largest type. In this case allocates more and aligns the address.
+/// alignment above that of its largest type. `aligned` then allocates more and rounds up.
 fn aligned(
     session: &Session,
     bytes: usize,
@@ -168,7 +168,7 @@ fn aligned(
     Ok((raw.next_multiple_of(align_bytes as u64), raw))
 }
 
-/// True for error codes of an allocation that mean a lack of memory.
+/// True for an allocation's error codes that mean a lack of memory.
 fn is_shortage(code: i32) -> bool {
     matches!(
         code,
@@ -179,7 +179,7 @@ fn is_shortage(code: i32) -> bool {
     )
 }
 
-/// The error of a shortage in the driver, with at most the largest allocation reported as free.
+/// The error when the driver lacks memory. Reports at most the largest allocation as free.
 fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
     let mut info = device.capacity.info();
     if device.facts.largest_bytes > 0 {

@@ -1,9 +1,9 @@
 //! The xpu kind: Intel GPUs and other OpenCL devices with unified shared memory.
 //!
-//! * `sys`: OpenCL's types, constants and function tables; `driver`: its typed wrappers
-//! * `probe`: the discovery of devices; `device`: one of them; `session`: their context
-//! * `stream`, `event`, `memory`: the contract's streams, marks and memory; `program`: compiled
-//!   kernels, on `compiler`'s wrappers; `handle`: their numbers
+//! * `sys`: OpenCL's types, constants and function tables
+//! * `driver`, `compiler`: typed wrappers of OpenCL's functions
+//! * `probe`: finds the devices; `device`: one device; `session`: the context of all devices
+//! * `stream`, `event`, `memory`, `program`: the contract's objects; `handle`: their handles
 //!
 //! The first query about devices opens the ICD loader, which loads the vendors' libraries. The
 //! first use of a device creates the context. Most drivers then start their threads.
@@ -38,7 +38,7 @@ use probe::{Found, Probe};
 use session::Session;
 use stream::XpuStream;
 
-/// The xpu kind of device. The head of this module describes it.
+/// The backend of the xpu kind, as the head of this module describes.
 ///
 /// ```
 /// use accelrt::Config;
@@ -58,7 +58,7 @@ pub struct XpuBackend {
     session: OnceLock<Arc<Session>>,
     memory: Memory,
     resume_threads: ResumeThreads,
-    /// Executes callbacks. `resume_threads` could delay them, since user code may block there.
+    /// Executes callbacks of marks. In `resume_threads`, user code that blocks could delay them.
     completions: Arc<ResumeThreads>,
     is_shut_down: AtomicBool,
 }
@@ -79,8 +79,8 @@ impl XpuBackend {
         })
     }
 
-    /// The library and its devices, probed at the first call. Holds no lock, so a child forked
-    /// during a probe cannot block here. Two threads may therefore probe; one result remains.
+    /// The result of the probe, which the first call makes. Holds no lock, so a child forked during
+    /// a probe cannot deadlock here. Two threads may therefore probe at once; one result remains.
     fn probe(&self) -> &Probe {
         if let Some(probe) = self.probe.get() {
             return probe;
@@ -106,7 +106,7 @@ impl XpuBackend {
         Ok(device)
     }
 
-    /// A device that is not lost, and the context. The first call creates the context.
+    /// The device and the session. The first call creates the session. Fails on a lost device.
     fn begin(&self, index: usize) -> Result<(&Arc<XpuDevice>, &Arc<Session>)> {
         fork::check()?;
         let device = self.device(index)?;
@@ -121,7 +121,7 @@ impl XpuBackend {
         Ok((device, self.session.get_or_init(|| Arc::new(session))))
     }
 
-    /// The context. An object of this backend must exist, which ensures that the context exists.
+    /// The session, which exists because this backend has already issued an object. Else panics.
     fn session(&self) -> &Arc<Session> {
         self.session.get().expect("what was made by this backend was made in its context")
     }
@@ -130,13 +130,13 @@ impl XpuBackend {
         &self.session().driver
     }
 
-    /// Converts the answer to a call on a stream.
+    /// Converts a refusal of a call on a stream into an error of the stream's device.
     fn stream_result<T>(&self, stream: &XpuStream, answer: Answer<T>) -> Result<T> {
         answer.map_err(|refusal| stream.device.error(self.driver(), refusal))
     }
 
     /// Converts the answer to a call on a mark. A mark does not record its device. With several
-    /// devices, a refusal is therefore attributed to the first that the driver reports as lost.
+    /// devices, the error therefore names the first one that the driver reports as unavailable.
     fn mark_result<T>(&self, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| {
             let device = match &self.found()?.devices[..] {

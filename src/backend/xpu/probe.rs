@@ -1,8 +1,8 @@
-//! The discovery of devices: opens the library and queries its platforms and their devices.
+//! The probe: opens the OpenCL library and queries its platforms and their devices.
 //!
 //! The probe initialises no device, but it loads the vendors' libraries. Most of them start threads
-//! with the first context. Some start threads during the probe, which the probe records: a forked
-//! child would wait for these threads for ever, so the runtime refuses to work in the child.
+//! with the first context. The probe records whether threads start earlier: a forked child would
+//! wait for these threads for ever, so the runtime refuses to work in the child.
 //!
 //! The library is the configured one, else the system's ICD loader. If the loader is missing or
 //! finds no usable device, the probe opens Intel's runtime in the environment's own folder. This
@@ -35,7 +35,7 @@ const INTEL_RUNTIME: &str = "libintelocl.so";
 pub(super) struct Probe {
     pub(super) found: Result<Found, String>,
     pub(super) left_out: Vec<LeftOutDevice>,
-    /// The process id during the probe; `has_started_threads` is about this process.
+    /// The process that probed. `has_started_threads` is about its threads.
     process: u32,
     has_started_threads: bool,
 }
@@ -74,7 +74,7 @@ struct Candidate {
 }
 
 impl Probe {
-    /// Probes `library`, or else the default libraries. `memory_bytes` is each device's capacity.
+    /// Probes `library`, else the default ones. `memory_bytes` replaces each device's capacity.
     pub(super) fn new(library: Option<&str>, memory_bytes: Option<usize>) -> Self {
         let own = || dylib::environment_folder().map(|folder| folder.join(INTEL_RUNTIME));
         match library {
@@ -97,8 +97,8 @@ impl Probe {
             found.map_err(|reason| reasons.push(reason)).ok()
         });
         let found = found.ok_or_else(|| reasons.join("; "));
-        // Also true if other code started threads during the probe. A forked child is then refused
-        // without need.
+        // Also true if other code started threads during the probe. The runtime then refuses a
+        // forked child without need.
         let has_started_threads = !threads().is_subset(&before);
         Self { found, left_out, process: process::id(), has_started_threads }
     }
@@ -109,7 +109,7 @@ impl Probe {
     }
 }
 
-/// True when the kernel exposes a GPU's node. Opens nothing.
+/// True when the folder `devices` has a GPU's node. Opens no node.
 pub(super) fn sees_gpu(devices: &Path) -> bool {
     let is_node = |name: OsString| name.to_string_lossy().starts_with("renderD");
     let mut nodes = devices.join("dri").read_dir().into_iter().flatten().flatten();
@@ -122,7 +122,7 @@ fn threads() -> BTreeSet<OsString> {
     tasks.into_iter().flatten().flatten().map(|task| task.file_name()).collect()
 }
 
-/// The driver, and its platforms with a usable device. Adds unusable devices to `left_out`.
+/// Opens a library and finds its platforms with a usable device. Adds others to `left_out`.
 fn find(
     names: &[&str],
     left_out: &mut Vec<LeftOutDevice>,
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn all_groups_of_libraries_are_probed() {
-        // Goal: each group is probed, and all reasons are reported. Method: two unusable groups.
+        // Goal: the probe tries each group and reports all reasons. Method: two unusable groups.
         let groups: [&[&str]; 2] = [&["/accelrt/libOpenCL.so", "libm.so.6"], &["/accelrt/two.so"]];
         let reason = Probe::of(&groups, None).found.unwrap_err();
         assert!(

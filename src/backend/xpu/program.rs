@@ -20,7 +20,7 @@ use crate::base::device::DeviceKind;
 use crate::base::error::{DriverError, Error, ProgramError, Result};
 use crate::base::sync::{LockRank, Mutex};
 
-/// The magic number of SPIR-V.
+/// The first word of a SPIR-V binary.
 const SPIR_V: u32 = 0x0723_0203;
 
 /// Makes the compiler retain the names and types of arguments.
@@ -32,7 +32,7 @@ const INDIRECT: [u32; 3] = [
     sys::KERNEL_EXEC_INFO_INDIRECT_SHARED_ACCESS_INTEL,
 ];
 
-/// A program. The handle and each call hold a reference; the last one releases the program.
+/// A program, compiled for one device. The drop releases the driver's object.
 #[derive(Debug)]
 pub(super) struct XpuProgram {
     session: Arc<Session>,
@@ -42,8 +42,8 @@ pub(super) struct XpuProgram {
     device_index: usize,
 }
 
-/// A kernel. A launch sets the arguments and enqueues the kernel under the lock, because OpenCL
-/// forbids concurrent calls that set arguments of one kernel.
+/// A kernel. A launch sets the arguments and enqueues the kernel under the lock of `object`,
+/// because OpenCL forbids concurrent calls that set arguments of one kernel.
 #[derive(Debug)]
 pub(super) struct XpuKernel {
     compiler: Compiler,
@@ -156,7 +156,7 @@ impl Drop for XpuKernel {
     }
 }
 
-/// Converts OpenCL's description of a parameter.
+/// Converts OpenCL's description of a parameter. Without a description, the class is unknown.
 fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
     let Some(ArgumentInfo { address_space, type_name, name }) = info else {
         let class = ParameterClass::Unknown;
@@ -176,7 +176,7 @@ fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
 }
 
 impl XpuBackend {
-    /// Converts the answer to a call on a program or kernel.
+    /// Converts a refusal of a call on a program or kernel into an error of the device.
     fn program_result<T>(&self, device_index: usize, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| Err(self.device(device_index)?.error(self.driver(), refusal)))
     }

@@ -5,19 +5,19 @@ use super::probe::Found;
 use super::sys::{Context, DeviceId, SetMemPointer, Usm};
 use crate::base::fork;
 
-/// One context for all devices, so that they share memory and events. Its last user ends it.
+/// The context of all devices, so that they share memory and events. The drop releases it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) driver: Driver,
     pub(super) usm: Usm,
     pub(super) context: Context,
-    /// `None` where kernels accept no unified shared memory.
+    /// `None` where kernels accept no pointers to unified shared memory.
     pub(super) set_mem_pointer: Option<SetMemPointer>,
 }
 
 impl Session {
-    /// Creates the context. The driver may then start threads, so from now on a forked child is
-    /// detected and refused.
+    /// Creates the context. The driver may then start threads, so from now on the runtime detects
+    /// forks and refuses to work in a child.
     pub(super) fn begin(found: &Found) -> Answer<Self> {
         fork::watch();
         let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.facts.id).collect();

@@ -1,4 +1,4 @@
-//! A stream: an in-order queue, and its submitted, flushed and completed counts.
+//! A stream: a driver's in-order queue, with counts of submitted, flushed and completed commands.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::base::size::to_usize;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 
-/// Checks for completed waits when their number is a multiple of this, so that few accumulate.
+/// The stream removes completed waits whenever the number of waits is a multiple of this.
 const WAITS_PER_CHECK: usize = 64;
 
 /// A queue and its counts.
@@ -22,7 +22,7 @@ const WAITS_PER_CHECK: usize = 64;
 /// | number | meaning |
 /// |---|---|
 /// | `submitted` | commands enqueued by this backend |
-/// | `flushed` | submitted commands that were flushed to the device; others may never start |
+/// | `flushed` | submitted commands that a flush has sent to the device; others may never start |
 /// | `done` | submitted commands that are known to be complete |
 ///
 /// All accesses are relaxed: the counts are independent, and the driver orders the commands.
@@ -38,8 +38,8 @@ pub(super) struct XpuStream {
     done: AtomicU64,
     /// The marker of the latest query, and the number of submissions before the marker.
     query_marker: Mutex<Option<(Event, u64)>>,
-    /// The events of waits for other streams that are not known to be complete. Only these events
-    /// report that the awaited work failed, because a queue need not stop at a failed wait.
+    /// Events of waits for other streams, except waits that are known to be complete. Only these
+    /// events report a failure of the awaited work: a queue need not stop at a failed wait.
     waits: Mutex<Vec<Event>>,
 }
 
@@ -64,7 +64,7 @@ impl XpuStream {
         })
     }
 
-    /// Counts a submitted command.
+    /// Counts one command that the driver has accepted.
     fn count(&self) {
         self.submitted.fetch_add(1, Ordering::Relaxed); // relaxed: see the type
     }
@@ -86,7 +86,7 @@ impl XpuStream {
         kernel.enqueue(self.queue, arguments, size).map(|()| self.count())
     }
 
-    /// Makes later commands wait for an event. The creation of the event has flushed it.
+    /// Makes later commands wait for `event`. [`Self::mark`] has flushed the queue of the event.
     pub(super) fn wait_for(&self, event: Event) -> Answer {
         let wait = self.session.driver.enqueue_wait(self.queue, event)?;
         self.count();
@@ -100,7 +100,7 @@ impl XpuStream {
 
     /// Removes completed waits; fails when one of them failed.
     fn check_waits(&self) -> Answer {
-        // Takes the waits out of the lock, because no lock may be held during a driver call.
+        // Moves the waits out of the lock, so that no driver call runs under the lock.
         let mut waits = std::mem::take(&mut *self.waits.lock());
         let mut outcome = Ok(());
         waits.retain(|wait| {
@@ -118,7 +118,7 @@ impl XpuStream {
         outcome
     }
 
-    /// Creates an event behind everything submitted, and flushes the queue.
+    /// Creates a marker event behind all submitted commands, and flushes the queue.
     pub(super) fn mark(&self) -> Answer<Event> {
         let event = self.session.driver.enqueue_marker(self.queue)?;
         self.count();
@@ -129,7 +129,7 @@ impl XpuStream {
         Ok(event)
     }
 
-    /// Flushes everything submitted to the device.
+    /// Sends all submitted commands to the device. Does not wait for them.
     fn flush(&self) -> Answer {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.flush(self.queue)?;
@@ -138,7 +138,7 @@ impl XpuStream {
         Ok(())
     }
 
-    /// As [`Self::flush`], if some commands are unflushed.
+    /// Flushes, unless a flush already covers all submitted commands.
     pub(super) fn flush_rest(&self) {
         // Relaxed: this thread ran the tasks that submitted the commands.
         if self.submitted.load(Ordering::Relaxed) != self.flushed.load(Ordering::Relaxed) {
@@ -147,7 +147,7 @@ impl XpuStream {
         }
     }
 
-    /// Blocks until everything submitted is done; fails when one of its waits failed.
+    /// Blocks until all submitted commands are done. Fails when a wait for another stream failed.
     pub(super) fn finish(&self) -> Answer {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.finish(self.queue)?;
@@ -155,8 +155,8 @@ impl XpuStream {
         self.check_waits()
     }
 
-    /// True when everything submitted is done. OpenCL cannot query a queue, so this enqueues a
-    /// marker and queries its event. Later calls reuse the marker.
+    /// True when all submitted commands are done. OpenCL cannot query a queue, so the first call
+    /// enqueues a marker and queries its event. Until the next command, later calls reuse it.
     pub(super) fn query(&self) -> Answer<bool> {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         // Relaxed: see the type.
@@ -204,8 +204,8 @@ impl XpuStream {
         self.queue.0.expose_provenance() as u64
     }
 
-    /// Wraps a queue of other code. The queue must be in-order, on this device and of our context,
-    /// because memory and events of one context are invalid in another.
+    /// Wraps a queue that other code created. Fails unless the queue is in-order, on this device
+    /// and in this context, because memory and events of one context are invalid in another.
     pub(super) fn wrap(
         session: &Arc<Session>,
         device: &Arc<XpuDevice>,
@@ -242,7 +242,7 @@ impl Drop for XpuStream {
         for wait in waits {
             self.release(wait);
         }
-        // The release also flushes. The result is ignored: a failure leaks the queue.
+        // `clReleaseCommandQueue` also flushes. The result is ignored: a failure leaks the queue.
         let _ = self.session.driver.release_queue(self.queue);
     }
 }

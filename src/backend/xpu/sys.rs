@@ -1,12 +1,12 @@
-//! The used part of OpenCL: types, constants, and function tables resolved at run time.
+//! The part of OpenCL that this crate uses: types, constants, and function tables.
 //!
 //! Source: the Khronos OpenCL 3.0 specification and `cl_intel_unified_shared_memory` revision 1.0.
-//! `table!` defines a function table. A table resolves all of its functions or fails.
+//! `table!` defines a function table. At run time, a table resolves all of its functions or fails.
 #![expect(unsafe_code, reason = "casts symbols to functions, and shares handles among threads")]
 
 use std::ffi::{c_char, c_void};
 
-/// An opaque object of the driver.
+/// Defines a type for each sort of opaque driver object.
 macro_rules! handle {
     ($($(#[$doc:meta])* $name:ident;)*) => { $(
         $(#[$doc])*
@@ -43,7 +43,7 @@ handle! {
     KernelObject;
 }
 
-/// A function table: `Name { clSymbol as field(arguments) -> result; }`.
+/// Defines a function table. The syntax is `Name { clSymbol as field(arguments) -> result; }`.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident {
         $($symbol:ident as $field:ident ($($argument:ty),* $(,)?) -> $result:ty;)*
@@ -78,9 +78,9 @@ macro_rules! table {
 
 /// The callback of `clSetEventCallback`.
 pub(super) type EventCallback = unsafe extern "C" fn(Event, i32, *mut c_void);
-/// The callback of `clBuildProgram`. A callback would make the call asynchronous.
+/// The callback of `clBuildProgram`; always `None`, since it would make the call asynchronous.
 pub(super) type BuildCallback = unsafe extern "C" fn(ProgramObject, *mut c_void);
-/// The error callback of `clCreateContext`.
+/// The error callback of `clCreateContext`; always `None`.
 pub(super) type ContextCallback =
     unsafe extern "C" fn(*const c_char, *const c_void, usize, *mut c_void);
 
@@ -148,7 +148,7 @@ table! {
 }
 
 table! {
-    /// The compiler and kernels. A loader without them supports everything else.
+    /// The compiler and kernels. Without this table, the driver supports everything else.
     Compiler {
         clCreateProgramWithSource as create_with_source(
             Context, u32, *const *const c_char, *const usize, *mut i32,
@@ -255,7 +255,7 @@ pub(super) const INVALID_BUILD_OPTIONS: i32 = -43;
 pub(super) const INVALID_KERNEL_NAME: i32 = -46;
 pub(super) const INVALID_BUFFER_SIZE: i32 = -61;
 
-/// The specification's name of a code.
+/// The specification's name of an error code.
 pub(super) fn code_name(code: i32) -> &'static str {
     match code {
         0 => "CL_SUCCESS",

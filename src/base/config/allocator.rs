@@ -6,7 +6,7 @@ use super::pairs::{self, Setting};
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::MIB;
 
-/// The number of size intervals of `roundup_power2_divisions`: from 1, 2, 4, … MiB up.
+/// The number of size intervals of `roundup_power2_divisions`, which begin at 1, 2, 4, … MiB.
 pub(crate) const ROUNDUP_INTERVALS: usize = 16;
 /// The largest number of MiB whose bytes fit into a `usize`.
 const MOST_MIB: usize = usize::MAX / MIB;
@@ -14,51 +14,49 @@ const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with their
     order, as [64:8,256:4,>:1]: intervals are powers of two from 1 to 65536, `>` stands last for \
     all above, and divisions are powers of two or 0";
 
-/// The policy of an allocator's decisions.
+/// The name of a policy: the rules by which an allocator chooses the bytes for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyName {
-    /// PyTorch's caching allocator, constant by constant.
+    /// The rules and constants of PyTorch's caching allocator.
     Torch,
-    /// The runtime's own policy, the default: the least memory, in a bounded number of steps.
-    /// Pinned memory always has its own policy.
+    /// The default: rules of this runtime that aim at the least memory, in a bounded number of
+    /// steps. Pinned memory always has its own policy.
     Native,
 }
 
 /// Settings of a caching allocator, parsed from text: `key:value` pairs between commas.
 ///
-/// A key that the text does not name has its default, whatever was set before. The exceptions are
-/// [`AllocatorConfig::followed_by`] under policy `torch`, and a limit that was set without a text.
-/// This limit remains until a text names another limit. An invalid text is refused as a whole. The
-/// error names the key, the value and the allowed values. Keys are written as here, each at most
-/// once, in any order. Sizes are in MiB.
+/// A key that the text does not name returns to its default. The exceptions are
+/// [`AllocatorConfig::followed_by`] under policy `torch`, and a limit that was set without a text:
+/// it remains until a text names a limit. An invalid text changes nothing. The error names the key,
+/// the value and the allowed values. Keys come at most once, in any order. Sizes are in MiB.
 ///
 /// | key | value | meaning |
 /// |---|---|---|
-/// | `policy` | `native`, `torch` | whose decisions are taken: `native` unless another key means `torch` |
-/// | `strict` | `True`, `False` | `False` takes PyTorch's other keys, which have no effect here |
+/// | `policy` | `native`, `torch` | how the allocator decides: `native` unless another key selects `torch` |
+/// | `strict` | `True`, `False` | `False` accepts PyTorch's keys that have no effect here |
 /// | `expandable_segments` | `True`, `False` | segments grow by mapping pages, where the device has virtual memory |
-/// | `large_segment_size_mb` | from 11 | segments for requests between 1 and 10 MiB |
+/// | `large_segment_size_mb` | from 11 | size of the segments for requests between 1 and 10 MiB |
 /// | `max_split_size_mb` | from `large_segment_size_mb` | blocks of this size and more are not split |
-/// | `max_non_split_rounding_mb` | from `large_segment_size_mb`, its default | how much of an unsplit block a request may waste |
-/// | `roundup_power2_divisions` | `4`, `[64:8,256:4,>:1]` | sizes are rounded up to this many steps between powers of two, per interval |
-/// | `garbage_collection_threshold` | inside (0, 1) | fraction of the limit above which old free segments are given back |
-/// | `per_process_memory_fraction` | 0 to 1 | fraction of a device's memory that may be reserved |
-/// | `throw_on_cudamalloc_oom` | `True`, `False` | a request above that fraction fails before anything cached is given back; under policy `torch` as in PyTorch, only where the limit in force allows more |
-/// | `pinned_max_cached_size_mb` | from 0 | free pinned segments above this size are given back at once |
-/// | `pinned_reserve_segment_size_mb` | from 1 | the least size in which pinned memory is taken from the driver |
-/// | `exact_statistics` | `True`, `False` | threads keep nothing, so that peaks hold only what is in use or awaits its free |
+/// | `max_non_split_rounding_mb` | from `large_segment_size_mb`, its default | how much of an unsplit block a request may leave unused |
+/// | `roundup_power2_divisions` | `4`, `[64:8,256:4,>:1]` | steps between powers of two to which sizes are rounded up, per interval |
+/// | `garbage_collection_threshold` | inside (0, 1) | fraction of the limit above which the allocator releases old free segments |
+/// | `per_process_memory_fraction` | 0 to 1 | fraction of a device's memory that the allocator may reserve |
+/// | `throw_on_cudamalloc_oom` | `True`, `False` | a request above that fraction fails before the allocator releases cached memory; under `torch`, as in PyTorch, only while the current limit allows more |
+/// | `pinned_max_cached_size_mb` | from 0 | the allocator releases free pinned segments above this size at once |
+/// | `pinned_reserve_segment_size_mb` | from 1 | the least size of a pinned segment |
+/// | `exact_statistics` | `True`, `False` | threads cache no blocks, so that peaks count only memory in use or pending free |
 /// | `deterministic` | `True`, `False` | the same requests get the same offsets in every process |
 ///
 /// The keys from `expandable_segments` to `garbage_collection_threshold` belong to policy `torch`,
 /// and the last two to `native`. A text with one of these keys selects the key's policy, and must
 /// not name another policy. With `exact_statistics` or `deterministic`, threads cache no blocks.
-/// With `deterministic`, memory that other streams used is reused only after the cache was emptied
-/// or when memory is short.
+/// With `deterministic`, the allocator reuses memory that other streams used only after the cache
+/// was emptied or when memory is short.
 ///
-/// PyTorch's other keys would change nothing here, so each is refused with the reason, unless the
-/// text says `strict:False`. Settings other than the defaults come only from text, so an allocator
-/// can follow all settings.
+/// PyTorch's other keys would change nothing here. A text with such a key fails with the reason,
+/// unless it says `strict:False`. Only a text can change a setting from its default.
 ///
 /// ```
 /// use accelrt::AllocatorConfig;
@@ -72,34 +70,30 @@ pub enum PolicyName {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "settings that are true or false")]
 pub struct AllocatorConfig {
-    /// `policy`.
     pub(crate) policy: PolicyName,
-    /// `expandable_segments`.
     pub(crate) expandable_segments: bool,
-    /// `large_segment_size_mb`.
+    /// The key `large_segment_size_mb`.
     pub(crate) large_segment_bytes: usize,
     /// `max_split_size_mb`; `None` is no limit.
     pub(crate) max_split_bytes: Option<usize>,
-    /// `max_non_split_rounding_mb`.
+    /// The key `max_non_split_rounding_mb`.
     pub(crate) max_non_split_rounding_bytes: usize,
     /// `roundup_power2_divisions`: entry `i` is for sizes from 2^(20 + i). The first entry is also
-    /// for all smaller sizes, the last for all larger sizes. 0 and 1 are off.
+    /// for all smaller sizes, the last for all larger sizes. 0 and 1 turn rounding off.
     pub(crate) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
-    /// `garbage_collection_threshold`; `None` collects nothing.
+    /// `garbage_collection_threshold`; `None` never collects.
     pub(crate) garbage_collection_threshold: Option<f64>,
     /// `per_process_memory_fraction`; `None` removes the fraction of an earlier text.
     pub(crate) per_process_memory_fraction: Option<f64>,
-    /// True when the last text named the fraction. Otherwise a limit set without a text remains.
+    /// True when the last text named the fraction. If false, a limit set without a text remains.
     pub(crate) is_limit_named: bool,
-    /// `throw_on_cudamalloc_oom`.
+    /// The key `throw_on_cudamalloc_oom`.
     pub(crate) reject_above_fraction: bool,
     /// `pinned_max_cached_size_mb`; `None` caches segments of every size.
     pub(crate) pinned_max_cached_bytes: Option<usize>,
-    /// `pinned_reserve_segment_size_mb`.
+    /// The key `pinned_reserve_segment_size_mb`.
     pub(crate) pinned_segment_bytes: usize,
-    /// `exact_statistics`.
     pub(crate) exact_statistics: bool,
-    /// `deterministic`.
     pub(crate) deterministic: bool,
 }
 
@@ -133,10 +127,10 @@ impl FromStr for AllocatorConfig {
 }
 
 impl AllocatorConfig {
-    /// The settings after a further text. Keys that the text does not name return to their
-    /// defaults. If both settings have policy `torch`, only the keys that PyTorch resets do:
+    /// Returns the settings after a further text. Keys that the text does not name return to their
+    /// defaults. If both settings have policy `torch`, only the keys that PyTorch resets return:
     /// `max_split_size_mb`, `max_non_split_rounding_mb`, `roundup_power2_divisions` and
-    /// `garbage_collection_threshold`. Other settings are then unchanged.
+    /// `garbage_collection_threshold`. The other keys then keep their values.
     ///
     /// ```
     /// use accelrt::AllocatorConfig;
@@ -152,7 +146,7 @@ impl AllocatorConfig {
         let keeps_others = policy == PolicyName::Torch && self.policy == policy;
         let mut config =
             Self { policy, ..if keeps_others { self.reset() } else { Self::default() } };
-        // The size of large segments bounds two other keys, before or after it.
+        // `large_segment_size_mb` bounds two other keys, which may come before it in the text.
         if let Some(setting) = pairs.iter().find(|pair| pair.key == "large_segment_size_mb") {
             config.large_segment_bytes = setting.mebibytes(11..=MOST_MIB)?;
             config.max_non_split_rounding_bytes = config.large_segment_bytes;
@@ -161,7 +155,7 @@ impl AllocatorConfig {
         Ok(config)
     }
 
-    /// These settings, with defaults for the keys that PyTorch resets before it reads a text.
+    /// These settings, with the defaults of the keys that PyTorch resets before it reads a text.
     fn reset(&self) -> Self {
         Self {
             max_split_bytes: None,
@@ -173,8 +167,8 @@ impl AllocatorConfig {
         }
     }
 
-    /// The keys without effect in a text that says `strict:False`, with the reasons. Fails when the
-    /// text is invalid.
+    /// The keys of a `strict:False` text that have no effect here, each with the reason. Fails when
+    /// the text is invalid.
     ///
     /// ```
     /// use accelrt::AllocatorConfig;
@@ -189,7 +183,7 @@ impl AllocatorConfig {
         Ok(WITHOUT_EFFECT.iter().filter(|(key, _)| is_there(key)).copied().collect())
     }
 
-    /// The allocator's policy.
+    /// The policy that the last text named, or that one of its keys selected; else `native`.
     #[must_use]
     pub fn policy(&self) -> PolicyName {
         self.policy
@@ -201,7 +195,7 @@ impl AllocatorConfig {
         self.expandable_segments
     }
 
-    /// The size from which on blocks are not split; `None` is no limit.
+    /// Blocks of this size and more are not split; `None` is no limit.
     #[must_use]
     pub fn max_split_bytes(&self) -> Option<usize> {
         self.max_split_bytes
@@ -238,13 +232,13 @@ impl AllocatorConfig {
             }
             "exact_statistics" => self.exact_statistics = setting.truth()?,
             "deterministic" => self.deterministic = setting.truth()?,
-            _ => {} // Keys that were read before, and keys without effect.
+            _ => {} // Keys that `followed_by` has read, and keys without effect.
         }
         Ok(())
     }
 }
 
-/// The settings of a runtime's allocators, with their source text.
+/// The settings of a runtime's allocators, with the text that set them.
 ///
 /// ```
 /// let settings: accelrt::AllocatorSettings = "max_split_size_mb:128".parse()?;
@@ -259,19 +253,19 @@ pub struct AllocatorSettings {
 }
 
 impl AllocatorSettings {
-    /// The source text.
+    /// The last text, as written; empty for the defaults.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The parsed settings.
+    /// The settings after the last text.
     #[must_use]
     pub fn config(&self) -> &AllocatorConfig {
         &self.config
     }
 
-    /// As [`AllocatorConfig::followed_by`].
+    /// As [`AllocatorConfig::followed_by`]. The new text replaces the earlier one.
     pub fn followed_by(&self, text: &str) -> Result<Self> {
         Ok(Self { config: self.config.followed_by(text)?, text: text.to_owned() })
     }
@@ -285,10 +279,10 @@ impl FromStr for AllocatorSettings {
     }
 }
 
-/// The settings of a recording, without PyTorch's keys that have no effect here. A recording may
-/// contain these keys, but a setting of this runtime may not.
+/// Removes PyTorch's keys without effect here from the settings text of a recording. A recording
+/// may contain these keys, but a setting of this runtime may not.
 ///
-/// Fails when the recording is not of PyTorch's own allocator.
+/// Fails when the text is malformed, or when `backend` is not PyTorch's `native` allocator.
 pub fn recorded_settings(text: &str) -> Result<String> {
     let pairs = pairs::pairs(text)?;
     if let Some(other) = pairs.iter().find(|pair| pair.key == "backend" && pair.value != "native") {
@@ -299,7 +293,7 @@ pub fn recorded_settings(text: &str) -> Result<String> {
     Ok(kept.map(|pair| format!("{}:{}", pair.key, pair.value)).collect::<Vec<_>>().join(","))
 }
 
-/// The keys, and the policies that some belong to. A text that names such a key selects its policy.
+/// All keys, each with the policy that it selects, if any.
 const KEYS: &[(&str, Option<PolicyName>)] = &[
     ("policy", None),
     ("strict", None),
@@ -317,7 +311,7 @@ const KEYS: &[(&str, Option<PolicyName>)] = &[
     ("deterministic", Some(PolicyName::Native)),
 ];
 
-/// PyTorch's keys without effect here, and the reasons.
+/// PyTorch's keys that have no effect here, each with the reason.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("backend", "there is one allocator; `policy` says whose decisions it takes"),
     ("release_lock_on_cudamalloc", LOCK),
@@ -365,7 +359,7 @@ fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
     })
 }
 
-/// The policy that is named, or selected by a key.
+/// The policy that the text names or that a key selects. Fails when these differ.
 fn policy_of(pairs: &[Setting<'_>]) -> Result<PolicyName> {
     let named = pairs.iter().find(|setting| setting.key == "policy");
     let mut policy = named.map(|setting| policy(*setting)).transpose()?;
@@ -393,8 +387,8 @@ fn policy(setting: Setting<'_>) -> Result<PolicyName> {
     }
 }
 
-/// Parses one number for all intervals, or a list. The first entry of a list also holds for all
-/// smaller sizes. Skipped intervals are off.
+/// Parses `roundup_power2_divisions`: one number for all intervals, or a list. The first entry of a
+/// list also applies to all smaller sizes. Intervals that the list skips are off.
 fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
     let refused = || setting.refused(DIVISIONS);
     if !setting.is_list() {
