@@ -131,7 +131,7 @@ core: ## builds and tests the core alone: every other room is deleted
 	mkdir -p $(CORE)/tree
 	cp -a Cargo.toml Cargo.lock clippy.toml README.md docs src tests benches examples fuzz $(CORE)/tree
 	cd $(CORE)/tree && rm -r $(call others,src,lib $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
-	sed -i '/ beside the core, to the next empty line/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
+	sed -i '/`make core` deletes this block/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
 	cd $(CORE)/tree && RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
 		$(CARGO) test --lib $(addprefix --test ,$(CORE_SUITES))
 

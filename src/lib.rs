@@ -62,7 +62,7 @@ mod memory;
 mod queue;
 mod runtime;
 
-// Modules outside the core, up to the next empty line.
+// `make core` deletes this block, up to the next empty line.
 mod integrations;
 #[cfg(not(loom))]
 mod observe;
@@ -104,7 +104,7 @@ pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
 
-// Exports of modules outside the core, up to the next empty line.
+// `make core` deletes this block, up to the next empty line.
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod null;
 pub mod registry;
 
-// Optional kinds, each behind a cargo feature, to the next empty line.
+// Optional kinds, each behind a cargo feature.
+// `make core` deletes this block, up to the next empty line.
 #[cfg(feature = "xpu")]
 pub mod xpu;

@@ -73,6 +73,14 @@ pub(crate) fn other_rooms(repository: &Repository) -> Option<String> {
     expected.into_iter().find(|line| !is_there(line))
 }
 
+/// How often each file marks what `make core` deletes.
+pub(crate) fn marks(repository: &Repository) -> Vec<(&str, usize)> {
+    let count = |text: &str| text.matches("// `make core` deletes this block").count();
+    let sources = repository.sources.iter().filter(|source| source.path.starts_with("src/"));
+    let marked = sources.map(|source| (source.path.as_str(), count(&source.text)));
+    marked.filter(|(_, count)| *count > 0).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{MOST_LINES, Repository, SLACK_LINES, check_words, complaint, lines, other_rooms};
