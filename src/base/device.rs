@@ -8,12 +8,12 @@ mod kind;
 pub use self::kind::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
 
-/// The largest device index of a name. The use of a device checks that it exists.
+/// The largest index that a [`Device`] can have. A machine may have fewer devices.
 pub const MAX_DEVICE_INDEX: u8 = 127;
 
 /// One device: a kind and an index from 0 to [`MAX_DEVICE_INDEX`].
 ///
-/// The call that uses the device checks that it exists.
+/// The value is a name only: the call that uses it fails if the machine has no such device.
 ///
 /// ```
 /// use accelrt::{Device, DeviceKind};
@@ -38,7 +38,7 @@ impl Device {
         }
     }
 
-    /// `cpu:index`, for callers whose index is known to be in range.
+    /// The device `cpu:index`, for callers that know that the index is in range.
     ///
     /// # Panics
     /// When the index is over [`MAX_DEVICE_INDEX`].
@@ -48,13 +48,13 @@ impl Device {
         Self { kind: DeviceKind::CPU, index }
     }
 
-    /// The kind of this device.
+    /// The kind: `cpu` for the device `cpu:1`.
     #[must_use]
     pub const fn kind(self) -> DeviceKind {
         self.kind
     }
 
-    /// The index of this device within its kind.
+    /// The index within the kind: 1 for the device `cpu:1`.
     #[must_use]
     pub const fn index(self) -> usize {
         self.index as usize
@@ -77,10 +77,10 @@ impl FromStr for Device {
     }
 }
 
-/// Splits a device string into its kind and, when written, its index (not range-checked here).
+/// Splits a device string into its kind and its index; `None` for a string without an index.
 ///
 /// Fails as torch does for an empty string, an unknown kind, and an index that is not a plain
-/// decimal number (`cuda:`, `cuda:-1`, `cuda:01`, `cuda:1:2`).
+/// decimal number (`cuda:`, `cuda:-1`, `cuda:01`, `cuda:1:2`). Accepts any index that fits `usize`.
 pub fn parse_device(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     if text.is_empty() {
         return Err(Error::Device(DeviceError::EmptyString));

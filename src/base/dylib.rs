@@ -1,8 +1,8 @@
 //! Opens shared libraries at run time. No other file does.
 //!
-//! This file calls the C library directly. A crate such as `libloading` wraps the same three calls,
-//! but closes a library when its owner is dropped. This would unmap the code of a driver's threads
-//! and exit handlers.
+//! This file calls the C library directly. A crate such as `libloading` wraps the same functions,
+//! but closes a library when its owner is dropped. `dlclose` would unmap code that a driver's
+//! threads and exit handlers still execute.
 #![expect(unsafe_code, reason = "calls the dynamic loader")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// The folder of the environment's libraries, which the loader does not search.
+/// The `lib` folder of the Python environment, which the loader does not search.
 static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets the folder where Python's wheels install libraries. Later calls have no effect.
@@ -25,7 +25,7 @@ pub(crate) fn environment_folder() -> Option<&'static std::path::Path> {
     ENVIRONMENT.get().map(|folder| &**folder)
 }
 
-/// A library that is never closed.
+/// The loader's handle of a library that stays open until the process ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library(NonNull<c_void>);
 
@@ -34,7 +34,7 @@ unsafe impl Send for Library {}
 // SAFETY: the handle never changes, and its library is never closed.
 unsafe impl Sync for Library {}
 
-/// The error when no library opens: the loader's message for each name.
+/// The error of [`Library::open_first`]: the loader's message for each name.
 #[derive(Debug)]
 pub(crate) struct NotOpened(Vec<String>);
 
@@ -51,8 +51,8 @@ impl fmt::Display for NotOpened {
 }
 
 impl Library {
-    /// Opens the first of these names or paths that can be opened. Runs the library's
-    /// initialisation code.
+    /// Opens the first of these names or paths that the loader accepts. The loader runs the
+    /// library's initialisation code.
     pub(crate) fn open_first(names: &[&str]) -> Result<Self, NotOpened> {
         let mut refusals = Vec::new();
         for name in names {
@@ -71,12 +71,12 @@ impl Library {
     }
 }
 
-/// A function or a variable of a loaded library.
+/// A symbol (a function or a variable) and the loaded library that has it.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLibrary {
     /// The file that defines the symbol.
     pub(crate) path: String,
-    /// The defining library, or one that depends on it. Never closed.
+    /// A library that defines the symbol or depends on the defining library. Never closed.
     pub(crate) library: Library,
     pub(crate) address: NonNull<c_void>,
 }
@@ -86,10 +86,10 @@ unsafe impl Send for FoundLibrary {}
 // SAFETY: the fields never change, and the library is never closed.
 unsafe impl Sync for FoundLibrary {}
 
-/// The libraries loaded at one moment, in search order.
+/// The process's libraries at the time of [`Loaded::now`], in search order.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// The numbers of loads and unloads before that moment. Equal numbers mean the same libraries.
+    /// The loader's counts of loads and unloads. Equal counts mean the same libraries.
     pub(crate) changes: (u64, u64),
     /// The loader's names of the libraries. The name of the program itself is empty.
     pub(crate) names: Vec<CString>,
@@ -122,13 +122,13 @@ impl Loaded {
         loaded
     }
 
-    /// Every definition of a symbol in these libraries that is visible from outside.
+    /// Finds every definition of `symbol` that one of these libraries exports.
     pub(crate) fn definitions(&self, symbol: &str) -> Vec<FoundLibrary> {
         let mut found: Vec<FoundLibrary> = Vec::new();
         for name in &self.names {
             let Some(handle) = handle_of_loaded(name) else { continue };
             let library = Library(handle);
-            // A lookup also searches the library's dependencies, so this discards duplicates.
+            // `symbol` also searches the library's dependencies, so `filter` discards duplicates.
             let new = library.symbol(symbol).filter(|new| found.iter().all(|f| f.address != *new));
             if let Some(address) = new {
                 let path = file_of(address).unwrap_or_else(|| name.to_string_lossy().into_owned());
@@ -142,19 +142,19 @@ impl Loaded {
     }
 }
 
-/// A handle of a library that is already loaded. Loads no library.
+/// Adds a reference to a library that is already loaded; `None` if the library is not loaded.
 fn handle_of_loaded(name: &CStr) -> Option<NonNull<c_void>> {
     // The null pointer names the program itself.
     let name = if name.is_empty() { std::ptr::null() } else { name.as_ptr() };
-    // SAFETY: null, or a name that ends with a zero; no library is loaded, so no code runs.
+    // SAFETY: the name is null or ends with a zero. `NOLOAD` loads no library, so no code runs.
     NonNull::new(unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) })
 }
 
 pub(crate) fn file_of(address: NonNull<c_void>) -> Option<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked for; the description is written by the call.
+    // SAFETY: `dladdr` accepts any address, and writes the description.
     let is_known = unsafe { libc::dladdr(address.as_ptr(), info.as_mut_ptr()) } != 0;
-    // SAFETY: the zeroed description is valid too: its pointers are null.
+    // SAFETY: the description is valid even if `dladdr` wrote nothing: zeroed pointers are null.
     let file = unsafe { info.assume_init() }.dli_fname;
     if !is_known || file.is_null() {
         return None;
@@ -170,13 +170,13 @@ fn open(name: &str) -> Result<Library, String> {
     // `NOW`: a library with a missing symbol fails here instead of in the middle of a call.
     // `LOCAL`: the library's symbols do not replace those of other libraries.
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
-    // SAFETY: the name ends with a zero. The library's initialisation code runs, which the caller
-    // asked for by the name.
+    // SAFETY: the name ends with a zero. The caller named the library, and so asked for its
+    // initialisation code, which runs here.
     let handle = unsafe { libc::dlopen(c_name.as_ptr(), flags) };
     NonNull::new(handle).map(Library).ok_or_else(|| refusal(name))
 }
 
-/// The loader's message about this thread's failed call, with the file's name.
+/// Takes the loader's message about this thread's last failed call, and adds the file's name.
 fn refusal(name: &str) -> String {
     // SAFETY: the call has no pre-condition; this thread may read the text until its next loader
     // call.

@@ -1,6 +1,6 @@
-//! The one error type: families of errors whose variants carry the numbers that explain them.
+//! The crate's error type: one family per component, with the values of the failed call.
 //!
-//! Bugs of the runtime assert instead.
+//! The runtime detects its own bugs by assertions, which panic.
 
 mod config;
 mod device;
@@ -27,10 +27,10 @@ pub use program::ProgramError;
 pub use runtime::RuntimeError;
 pub use stream::StreamError;
 
-/// The result of every call that can fail for a reason that the caller cannot rule out.
+/// The result of every call that can fail. A bug of the runtime panics instead.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The error that a user's task may return.
+/// The error of a user's task. The task's stream then fails with [`FailureCause::Returned`].
 pub type TaskError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// Every error of the runtime, by family.
@@ -50,15 +50,15 @@ pub type TaskError = Box<dyn std::error::Error + Send + Sync + 'static>;
 pub enum Error {
     /// An invalid device name, or a missing device.
     Device(#[from] DeviceError),
-    /// A device, its driver or the operating system refused.
+    /// A call that a device, its driver or the operating system refused, or does not support.
     Driver(#[from] DriverError),
     /// A setting that is not allowed.
     Config(#[from] ConfigError),
     /// A forked or shut down runtime, an object of another runtime, or an interrupted wait.
     Runtime(#[from] RuntimeError),
-    /// Work on a stream failed, or there is no such stream.
+    /// Failed work of a stream, or an invalid use of a stream.
     Stream(#[from] StreamError),
-    /// A record or an elapsed time that an event cannot have.
+    /// An invalid record of an event, wait for an event, or time between events.
     Event(#[from] EventError),
     /// Missing memory, or an invalid use of memory.
     Memory(#[from] MemoryError),

@@ -1,6 +1,6 @@
 //! Detects a fork of a process that had initialised the runtime.
 //!
-//! Threads do not survive a fork. In the child, calls that need threads fail, queries answer, and
+//! Threads do not survive a fork. In the child, calls that need threads fail, queries succeed, and
 //! drops of inherited objects have no effect. Source: `pthread_atfork(3)`.
 #![expect(unsafe_code, reason = "registers a handler with the C library")]
 
@@ -14,7 +14,7 @@ use crate::base::sync::unmodelled::AtomicBool;
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Starts the detection of forks. Called before the runtime starts its first thread.
+/// Registers the fork handler once. Called before the runtime starts its first thread.
 pub(crate) fn watch() {
     static WATCHING: Once = Once::new();
     WATCHING.call_once(|| {
@@ -37,7 +37,7 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// Fails in a forked child.
+/// Fails with [`RuntimeError::BadFork`] in a forked child.
 #[inline]
 pub(crate) fn check() -> Result<()> {
     if is_child() { Err(Error::Runtime(RuntimeError::BadFork)) } else { Ok(()) }

@@ -1,11 +1,11 @@
 //! The memory of the machine and of the container around this process: total and available.
 //!
-//! All numbers are read from the kernel's text files. Missing or malformed content counts as
-//! unknown.
+//! The functions read all numbers from the kernel's text files. Missing or malformed content
+//! counts as unknown.
 
 use crate::base::size::KIB;
 
-/// Reads a file of the machine or of a test, if the file exists.
+/// Reads the file at a path; `None` if it does not exist. Tests pass a table of texts instead.
 pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(crate) fn file(path: &str) -> Option<String> {
@@ -18,7 +18,7 @@ pub(crate) fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize 
     let machine_bytes = machine(files, "MemTotal:");
     let cgroup_bytes = least_of_cgroups(files, Hierarchy::limit);
     let limits = [machine_bytes, cgroup_bytes, configured_bytes];
-    // When no number is known, this sets no limit: the kernel refuses instead.
+    // When no number is known, the total is unlimited, and the kernel refuses requests instead.
     limits.into_iter().flatten().min().unwrap_or(isize::MAX.unsigned_abs())
 }
 
@@ -36,22 +36,22 @@ fn available_by(files: Files<'_>) -> Option<usize> {
         .min()
 }
 
-/// A size from the kernel's report on the machine's memory.
+/// Reads the size after `key` in `/proc/meminfo`, in bytes.
 fn machine(files: Files<'_>, key: &str) -> Option<usize> {
     let text = files("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(KIB)
 }
 
-/// The files of the memory limits of one cgroup version.
+/// One cgroup version: the names of its mount, and of the files with its memory limits.
 struct Hierarchy {
-    /// The file system type in the table of mounts.
+    /// The file system type in `/proc/self/mountinfo`.
     file_system: &'static str,
-    /// The controller that the mount and the process's line must name; `None` for version 2.
+    /// The controller in the mount's options and in `/proc/self/cgroup`; `None` for version 2.
     controller: Option<&'static str>,
-    /// The file with the limit in each directory.
+    /// The file in each cgroup's directory with the limit in bytes.
     limit_file: &'static str,
-    /// The file with the memory in use.
+    /// The file in each cgroup's directory with the bytes in use.
     usage_file: &'static str,
     /// The key in `memory.stat` for inactive files in the page cache.
     reclaimable_key: &'static str,
@@ -103,7 +103,7 @@ fn directories(mount_point: &str, path: &str) -> impl Iterator<Item = String> {
 }
 
 impl Hierarchy {
-    /// The process's path: `4:memory:/path`, or `0::/path` in version 2.
+    /// The path of this process's cgroup, from a line `4:memory:/path`, or `0::/path` in version 2.
     fn path<'a>(&self, membership: &'a str) -> Option<&'a str> {
         membership.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -132,13 +132,14 @@ impl Hierarchy {
     }
 
     fn limit(&self, files: Files<'_>, directory: &str) -> Option<usize> {
-        // `max` and version 1's largest number mean no limit. The parse or `min` drops them.
+        // A cgroup without a limit has `max` in version 2, which fails the parse, and a huge number
+        // in version 1, which loses to smaller numbers in `min`.
         let text = files(&format!("{directory}/{}", self.limit_file))?;
         let bytes = text.trim().parse::<u64>().ok()?;
         Some(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// The memory that a cgroup has left.
+    /// The bytes that a cgroup can still take: its limit less the memory that is not reclaimable.
     fn available(&self, files: Files<'_>, directory: &str) -> Option<usize> {
         let limit_bytes = self.limit(files, directory)?;
         let usage = files(&format!("{directory}/{}", self.usage_file))?;
@@ -153,9 +154,9 @@ impl Hierarchy {
     }
 }
 
-/// The process's path relative to a mount of `root`. A container may mount only its own part of the
-/// hierarchy, while the path still starts at the top of the whole hierarchy. For a path outside of
-/// the mount (`/..`, or another root) this is empty: only the mount point remains.
+/// A cgroup's path relative to the mounted `root`. A container may mount only its own part of the
+/// hierarchy, while `path` still starts at the top of the whole hierarchy. For a path outside of
+/// the mount (`/..`, or another root) the result is empty: the search reads only the mount point.
 fn below_root(path: &str, root: &str) -> String {
     let below = match root {
         "/" => Some(path),
@@ -165,7 +166,7 @@ fn below_root(path: &str, root: &str) -> String {
     below.unwrap_or_default().to_owned()
 }
 
-/// A field of the mount table, in which blanks, tabs, newlines and backslashes are octal.
+/// Decodes a field of the mount table, where blanks, tabs, newlines and backslashes are octal.
 fn unescaped(field: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.into_iter().fold(field.to_owned(), |text, (from, to)| text.replace(from, to))

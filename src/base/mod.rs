@@ -1,4 +1,4 @@
-//! L0, base: values and mechanisms that every layer uses and that know of no device.
+//! L0, base: values and mechanisms for every layer. No file here imports another layer.
 
 pub(crate) mod asymmetric;
 pub(crate) mod blocking;

@@ -1,10 +1,10 @@
-//! The state of an allocator that could not serve a request: the numbers of the error.
+//! The numbers of an out-of-memory error: the state of the allocator that refused the request.
 
 use std::fmt;
 
 use crate::base::size::display_bytes;
 
-/// The state of an allocator at a failed request.
+/// The state of an allocator when a request failed. Displayed as sentences of the error's message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shortage {
@@ -20,10 +20,10 @@ pub struct Shortage {
     /// exceeds the request by more than a page: only segments of policy `torch` and of pinned
     /// memory have minimum sizes.
     pub segment_bytes: Option<usize>,
-    /// The largest request of this kind that could be served. Policy `native` counts free memory
-    /// and the remaining capacity of the device and the limit. Policy `torch` counts the largest
-    /// free block of the request's stream, pool and size class, and of the pools that the request
-    /// may fall back to.
+    /// The largest request on the same stream that would succeed. Policy `native` counts free
+    /// memory and the remaining capacity of the device and the limit. Policy `torch` counts the
+    /// largest free block of the request's stream, pool and size class, and of the pools that the
+    /// request may fall back to.
     pub largest_free_bytes: usize,
     /// True when `largest_free_bytes` includes the remaining capacity of the device and the limit.
     pub is_growth_counted: bool,

@@ -16,15 +16,15 @@ pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     // SAFETY: the pointer is to a set that the call initialises.
     unsafe { libc::sigfillset(others.as_mut_ptr()) };
     for signal in SYNCHRONOUS_SIGNALS {
-        // SAFETY: the set was initialised above, and the number is a signal's.
+        // SAFETY: the set was initialised above, and `signal` is a valid signal number.
         unsafe { libc::sigdelset(others.as_mut_ptr(), signal) };
     }
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first set was initialised above, the second is written by the call, which cannot
-    // fail with these arguments.
+    // SAFETY: `others` was initialised above. The call writes `before`, and cannot fail with these
+    // arguments.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, others.as_ptr(), before.as_mut_ptr()) };
     let result = start();
-    // SAFETY: `before` was written by the call above.
+    // SAFETY: the first `pthread_sigmask` call initialised `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     result
 }

@@ -1,13 +1,13 @@
 //! Sizes in bytes: units, rounding, and text for messages.
 
-/// One kibibyte.
+/// 1024 bytes.
 pub const KIB: usize = 1 << 10;
-/// One mebibyte.
+/// 1024 KiB in bytes.
 pub const MIB: usize = 1 << 20;
-/// One gibibyte.
+/// 1024 MiB in bytes.
 pub const GIB: usize = 1 << 30;
 
-/// A 64-bit number as a size or an index of this machine.
+/// Converts a 64-bit number to `usize`, without loss on the supported 64-bit machines.
 #[expect(clippy::cast_possible_truncation, reason = "lib.rs refuses machines below 64 bits")]
 pub(crate) const fn to_usize(number: u64) -> usize {
     number as usize
@@ -23,8 +23,8 @@ pub const fn round_up(bytes: usize, granule_bytes: usize) -> Option<usize> {
 }
 
 /// Parses a size with an optional unit: `"1048576"`, `"512B"`, `"256M"`, `"8GiB"`. Units are powers
-/// of 1024, in either case. `KB`, `MB`, `GB` and `TB` are refused, because they often mean powers
-/// of 1000.
+/// of 1024, in either case. `None` for any other text, also for `KB`, `MB`, `GB` and `TB`, which
+/// often mean powers of 1000.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<usize> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -40,7 +40,7 @@ pub fn parse_bytes(text: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(unit_bytes)
 }
 
-/// A size for messages, with two decimals: `"1.50 GiB"`, `"512 B"`.
+/// Formats a size for messages, with two decimals, rounded down: `"1.50 GiB"`, `"512 B"`.
 #[must_use]
 pub fn display_bytes(bytes: usize) -> String {
     let (unit_bytes, unit) = match bytes {

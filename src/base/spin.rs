@@ -12,7 +12,7 @@ use crate::base::sync::{AtomicBool, Ordering, UnsafeCell, spin_hint, yield_now};
 /// Attempts before a waiting thread yields its processor.
 const SPINS: u32 = 64;
 
-/// A value that one thread at a time may use.
+/// A value behind a spin lock. The lock has no rank and no poisoning, and is not fair.
 pub(crate) struct SpinMutex<T> {
     is_taken: AtomicBool,
     value: UnsafeCell<T>,
@@ -39,7 +39,7 @@ impl<T> SpinMutex<T> {
         self.try_lock().unwrap_or_else(|| self.wait())
     }
 
-    /// `None` when the lock is held. In a forked child the holder may exist in the parent only.
+    /// `None` when the lock is held. In a forked child a thread of the parent may hold the lock.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         // Acquire: pairs with the release in the guard's drop. Relaxed on failure: no value is
@@ -49,7 +49,7 @@ impl<T> SpinMutex<T> {
         taking.is_ok().then(|| SpinGuard(self))
     }
 
-    /// Access to the value without locking: the exclusive borrow rules out other users.
+    /// Calls `change` without locking: the exclusive borrow rules out other users of the value.
     #[inline]
     pub(crate) fn with_mut<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: the lock is borrowed exclusively, so no guard exists.
@@ -73,7 +73,7 @@ impl<T> SpinMutex<T> {
     }
 }
 
-/// The right to use the value, until dropped.
+/// Access to the value of a [`SpinMutex`]. Its drop releases the lock.
 pub(crate) struct SpinGuard<'a, T>(&'a SpinMutex<T>);
 
 impl<T> Deref for SpinGuard<'_, T> {

@@ -8,11 +8,11 @@ use std::ptr;
 /// The stack size of a worker. Native functions expect the stack of a main thread.
 pub(crate) const WORKER_STACK_BYTES: usize = 8 << 20;
 
-/// The tolerated difference. The thread's frames already use a part of the stack, and the system
-/// uses a part of a main thread's eight mebibytes for the program's arguments and for guards.
+/// The tolerated shortfall of a stack. The thread's frames already use a part of the stack, and the
+/// system uses a part of a main thread's eight mebibytes for the program's arguments and guards.
 const TOLERANCE_BYTES: usize = 1 << 20;
 
-/// An address above every frame, for a stack that is too small.
+/// The value of `LOWEST` for a stack that is too small: an address above every frame.
 const TOO_SMALL: usize = usize::MAX;
 
 thread_local! {
@@ -20,7 +20,7 @@ thread_local! {
     static LOWEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// True when a function called here has as much stack as it would have on a worker.
+/// True when a function called here has about as much stack as on a worker.
 #[inline]
 pub(crate) fn is_as_large_as_a_workers() -> bool {
     let here = MaybeUninit::<u8>::uninit();
@@ -31,7 +31,7 @@ pub(crate) fn is_as_large_as_a_workers() -> bool {
 #[cold]
 fn query() -> usize {
     let needed_bytes = WORKER_STACK_BYTES - TOLERANCE_BYTES;
-    // A stack that the system does not describe counts as small. Workers' stacks are described.
+    // A stack without a description counts as too small. The system describes workers' stacks.
     let lowest = lowest_address().map_or(TOO_SMALL, |lowest| lowest.saturating_add(needed_bytes));
     LOWEST.set(lowest);
     lowest
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// The result of `ask` on a thread with a stack of `bytes`.
+    /// Calls `ask` on a new thread with a stack of `bytes`.
     fn on_a_stack_of<R: Send + 'static>(bytes: usize, ask: fn() -> R) -> R {
         std::thread::Builder::new().stack_size(bytes).spawn(ask).unwrap().join().unwrap()
     }

@@ -1,8 +1,8 @@
 //! A map by stream: linear search for few entries, a hash table for many, incremental cleanup.
 //!
-//! A cleanup must not scan all entries at once. Each cleanup starts where the last one ended and
-//! takes a bounded number of steps. So the number of cleanups until an ended entry is found is
-//! proportional to the number of entries.
+//! A cleanup removes entries that its caller no longer needs. It checks a bounded number of
+//! entries, and starts behind the entries that the last cleanup checked. A number of cleanups
+//! proportional to the number of entries therefore checks every entry.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,14 +12,14 @@ use crate::base::steps::step;
 /// The maximum number of entries in a map without a hash table.
 const FEW: usize = 8;
 
-/// Values by the keys of streams, in no order.
+/// Values by stream key. Iterators have no particular order.
 #[derive(Debug)]
 pub(crate) struct StreamMap<V> {
     entries: Vec<(u64, V)>,
     /// Maps each key to its entry's index. `insert` builds it above `FEW` entries; removing the
     /// last entry drops it.
     indices: Option<HashMap<u64, usize, BuildHasherDefault<Mixer>>>,
-    /// The entry that the next cleanup starts at.
+    /// The index of the entry that the next cleanup checks first.
     next_check: usize,
 }
 
@@ -58,7 +58,7 @@ impl<V> StreamMap<V> {
         self.index_of(key).map(|index| &mut self.entries[index].1)
     }
 
-    /// The value of a stream, created if absent.
+    /// The value of stream `key`. Inserts the value of `make` if the stream has none.
     pub(crate) fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
         let index = self.index_of(key).unwrap_or_else(|| {
             self.insert(key, make());
@@ -67,7 +67,7 @@ impl<V> StreamMap<V> {
         &mut self.entries[index].1
     }
 
-    /// Adds the value of a stream that has none.
+    /// Adds the value of a stream. The stream must have none.
     pub(crate) fn insert(&mut self, key: u64, value: V) {
         debug_assert!(self.index_of(key).is_none(), "stream {key} has a value");
         self.entries.push((key, value));
@@ -96,12 +96,12 @@ impl<V> StreamMap<V> {
         self.entries.len() == self.entries.capacity()
     }
 
-    /// Reserves capacity for as many entries again.
+    /// Reserves capacity for twice the current number of entries.
     pub(crate) fn make_room(&mut self) {
         self.entries.reserve(self.entries.len());
     }
 
-    /// Shrinks the memory when few entries are left. Earlier removals amortise the copy.
+    /// Returns memory when less than a quarter of it is used. Earlier removals amortise the copy.
     fn shrink(&mut self) {
         let count = self.entries.len();
         if count == 0 {
@@ -114,8 +114,8 @@ impl<V> StreamMap<V> {
         }
     }
 
-    /// Removes and returns the ended values among the next `most` entries. A later call checks an
-    /// entry again only after all other entries.
+    /// Checks the next `most` entries, and removes and returns the values for which `is_over` is
+    /// true. Later calls check all other entries before they check an entry again.
     pub(crate) fn take_over(
         &mut self,
         most: usize,
@@ -123,7 +123,7 @@ impl<V> StreamMap<V> {
     ) -> Vec<V> {
         let mut over = Vec::new();
         if most >= self.entries.len() {
-            self.next_check = 0; // otherwise one entry is checked twice and another one never
+            self.next_check = 0; // after a removal, another start could skip an entry
         }
         for _ in 0..most.min(self.entries.len()) {
             step();
@@ -135,13 +135,13 @@ impl<V> StreamMap<V> {
                 self.next_check += 1;
                 continue;
             }
-            let next_check = self.next_check; // the last entry is moved here
+            let next_check = self.next_check; // `remove_at` moves the last entry here
             over.push(self.remove_at(next_check));
         }
         over
     }
 
-    /// The entries that the next cleanup checks.
+    /// The entries that [`StreamMap::take_over`] would check now, in its order.
     pub(crate) fn next(&self, most: usize) -> impl Iterator<Item = (u64, &V)> {
         let (behind, first) = self.entries.split_at(self.next_check.min(self.entries.len()));
         let next = first.iter().chain(behind).take(most);
@@ -161,7 +161,7 @@ impl<V> StreamMap<V> {
     }
 }
 
-/// A hash of numbers. It need not resist chosen collisions: the runtime numbers the streams.
+/// A hasher of numbers. It need not resist chosen collisions: the runtime numbers the streams.
 #[derive(Debug, Default)]
 pub(crate) struct Mixer(u64);
 
@@ -177,7 +177,7 @@ impl Hasher for Mixer {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The odd number next to 2^64 over the golden ratio, which spreads consecutive numbers.
+        // The odd factor next to 2^64 over the golden ratio spreads consecutive numbers.
         self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
@@ -261,7 +261,7 @@ mod tests {
             let key = (number >> 33) % 300;
             *map.get_or_insert_with(key, || 0) += round;
             *model.entry(key).or_insert(0) += round;
-            // In some rounds few entries end, in others many.
+            // Cleanups remove few entries in some rounds, many in others.
             let part = if round / 2000 % 2 == 0 { 50 } else { 2 };
             map.take_over(3, |key, value| {
                 let is_over = (*value + key) % part == 0;

@@ -31,7 +31,7 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize
 
 pub(crate) use std::sync::atomic::{Ordering, compiler_fence};
 
-/// `thread_local`, with a separate value for each thread of a model.
+/// Declares a `thread_local`, which under loom has a separate value for each thread of a model.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $initial:expr;) => {
         #[cfg(not(loom))]
@@ -79,7 +79,8 @@ impl Life {
     }
 }
 
-/// Atomics for statics and counters that no model covers: constants cannot contain loom's atomics.
+/// std's atomics, for statics and counters that no model covers: loom's constructors are not
+/// `const`.
 pub(crate) mod unmodelled {
     pub(crate) use std::sync::atomic::*;
 }
@@ -109,7 +110,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// A fence, in models too.
+/// A memory fence: std's, or loom's in models.
 #[inline]
 #[cfg_attr(loom, track_caller)]
 pub(crate) fn fence(ordering: Ordering) {
@@ -119,7 +120,7 @@ pub(crate) fn fence(ordering: Ordering) {
     modelled::fence(ordering);
 }
 
-/// One turn of a spin loop.
+/// Tells the processor that this thread spins. Under loom, lets another thread run.
 #[inline]
 pub(crate) fn spin_hint() {
     #[cfg(loom)]
@@ -137,23 +138,23 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// The rank of a lock: a thread takes locks in increasing order of rank.
+/// The rank of a lock, named after the protected data. A thread takes locks in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum LockRank {
-    /// The location of one library that prints verbose lines.
+    /// The loaded copies of one library with verbose lines.
     Libraries = 4,
     /// The verbose levels of one library.
     VerboseLevels = 5,
-    /// The redirection of descriptor 1 to a pipe of the runtime.
+    /// The pipes that captures have installed as descriptor 1.
     Capture = 6,
-    /// The reader of the runtime's pipe for descriptor 1.
+    /// The output that the reader of one pipe for descriptor 1 has collected.
     Drain = 7,
-    /// Start, fork and shutdown of a runtime.
+    /// A runtime's tables of streams and of allocators, and its observers.
     Runtime = 10,
     /// The default generators of a runtime.
     Defaults = 12,
-    /// The per-device state of a runtime's generators.
+    /// The kits of a runtime's generators, by device.
     Generators = 14,
     /// The streams of one device.
     StreamTable = 20,
@@ -166,19 +167,19 @@ pub(crate) enum LockRank {
     Allocator = 30,
     /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
-    /// The errors added for one synchronising thread.
+    /// The errors that consumers add for one synchronising thread.
     SyncPoint = 45,
     /// The frontier history of one stream.
     Frontier = 50,
-    /// Values held until a device has passed a task of one driver stream.
+    /// Values that one driver stream holds until the device has done a task.
     Marks = 60,
-    /// The waiters for one stream's counter.
+    /// The waiters for tickets of one stream.
     Waiters = 70,
     /// The latch of one deferred task.
     Latch = 75,
     /// The worker threads of one device.
     Workers = 78,
-    /// Work handed to the threads of one device.
+    /// The runnable streams and the sleeping workers of one device.
     RunQueue = 80,
     /// Internal state of one backend: the innermost lock of the engine.
     Backend = 90,
@@ -191,8 +192,8 @@ thread_local! {
     static HELD_RANKS: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `check` with the ranks held by this thread, in debug builds. Checks no rank after the
-/// thread-locals are destroyed, when handlers at process exit still run.
+/// Calls `check` with the ranks that this thread holds, in debug builds. Does nothing after the
+/// thread-locals are destroyed, when handlers at process exit still take locks.
 fn with_held_ranks(check: impl FnOnce(&mut Vec<LockRank>)) {
     if cfg!(debug_assertions) {
         let _ = HELD_RANKS.try_with(|held| check(&mut held.borrow_mut()));
@@ -354,7 +355,8 @@ impl Sleeper {
     }
 }
 
-/// Sleeps until this thread is woken or `timeout` has passed, or wakes spuriously: callers loop.
+/// Parks this thread until an unpark or until `timeout` has passed. May return earlier, so callers
+/// loop.
 pub(crate) fn park(timeout: Option<Duration>) {
     #[cfg(not(loom))]
     match timeout {
@@ -363,7 +365,7 @@ pub(crate) fn park(timeout: Option<Duration>) {
     }
     #[cfg(loom)]
     {
-        // A model has no clock: a timed wait ends only by a wake.
+        // loom has no clock: in a model only an unpark ends a timed wait.
         let _ = timeout;
         loom::thread::park();
     }

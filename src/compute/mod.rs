@@ -1,4 +1,4 @@
-//! L2, compute: work of devices other than copies and fills.
+//! L2, compute: kernels and random numbers, beside the copies and fills of buffers.
 //!
 //! * `program`: kernels compiled for a device
 //! * `generator`: random numbers, bitwise equal on every kind

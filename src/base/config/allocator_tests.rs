@@ -1,7 +1,7 @@
-//! Goal: settings are read as PyTorch reads them where it is strict, and are refused elsewhere.
+//! Goal: PyTorch's keys have their meaning in PyTorch, and the parser refuses malformed settings.
 //!
-//! Method: tables of strings. PyTorch 2.13 was measured to accept the refused strings, or to fail
-//! on them with an internal assertion. Each error names the key, the value and what is allowed.
+//! Method: tables of strings. PyTorch 2.13 accepts the refused strings or fails on them with an
+//! internal assertion (measured). Each error names the key, the value and the allowed values.
 
 use super::allocator::{AllocatorConfig, PolicyName, recorded_settings};
 use crate::base::size::MIB;
@@ -108,7 +108,7 @@ fn the_size_of_large_segments_bounds_the_others_in_any_order() {
 fn divisions_are_one_number_or_intervals() {
     let off = [0; 16];
     let mut listed = [8; 16];
-    listed[7] = 0; // 128 MiB was skipped and stays off.
+    listed[7] = 0; // The list has no interval for 128 MiB.
     listed[8] = 4;
     listed[9..].fill(1);
     let mut top = off;
@@ -126,7 +126,7 @@ fn divisions_are_one_number_or_intervals() {
     }
 }
 
-/// Strings that are refused, with the key, the value and a part of what is allowed.
+/// Refused strings, each with parts of its error: the key, the value and some allowed values.
 const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("expandable_segments,True", "expandable_segments", "", "pairs of a key and a value"),
     ("expandable_segments[True", "expandable_segments[True", "", "pairs of a key and a value"),
@@ -243,7 +243,7 @@ fn a_key_of_one_policy_selects_it_and_excludes_the_other() {
 
 #[test]
 fn under_policy_torch_a_text_resets_what_pytorch_resets_and_no_more() {
-    // As PyTorch's binary, which resets the rounding of what is not split as well.
+    // PyTorch's binary also resets `max_non_split_rounding_mb`, so this runtime does.
     let text = "large_segment_size_mb:24,max_split_size_mb:64,max_non_split_rounding_mb:60,\
                 roundup_power2_divisions:4,\
                 garbage_collection_threshold:0.5,expandable_segments:True,\

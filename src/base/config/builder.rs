@@ -1,4 +1,4 @@
-//! Builds a [`Config`] from settings by name.
+//! The builder of [`Config`]: one method per setting, and a check of all settings at the end.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use super::Config;
 use crate::base::device::DeviceKind;
 use crate::base::error::Result;
 
-/// Builds a [`Config`]: created by [`Config::builder`] or [`Config::into_builder`], finished by
-/// [`ConfigBuilder::build`].
+/// Collects settings for a [`Config`]. [`Config::builder`] and [`Config::into_builder`] create a
+/// builder; [`ConfigBuilder::build`] checks the settings and returns the [`Config`].
 #[derive(Clone, Debug)]
 #[must_use = "settings have no effect before `build`"]
 pub struct ConfigBuilder {
     pub(super) config: Config,
-    /// The error in the allocators' settings, if any.
+    /// The error of the last allocator text, which `build` returns.
     pub(super) allocator: Result<()>,
 }
 
-/// A method for each setting: its name, its parameter, and the field's value.
+/// Defines one method per line. The method sets the field of its name to the expression.
 macro_rules! setters {
     ($($name:ident($given:ident: $type:ty) = $value:expr;)*) => {
         $(
@@ -43,15 +43,15 @@ impl ConfigBuilder {
         stream_task_limit(tasks: u64) = tasks;
     }
 
-    /// Sets [`Config::allocator`] by its text. [`ConfigBuilder::build`] fails when the text is
-    /// malformed.
+    /// Sets [`Config::allocator`] from a text such as `"policy:torch"`. [`ConfigBuilder::build`]
+    /// fails if the text is malformed.
     pub fn allocator_settings(mut self, text: &str) -> Self {
         self.allocator = text.parse().map(|settings| self.config.allocator = settings);
         self
     }
 
-    /// Builds the settings. Fails when a setting is out of range. The error names the setting, its
-    /// value and the allowed values.
+    /// Checks and returns the settings. Fails when a setting is out of range or malformed. The
+    /// error names the setting and the allowed values.
     pub fn build(self) -> Result<Config> {
         self.allocator?;
         self.config.validate()?;

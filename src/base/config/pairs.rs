@@ -1,20 +1,20 @@
 //! The grammar of allocator settings: `key:value` pairs between commas, with lists `[a:b,c:d]`.
 //!
 //! Blanks may surround keys, values and separators, and one comma may follow the last pair. The
-//! grammar is otherwise strict. The method that parses a value also checks it.
+//! grammar is otherwise strict. Methods of [`Setting`] parse a value and check its range.
 
 use std::ops::RangeInclusive;
 
 use crate::base::error::{ConfigError, Error, Result};
 
-/// One pair, as it was written.
+/// One pair, without the blanks around key and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting<'a> {
     pub(super) key: &'a str,
     pub(super) value: &'a str,
 }
 
-/// The pairs of a text, in order. Fails on an empty pair and on a pair without a colon.
+/// Splits a text into its pairs, in order. Fails on an empty pair and on a pair without a colon.
 pub(super) fn pairs(text: &str) -> Result<Vec<Setting<'_>>> {
     let text = text.trim();
     if text.is_empty() {
@@ -24,7 +24,7 @@ pub(super) fn pairs(text: &str) -> Result<Vec<Setting<'_>>> {
     entries(text).into_iter().map(pair).collect()
 }
 
-/// The entries of a text. Commas outside of lists separate the entries.
+/// Splits a text at the commas outside of lists.
 fn entries(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     text.split(|sign: char| {
@@ -57,7 +57,7 @@ impl<'a> Setting<'a> {
         self.value.starts_with('[')
     }
 
-    /// The pairs of a list; `allowed` is for the error.
+    /// Splits the value `[a:b,c:d]` into pairs. The error of any other value contains `allowed`.
     pub(super) fn items(&self, allowed: &str) -> Result<Vec<Setting<'a>>> {
         let inside = self.value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let inside = inside.ok_or_else(|| self.refused(allowed))?;
@@ -79,14 +79,14 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// A size in MiB, as bytes.
+    /// Parses a whole number of MiB within `range`, and returns it in bytes.
     pub(super) fn mebibytes(&self, range: RangeInclusive<usize>) -> Result<usize> {
         let number = whole(self.value).filter(|number| range.contains(number));
         let allowed = || format!("a whole number of MiB from {} to {}", range.start(), range.end());
         number.map(|number| number << 20).ok_or_else(|| self.refused(allowed()))
     }
 
-    /// Parses a decimal number that `is_right` accepts.
+    /// Parses a decimal number without a sign. Fails unless `is_right` accepts the number.
     pub(super) fn decimal(&self, allowed: &str, is_right: impl Fn(f64) -> bool) -> Result<f64> {
         let is_plain = self.value.starts_with(|sign: char| sign.is_ascii_digit() || sign == '.');
         let number = self.value.parse().ok().filter(|number| is_plain && is_right(*number));
@@ -94,7 +94,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// A plain whole number: digits and nothing else.
+/// Parses ASCII digits. `None` for other characters, no digits, and numbers above `usize::MAX`.
 pub(super) fn whole(text: &str) -> Option<usize> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -28,10 +28,10 @@ use crate::base::error::{DeviceError, Error, Result};
 #[repr(transparent)]
 pub struct DeviceKind(NonZeroU8);
 
-/// torch's own type codes. This crate has some of these kinds.
+/// torch's own type codes, four of which are the type codes of this crate's kinds.
 const BUILTIN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
 
-/// The type codes of external kinds: above torch's own, and within a signed byte.
+/// The type codes for other crates' kinds: above torch's own codes, and within a signed byte.
 const EXTERNAL_TYPE_CODES: RangeInclusive<u8> = 64..=127;
 
 const MOST_NAME_BYTES: usize = 32;
@@ -44,17 +44,17 @@ const BUILTIN_KINDS: [KindEntry; 4] = [
     KindEntry { kind: DeviceKind::XPU, name: "xpu" },
 ];
 
-/// The slots of a table: one for each kind of this crate and each external type code.
+/// The slots of a table: one for each kind of this crate and each type code of other crates.
 const MOST_KINDS: usize = BUILTIN_KINDS.len() + 64;
 
 static KINDS: KindTable = KindTable::new();
 
 impl DeviceKind {
-    /// The machine's own cores, executing asynchronously. Always available.
+    /// The machine's own cores, whose workers execute streams. Every runtime has this kind.
     pub const CPU: Self = Self::of_code(0);
     /// NVIDIA GPUs through the CUDA driver API.
     pub const CUDA: Self = Self::of_code(1);
-    /// Addresses without memory, as of torch's `meta` device, for tests and accounting.
+    /// Devices with addresses but no memory, like torch's `meta` device: for tests and accounting.
     pub const NULL: Self = Self::of_code(9);
     /// Intel GPUs and other OpenCL devices with unified shared memory.
     pub const XPU: Self = Self::of_code(12);
@@ -63,8 +63,8 @@ impl DeviceKind {
         Self(NonZeroU8::MIN.saturating_add(type_code))
     }
 
-    /// Registers an external kind for the lifetime of the process. A second registration with the
-    /// same name and code returns the same kind.
+    /// Registers a kind of another crate, for the lifetime of the process. A second registration
+    /// with the same name and code returns the same kind.
     ///
     /// Fails when the name is no lower-case identifier of at most 32 ASCII characters, when another
     /// kind has the name or the code, and when the code is outside 64 to 127.
@@ -78,38 +78,38 @@ impl DeviceKind {
         KINDS.with_builtin().entries().map(|entry| entry.kind)
     }
 
-    /// The registered kind with this name.
+    /// Finds the kind that is registered under the lower-case `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let mut entries = KINDS.with_builtin().entries();
         Some(entries.find(|entry| entry.name == name)?.kind)
     }
 
-    /// The registered kind with this type code.
+    /// Finds the kind that is registered with this type code.
     #[must_use]
     pub fn from_type_code(type_code: i64) -> Option<Self> {
         Self::registered().find(|kind| i64::from(kind.type_code()) == type_code)
     }
 
-    /// The lower-case name used in device strings.
+    /// The lower-case name, as in device strings: `cpu` in `cpu:1`.
     #[must_use]
     pub fn name(self) -> &'static str {
         let entry = KINDS.with_builtin().entries().find(|entry| entry.kind == self);
         entry.map_or("", |entry| entry.name) // found: every handle comes from an entry
     }
 
-    /// The type code, which is torch's for a kind of this crate.
+    /// The type code: torch's for a kind of this crate, 64 to 127 for a kind of another crate.
     #[must_use]
     pub const fn type_code(self) -> u8 {
         self.0.get() - 1
     }
 
-    /// The registered kinds except null, which is for programs that add the null backend.
+    /// The registered kinds except null: only a program that adds the null backend has that kind.
     pub(crate) fn named() -> impl Iterator<Item = Self> {
         Self::registered().filter(|kind| *kind != Self::NULL)
     }
 
-    /// The names of the kinds of [`DeviceKind::named`], for errors.
+    /// Joins the names of [`DeviceKind::named`] with commas, for errors.
     pub(crate) fn names() -> String {
         Self::named().map(Self::name).collect::<Vec<_>>().join(", ")
     }
@@ -154,7 +154,7 @@ impl KindTable {
         Self { slots: [const { OnceLock::new() }; MOST_KINDS] }
     }
 
-    /// Returns the table after entering this crate's kinds first.
+    /// Enters this crate's kinds unless the table has them, and returns the table.
     fn with_builtin(&self) -> &Self {
         if self.slots[BUILTIN_KINDS.len() - 1].get().is_none() {
             for KindEntry { kind, name } in BUILTIN_KINDS {
@@ -188,7 +188,7 @@ impl KindTable {
             if slot.get().is_none() && !allowed.contains(&code) {
                 return not_allowed();
             }
-            // If another thread fills the slot first, this compares the entry of that thread.
+            // If another thread fills the slot first, `entry` is the entry of that thread.
             let new = || KindEntry { kind, name: name.to_owned().leak() };
             let entry = slot.get_or_init(new);
             match (entry.name == name, entry.kind == kind) {
@@ -207,7 +207,7 @@ impl KindTable {
     }
 }
 
-/// True for a lower-case letter that lower-case letters, digits and underscores may follow.
+/// True for 1 to 32 lower-case ASCII letters, digits and underscores that begin with a letter.
 fn is_identifier(name: &str) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_lowercase();
     let is_rest = |byte: u8| is_letter(&byte) || byte.is_ascii_digit() || byte == b'_';
@@ -312,15 +312,15 @@ mod tests {
 
     #[test]
     fn of_threads_that_register_at_once_one_has_a_name_and_one_a_code() {
-        // Goal: no two kinds with one name or one code. Method: two threads meet before each of
-        // many new tables; both ask for one name with two codes, then for one code with two names.
+        // Goal: no two kinds share a name or a code. Method: two threads start together on many new
+        // tables. Both register one name with two codes, then one code with two names.
         const ROUNDS: usize = 4000;
         let tables: Vec<KindTable> = (0..ROUNDS).map(|_| KindTable::new()).collect();
         let arrived = AtomicUsize::new(0);
         let enter_all = |(own_name, own_code): (&str, u8)| -> Vec<(bool, bool)> {
             let enter_both = |(round, table): (usize, &KindTable)| {
                 table.with_builtin();
-                // AcqRel, Acquire: they pair with each other and order no table.
+                // AcqRel, Acquire: the two pair with each other. The tables do not rely on them.
                 arrived.fetch_add(1, Ordering::AcqRel);
                 while arrived.load(Ordering::Acquire) < 2 * (round + 1) {
                     std::hint::spin_loop();

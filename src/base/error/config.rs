@@ -1,4 +1,4 @@
-//! Settings: values and keys that are not allowed.
+//! Errors of settings: keys and values that are not allowed.
 
 /// A setting, in the environment or in the code, that is not allowed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -11,13 +11,13 @@ pub enum ConfigError {
     /// An allocator's setting with a value that is not allowed.
     #[error("Allocator setting {key:?} with value {value:?} is not valid: allowed is {allowed}")]
     InvalidAllocatorSetting { key: String, value: String, allowed: String },
-    /// A key that allocators do not have.
+    /// An unknown key in an allocator's settings.
     #[error("Unrecognized key '{key}' in allocator settings: allowed are {allowed}")]
     UnknownAllocatorSetting { key: String, allowed: String },
-    /// A key of PyTorch's for a feature that does not exist or is not optional here.
+    /// A PyTorch key without effect: the runtime lacks its feature, or always has the feature.
     #[error("Allocator setting '{key}' would have no effect: {reason}. Leave it out")]
     AllocatorSettingWithoutEffect { key: String, reason: &'static str },
-    /// An environment variable whose text is read as settings and is not valid.
+    /// An environment variable that contains an invalid setting, as `ACCELRT_ALLOC_CONF` may.
     #[error("{name}: {source}")]
     InvalidVariable { name: &'static str, source: Box<ConfigError> },
 }

@@ -1,4 +1,4 @@
-//! Answers of devices and drivers: refusals, a loss, missing capabilities.
+//! Errors of devices and drivers: refused calls, lost devices, missing capabilities.
 
 use super::Error;
 use crate::base::device::{Device, DeviceKind};
@@ -20,7 +20,7 @@ pub enum DriverError {
 }
 
 impl Error {
-    /// A call that the driver or the operating system of a kind refused.
+    /// Creates [`DriverError::Refused`] from the driver's or the operating system's error code.
     pub(crate) fn refused(
         kind: DeviceKind,
         call: &'static str,

@@ -1,21 +1,21 @@
-//! Events: records and times that are not possible.
+//! Errors of events: invalid records, waits and times.
 
 use crate::base::device::DeviceKind;
 
-/// A record or an elapsed time that events cannot have.
+/// An invalid record of an event, wait for an event, or time between two events.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum EventError {
-    /// An event and a stream of different kinds.
+    /// A record or a wait that joins an event to a stream of another kind.
     #[error("Event device type {event} does not match {role} stream's device type {stream}.")]
     KindMismatch {
         event: DeviceKind,
-        /// `recording` or `blocking`.
+        /// `recording` for a record, `blocking` for a wait.
         role: &'static str,
         stream: DeviceKind,
     },
-    /// An event that was recorded on one device is recorded on another.
+    /// A record on another device than that of the event's first record.
     #[error("Event device index {event} does not match recording stream's device index {stream}.")]
     DeviceMismatch { event: usize, stream: usize },
     /// Elapsed time between events of two kinds.

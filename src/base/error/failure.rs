@@ -1,4 +1,4 @@
-//! The cause and the location of a stream's failure.
+//! [`StreamFailure`]: the error of a failed stream, with its cause, task and skipped tasks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 
 /// The cause and the location of a stream's failure.
 ///
-/// Tasks of a user that were enqueued behind the failure were retired without running, until a
-/// synchronise of the stream or its device raised this error.
+/// The failed stream skips users' tasks until a synchronise of the stream or its device raises
+/// this error.
 #[derive(Debug)]
 pub struct StreamFailure {
     device: Device,
@@ -26,7 +26,7 @@ pub struct StreamFailure {
     is_seen: AtomicBool,
 }
 
-/// The cause of a task's failure.
+/// The reason of a stream's failure: a failed task, a failed wait or a shutdown.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
@@ -41,7 +41,7 @@ pub enum FailureCause {
     Unfinished,
     /// The backend refused an operation.
     Backend(Error),
-    /// The stream waited for an event that failed.
+    /// The stream waited for an event of a failed stream.
     Inherited,
     /// The runtime was shut down before the task ran.
     Cancelled,
@@ -80,9 +80,9 @@ impl StreamFailure {
         })
     }
 
-    /// The failure of a stream that waited for a failed event.
+    /// Creates the failure of a stream that waited for an event of a stream with failure `from`.
     pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
-        // Refers to the origin directly, because the drop of a long chain would recurse deeply.
+        // The new failure refers to the origin: the drop of a long chain would recurse deeply.
         let origin = Arc::clone(from.inherited_from.as_ref().unwrap_or(from));
         Self::with_origin(device, stream_id, Some("wait"), FailureCause::Inherited, Some(origin))
     }
@@ -93,20 +93,21 @@ impl StreamFailure {
         self.device
     }
 
-    /// The failed stream's id.
+    /// The id of the failed stream on its device.
     #[must_use]
     pub fn stream_id(&self) -> u64 {
         self.stream_id
     }
 
-    /// The operation that failed, as verbose lines name it (`"copy"`, `"launch"`, …); `None` for a
+    /// The failed operation, by its name in verbose lines (`"copy"`, `"launch"`, …); `None` for a
     /// task of the runtime itself.
     #[must_use]
     pub fn operation(&self) -> Option<&'static str> {
         self.operation
     }
 
-    /// The failed task's ticket on its stream, from 1. Records, waits and synchronises count too.
+    /// The failed task's ticket on its stream, from 1. Records, waits and synchronises also have
+    /// tickets.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         // Relaxed, here and below: written by the stream's consumer before it retires the task, and
@@ -114,14 +115,14 @@ impl StreamFailure {
         self.ticket.load(Ordering::Relaxed)
     }
 
-    /// The number of users' tasks that were retired without running because of this error. Grows
-    /// until a synchronise raises the error.
+    /// The number of users' tasks that the stream skipped because of this error. Grows until a
+    /// synchronise raises the error.
     #[must_use]
     pub fn skipped_count(&self) -> u64 {
         self.skipped_count.load(Ordering::Relaxed)
     }
 
-    /// Sets the task that the stream failed at. A reopened error keeps its first task.
+    /// Sets the failed task's ticket. When the stream reopens the error, the first ticket remains.
     pub(crate) fn begin_at(&self, ticket: u64) {
         let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -139,13 +140,13 @@ impl StreamFailure {
         &self.cause
     }
 
-    /// The original failure, if this failure came through events.
+    /// The original failure, if the stream inherited it through an event.
     #[must_use]
     pub fn inherited_from(&self) -> Option<&Arc<StreamFailure>> {
         self.inherited_from.as_ref()
     }
 
-    /// The stream error that the task at the root of this failure returned.
+    /// The stream failure that the root's task returned as its own error, if any.
     fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
         match &self.root().cause {
             FailureCause::Returned(error) => returned_stream_error(error),
@@ -153,19 +154,19 @@ impl StreamFailure {
         }
     }
 
-    /// True when the cause is a shutdown, not a task's failure.
+    /// True when the root's cause is a shutdown, not a failed task.
     pub(crate) fn is_cancellation(&self) -> bool {
         matches!(self.root().cause, FailureCause::Cancelled)
     }
 
-    /// Marks this error as raised.
+    /// Marks this error and its root as raised, so that no report at exit repeats them.
     pub(crate) fn set_seen(&self) {
-        // Relaxed, here and below: read at exit, to decide what is printed.
+        // Relaxed, here and below: the flag only decides which errors the runtime still reports.
         self.is_seen.store(true, Ordering::Relaxed);
         self.root().is_seen.store(true, Ordering::Relaxed);
     }
 
-    /// True when this error, or the error that it came from, was raised.
+    /// True when a call has raised this error or its root.
     pub(crate) fn is_seen(&self) -> bool {
         self.is_seen.load(Ordering::Relaxed) || self.root().is_seen.load(Ordering::Relaxed)
     }
@@ -178,16 +179,16 @@ impl StreamFailure {
 }
 
 impl Drop for StreamFailure {
-    /// The last owner is often the engine, through which a panic of a user's drop must not unwind.
+    /// Contains a panic of the user's error: the engine often drops it, and must not unwind.
     fn drop(&mut self) {
         let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
         contain(|| drop(cause));
     }
 }
 
-/// Replaces a stream error that a task returned by the first error of its chain. Chains are printed
-/// and dropped recursively, so a program that passes on the last error each time must not build a
-/// chain.
+/// Replaces a returned stream failure by the first failure of its chain. Otherwise tasks that each
+/// return the failure before theirs would build a long chain, and its display and drop would
+/// recurse deeply.
 fn shorten_chain(error: TaskError) -> TaskError {
     match returned_stream_error(&error).and_then(StreamFailure::returned) {
         Some(first) => Box::new(Error::Stream(StreamError::Failed(Arc::clone(first)))),
@@ -195,8 +196,8 @@ fn shorten_chain(error: TaskError) -> TaskError {
     }
 }
 
-/// The stream error that a task returned. The runtime raises such an error as an [`Error`], as a
-/// [`StreamError`] or as the failure itself.
+/// Finds a stream failure in the error that a task returned: as an [`Error`], as a [`StreamError`]
+/// or as the failure itself.
 fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamFailure>> {
     let family = match error.downcast_ref::<Error>() {
         Some(Error::Stream(family)) => Some(family),

@@ -1,4 +1,4 @@
-//! Random numbers: invalid generators, offsets and buffers.
+//! Errors of random generators: invalid devices, offsets and buffers.
 
 use crate::base::device::DeviceKind;
 
@@ -7,16 +7,16 @@ use crate::base::device::DeviceKind;
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum GeneratorError {
-    /// A generator of one kind that is to fill a buffer of another.
+    /// A fill of a buffer by a generator of another kind of device.
     #[error("Expected a '{expected}' device type for generator but found '{generator}'")]
     KindMismatch { expected: DeviceKind, generator: DeviceKind },
-    /// An offset into a generator's sequence that is not the start of a block of words.
+    /// An offset that is not a multiple of 4, the number of words in a block.
     #[error("The offset of a generator must be a multiple of 4: {offset} is not")]
     InvalidOffset {
-        /// The offset that was given, or found in a state.
+        /// The offset that the caller passed, directly or inside a state.
         offset: u64,
     },
-    /// A buffer that does not hold whole numbers of a type at their addresses.
+    /// A fill of a buffer whose size or address is not a multiple of the number type's size.
     #[error(
         "Cannot fill {bytes} bytes at {address:#x} with numbers of {item_bytes} bytes: size and \
          address must be multiples of that"

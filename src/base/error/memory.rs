@@ -1,11 +1,11 @@
-//! Memory: exhausted capacity, released buffers, invalid ranges.
+//! Errors of memory: exhausted capacity, released buffers, invalid ranges.
 
 use super::out_of_memory;
 use crate::base::device::Device;
 use crate::base::shortage::Shortage;
 use crate::base::size::display_bytes;
 
-/// A refused request for memory, use of a buffer, or description of memory.
+/// A refused request for memory, an invalid use of a buffer, or an invalid snapshot.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
@@ -21,7 +21,7 @@ pub enum MemoryError {
         device: Device,
         requested_bytes: usize,
         free_bytes: usize,
-        /// The device's capacity; 0 when unknown, such as that of pinned memory before a refusal.
+        /// The device's capacity; 0 when unknown, as for pinned memory before a first refusal.
         total_bytes: usize,
         /// The allocator's state, if there is one, read under one lock with `free_bytes`.
         cache: Option<Box<Shortage>>,
@@ -30,10 +30,10 @@ pub enum MemoryError {
     #[error("The snapshot is not valid at {address:#x}: expected were {expected}")]
     InvalidSnapshot {
         address: u64,
-        /// The entry that a snapshot has there.
+        /// The entry that a valid snapshot has at this address.
         expected: &'static str,
     },
-    /// Recorded requests and frees that contradict themselves.
+    /// Recorded requests and frees that contradict each other.
     #[error("Event {index} names block {id}: expected was {expected}")]
     InvalidEvents {
         /// The event's index, from 0.
@@ -42,7 +42,7 @@ pub enum MemoryError {
         /// The block that the event should have named.
         expected: &'static str,
     },
-    /// A use of a buffer whose memory was freed by a release.
+    /// A use of a buffer after a release freed its memory.
     #[error("Buffer of {} at {address:#x} on {device} was released", display_bytes(*bytes))]
     Released { device: Device, address: u64, bytes: usize },
     /// A release of a buffer whose memory is exported.
@@ -66,11 +66,11 @@ pub enum MemoryError {
     CopyOverlap {
         /// Offset of the target range in the allocation.
         target_offset: usize,
-        /// Offset of the source range.
+        /// Offset of the source range in the same allocation.
         source_offset: usize,
         bytes: usize,
     },
-    /// Work on a buffer was given to a stream whose device is not the buffer's.
+    /// A task for a stream whose device does not reach the buffer's memory.
     #[error("A stream of {stream} cannot work on a buffer of {buffer}: it runs on another device")]
     DeviceMismatch { buffer: Device, stream: Device },
 }

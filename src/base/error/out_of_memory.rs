@@ -6,10 +6,10 @@ use crate::base::device::Device;
 use crate::base::shortage::Shortage;
 use crate::base::size::display_bytes;
 
-/// PyTorch names no size above this one.
+/// The largest request whose size PyTorch's message states.
 const EXBIBYTE: usize = 1 << 60;
 
-/// The message of an error, without unknown numbers.
+/// Formats the message. Leaves out a capacity of 0 and a missing cache state: both are unknown.
 pub(super) fn message(
     device: Device,
     requested_bytes: usize,

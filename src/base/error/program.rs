@@ -1,4 +1,4 @@
-//! Programs: kernels, native functions and their launch arguments.
+//! Errors of programs: kernels, native functions and their launch arguments.
 
 use crate::base::device::Device;
 
@@ -30,10 +30,10 @@ pub enum ProgramError {
         expected: &'static str,
         given: String,
     },
-    /// A number of work-items that no launch can have.
+    /// A global or local size that no launch can have.
     #[error("Kernel {kernel} cannot run with {what} of {given:?}: {allowed}")]
     LaunchSize { kernel: String, what: &'static str, given: Vec<usize>, allowed: &'static str },
-    /// A kernel that was given to a stream of another device or another runtime.
+    /// A launch of a kernel on a stream of another device or another runtime.
     #[error("Kernel {kernel} was compiled for {compiled}: a stream of {stream} cannot run it")]
     DeviceMismatch {
         kernel: String,
@@ -42,21 +42,21 @@ pub enum ProgramError {
         /// True when the stream runs on the host, where it executes functions but no kernels.
         on_host: bool,
     },
-    /// A native call of the null address.
+    /// A native call whose function address is null.
     #[error("A native call needs a function: its address is null")]
     NullFunction,
-    /// A native call with too many arguments.
+    /// A native call with more than `most` arguments.
     #[error("A native call takes at most {most} arguments: {count} were given")]
     TooManyArguments { count: usize, most: usize },
 }
 
-/// Names for a sentence.
+/// Quotes names and joins them with commas; `none` for an empty list.
 fn listed(names: &[String]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
     if quoted.is_empty() { "none".to_owned() } else { quoted.join(", ") }
 }
 
-/// An addition between commas, if there is one.
+/// Puts a text between commas and backticks; an empty text stays empty.
 fn in_commas(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(", `{text}`,") }
 }

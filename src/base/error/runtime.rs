@@ -1,11 +1,11 @@
-//! The runtime itself: forked, shut down or interrupted, or an object of another runtime.
+//! Errors of the runtime as a whole: a fork, a shutdown, an interrupt, handles of two runtimes.
 
 /// A call that the runtime as a whole refuses.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// Handles of two runtimes, which share nothing, were given to one call.
+    /// One call received handles of two runtimes. Runtimes share no handles.
     #[error("{what} of runtime {given} was given to runtime {own}: runtimes do not share handles")]
     OtherRuntime {
         what: &'static str,
@@ -20,7 +20,7 @@ pub enum RuntimeError {
          in a program that the child executes"
     )]
     BadFork,
-    /// The runtime was shut down.
+    /// A call came after the shutdown, or the shutdown cancelled the work that a call waited for.
     #[error("The runtime is shut down: it takes no new work")]
     ShutDown,
     /// A wait ended because its interrupt check returned true. The work continues.

@@ -1,4 +1,4 @@
-//! Streams: failures of their work, and streams that do not exist or cannot be waited for.
+//! Errors of streams: failed tasks, unknown ids, and waits that would never end.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::base::device::Device;
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum StreamError {
-    /// One stream failed. A synchronise with the failed work raises this.
+    /// One stream failed. A synchronise that waits for the failed task raises this error.
     #[error(transparent)]
     Failed(Arc<StreamFailure>),
     /// Several streams of one device failed.
@@ -18,8 +18,8 @@ pub enum StreamError {
     SeveralFailed {
         /// One error per stream.
         errors: Arc<[Arc<StreamFailure>]>,
-        /// The number of further failed streams whose errors are missing here. The runtime retains
-        /// only the newest errors of streams that were dropped before their errors were raised.
+        /// The number of further failures without an entry in `errors`. The runtime retains only
+        /// the newest errors of streams that were dropped before a synchronise raised them.
         num_forgotten: u64,
     },
     /// A priority outside the device's range.
@@ -35,7 +35,7 @@ pub enum StreamError {
         /// The highest urgency: the smallest number.
         greatest: i32,
     },
-    /// A stream id that this device never issued, or whose dedicated stream has ended.
+    /// An id that this device never issued, or of a dedicated stream without handles and tasks.
     #[error(
         "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and \
          never reused"

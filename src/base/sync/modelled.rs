@@ -18,7 +18,7 @@ use crate::base::sync::Ordering;
 #[cfg(test)]
 use crate::base::sync::models::possibly_weakened;
 
-/// The position of the fence of a `SeqCst` access.
+/// The position of the fences that one run of a model adds to `SeqCst` accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fences {
     /// No fence: the access is only `AcqRel`.
@@ -28,7 +28,7 @@ pub(super) enum Fences {
 }
 
 thread_local! {
-    /// loom runs all threads of a model on the thread that explores it.
+    /// The current run's fences, for all threads of a model: loom runs them on one system thread.
     pub(super) static FENCES: Cell<Fences> = const { Cell::new(Fences::Nowhere) };
 }
 
@@ -53,7 +53,7 @@ fn without_seq_cst(ordering: Ordering) -> Ordering {
     if ordering == Ordering::SeqCst { Ordering::AcqRel } else { ordering }
 }
 
-/// The orderings of the source. In tests one access may have a weaker ordering.
+/// Returns the orderings unchanged. The function of this name for tests may weaken one of them.
 #[cfg(not(test))]
 fn possibly_weakened<const N: usize>(orderings: [Ordering; N]) -> [Ordering; N] {
     orderings
@@ -102,7 +102,7 @@ macro_rules! modelled {
             )*
 
             /// A failing exchange is a load with the ordering `failure`. The outcome is unknown
-            /// before the exchange, so the fence covers both orderings.
+            /// before the exchange, so a fence for each of the orderings precedes it.
             #[track_caller]
             pub(crate) fn compare_exchange(
                 &self,

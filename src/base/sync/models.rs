@@ -6,7 +6,7 @@ use std::sync::{Arc, Once, OnceLock};
 use crate::base::sync::Ordering;
 use crate::base::sync::modelled::{FENCES, Fences};
 
-/// Explores a model in every interleaving.
+/// No bound on forced thread switches: loom explores every interleaving of a model.
 pub(crate) const EVERY: Option<usize> = None;
 
 /// Explores `test` with up to `switches` forced thread switches, in two runs: with the fences of
@@ -15,8 +15,8 @@ pub(crate) fn model(switches: Option<usize>, test: impl Fn() + Send + Sync + 'st
     explore(&[Fences::BehindStores, Fences::BeforeLoads], switches, test);
 }
 
-/// As [`model`], in one run, for protocols that need no order across several atomics. Without
-/// fences loom explores more behaviours than in either run of [`model`].
+/// As [`model`], but in one run without fences, for protocols that need no order across several
+/// atomics. loom then explores more behaviours than in either run of [`model`].
 pub(crate) fn model_without_fences(
     switches: Option<usize>,
     test: impl Fn() + Send + Sync + 'static,
@@ -36,18 +36,18 @@ fn explore(runs: &[Fences], switches: Option<usize>, test: impl Fn() + Send + Sy
     FENCES.set(Fences::Nowhere);
 }
 
-/// One ordering of the source, and the weaker one that its access gets instead.
+/// The location of one ordering in the source, and the weaker ordering that replaces it.
 struct Weakening {
     file: String,
     line: u32,
     column: u32,
-    /// The index among the access's orderings.
+    /// The index among the orderings of an access: 1 is `failure` of an exchange.
     place: usize,
     ordering: Ordering,
 }
 
 impl Weakening {
-    /// `LOOM_WEAKEN=src/file.rs:line:column:place:Ordering`.
+    /// Parses `LOOM_WEAKEN=src/file.rs:line:column:place:Ordering`; `None` if it is not set.
     fn from_environment() -> Option<Self> {
         let text = std::env::var("LOOM_WEAKEN").ok()?;
         let parts: Vec<&str> = text.split(':').collect();
@@ -72,7 +72,7 @@ impl Weakening {
     }
 }
 
-/// The orderings that the caller's caller asks for, except for the one that is weakened.
+/// Returns an access's orderings, and weakens one of them if `LOOM_WEAKEN` names the access.
 #[track_caller]
 pub(super) fn possibly_weakened<const N: usize>(mut orderings: [Ordering; N]) -> [Ordering; N] {
     static WEAKENING: OnceLock<Option<Weakening>> = OnceLock::new();

@@ -35,7 +35,7 @@ impl Defaults {
         Self { kits: Kits::new(runtime), known: Mutex::new(LockRank::Defaults, Known::default()) }
     }
 
-    /// A new generator with the default seed, independent of the default generators.
+    /// Creates a generator with the default seed, independent of the default generators.
     pub(crate) fn generator(&self, device: Device) -> Generator {
         Generator::new(device, Arc::clone(&self.kits))
     }

@@ -1,4 +1,4 @@
-//! Random fills of buffers: checks the arguments, takes words of the sequence, enqueues the fill.
+//! Random fills of buffers: a call checks its arguments, takes random words, enqueues a task.
 #![expect(unsafe_code, reason = "fills with an order that the caller guarantees")]
 
 use crate::base::error::{Error, GeneratorError, Result};
@@ -9,7 +9,7 @@ use crate::compute::generator::values::{BLOCK_BYTES, Values};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Order};
 
-/// The integer type of a raw fill.
+/// The integer type that [`Generator::fill_raw`] writes, every bit of which is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawType {
     /// 32 bits: one word per number.
@@ -18,7 +18,7 @@ pub enum RawType {
     Uint64,
 }
 
-/// The number type of a uniform or normal fill.
+/// The IEEE 754 type that [`Generator::fill_uniform`] and [`Generator::fill_normal`] write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloatType {
     /// 4 bytes per number.
@@ -48,8 +48,8 @@ impl Generator {
     /// device that does not run tasks on the host: that fill compiles a program.
     ///
     /// Advances the offset by 4 words per 16 bytes, rounded up. The device generates the numbers. A
-    /// failed stream skips the fill, but the offset has advanced. The fill is ordered like
-    /// [`Buffer::fill`].
+    /// failed stream skips the fill, but the offset stays advanced. The fill waits for conflicting
+    /// uses of the buffer, as [`Buffer::fill`].
     ///
     /// Fails when the generator is of another kind or runtime than the buffer, the buffer's size or
     /// address is not a multiple of the type's size, the stream is of another device, or the device

@@ -1,4 +1,4 @@
-//! The public generator: a handle to a state that threads can share.
+//! The public [`Generator`]: a handle to a seed and an offset that several threads can share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,23 +60,23 @@ impl Generator {
         self.core.device
     }
 
-    /// Sets the seed and moves to the beginning of its sequence.
+    /// Sets the seed, and sets the offset to 0.
     pub fn manual_seed(&self, seed: u64) -> Result<()> {
         self.with_state(|state| *state = State::of(seed))
     }
 
-    /// Seeds with an unpredictable number and returns it.
+    /// Calls [`Generator::manual_seed`] with an unpredictable number, and returns the number.
     pub fn seed(&self) -> Result<u64> {
         let seed = random_seed();
         self.manual_seed(seed).map(|()| seed)
     }
 
-    /// The current seed.
+    /// The seed that was set last. Fills do not change it.
     pub fn initial_seed(&self) -> Result<u64> {
         self.with_state(|state| state.seed)
     }
 
-    /// The number of used 32-bit words, a multiple of 4.
+    /// The number of 32-bit words of the sequence that calls have used, a multiple of 4.
     pub fn offset(&self) -> Result<u64> {
         self.with_state(|state| state.offset())
     }
@@ -98,14 +98,14 @@ impl Generator {
         self.with_state(|state| *state = given)
     }
 
-    /// An independent generator with the same state.
+    /// Creates a generator with a copy of the state. Neither generator changes the other's state.
     pub fn clone_state(&self) -> Result<Self> {
         let state = self.with_state(|state| *state)?;
         Ok(Self::at(self.core.device, Arc::clone(&self.core.kits), state))
     }
 
-    /// Computes the next 64-bit numbers on this thread: the numbers that a fill with
-    /// [`RawType::Uint64`](crate::RawType::Uint64) would write.
+    /// Computes the next `count` numbers on this thread. A fill with
+    /// [`RawType::Uint64`](crate::RawType::Uint64) would write the same numbers.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

@@ -1,4 +1,4 @@
-//! A fill on a kind that runs tasks on the host: several threads write chunks of it.
+//! Random fills on host kinds: several threads write chunks of the buffer.
 #![expect(unsafe_code, reason = "writes to memory by its address")]
 
 use std::sync::Arc;
@@ -69,8 +69,8 @@ struct Team {
 
 impl Team {
     fn help(&self) {
-        // SAFETY: each chunk is claimed once. The memory is exclusive to the task, which waits for
-        // all chunks before it retires.
+        // SAFETY: `Shares` hands out each chunk once. Only the task uses the memory, and it waits
+        // for all chunks before it retires.
         self.shares.work(|chunk| unsafe { self.range.write_chunk(chunk) });
     }
 }
@@ -116,8 +116,8 @@ impl Command<TaskContext> for HostFill {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    //! Goal: the result does not depend on the threads that write the chunks. Method: concurrent
-    //! helpers.
+    //! Goal: the result does not depend on the threads that write the chunks. Method: several
+    //! threads fill one range, and the test compares it with a fill by one thread.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Per-device data of fills, computed once: the core count and the compiled kernels.
+//! Data of one device for random fills, computed at its first fill: core count or kernels.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -52,8 +52,8 @@ impl Kit {
         Ok(*self.core_count.get_or_init(|| count))
     }
 
-    /// The kernel that writes `values`. The first call on a device compiles the program and blocks.
-    /// Concurrent first calls may each compile; one result remains.
+    /// The kernel that writes `values`. The first call on a device blocks while it compiles the
+    /// program. Concurrent first calls may each compile; the kit retains one result.
     pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
         let (place, name) = (&self.kernels[values as usize], NAMES[values as usize]);
         if let Some(kernel) = place.get() {
@@ -96,7 +96,7 @@ const NAMES: [&str; 6] = [
     "normal_float64",
 ];
 
-/// The program's OpenCL C text. Prints coefficients with enough digits to parse to the same bits.
+/// Returns the program's OpenCL C text, with enough digits for coefficients to parse exactly.
 fn source() -> String {
     let mut text = String::new();
     let mut define = |name, numbers: Vec<String>| {

@@ -1,4 +1,4 @@
-//! Loom models of shared parts: one thread executes each part, and the creator sees its writes.
+//! Loom model of [`Shares`]: one thread executes each part, and the waiter sees its writes.
 #![expect(unsafe_code, reason = "the parts write without synchronisation")]
 
 use std::sync::Arc;

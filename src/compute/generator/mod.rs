@@ -5,12 +5,12 @@
 //! not on threads, chunks or the device. `docs/generators.md` specifies the mapping to numbers.
 //!
 //! * [`philox`], `philox_avx2`: four words from a counter and a key
-//! * [`normal`]: normal numbers, with this crate's own logarithm, sine and root
+//! * [`normal`]: normally distributed numbers, with this crate's own logarithm, sine and root
 //! * [`values`]: conversion of words into numbers, with vector instructions
 //! * [`handle`], [`state`]: the public [`Generator`], its seed and its offset
 //! * [`fill`]: the checks before a fill is enqueued, and the number of used words
 //! * [`host`], [`shares`]: fills in chunks, on kinds that run tasks on the host
-//! * [`kit`]: fills by a kernel (`fill.cl`) on other kinds
+//! * [`kit`]: fills by a kernel (`fill.cl`) on driver kinds
 //! * [`defaults`]: the default generators of a runtime's devices
 
 mod defaults;

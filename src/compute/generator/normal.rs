@@ -74,7 +74,7 @@ pub(super) const COS_64: [f64; 8] = [
     -3.858_155_558_321_837_5e-13,
 ];
 
-/// The functions for one floating-point type. `$exponent` converts a small integer to that type.
+/// Defines a module for one floating-point type. `$exponent` converts a small integer to the type.
 macro_rules! functions {
     (
         $module:ident, $float:ident, $bits:ident, $integer:ident,
@@ -159,7 +159,7 @@ functions!(
     root_guess 0x5fe6_eb50_c7b5_37a9, root_steps 3, exponent super::exact_64
 );
 
-/// Converts to the nearest number; exact for absolute values up to 2^24.
+/// Converts to the nearest `f32`, which is exact for absolute values up to 2^24.
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "rounds to the nearest, as intended")]
 fn exact_32(integer: i32) -> f32 {
@@ -175,17 +175,17 @@ fn exact_64(integer: i64) -> f64 {
     f64::from_bits(BASE.wrapping_add(integer as u64)) - f64::from_bits(BASE)
 }
 
-/// 2^-`power`.
+/// 2^-`power`, exactly, for a power up to 126.
 const fn below_32(power: u32) -> f32 {
     f32::from_bits((127 - power) << 23)
 }
 
-/// 2^-`power`.
+/// 2^-`power`, exactly, for a power up to 1022.
 const fn below_64(power: u64) -> f64 {
     f64::from_bits((1023 - power) << 52)
 }
 
-/// The upper 53 bits times 2^-53, exactly. Converts the bits in two parts.
+/// The upper 53 bits times 2^-53, exactly. The conversion takes 32 bits, then 21 bits.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
 pub(super) fn uniform_64(number: u64) -> f64 {
@@ -319,7 +319,7 @@ mod tests {
                 pair_32(words[0], words[1]),
                 pair_64(u64::from(words[0]) << 32, u64::from(words[1]) << 32),
             );
-            // An odd word is the middle of the interval that single precision uses for the word.
+            // An odd first word gives both precisions almost the same u.
             let distance = (f64::from(single.0) - double.0).hypot(f64::from(single.1) - double.1);
             let near_one = f64::from(u32::MAX - words[0]) < f64::from(1 << 12);
             assert!(near_one || distance < 2e-6, "{words:x?}: {single:?} and {double:?}");

@@ -1,7 +1,7 @@
 //! Philox 4x32-10: computes four random words from a counter and a key, without other state.
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-//! Compilers can vectorise the loop over a batch's counters; `philox_avx2` uses intrinsics instead.
+//! This file has the portable loop over a batch's counters; `philox_avx2` uses intrinsics instead.
 #![expect(clippy::cast_possible_truncation, reason = "words are halves of products")]
 
 pub(super) const ROUNDS: usize = 10;
@@ -13,10 +13,10 @@ pub(super) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 const LOW_WORD: u64 = 0xFFFF_FFFF;
 
-/// The last block number of a sequence. Block 0 follows, because word offsets have 64 bits.
+/// The last block's number. Block 0 follows it: a block has 4 words, and word offsets have 64 bits.
 pub(super) const LAST_BLOCK: u64 = u64::MAX >> 2;
 
-/// Blocks per batch: 1 KiB of numbers.
+/// The blocks of a batch, which one call of [`blocks`] computes: 1 KiB of numbers.
 pub(super) const LANES: usize = 64;
 
 /// The words of a batch, indexed by word, then by lane.

@@ -17,7 +17,7 @@ use crate::compute::generator::philox::{
     KEY_STEPS, LANES, LAST_BLOCK, MULTIPLIERS, ROUNDS, Words, key,
 };
 
-/// One word of each of four lanes.
+/// A vector with one word of each of four consecutive blocks.
 type Word = __m256i;
 
 /// Vectors per word in one step. Twice as many would not fit into the registers.
@@ -55,7 +55,7 @@ fn schedule(seed: u64) -> [[Word; 2]; ROUNDS] {
     keys
 }
 
-/// The words of eight consecutive blocks, four per vector.
+/// Computes eight consecutive blocks from block `first`. Each vector has one word of four blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn mixed(keys: &[[Word; 2]; ROUNDS], first: u64) -> [[Word; 4]; VECTORS] {
@@ -91,7 +91,7 @@ fn round(counter: [Word; 4], keys: [Word; 2]) -> [Word; 4] {
     ]
 }
 
-/// The lower halves of the elements of both vectors, in order.
+/// Packs the lower halves of both vectors' elements into one vector, in order.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn packed(first: Word, second: Word) -> Word {

@@ -1,14 +1,14 @@
 //! The parts of one task: several threads execute them, and the task's thread waits for all.
 //!
 //! A thread claims a part by incrementing `next`, executes the part, and then decrements `left`.
-//! The thread that decrements `left` to zero wakes the creator. Later threads find no part.
+//! The thread that decrements `left` to zero wakes the task's thread, which created the `Shares`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::base::sync::{AtomicUsize, Ordering, Sleeper, spin_hint};
 
-/// Polls before the creator sleeps. They usually suffice: each helper has at most one part left.
+/// Polls of `wait` before it sleeps. They usually suffice: each helper has at most one part left.
 #[cfg(not(loom))]
 const SPINS: u32 = 2000;
 #[cfg(loom)]
@@ -19,7 +19,7 @@ pub(super) struct Shares {
     count: usize,
     next: AtomicUsize,
     left: AtomicUsize,
-    /// Wakes the creator, the only thread that waits.
+    /// The sleeper of the thread that called `new`, the only thread that waits.
     creator: Arc<Sleeper>,
 }
 
@@ -51,8 +51,8 @@ impl Shares {
         self.next.load(Ordering::Relaxed) < self.count
     }
 
-    /// Waits until every part is done. The creator calls this after its own [`Shares::work`]. All
-    /// parts are then claimed, but other threads may still execute some of them.
+    /// Waits until every part is done. The thread that called `new` calls this after its own
+    /// [`Shares::work`]. Other threads may then still execute the last claimed parts.
     pub(super) fn wait(&self) {
         for _ in 0..SPINS {
             if self.is_done() {

@@ -11,7 +11,7 @@ pub(super) const DEFAULT_SEED: u64 = 67_280_421_310_721;
 /// Words per block. Every offset is a multiple of this number.
 pub(super) const BLOCK_WORDS: u64 = 4;
 
-/// A position in a seed's sequence.
+/// A position in the sequence of words that a seed selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) seed: u64,
@@ -55,8 +55,8 @@ impl State {
     }
 }
 
-/// An unpredictable seed: a hash of the process id and the time, with the standard library's hash
-/// keys, which are random bytes of the system.
+/// An unpredictable seed: a hash of the process id and the time. The hash keys of the standard
+/// library are random bytes of the system.
 pub(super) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id()); // a forked child has its parent's hash keys

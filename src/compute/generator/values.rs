@@ -1,7 +1,7 @@
 //! Converts the four words of a block into 16 bytes of numbers.
 //!
-//! Uses vector instructions where available. The vector and portable loops execute the same
-//! operations, each rounded as IEEE 754 requires, so their results are bitwise equal.
+//! Processors with AVX2 and FMA run a vector loop, others a portable loop. Both loops execute the
+//! same operations, each rounded as IEEE 754 requires, so their results are bitwise equal.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -16,7 +16,7 @@ use crate::compute::generator::philox::{LANES, Words, blocks};
 #[cfg(target_arch = "x86_64")]
 use crate::compute::generator::philox_avx2;
 
-/// The kind of numbers that a fill writes.
+/// The distribution and the type of the numbers that a fill writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
     RawUint32,
@@ -53,7 +53,7 @@ impl Values {
     }
 }
 
-/// The conversion to one kind of numbers. A trait instead of a function pointer: the compiler would
+/// The conversion to the numbers of one [`Values`]. This is a trait, because the compiler would
 /// build a function behind a pointer without the caller's target features.
 trait Numbers {
     /// Converts each lane's words into a block.
@@ -227,8 +227,8 @@ impl Numbers for NormalFloat64 {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: vector and portable loops give the same bits for any cut of a range, and words become
-    //! numbers as documented. Method: comparisons on random inputs.
+    //! Goal: vector and portable loops give the same bits, wherever a range is cut, and words map
+    //! to numbers as documented. Method: comparisons for several seeds and ranges.
 
     use super::*;
     use crate::compute::generator::philox::LAST_BLOCK;
@@ -248,7 +248,7 @@ mod tests {
         out
     }
 
-    /// As [`Values::write`] without vector instructions.
+    /// As [`Values::write`], but with the portable loop on every processor.
     fn write_portable(values: Values, seed: u64, first: u64, out: &mut [Block]) {
         match values {
             Values::RawUint32 => run(portable_steps::<RawUint32>(), seed, first, out),

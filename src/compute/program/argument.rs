@@ -11,10 +11,10 @@ use crate::memory::buffer::Buffer;
 /// An argument of a kernel. Buffers and Rust's numbers convert into it.
 #[derive(Clone, Copy, Debug)]
 pub enum KernelArgument<'a> {
-    /// Memory of the kernel's device, or pinned memory of its kind. The launch records its use.
+    /// A buffer of the kernel's device, or a pinned one of its kind. The launch is a use of it.
     Buffer(&'a Buffer),
-    /// A number of exactly the parameter's type. A pointer must be an address of the device, and
-    /// its memory must stay allocated until the launch is done.
+    /// A number of exactly the parameter's type. A pointer must be an address on the device, and
+    /// the memory behind it must stay allocated until the launch is done.
     Value(Argument),
     /// The 1 to 16 bytes of a value of another type.
     Bytes(&'a [u8]),
@@ -57,7 +57,7 @@ impl KernelArgument<'_> {
         })
     }
 
-    /// Converts the argument without a check. `None` for a value with no bytes or too many.
+    /// Converts the argument without the parameter's type. `None` for 0 bytes or too many bytes.
     fn convert(&self) -> Result<Option<LaunchArgument>> {
         Ok(match self {
             Self::Buffer(buffer) => Some(LaunchArgument::Memory(Address(buffer.address()?))),
