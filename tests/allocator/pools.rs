@@ -1,7 +1,10 @@
 //! Private pools, and the table of specification 2.10.
 
 use accelrt::allocator::{Allocated, PoolId, PoolOptions, Request};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
+use accelrt::{Config, Device, DeviceKind, MemPool, Runtime};
 
+use crate::hang::Watchdog;
 use crate::support::{Bench, MIB};
 
 pub(crate) const POOL: PoolId = PoolId(0, 1);
@@ -102,6 +105,42 @@ fn a_pool_helps_out_when_memory_is_short() {
     assert_eq!(helped.address(), own);
     assert_eq!(bench.statistics().num_alloc_retries, 0);
     bench.allocator.release_pool(POOL);
+}
+
+#[test]
+fn a_pool_helps_out_with_what_a_stream_was_waited_for() {
+    // Goal: what comes free while a request waits serves it there too. Method: a stream that goes
+    // on only when it is waited for uses the one block that is large enough.
+    for (settings, no_split) in
+        [("policy:torch", false), ("policy:torch", true), ("policy:native", false)]
+    {
+        let _watchdog = Watchdog::new(settings);
+        let completion = CompletionMode::WhenAsked { polls: u32::MAX };
+        let null = NullConfig { capacity_bytes: 64 * MIB, completion, ..NullConfig::default() };
+        let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
+        let backend = NullBackend::new(null);
+        let runtime = Runtime::with_backends(config, [backend as _]).unwrap();
+        runtime.set_allocator_settings(settings).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let pool = MemPool::new(&runtime, device, PoolOptions { use_on_oom: true, no_split });
+        let pool = pool.unwrap();
+        let home = runtime.dedicated_stream(device, 0).unwrap();
+        runtime.exchange_stream(&home).unwrap();
+        let inside = pool.enter();
+        let block = runtime.empty(22 * MIB, device).unwrap();
+        drop(inside);
+        let rest = runtime.empty(30 * MIB, device).unwrap();
+        let other = runtime.dedicated_stream(device, 0).unwrap();
+        other.wait_stream(&home).unwrap();
+        block.record_use(&other).unwrap();
+        let address = block.address().unwrap();
+        drop(block);
+        let again = runtime.empty(21 * MIB, device);
+        let again = again.unwrap_or_else(|error| panic!("{settings}, {no_split}: {error}"));
+        assert_eq!(again.address().unwrap(), address, "{settings}, {no_split}");
+        runtime.allocator(device).unwrap().check_all();
+        drop((rest, again));
+    }
 }
 
 #[test]

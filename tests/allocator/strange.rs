@@ -1,6 +1,7 @@
 //! Requests that make no sense: errors, never panics.
 
 use accelrt::allocator::Request;
+use accelrt::backend::null::NullConfig;
 use accelrt::{
     Config, ConfigError, Device, DriverError, Error, MemoryError, PoolId, PoolOptions, Runtime,
 };
@@ -92,4 +93,36 @@ fn a_count_of_random_numbers_beyond_memory_is_an_error() {
         );
     }
     assert_eq!(generator.offset().unwrap(), 0, "no words were used");
+}
+
+#[test]
+fn addresses_do_not_double_beyond_what_is_counted() {
+    // Goal: however far apart blocks are, the next ones have addresses. Method: alignments as large
+    // as the parts of an address space, which each request leaves to none after it.
+    let bench = Bench::new("policy:native");
+    let align_bytes = 1 << 38;
+    let request = Request::new(512, 0).aligned_to(align_bytes);
+    let blocks = [(); 12].map(|()| bench.allocator.allocate(request).unwrap());
+    for block in blocks {
+        assert!(block.address().is_multiple_of(align_bytes as u64), "{block:?}");
+        bench.allocator.free(block).unwrap();
+    }
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 0);
+}
+
+#[test]
+fn pages_smaller_than_a_block_serve_several_at_a_time() {
+    for granularity_bytes in [64, 256, 512, 4096] {
+        for settings in ["policy:native", "expandable_segments:True"] {
+            let null = NullConfig { granularity_bytes, ..NullConfig::default() };
+            let bench = Bench::on(settings, null);
+            let blocks = [1, 513, 40_000].map(|bytes| bench.take(bytes));
+            for block in blocks {
+                bench.free(block);
+            }
+            bench.empty_cache();
+            assert_eq!(bench.reserved_bytes(), 0, "{settings} with {granularity_bytes}");
+        }
+    }
 }

@@ -157,7 +157,7 @@ impl CachingAllocator {
                 return Ok(Some(id));
             }
             if !is_coming {
-                return Ok(None);
+                return Ok(self.books.lock().help_out(plan)); // with what came free since
             }
             yield_now(); // another thread is giving memory back
         }

@@ -445,7 +445,9 @@ impl Books {
             return Step::Short; // the device never has as much, so no addresses are taken for it
         }
         if native.sizes.has_pages {
-            let bytes = enough_bytes.max(known_bytes).max(LEAST_AREA_BYTES);
+            // Units are counted in 32 bits.
+            let doubled_bytes = known_bytes.min(native.sizes.unit_bytes(want.kind) << 30);
+            let bytes = enough_bytes.max(doubled_bytes).max(LEAST_AREA_BYTES);
             let bytes = bytes.next_multiple_of(granule_bytes);
             return Step::Reserve { bytes, least_bytes: enough_bytes };
         }

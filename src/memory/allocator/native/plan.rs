@@ -30,7 +30,8 @@ impl Sizes {
     /// `page_bytes` is the size of pages that are mapped one by one.
     pub(super) fn new(page_bytes: Option<usize>) -> Self {
         let has_pages = page_bytes.is_some();
-        let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES);
+        // Smaller pages are taken several at a time: blocks are whole units.
+        let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES).max(UNIT_BYTES);
         assert!(page_bytes.is_power_of_two(), "pages of {page_bytes} bytes");
         let most_middle_bytes = most_middle_bytes(page_bytes);
         let grid = |unit_bytes| Grid::new(has_pages.then_some(page_bytes / unit_bytes));
