@@ -424,7 +424,7 @@ impl Runtime {
 
     /// As [`Runtime::shutdown`], and prints the report on standard error, for the end of a process.
     pub fn shutdown_and_report(&self) {
-        report::losses(&self.shutdown());
+        report::unclean_shutdown(&self.shutdown());
     }
 
     pub(super) fn is_of_process(&self) -> bool {
@@ -484,7 +484,7 @@ impl Drop for Inner {
         // Only a candidate that lost the race in `of_process` gets here with true. It must not run
         // the process's end handler.
         self.is_of_process = false;
-        report::losses(&self.shutdown(self.config.exit_timeout));
+        report::unclean_shutdown(&self.shutdown(self.config.exit_timeout));
         current::forget(self.lifecycle.runtime);
     }
 }

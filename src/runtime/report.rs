@@ -23,7 +23,7 @@ pub(super) fn ignored_settings(settings: &str) {
     }
 }
 
-pub(super) fn losses(report: &ShutdownReport) {
+pub(super) fn unclean_shutdown(report: &ShutdownReport) {
     if !report.is_clean() {
         let _ = write!(std::io::stderr(), "{report}");
     }

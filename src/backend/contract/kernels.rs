@@ -102,8 +102,9 @@ pub struct LaunchSize {
 /// kernel may be released before its launches are done, and a program before its kernels.
 ///
 /// # Safety
-/// As [`Backend`](super::Backend): a launch runs only this kernel, with only these arguments.
-/// Methods that are not `unsafe` are sound with every argument.
+/// As for [`Backend`](super::Backend). An implementation's launch runs only the kernel that it is
+/// given, with only the arguments that it is given. Methods that are not `unsafe` are sound with
+/// every argument.
 pub unsafe trait Kernels: Send + Sync {
     /// Compiles a program for a device; blocks. `options` are in the compiler's own syntax.
     fn compile(

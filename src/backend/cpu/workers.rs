@@ -229,9 +229,9 @@ impl Shared {
             })
     }
 
-    /// Starts one more worker. After a failure, one of these takes the work: a sleeping worker, a
-    /// worker that ends its task, or a worker that a blocked worker starts in a retry. The next
-    /// submission also retries if no worker is searching.
+    /// Starts one more worker. If the thread cannot be started, a worker that wakes or ends its
+    /// task takes the work. A blocked worker retries the start, as does the next submission while
+    /// no worker is searching.
     fn start(this: &Arc<Self>) -> Help {
         match Self::spawn(this) {
             Ok(thread) => {

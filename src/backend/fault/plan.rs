@@ -97,7 +97,7 @@ struct Planned {
     calls: u64,
 }
 
-/// Code of a test that runs inside a later call; see `FaultBackend::act_inside`.
+/// A test's callback, which the backend calls inside a later call; see `FaultBackend::act_inside`.
 struct Action {
     method: Method,
     /// The number of calls until the action runs, the call with the action included.

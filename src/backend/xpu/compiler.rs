@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 
-use super::driver::{Answer, Refusal, check, pointer, text, value};
+use super::driver::{CallError, CallResult, check, pointer, text, value};
 use super::sys::{
     self, Compiler, Context, DeviceId, KernelObject, ProgramObject, Queue, SetMemPointer,
 };
@@ -23,9 +23,14 @@ pub(super) struct ArgumentInfo {
 }
 
 /// Checks the result of a creation. Null without an error code counts as a lack of resources.
-fn created_object<T: PartialEq>(call: &'static str, object: T, null: &T, code: i32) -> Answer<T> {
+fn created_object<T: PartialEq>(
+    call: &'static str,
+    object: T,
+    null: &T,
+    code: i32,
+) -> CallResult<T> {
     check(call, code)?;
-    if object == *null { Err(Refusal { call, code: sys::OUT_OF_RESOURCES }) } else { Ok(object) }
+    if object == *null { Err(CallError { call, code: sys::OUT_OF_RESOURCES }) } else { Ok(object) }
 }
 
 impl Compiler {
@@ -33,7 +38,7 @@ impl Compiler {
         &self,
         context: Context,
         source: ProgramSource<'_>,
-    ) -> Answer<ProgramObject> {
+    ) -> CallResult<ProgramObject> {
         let mut code = sys::SUCCESS;
         let (call, program) = match source {
             ProgramSource::Text(text) => {
@@ -65,7 +70,12 @@ impl Compiler {
         created_object(call, program, &ProgramObject::NULL, code)
     }
 
-    pub(super) fn build(&self, program: ProgramObject, device: DeviceId, options: &CStr) -> Answer {
+    pub(super) fn build(
+        &self,
+        program: ProgramObject,
+        device: DeviceId,
+        options: &CStr,
+    ) -> CallResult {
         // SAFETY: the handles are live (head of this file); the list has one device; `options`
         // ends with a zero; there is no callback.
         let code = unsafe {
@@ -74,7 +84,7 @@ impl Compiler {
         check("clBuildProgram", code)
     }
 
-    pub(super) fn build_log(&self, program: ProgramObject, device: DeviceId) -> Answer<String> {
+    pub(super) fn build_log(&self, program: ProgramObject, device: DeviceId) -> CallResult<String> {
         text("clGetProgramBuildInfo", |room, place, size| {
             let what = sys::PROGRAM_BUILD_LOG;
             // SAFETY: the handles are live (head of this file); `place` has `room` bytes, or is
@@ -84,7 +94,7 @@ impl Compiler {
     }
 
     /// The names of a program's kernels, separated by semicolons.
-    pub(super) fn kernel_names(&self, program: ProgramObject) -> Answer<String> {
+    pub(super) fn kernel_names(&self, program: ProgramObject) -> CallResult<String> {
         text("clGetProgramInfo", |room, place, size| {
             let what = sys::PROGRAM_KERNEL_NAMES;
             // SAFETY: the handle is live (head of this file); `place` has `room` bytes, or is null
@@ -93,7 +103,7 @@ impl Compiler {
         })
     }
 
-    pub(super) fn release_program(&self, program: ProgramObject) -> Answer {
+    pub(super) fn release_program(&self, program: ProgramObject) -> CallResult {
         // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         check("clReleaseProgram", unsafe { (self.release_program)(program) })
     }
@@ -102,14 +112,14 @@ impl Compiler {
         &self,
         program: ProgramObject,
         name: &CStr,
-    ) -> Answer<KernelObject> {
+    ) -> CallResult<KernelObject> {
         let mut code = sys::SUCCESS;
         // SAFETY: the handle is live (head of this file); the name ends with a zero.
         let kernel = unsafe { (self.create_kernel)(program, name.as_ptr(), &raw mut code) };
         created_object("clCreateKernel", kernel, &KernelObject::NULL, code)
     }
 
-    pub(super) fn argument_count(&self, kernel: KernelObject) -> Answer<u32> {
+    pub(super) fn argument_count(&self, kernel: KernelObject) -> CallResult<u32> {
         value("clGetKernelInfo", |room, place| {
             let what = sys::KERNEL_NUM_ARGS;
             // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
@@ -122,7 +132,7 @@ impl Compiler {
         &self,
         kernel: KernelObject,
         index: u32,
-    ) -> Answer<Option<ArgumentInfo>> {
+    ) -> CallResult<Option<ArgumentInfo>> {
         let ask = |what: u32, room: usize, place: *mut c_void, size: *mut usize| {
             // SAFETY: the handle is live (head of this file); `place` has `room` bytes, or is null
             // with a room of 0.
@@ -133,7 +143,7 @@ impl Compiler {
             ask(sys::KERNEL_ARG_ADDRESS_QUALIFIER, room, place, ptr::null_mut())
         });
         let address_space = match space {
-            Err(Refusal { code: sys::KERNEL_ARG_INFO_NOT_AVAILABLE, .. }) => return Ok(None),
+            Err(CallError { code: sys::KERNEL_ARG_INFO_NOT_AVAILABLE, .. }) => return Ok(None),
             space => space?,
         };
         let text = |what| text(call, |room, place, size| ask(what, room, place, size));
@@ -142,7 +152,7 @@ impl Compiler {
     }
 
     /// Lets the kernel dereference pointers loaded from memory. `what` names the memory's kind.
-    pub(super) fn allow_indirect_access(&self, kernel: KernelObject, what: u32) -> Answer {
+    pub(super) fn allow_indirect_access(&self, kernel: KernelObject, what: u32) -> CallResult {
         let yes = 1_u32;
         // SAFETY: the handle is live (head of this file). The driver copies the value, which
         // is a `cl_bool`.
@@ -159,7 +169,7 @@ impl Compiler {
         kernel: KernelObject,
         index: u32,
         argument: &LaunchArgument,
-    ) -> Answer {
+    ) -> CallResult {
         let (bytes, begin) = match argument {
             LaunchArgument::Memory(address) => {
                 let address = pointer(address.0).cast_const();
@@ -180,7 +190,12 @@ impl Compiler {
     }
 
     /// Enqueues the kernel with the arguments that `set_argument` has set.
-    pub(super) fn enqueue(&self, queue: Queue, kernel: KernelObject, size: &LaunchSize) -> Answer {
+    pub(super) fn enqueue(
+        &self,
+        queue: Queue,
+        kernel: KernelObject,
+        size: &LaunchSize,
+    ) -> CallResult {
         let local = size.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
         // SAFETY: the handles are live (head of this file); both sizes have three numbers, of which
         // `dimensions` are read. The caller of the launch upholds that the kernel's accesses are
@@ -201,7 +216,7 @@ impl Compiler {
         check("clEnqueueNDRangeKernel", code)
     }
 
-    pub(super) fn release_kernel(&self, kernel: KernelObject) -> Answer {
+    pub(super) fn release_kernel(&self, kernel: KernelObject) -> CallResult {
         // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         // Queued launches retain the kernel.
         check("clReleaseKernel", unsafe { (self.release_kernel)(kernel) })

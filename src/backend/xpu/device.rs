@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::driver::{Answer, Driver, Refusal};
+use super::driver::{CallError, CallResult, Driver};
 use super::sys::{self, DeviceId};
 use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{DeviceProperties, PriorityRange};
@@ -46,7 +46,7 @@ impl Facts {
         Self::query(driver, id, name).unwrap_or_else(|refusal| Err(refusal.to_string()))
     }
 
-    fn query(driver: &Driver, id: DeviceId, name: String) -> Answer<Result<Self, String>> {
+    fn query(driver: &Driver, id: DeviceId, name: String) -> CallResult<Result<Self, String>> {
         let extensions = driver.device_text(id, sys::DEVICE_EXTENSIONS)?;
         let has = |extension| extensions.split_ascii_whitespace().any(|name| name == extension);
         if !has(USM_EXTENSION) {
@@ -138,7 +138,7 @@ impl XpuDevice {
 
     /// Converts a refusal on this device. The device counts as lost only when the driver reports it
     /// as unavailable, because other error codes also have other causes.
-    pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
+    pub(super) fn error(&self, driver: &Driver, refusal: CallError) -> Error {
         if refusal.code == sys::DEVICE_NOT_AVAILABLE || self.is_unavailable(driver) {
             // Relaxed: publishes nothing. A thread that does not see the store asks the driver.
             self.is_lost.store(true, Ordering::Relaxed);
@@ -158,6 +158,6 @@ impl XpuDevice {
 }
 
 /// Converts a refusal of a call whose device is unknown.
-pub(super) fn driver_error(Refusal { call, code }: Refusal) -> Error {
+pub(super) fn driver_error(CallError { call, code }: CallError) -> Error {
     Error::refused(DeviceKind::XPU, call, code, sys::code_name(code))
 }

@@ -19,22 +19,22 @@ use crate::base::size::to_usize;
 
 /// A call that failed, and its error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct CallError {
     pub(super) call: &'static str,
     pub(super) code: i32,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { call, code } = self;
         write!(f, "{call} answered {} ({code})", sys::code_name(*code))
     }
 }
 
-pub(super) type Answer<T = ()> = Result<T, Refusal>;
+pub(super) type CallResult<T = ()> = Result<T, CallError>;
 
-pub(super) fn check(call: &'static str, code: i32) -> Answer {
-    if code == sys::SUCCESS { Ok(()) } else { Err(Refusal { call, code }) }
+pub(super) fn check(call: &'static str, code: i32) -> CallResult {
+    if code == sys::SUCCESS { Ok(()) } else { Err(CallError { call, code }) }
 }
 
 /// A type for which every bit pattern is valid, so that a driver may write its values as bytes.
@@ -70,7 +70,7 @@ impl Driver {
         Core::resolve(|name| library.symbol(name)).map(|core| Self { core, compiler })
     }
 
-    pub(super) fn platforms(&self) -> Answer<Vec<Platform>> {
+    pub(super) fn platforms(&self) -> CallResult<Vec<Platform>> {
         listed("clGetPlatformIDs", Platform::NULL, |room, places, count| {
             // SAFETY: `places` has capacity for `room` handles, or is null with a room of 0.
             unsafe { (self.core.get_platform_ids)(room, places, count) }
@@ -78,7 +78,7 @@ impl Driver {
     }
 
     /// The devices of a platform; empty when the platform has none.
-    pub(super) fn devices(&self, platform: Platform) -> Answer<Vec<DeviceId>> {
+    pub(super) fn devices(&self, platform: Platform) -> CallResult<Vec<DeviceId>> {
         let all = sys::DEVICE_TYPE_ALL;
         let found = listed("clGetDeviceIDs", DeviceId::NULL, |room, places, count| {
             // SAFETY: the handle is live (head of this file); `places` has capacity for `room`, or
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn platform_text(&self, platform: Platform, what: u32) -> Answer<String> {
+    pub(super) fn platform_text(&self, platform: Platform, what: u32) -> CallResult<String> {
         text("clGetPlatformInfo", |room, place, size| {
             // SAFETY: the handle is live (head of this file); `place` has `room` bytes, or is null
             // with a room of 0.
@@ -99,7 +99,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn device_text(&self, device: DeviceId, what: u32) -> Answer<String> {
+    pub(super) fn device_text(&self, device: DeviceId, what: u32) -> CallResult<String> {
         text("clGetDeviceInfo", |room, place, size| {
             // SAFETY: the handle is live (head of this file); `place` has `room` bytes, or is null
             // with a room of 0.
@@ -107,7 +107,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn device_info<T: Plain>(&self, device: DeviceId, what: u32) -> Answer<T> {
+    pub(super) fn device_info<T: Plain>(&self, device: DeviceId, what: u32) -> CallResult<T> {
         value("clGetDeviceInfo", |room, place| {
             // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
             unsafe { (self.core.get_device_info)(device, what, room, place, ptr::null_mut()) }
@@ -140,7 +140,7 @@ impl Driver {
         &self,
         platform: Platform,
         devices: &[DeviceId],
-    ) -> Answer<Context> {
+    ) -> CallResult<Context> {
         let properties = [sys::CONTEXT_PLATFORM, platform.0.addr().cast_signed(), 0];
         let count = u32::try_from(devices.len()).expect("128 devices at most");
         let mut code = sys::SUCCESS;
@@ -159,7 +159,7 @@ impl Driver {
         check("clCreateContext", code).map(|()| context)
     }
 
-    pub(super) fn release_context(&self, context: Context) -> Answer {
+    pub(super) fn release_context(&self, context: Context) -> CallResult {
         // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         check("clReleaseContext", unsafe { (self.core.release_context)(context) })
     }
@@ -170,7 +170,7 @@ impl Driver {
         context: Context,
         device: DeviceId,
         properties: &[u64],
-    ) -> Answer<Queue> {
+    ) -> CallResult<Queue> {
         assert_eq!(properties.last(), Some(&0), "properties end with a zero");
         let mut code = sys::SUCCESS;
         // SAFETY: the handles are live (head of this file); the properties end with a zero.
@@ -181,34 +181,34 @@ impl Driver {
     }
 
     /// Retains a queue that other code created. The caller must release it once.
-    pub(super) fn retain_queue(&self, queue: Queue) -> Answer {
+    pub(super) fn retain_queue(&self, queue: Queue) -> CallResult {
         // SAFETY: the caller of `stream_wrap` upholds that the handle is a live queue.
         check("clRetainCommandQueue", unsafe { (self.core.retain_queue)(queue) })
     }
 
-    pub(super) fn release_queue(&self, queue: Queue) -> Answer {
+    pub(super) fn release_queue(&self, queue: Queue) -> CallResult {
         // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         check("clReleaseCommandQueue", unsafe { (self.core.release_queue)(queue) })
     }
 
-    pub(super) fn queue_info<T: Plain>(&self, queue: Queue, what: u32) -> Answer<T> {
+    pub(super) fn queue_info<T: Plain>(&self, queue: Queue, what: u32) -> CallResult<T> {
         value("clGetCommandQueueInfo", |room, place| {
             // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
             unsafe { (self.core.get_queue_info)(queue, what, room, place, ptr::null_mut()) }
         })
     }
 
-    pub(super) fn flush(&self, queue: Queue) -> Answer {
+    pub(super) fn flush(&self, queue: Queue) -> CallResult {
         // SAFETY: the handle is live (head of this file).
         check("clFlush", unsafe { (self.core.flush)(queue) })
     }
 
-    pub(super) fn finish(&self, queue: Queue) -> Answer {
+    pub(super) fn finish(&self, queue: Queue) -> CallResult {
         // SAFETY: the handle is live (head of this file).
         check("clFinish", unsafe { (self.core.finish)(queue) })
     }
 
-    pub(super) fn enqueue_marker(&self, queue: Queue) -> Answer<Event> {
+    pub(super) fn enqueue_marker(&self, queue: Queue) -> CallResult<Event> {
         let mut event = Event::NULL;
         // SAFETY: the handle is live (head of this file); the wait list is empty.
         let code = unsafe { (self.core.enqueue_marker)(queue, 0, ptr::null(), &raw mut event) };
@@ -216,7 +216,7 @@ impl Driver {
     }
 
     /// Makes later commands of the queue wait for `event`. Returns the event of the wait itself.
-    pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer<Event> {
+    pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> CallResult<Event> {
         let mut wait = Event::NULL;
         // SAFETY: the handles are live (head of this file); the list has one event. The queue
         // retains the event.
@@ -225,20 +225,20 @@ impl Driver {
         check("clEnqueueBarrierWithWaitList", code).map(|()| wait)
     }
 
-    pub(super) fn event_info<T: Plain>(&self, event: Event, what: u32) -> Answer<T> {
+    pub(super) fn event_info<T: Plain>(&self, event: Event, what: u32) -> CallResult<T> {
         value("clGetEventInfo", |room, place| {
             // SAFETY: the handle is live (head of this file); `place` has `room` bytes.
             unsafe { (self.core.get_event_info)(event, what, room, place, ptr::null_mut()) }
         })
     }
 
-    pub(super) fn wait_for_event(&self, event: Event) -> Answer {
+    pub(super) fn wait_for_event(&self, event: Event) -> CallResult {
         // SAFETY: the handle is live (head of this file); the list has one event.
         check("clWaitForEvents", unsafe { (self.core.wait_for_events)(1, &raw const event) })
     }
 
     /// The time, in nanoseconds of the device's clock, at which the event's command ended.
-    pub(super) fn event_end_ns(&self, event: Event) -> Answer<u64> {
+    pub(super) fn event_end_ns(&self, event: Event) -> CallResult<u64> {
         let what = sys::PROFILING_COMMAND_END;
         value("clGetEventProfilingInfo", |room, place| {
             let ask = self.core.get_event_profiling_info;
@@ -249,7 +249,7 @@ impl Driver {
 
     /// Registers a callback for the event's completion or failure. The driver calls it on one of
     /// its threads or on this thread. A failed registration drops the callback.
-    pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> Answer {
+    pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> CallResult {
         let data = Box::into_raw(Box::new(callback));
         // SAFETY: the handle is live (head of this file); `data` has the type that `call_back`
         // expects, and the driver passes `data` to it once.
@@ -261,7 +261,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn release_event(&self, event: Event) -> Answer {
+    pub(super) fn release_event(&self, event: Event) -> CallResult {
         // SAFETY: the handle is live (head of this file). Its owner no longer uses it.
         check("clReleaseEvent", unsafe { (self.core.release_event)(event) })
     }
@@ -287,7 +287,7 @@ impl Usm {
         kind: MemoryKind,
         bytes: usize,
         align_bytes: u32,
-    ) -> Answer<u64> {
+    ) -> CallResult<u64> {
         let (mut code, none) = (sys::SUCCESS, ptr::null());
         let code_place = &raw mut code;
         let (call, memory) = match kind {
@@ -311,13 +311,13 @@ impl Usm {
         check(call, code)?;
         if memory.is_null() {
             // The driver reported success without memory. The caller gets a lack of memory instead.
-            return Err(Refusal { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
+            return Err(CallError { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
         }
         Ok(memory.expose_provenance() as u64)
     }
 
     /// Frees memory that no queued command uses any more.
-    pub(super) fn free_memory(&self, context: Context, address: u64) -> Answer {
+    pub(super) fn free_memory(&self, context: Context, address: u64) -> CallResult {
         // SAFETY: the handle is live (head of this file); `memory.rs` has recorded the address as
         // allocated, and the contract excludes commands that use the memory.
         check("clMemFreeINTEL", unsafe { (self.free)(context, pointer(address)) })
@@ -329,7 +329,7 @@ impl Usm {
         context: Context,
         address: u64,
         what: u32,
-    ) -> Answer<T> {
+    ) -> CallResult<T> {
         value("clGetMemAllocInfoINTEL", |room, place| {
             let address = pointer(address).cast_const();
             // SAFETY: the handle is live (head of this file); the address is not dereferenced;
@@ -339,7 +339,13 @@ impl Usm {
     }
 
     /// Enqueues a copy, without waiting for it.
-    pub(super) fn enqueue_copy(&self, queue: Queue, to: u64, from: u64, bytes: usize) -> Answer {
+    pub(super) fn enqueue_copy(
+        &self,
+        queue: Queue,
+        to: u64,
+        from: u64,
+        bytes: usize,
+    ) -> CallResult {
         let (to, from) = (pointer(to), pointer(from).cast_const());
         // SAFETY: the handle is live (head of this file); the callers of `copy` uphold that both
         // ranges are valid until the queue has executed the copy.
@@ -349,7 +355,7 @@ impl Usm {
         check("clEnqueueMemcpyINTEL", code)
     }
 
-    pub(super) fn enqueue_fill(&self, queue: Queue, to: u64, byte: u8, bytes: usize) -> Answer {
+    pub(super) fn enqueue_fill(&self, queue: Queue, to: u64, byte: u8, bytes: usize) -> CallResult {
         let (to, pattern) = (pointer(to), (&raw const byte).cast::<c_void>());
         // SAFETY: the handle is live (head of this file); the driver copies the pattern of one
         // byte; the callers of `fill` uphold that the range is valid until the queue has executed
@@ -370,7 +376,7 @@ fn listed<T: Copy>(
     call: &'static str,
     empty: T,
     ask: impl Fn(u32, *mut T, *mut u32) -> i32,
-) -> Answer<Vec<T>> {
+) -> CallResult<Vec<T>> {
     let mut count = 0;
     check(call, ask(0, ptr::null_mut(), &raw mut count))?;
     let mut list = vec![empty; count as usize];
@@ -385,7 +391,7 @@ fn listed<T: Copy>(
 pub(super) fn text(
     call: &'static str,
     ask: impl Fn(usize, *mut c_void, *mut usize) -> i32,
-) -> Answer<String> {
+) -> CallResult<String> {
     let mut size = 0;
     check(call, ask(0, ptr::null_mut(), &raw mut size))?;
     let mut bytes = vec![0u8; size];
@@ -400,7 +406,7 @@ pub(super) fn text(
 pub(super) fn value<T: Plain>(
     call: &'static str,
     ask: impl Fn(usize, *mut c_void) -> i32,
-) -> Answer<T> {
+) -> CallResult<T> {
     let mut value = T::ZERO;
     check(call, ask(size_of::<T>(), (&raw mut value).cast()))?;
     Ok(value)

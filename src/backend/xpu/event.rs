@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::driver::{Answer, Driver, Refusal};
+use super::driver::{CallError, CallResult, Driver};
 use super::sys::{self, Event};
 use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
 use crate::base::size::to_usize;
@@ -18,15 +18,15 @@ pub(super) fn of_mark(mark: Mark) -> Event {
 }
 
 /// True when the event's command is complete. Fails when its status is an error code.
-pub(super) fn is_done(driver: &Driver, event: Event) -> Answer<bool> {
+pub(super) fn is_done(driver: &Driver, event: Event) -> CallResult<bool> {
     let status: i32 = driver.event_info(event, sys::EVENT_COMMAND_EXECUTION_STATUS)?;
     if status < 0 {
-        return Err(Refusal { call: "a command of the queue", code: status });
+        return Err(CallError { call: "a command of the queue", code: status });
     }
     Ok(status == sys::COMPLETE)
 }
 
-pub(super) fn wait(driver: &Driver, event: Event) -> Answer {
+pub(super) fn wait(driver: &Driver, event: Event) -> CallResult {
     driver.wait_for_event(event).map_err(|refusal| {
         // The wait reports only that some command has failed. The event's status has the code.
         is_done(driver, event).err().unwrap_or(refusal)
@@ -34,7 +34,7 @@ pub(super) fn wait(driver: &Driver, event: Event) -> Answer {
 }
 
 /// Nanoseconds between the ends of two commands, by the device's clock.
-pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> Answer<i64> {
+pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> CallResult<i64> {
     let (start, end) = (driver.event_end_ns(start)?, driver.event_end_ns(end)?);
     Ok(end.wrapping_sub(start).cast_signed())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::device::{XpuDevice, driver_error};
-use super::driver::{Answer, Refusal};
+use super::driver::{CallError, CallResult};
 use super::session::Session;
 use super::sys::{self, DeviceId};
 use crate::backend::contract::capacity::{Capacity, out_of_memory};
@@ -95,7 +95,7 @@ impl Memory {
         session: &Session,
         device: Option<&XpuDevice>,
         address: Address,
-    ) -> Answer {
+    ) -> CallResult {
         let allocation = self.allocations.lock().remove(&address.0);
         let Allocation { bytes, raw, device_index, kind } = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
@@ -126,7 +126,7 @@ pub(super) fn foreign_owner(
     session: &Session,
     devices: &[Arc<XpuDevice>],
     address: Address,
-) -> Answer<Option<PointerOwner>> {
+) -> CallResult<Option<PointerOwner>> {
     let ask = |what| session.usm.alloc_info::<u64>(session.context, address.0, what);
     let kind: u32 =
         session.usm.alloc_info(session.context, address.0, sys::MEM_ALLOC_TYPE_INTEL)?;
@@ -155,15 +155,15 @@ fn aligned(
     session: &Session,
     bytes: usize,
     align_bytes: usize,
-    allocate: impl Fn(usize, u32) -> Answer<u64>,
-) -> Answer<(u64, u64)> {
+    allocate: impl Fn(usize, u32) -> CallResult<u64>,
+) -> CallResult<(u64, u64)> {
     match allocate(bytes, u32::try_from(align_bytes).unwrap_or(0)) {
         Ok(raw) if raw.is_multiple_of(align_bytes as u64) => return Ok((raw, raw)),
         Ok(raw) => session.usm.free_memory(session.context, raw)?,
         Err(refusal) if refusal.code != sys::INVALID_VALUE => return Err(refusal),
         Err(_) => {}
     }
-    let refusal = Refusal { call: "clDeviceMemAllocINTEL", code: sys::INVALID_BUFFER_SIZE };
+    let refusal = CallError { call: "clDeviceMemAllocINTEL", code: sys::INVALID_BUFFER_SIZE };
     let raw = allocate(bytes.checked_add(align_bytes).ok_or(refusal)?, 0)?;
     Ok((raw.next_multiple_of(align_bytes as u64), raw))
 }

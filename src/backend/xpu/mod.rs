@@ -32,7 +32,7 @@ use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
 
 use device::{XpuDevice, driver_error};
-use driver::{Answer, Driver};
+use driver::{CallResult, Driver};
 use memory::Memory;
 use probe::{Found, Probe};
 use session::Session;
@@ -131,13 +131,13 @@ impl XpuBackend {
     }
 
     /// Converts a refusal of a call on a stream into an error of the stream's device.
-    fn stream_result<T>(&self, stream: &XpuStream, answer: Answer<T>) -> Result<T> {
+    fn stream_result<T>(&self, stream: &XpuStream, answer: CallResult<T>) -> Result<T> {
         answer.map_err(|refusal| stream.device.error(self.driver(), refusal))
     }
 
     /// Converts the answer to a call on a mark. A mark does not record its device. With several
     /// devices, the error therefore names the first one that the driver reports as unavailable.
-    fn mark_result<T>(&self, answer: Answer<T>) -> Result<T> {
+    fn mark_result<T>(&self, answer: CallResult<T>) -> Result<T> {
         answer.or_else(|refusal| {
             let device = match &self.found()?.devices[..] {
                 [only] => Some(only),

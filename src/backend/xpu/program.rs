@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::XpuBackend;
 use super::compiler::ArgumentInfo;
 use super::device::XpuDevice;
-use super::driver::{Answer, Refusal};
+use super::driver::{CallError, CallResult};
 use super::handle;
 use super::session::Session;
 use super::sys::{self, Compiler, KernelObject, ProgramObject, Queue, SetMemPointer};
@@ -96,15 +96,15 @@ impl XpuProgram {
         Ok(program)
     }
 
-    fn kernel_names(&self) -> Answer<Vec<String>> {
+    fn kernel_names(&self) -> CallResult<Vec<String>> {
         let names = self.compiler.kernel_names(self.object)?;
         Ok(names.split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
-    fn kernel(&self, name: &str) -> Answer<XpuKernel> {
+    fn kernel(&self, name: &str) -> CallResult<XpuKernel> {
         let call = "clCreateKernel";
         let name =
-            CString::new(name).map_err(|_| Refusal { call, code: sys::INVALID_KERNEL_NAME })?;
+            CString::new(name).map_err(|_| CallError { call, code: sys::INVALID_KERNEL_NAME })?;
         let object = self.compiler.create_kernel(self.object, &name)?;
         for what in INDIRECT {
             // The result is ignored: a driver that rejects the flag lacks this kind of memory.
@@ -128,7 +128,7 @@ impl Drop for XpuProgram {
 }
 
 impl XpuKernel {
-    fn parameters(&self) -> Answer<Vec<KernelParameter>> {
+    fn parameters(&self) -> CallResult<Vec<KernelParameter>> {
         let object = *self.object.lock();
         let count = self.compiler.argument_count(object)?;
         let infos = (0..count).map(|index| self.compiler.argument_info(object, index));
@@ -140,7 +140,7 @@ impl XpuKernel {
         queue: Queue,
         arguments: &[LaunchArgument],
         size: &LaunchSize,
-    ) -> Answer {
+    ) -> CallResult {
         let object = self.object.lock();
         for (index, argument) in (0..).zip(arguments) {
             self.compiler.set_argument(self.set_mem_pointer, *object, index, argument)?;
@@ -177,7 +177,7 @@ fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
 
 impl XpuBackend {
     /// Converts a refusal of a call on a program or kernel into an error of the device.
-    fn program_result<T>(&self, device_index: usize, answer: Answer<T>) -> Result<T> {
+    fn program_result<T>(&self, device_index: usize, answer: CallResult<T>) -> Result<T> {
         answer.or_else(|refusal| Err(self.device(device_index)?.error(self.driver(), refusal)))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::device::XpuDevice;
-use super::driver::{Answer, Refusal};
+use super::driver::{CallError, CallResult};
 use super::event;
 use super::program::XpuKernel;
 use super::session::Session;
@@ -69,11 +69,11 @@ impl XpuStream {
         self.submitted.fetch_add(1, Ordering::Relaxed); // relaxed: see the type
     }
 
-    pub(super) fn copy(&self, to: u64, from: u64, bytes: usize) -> Answer {
+    pub(super) fn copy(&self, to: u64, from: u64, bytes: usize) -> CallResult {
         self.session.usm.enqueue_copy(self.queue, to, from, bytes).map(|()| self.count())
     }
 
-    pub(super) fn fill(&self, to: u64, byte: u8, bytes: usize) -> Answer {
+    pub(super) fn fill(&self, to: u64, byte: u8, bytes: usize) -> CallResult {
         self.session.usm.enqueue_fill(self.queue, to, byte, bytes).map(|()| self.count())
     }
 
@@ -82,12 +82,12 @@ impl XpuStream {
         kernel: &XpuKernel,
         arguments: &[LaunchArgument],
         size: &LaunchSize,
-    ) -> Answer {
+    ) -> CallResult {
         kernel.enqueue(self.queue, arguments, size).map(|()| self.count())
     }
 
     /// Makes later commands wait for `event`. [`Self::mark`] has flushed the queue of the event.
-    pub(super) fn wait_for(&self, event: Event) -> Answer {
+    pub(super) fn wait_for(&self, event: Event) -> CallResult {
         let wait = self.session.driver.enqueue_wait(self.queue, event)?;
         self.count();
         let is_due = {
@@ -99,7 +99,7 @@ impl XpuStream {
     }
 
     /// Removes completed waits; fails when one of them failed.
-    fn check_waits(&self) -> Answer {
+    fn check_waits(&self) -> CallResult {
         // Moves the waits out of the lock, so that no driver call runs under the lock.
         let mut waits = std::mem::take(&mut *self.waits.lock());
         let mut outcome = Ok(());
@@ -109,8 +109,8 @@ impl XpuStream {
                 return true;
             }
             self.release(*wait);
-            if let Err(Refusal { code, .. }) = is_done {
-                outcome = Err(Refusal { call: "a wait for another stream", code });
+            if let Err(CallError { code, .. }) = is_done {
+                outcome = Err(CallError { call: "a wait for another stream", code });
             }
             false
         });
@@ -119,7 +119,7 @@ impl XpuStream {
     }
 
     /// Creates a marker event behind all submitted commands, and flushes the queue.
-    pub(super) fn mark(&self) -> Answer<Event> {
+    pub(super) fn mark(&self) -> CallResult<Event> {
         let event = self.session.driver.enqueue_marker(self.queue)?;
         self.count();
         if let Err(refusal) = self.flush() {
@@ -130,7 +130,7 @@ impl XpuStream {
     }
 
     /// Sends all submitted commands to the device. Does not wait for them.
-    fn flush(&self) -> Answer {
+    fn flush(&self) -> CallResult {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.flush(self.queue)?;
         // Relaxed: see the type. A late store may lower the count, which costs one more flush.
@@ -148,7 +148,7 @@ impl XpuStream {
     }
 
     /// Blocks until all submitted commands are done. Fails when a wait for another stream failed.
-    pub(super) fn finish(&self) -> Answer {
+    pub(super) fn finish(&self) -> CallResult {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.finish(self.queue)?;
         self.done.fetch_max(submitted, Ordering::Relaxed); // relaxed: see the type
@@ -157,7 +157,7 @@ impl XpuStream {
 
     /// True when all submitted commands are done. OpenCL cannot query a queue, so the first call
     /// enqueues a marker and queries its event. Until the next command, later calls reuse it.
-    pub(super) fn query(&self) -> Answer<bool> {
+    pub(super) fn query(&self) -> CallResult<bool> {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         // Relaxed: see the type.
         if self.is_exclusive && self.done.load(Ordering::Relaxed) >= submitted {
@@ -210,10 +210,10 @@ impl XpuStream {
         session: &Arc<Session>,
         device: &Arc<XpuDevice>,
         native: u64,
-    ) -> Answer<Arc<Self>> {
+    ) -> CallResult<Arc<Self>> {
         let queue = Queue(std::ptr::with_exposed_provenance_mut(to_usize(native)));
         let driver = &session.driver;
-        let refuse = |code| Err(Refusal { call: "clRetainCommandQueue", code });
+        let refuse = |code| Err(CallError { call: "clRetainCommandQueue", code });
         if native == 0 {
             return refuse(sys::INVALID_COMMAND_QUEUE);
         }

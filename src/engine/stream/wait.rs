@@ -261,9 +261,9 @@ pub(super) fn ask_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
 
 /// True on a single processor, where spinning only delays the awaited thread.
 pub(crate) fn is_single_cpu() -> bool {
-    static SINGLE: OnceLock<bool> = OnceLock::new();
+    static IS_SINGLE_CPU: OnceLock<bool> = OnceLock::new();
     let is_single = || std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
-    cfg!(loom) || *SINGLE.get_or_init(is_single)
+    cfg!(loom) || *IS_SINGLE_CPU.get_or_init(is_single)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,4 @@
-//! The public buffer: a view of an allocation, and the exports that prevent its release.
+//! The public buffer, a view of an allocation. An export to another library prevents its release.
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};

@@ -22,7 +22,8 @@ pub(crate) struct Strided {
 unsafe impl Sync for Strided {}
 
 impl Strided {
-    /// Merges dimensions that one stride can describe, and a dense inner one into a larger element.
+    /// Describes an array by as few dimensions as possible: merges those that one stride can
+    /// describe, and makes a contiguous innermost dimension part of the element.
     pub(crate) fn new(
         address: *const u8,
         item_bytes: usize,
