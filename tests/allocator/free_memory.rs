@@ -340,6 +340,24 @@ fn free_blocks_of_another_streams_slabs_serve_a_request_of_their_own_size() {
 }
 
 #[test]
+fn pages_move_also_when_more_is_reserved_than_a_lowered_limit_allows() {
+    // Goal: what needs no new page asks no limit. Method: free memory of a pool in two pieces.
+    let bench = Bench::of_capacity(NATIVE, 128 * MIB);
+    bench.allocator.retain_pool(POOL, PoolOptions::default());
+    let take = |bytes| bench.request(Request::new(bytes, 0).from_pool(POOL)).unwrap();
+    let [first, second, third, fourth] = [(); 4].map(|()| take(18 * MIB));
+    bench.free(first);
+    bench.free(third);
+    bench.allocator.set_memory_fraction(0.1).unwrap();
+    let moved = take(30 * MIB);
+    assert_eq!(bench.statistics().num_pages_stolen, 15);
+    for block in [second, fourth, moved] {
+        bench.free(block);
+    }
+    bench.allocator.release_pool(POOL);
+}
+
+#[test]
 fn an_error_says_to_the_last_byte_how_much_could_be_had() {
     let bench = Bench::of_capacity(NATIVE, 8 * MIB);
     for taken_bytes in [0, 2 * MIB] {

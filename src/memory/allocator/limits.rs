@@ -62,7 +62,8 @@ impl Limits {
     /// True when so many more would exceed the limit.
     pub(super) fn is_above(&self, bytes: usize) -> bool {
         let sum = self.taken_bytes.checked_add(bytes);
-        sum.is_none_or(|sum| self.allowed_bytes().is_some_and(|allowed| sum > allowed))
+        let most = self.allowed_bytes().filter(|_| bytes > 0); // it may have been lowered since
+        sum.is_none_or(|sum| most.is_some_and(|most| sum > most))
     }
 
     /// Counts bytes that the device is asked for next, until it has answered. False, and nothing
