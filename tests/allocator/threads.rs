@@ -7,8 +7,8 @@
 //! known.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use accelrt::allocator::{Allocated, Request};
 use accelrt::backend::null::{NullConfig, Reuse};
@@ -128,7 +128,10 @@ fn run(settings: &str, seed: u64) {
     }
     bench.empty_cache();
     assert_eq!(bench.device_bytes(), 0);
-    assert_eq!(bench.null.resource_counts().reserved_bytes, 0);
+    let null = Arc::clone(&bench.null);
+    drop(bench);
+    // Under policy `torch` addresses for which a request got no page stay until the end.
+    assert_eq!(null.resource_counts().reserved_bytes, 0, "{settings}");
 }
 
 #[test]
