@@ -172,15 +172,16 @@ impl CachingAllocator {
         self.trim_and_see(|_| ());
     }
 
-    /// The same, with a look at the books when what may go back has left them.
+    /// The same, with a look at the books before what may go back leaves them. A stream may pass
+    /// its use of a block at any time: what was not in use at the look goes back.
     pub(super) fn trim_and_see<T>(&self, see: impl FnOnce(&Books) -> T) -> T {
-        let take = |books: &mut Books| (books.release_cached(), see(books));
+        let take = |books: &mut Books| (see(books), books.release_cached());
         self.give_back_taken(take, |books, pool| !books.pools.is_somebodys_own(pool))
     }
 
     /// Gives the free memory of one pool back that no stream uses. Waits for nobody.
     pub(crate) fn trim_pool(&self, pool: PoolId) {
-        let take = |books: &mut Books| (books.release_pools(|id, _| id == pool), ());
+        let take = |books: &mut Books| ((), books.release_pools(|id, _| id == pool));
         self.give_back_taken(take, |_, id| id == pool);
         self.books.lock().native.note_left_pool(pool);
     }
@@ -188,12 +189,12 @@ impl CachingAllocator {
     /// Gives victims back, and what the native policy has free in these pools.
     fn give_back_taken<T>(
         &self,
-        take: impl FnOnce(&mut Books) -> (Vec<Victim>, T),
+        take: impl FnOnce(&mut Books) -> (T, Vec<Victim>),
         is_wanted: impl Fn(&Books, PoolId) -> bool,
     ) -> T {
         self.caches.empty();
         self.poll_holders();
-        let (victims, seen) = {
+        let (seen, victims) = {
             let mut books = self.books.lock();
             books.complete_passed();
             take(&mut books)
