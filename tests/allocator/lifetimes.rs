@@ -5,6 +5,7 @@
 //! returned address out with the next request, and a fault layer inside of whose calls another
 //! thread makes that request.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -204,6 +205,47 @@ fn a_request_that_panics_keeps_no_thread_waiting() {
         let place = place(settings, false, Method::Release);
         meet_panic(&place, method, |allocator| _ = take(allocator));
         place.allocator.check_all(); // nothing counts that was lost
+    }
+}
+
+#[test]
+fn what_a_panic_stops_on_its_way_back_goes_back_with_the_rest() {
+    // Goal: a panic of the device keeps no page and none of the accounts but its own. Method: the
+    // third page of a request panics, or is refused and then the way back of another one panics.
+    // Afterwards the same is served, and goes back although that panics once more.
+    let (create, map) = (Method::VmCreate, Method::VmMap);
+    let (unmap, release) = (Method::VmUnmap, Method::VmRelease);
+    let refused = [(create, release, 1), (map, unmap, 1), (map, release, 2)];
+    let refused = refused.map(|(stopped, back, call)| (stopped, Some((back, call))));
+    let rows: Vec<_> = [(create, None), (map, None)].into_iter().chain(refused).collect();
+    let settings = ["policy:native", "expandable_segments:True"];
+    for (settings, (stopped, back)) in
+        settings.into_iter().flat_map(|settings| rows.iter().map(move |row| (settings, *row)))
+    {
+        let Place { null, faults, allocator, .. } = place(settings, false, release);
+        let request = Request::new(60 * MIB, 7);
+        let assert_panics = |act: &dyn Fn()| {
+            let outcome = catch_unwind(AssertUnwindSafe(act));
+            outcome.expect_err("the device panics");
+            faults.clear();
+            allocator.check_all();
+            let physical_bytes = null.resource_counts().physical_bytes;
+            let reserved_bytes = allocator.statistics().reserved_bytes.all.current;
+            assert_eq!(reserved_bytes, physical_bytes as u64, "{settings} {stopped} {back:?}");
+            physical_bytes
+        };
+        let error = back.map_or(FaultError::Panic, |_| FaultError::Driver);
+        faults.plan(Fault::nth(stopped, 3, error));
+        if let Some((back, call)) = back {
+            faults.plan(Fault::nth(back, call, FaultError::Panic));
+        }
+        let left_bytes = assert_panics(&|| _ = allocator.allocate(request));
+        assert!(back.is_none() || left_bytes == 0, "{settings} {stopped} {back:?}");
+        for back in [unmap, release] {
+            allocator.free(allocator.allocate(request).unwrap()).unwrap();
+            faults.plan(Fault::nth(back, 2, FaultError::Panic));
+            assert_eq!(assert_panics(&|| allocator.empty_cache()), 0, "{settings} {back}");
+        }
     }
 }
 

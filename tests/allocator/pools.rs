@@ -111,9 +111,8 @@ fn a_pool_helps_out_when_memory_is_short() {
 fn a_pool_helps_out_with_what_a_stream_was_waited_for() {
     // Goal: what comes free while a request waits serves it there too. Method: a stream that goes
     // on only when it is waited for uses the one block that is large enough.
-    for (settings, no_split) in
-        [("policy:torch", false), ("policy:torch", true), ("policy:native", false)]
-    {
+    let settings = ["policy:torch", "policy:native"];
+    for (settings, no_split) in settings.into_iter().flat_map(|it| [(it, false), (it, true)]) {
         let _watchdog = Watchdog::new(settings);
         let completion = CompletionMode::WhenAsked { polls: u32::MAX };
         let null = NullConfig { capacity_bytes: 64 * MIB, completion, ..NullConfig::default() };

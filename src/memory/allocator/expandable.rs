@@ -7,13 +7,17 @@
 #[cfg(test)]
 mod tests;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::Result;
 use crate::base::size::{round_up, to_usize};
 use crate::memory::allocator::block::{BlockId, State};
 use crate::memory::allocator::books::{Books, Plan};
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::growth::{Range, Taken, none_if_short};
+use crate::memory::allocator::growth::{Range, none_if_short};
+use crate::memory::allocator::release::try_each;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::source::DevicePages;
 
@@ -83,17 +87,16 @@ impl CachingAllocator {
                     Err(_) => return self.grow_by_segment(plan),
                 },
                 Step::Map(continued, mapping) => {
-                    let taken = Taken::new(self, mapping.page_count * mapping.page_bytes);
                     let mapped = map_pages(&mapping, memory);
-                    taken.goes_on();
                     let mut books = self.books.lock();
-                    match mapped {
-                        Ok(handles) => held = Some(books.end_map(continued, &mapping, handles)),
-                        Err(refusal) => {
-                            books.undo_map(continued, &mapping);
-                            return none_if_short(refusal);
-                        }
+                    if let Ok(Ok(handles)) = mapped {
+                        held = Some(books.end_map(continued, &mapping, handles));
+                        continue;
                     }
+                    books.undo_map(continued, &mapping);
+                    drop(books);
+                    let mapped = mapped.unwrap_or_else(|panic| resume_unwind(panic));
+                    return mapped.map_or_else(none_if_short, |_| Ok(None));
                 }
             }
         }
@@ -102,13 +105,12 @@ impl CachingAllocator {
     /// Gives the pages of a victim back, and the addresses if no memory is left behind them.
     pub(super) fn unmap(&self, victim: &Unmapping) {
         let memory = self.source.virtual_memory().expect("it has given these pages");
-        for handle in &victim.handles {
-            drop_page(*handle, memory);
-        }
+        let outcome = try_each(&victim.handles, |handle| drop_page(*handle, memory));
         let vacant = self.books.lock().end_unmap(victim);
         if let Some(vacant) = vacant {
             self.unreserve(&vacant);
         }
+        outcome.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     /// Gives the addresses of a segment without memory back.
@@ -120,10 +122,13 @@ impl CachingAllocator {
 }
 
 /// Takes as many pages as there are places, as PyTorch does before it maps the first; when anything
-/// is refused all of them go back.
-fn map_pages(mapping: &Mapping, memory: DevicePages<'_>) -> Result<Vec<PhysicalHandle>> {
+/// is refused, or the device panics, all of them go back.
+fn map_pages(
+    mapping: &Mapping,
+    memory: DevicePages<'_>,
+) -> thread::Result<Result<Vec<PhysicalHandle>>> {
     let (mut taken, mut mapped_count) = (Vec::with_capacity(mapping.page_count), 0);
-    let mut take_and_map = || {
+    let take_and_map = || {
         while taken.len() < mapping.page_count {
             taken.push(memory.create(mapping.page_bytes)?);
         }
@@ -133,20 +138,24 @@ fn map_pages(mapping: &Mapping, memory: DevicePages<'_>) -> Result<Vec<PhysicalH
         }
         Ok(())
     };
-    let Err(refusal) = take_and_map() else { return Ok(taken) };
-    let placed = taken.drain(..mapped_count);
-    placed.for_each(|handle| drop_page(handle, memory));
-    for handle in taken {
-        let _ = memory.release(handle); // what is refused stays with the device
+    let outcome = catch_unwind(AssertUnwindSafe(take_and_map));
+    if let Ok(Ok(())) = outcome {
+        return Ok(Ok(taken));
     }
-    Err(refusal)
+    let unplaced = taken.split_off(mapped_count);
+    let dropped = try_each(taken, |handle| drop_page(handle, memory));
+    // What is refused stays with the device.
+    let released = try_each(unplaced, |handle| _ = memory.release(handle));
+    let gone = dropped.and(released);
+    outcome.and_then(|refused| gone.map(|()| refused.map(|()| Vec::new())))
 }
 
 /// Gives a mapped page back, also when it cannot be unmapped first. What is refused stays with the
 /// device.
 pub(super) fn drop_page(handle: PhysicalHandle, memory: DevicePages<'_>) {
-    let _ = memory.unmap(handle);
-    let _ = memory.release(handle);
+    let calls = [DevicePages::unmap, DevicePages::release];
+    let outcome = try_each(calls, |call| _ = call(memory, handle));
+    outcome.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
 impl Books {

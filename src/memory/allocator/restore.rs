@@ -1,6 +1,7 @@
 //! From books to a snapshot and back.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::{DriverError, Error, MemoryError, Result};
@@ -14,6 +15,7 @@ use crate::memory::allocator::growth::Range;
 use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::policy::policy;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
+use crate::memory::allocator::release::try_each;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
 
@@ -124,10 +126,9 @@ impl CachingAllocator {
             return;
         };
         let pages = self.source.virtual_memory().expect("it has given these pages");
-        for handle in handles {
-            drop_page(handle, pages);
-        }
+        let outcome = try_each(handles, |handle| drop_page(handle, pages));
         let _ = pages.unreserve(memory.base, memory.bytes);
+        outcome.unwrap_or_else(|panic| resume_unwind(panic));
     }
 }
 

@@ -4,9 +4,9 @@
 //! or gives back pages does it without the allocator's lock and alone: `is_mapping` keeps others
 //! from it, so what one thread plans nobody changes. Requests that need no page go on meanwhile.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::{Error, MemoryError, Result};
@@ -28,6 +28,7 @@ use crate::memory::allocator::native::search::{Cost, Found, Search, Want};
 use crate::memory::allocator::native::size_class::UNIT_BYTES;
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::release::try_each;
 use crate::memory::allocator::source::DevicePages;
 
 /// The first range of addresses of an arena; the next ones double what it has.
@@ -75,21 +76,6 @@ pub(super) struct PageWork {
     targets: Vec<(usize, Address)>,
     fresh_count: usize,
     moved: Vec<(IdlePage, PhysicalHandle)>,
-}
-
-/// What became of it.
-#[derive(Debug)]
-struct PageOutcome {
-    /// The handles of the first targets.
-    handles: Vec<PhysicalHandle>,
-    stop: Option<Stop>,
-}
-
-/// Why the others have none.
-#[derive(Debug)]
-enum Stop {
-    Refusal(Error),
-    Panic(Box<dyn Any + Send>),
 }
 
 impl CachingAllocator {
@@ -174,50 +160,46 @@ impl CachingAllocator {
         work: PageWork,
     ) -> Result<Option<Piece>> {
         let memory = self.source.virtual_memory().expect("it has pages");
-        let outcome = work.run(memory);
+        let (handles, outcome) = work.run(memory);
         let sources: Vec<AreaId> = work.moved.iter().map(|(from, _)| from.area).collect();
-        let (taken, departure) = {
+        let (piece, departure) = {
             let mut books = self.books.lock();
-            let taken = books.end_page_work(work, outcome).map(|block| {
+            let piece = books.end_page_work(work, handles).map(|block| {
                 let heap = books.native.heap_of_block(block);
                 books.note_stream(heap, home);
                 books.native.finish(block, plan)
             });
-            (taken, books.gone_areas_depart(sources))
+            (piece, books.gone_areas_depart(sources))
         };
         if let Some(departure) = departure {
             self.depart(departure);
         }
-        match taken {
-            Ok(piece) => Ok(Some(piece)),
-            Err(Stop::Refusal(refusal)) => none_if_short(refusal),
-            Err(Stop::Panic(panic)) => resume_unwind(panic),
+        match outcome {
+            Ok(Ok(())) => Ok(piece),
+            Ok(Err(refusal)) => none_if_short(refusal),
+            Err(panic) => resume_unwind(panic),
         }
     }
 }
 
 impl PageWork {
-    /// The device's part. When a page is refused, new pages go back; those that moved stay. So do
-    /// all that are in place when the device's part panics.
-    fn run(&self, memory: DevicePages<'_>) -> PageOutcome {
+    /// The device's part: the handles of the first targets, and why the others have none. When a
+    /// page is refused, new pages go back; those that moved stay. So do all that are in place when
+    /// the device's part panics.
+    fn run(&self, memory: DevicePages<'_>) -> (Vec<PhysicalHandle>, thread::Result<Result<()>>) {
         let mut handles = Vec::with_capacity(self.targets.len());
-        let run = || self.run_until(memory, &mut handles);
-        let stop = match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(outcome) => outcome.err().map(Stop::Refusal),
-            Err(panic) => Some(Stop::Panic(panic)),
-        };
-        PageOutcome { handles, stop }
+        let run = AssertUnwindSafe(|| self.run_until(memory, &mut handles));
+        let mut outcome = catch_unwind(run);
+        if matches!(outcome, Ok(Err(_))) && handles.len() < self.fresh_count {
+            let gone = try_each(handles.drain(..), |handle| drop_page(handle, memory));
+            outcome = gone.and(outcome);
+        }
+        (handles, outcome)
     }
 
     fn run_until(&self, memory: DevicePages<'_>, handles: &mut Vec<PhysicalHandle>) -> Result<()> {
         for (_, to) in &self.targets[..self.fresh_count] {
-            match new_page(memory, self.page_bytes, *to) {
-                Ok(handle) => handles.push(handle),
-                Err(refusal) => {
-                    handles.drain(..).for_each(|handle| drop_page(handle, memory));
-                    return Err(refusal);
-                }
-            }
+            handles.push(new_page(memory, self.page_bytes, *to)?);
         }
         let targets = &self.targets[self.fresh_count..];
         for ((_, to), (_, handle)) in targets.iter().zip(&self.moved) {
@@ -231,10 +213,11 @@ impl PageWork {
 /// A page from the device at an address.
 fn new_page(memory: DevicePages<'_>, bytes: usize, to: Address) -> Result<PhysicalHandle> {
     let handle = memory.create(bytes)?;
-    let placed = memory.map(to, handle).inspect_err(|_| {
+    let placed = catch_unwind(AssertUnwindSafe(|| memory.map(to, handle)));
+    if !matches!(placed, Ok(Ok(()))) {
         let _ = memory.release(handle); // what is refused stays with the device
-    });
-    placed.map(|()| handle)
+    }
+    placed.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| handle)
 }
 
 impl Books {
@@ -393,13 +376,9 @@ impl Books {
 
     /// Notes which pages are in place: the block with its memory. When one was refused the block is
     /// free again, with what moved there.
-    fn end_page_work(
-        &mut self,
-        work: PageWork,
-        outcome: PageOutcome,
-    ) -> std::result::Result<BlockId, Stop> {
+    fn end_page_work(&mut self, work: PageWork, handles: Vec<PhysicalHandle>) -> Option<BlockId> {
         let PageWork { block, offset, units, area, page_bytes, targets, fresh_count, moved } = work;
-        let PageOutcome { handles, stop } = outcome;
+        let is_complete = handles.len() == targets.len();
         let native = &mut self.native;
         native.is_mapping = false;
         let class = native.areas[area].kind.class();
@@ -424,13 +403,10 @@ impl Books {
             self.statistics.num_device_alloc += 1;
         }
         self.native.heaps.note_room(self.native.areas[area].heap);
-        match stop {
-            None => Ok(self.native.trim(block, offset, units)),
-            Some(stop) => {
-                self.native.release_partly(block);
-                Err(stop)
-            }
+        if !is_complete {
+            self.native.release_partly(block);
         }
+        is_complete.then(|| self.native.trim(block, offset, units))
     }
 
     /// More addresses, or a segment, for an arena that has no room.

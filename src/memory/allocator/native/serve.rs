@@ -50,15 +50,10 @@ impl CachingAllocator {
         if let Some(block) = served {
             return Ok(block);
         }
-        let piece = match self.take_native(&plan, home, step)? {
-            Some(piece) => piece,
-            None => match self.whole_help_out(request) {
-                Some(block) => return Ok(block),
-                None => self.reclaim_native(&plan, home, interrupt)?,
-            },
-        };
-        let block = self.hand_out(self.caches.enter_prepared(), &plan, home, |_| Some(piece));
-        Ok(block.expect("there is a piece"))
+        match self.take_or_be_helped(&plan, home, step)? {
+            Some(block) => Ok(block),
+            None => self.reclaim_native(&plan, home, interrupt),
+        }
     }
 
     /// A piece for a request that nothing is moved, mapped or waited for.
@@ -103,21 +98,29 @@ impl CachingAllocator {
         Some(block)
     }
 
-    /// A block of a private pool that helps out when memory is short, and keeps its blocks whole.
-    fn whole_help_out(&self, request: &Request) -> Option<Allocated> {
+    /// As [`CachingAllocator::take_native`], or else a block of a private pool that helps out when
+    /// memory is short, and keeps its blocks whole.
+    fn take_or_be_helped(
+        &self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        step: Option<Step>,
+    ) -> Result<Option<Allocated>> {
+        if let Some(piece) = self.take_native(plan, home, step)? {
+            return Ok(self.hand_out(self.caches.enter_prepared(), plan, home, |_| Some(piece)));
+        }
         let mut books = self.books.lock();
-        let plan = books.plan(request)?;
-        let id = books.help_out(&plan)?;
-        Some(Allocated::of(id, &books))
+        let whole = books.plan(&plan.request()).and_then(|plan| books.help_out(&plan));
+        Ok(whole.map(|id| Allocated::of(id, &books)))
     }
 
-    /// A piece for a request that neither free memory nor the device serves.
+    /// A piece or block for a request that neither free memory nor the device serves.
     fn reclaim_native(
         &self,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Piece> {
+    ) -> Result<Allocated> {
         let request = plan.request();
         if self.books.lock().is_native_rejected(plan) {
             return Err(self.out_of_memory(&request));
@@ -128,8 +131,11 @@ impl CachingAllocator {
             statistics.num_alloc_retries += 1;
         }
         let attempt = &mut |attempt| match attempt {
-            Attempt::Another => self.take_native(plan, home, None),
-            Attempt::Last => self.take_anywhere(plan, home, Search::Last),
+            Attempt::Another => self.take_or_be_helped(plan, home, None),
+            Attempt::Last => {
+                let piece = self.take_anywhere(plan, home, Search::Last)?;
+                Ok(self.hand_out(self.caches.enter_prepared(), plan, home, |_| piece))
+            }
         };
         let could_serve = &|books: &Books, left_bytes| books.could_serve_if_idle(plan, left_bytes);
         let bytes = request.bytes;
