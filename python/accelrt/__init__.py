@@ -1,8 +1,8 @@
 """A stand-alone runtime for stream-based accelerators: one API for devices, streams and events.
 
-Device-agnostic functions live in `accelrt.accelerator` and take no device type; those of one kind
-in `accelrt.cpu` and `accelrt.xpu`; what hosts and accelerators share lives here. Waiting never
-holds the GIL.
+`accelrt.accelerator` has the device-agnostic functions, which take no device type. `accelrt.cpu`
+and `accelrt.xpu` have the functions of one kind. This module has what all kinds share. No function
+holds the GIL while it waits.
 
 >>> import accelrt
 >>> copy, compute = accelrt.Stream(), accelrt.Stream()
@@ -44,7 +44,7 @@ from accelrt._exit import finish_at_exit
 from accelrt._kinds import module_of
 from accelrt._random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
-TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -117,7 +117,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, also of modules that are not imported yet."""
+    """Return the public names, including those of modules that are not imported yet."""
     return sorted(__all__)
 
 

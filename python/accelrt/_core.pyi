@@ -164,9 +164,9 @@ class StreamError(RuntimeError):
 class device:
     """A device by name: a kind and, optionally, an index from 0 to 127.
 
-    Its existence is checked at each use, not here. As a context manager it becomes this thread's
-    current device of its kind, and the default device of `accelrt.Stream`, `empty` and similar
-    functions. The innermost `with` of a device, an index or a stream decides.
+    Each use checks that the device exists; the constructor does not. Inside a `with`, the device is
+    this thread's current device of its kind, and the default device of `accelrt.Stream`, `empty`
+    and similar functions. The innermost `with` of a device, an index or a stream applies.
 
     >>> import accelrt
     >>> accelrt.device("cpu:0").index
@@ -206,10 +206,10 @@ class DeviceProperties:
         """Capacity in bytes."""
     @property
     def core_count(self) -> int:
-        """Cores that this process may use; multiprocessors on a GPU."""
+        """The number of cores that this process may use; on a GPU, of multiprocessors."""
     @property
     def cache_bytes(self) -> list[int]:
-        """Data caches in bytes from level 1 up, per instance."""
+        """The size in bytes of one data cache of each level, from level 1 up."""
     @property
     def page_bytes(self) -> int:
         """Size of a page in bytes."""
@@ -235,11 +235,11 @@ class Stream:
 
     `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
     of 32, or creates a dedicated one. `Stream(stream_id, device_index, device_type)` finds an
-    existing stream. As a context manager it becomes this thread's current stream, and its device
+    existing stream. Inside a `with`, the stream is this thread's current stream, and its device is
     the current device.
 
-    The pool hands out its streams again when the process takes more than 32. Users of one stream
-    share its task order and its errors; the first synchronize ends the errors.
+    A process that takes more than 32 streams gets earlier ones again. Users of the same stream
+    share its task order and its errors; the first `synchronize` raises and clears the errors.
 
     >>> import accelrt
     >>> stream = accelrt.Stream()
@@ -274,31 +274,13 @@ class Stream:
         """The driver's handle as an integer; `RuntimeError` on kinds without one."""
     @staticmethod
     def priority_range(device: _DeviceArgument = None) -> tuple[int, int]:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
-        """
+        """`(least, greatest)` priorities of a device's streams."""
     def query(self) -> bool:
         """True when all enqueued work is done. Does not block."""
     def is_capturing(self) -> bool:
         """False: streams are not captured into graphs."""
     def synchronize(self) -> None:
-        """Blocks, without the GIL, until all work enqueued so far is done; raises and ends the
+        """Blocks, without the GIL, until all work enqueued so far is done; raises and clears the
         stream's error.
         """
     def wait_event(self, event: Event) -> None:
@@ -319,24 +301,24 @@ class Stream:
         global_size: int | Sequence[int] | None = None,
         local_size: int | Sequence[int] | None = None,
     ) -> None:
-        """Enqueues a call of a native function, which a worker makes without the GIL, or a kernel of a
-        `Program`, which the device runs. Does not block.
+        """Enqueues a call of a native function or a launch of a `Program`'s kernel. Does not block. The
+        stream calls the function without the GIL.
 
         `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
-        (ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
-        int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
-        null pointer, a NumPy number its value (`float32` a `float`), and an object of ctypes or cffi
-        has its own type. Buffers, bytes and objects with `data_ptr()` or `_as_parameter_` are passed
-        as pointers and kept alive until the task is done. Memory counts as read and written unless
-        `accelrt.reads` or `accelrt.writes` marks it; read-only memory requires `reads`. The result
-        is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the stream.
-        As with ctypes, a wrong signature or address is undefined behaviour.
+        (ctypes: `argtypes`, read at each launch) check and convert the arguments. Without declared
+        types, an int is passed as `int64_t` (from 2**63 on as `uint64_t`), a bool as 0 or 1, a float
+        as `double`, None as a null pointer, a NumPy number as its own type, and an object of ctypes
+        or cffi as its own type. Buffers, bytes and objects with `data_ptr()` or `_as_parameter_` are
+        passed as pointers and kept alive until the task is done. Memory counts as read and written
+        unless `accelrt.reads` or `accelrt.writes` marks it; read-only memory requires `reads`. The
+        result is ignored. With `check=True` the result is a 32-bit status, and a status other than 0
+        fails the stream. As with ctypes, a wrong signature or address is undefined behaviour.
 
-        A kernel runs `global_size` times, an int or up to three, in groups of `local_size`, by
-        default of the driver's choice. A pointer argument is a buffer, a view, None, a
-        `ctypes.c_void_p` or an object with `__sycl_usm_array_interface__`. Numbers must fit the
-        declared types; for a binary that declares none, pass values of ctypes. Local memory is
-        given as a size in bytes.
+        For a kernel, `global_size` is the number of work-items: an int, or a sequence of one to three
+        ints. `local_size` is the number of work-items in a work-group; the driver chooses the default.
+        A pointer argument is a buffer, a view, None, a `ctypes.c_void_p` or an object with
+        `__sycl_usm_array_interface__`. Numbers must fit the kernel's declared types; a binary that
+        declares no types requires values of ctypes. Local memory is passed as a size in bytes.
 
         >>> import accelrt, ctypes
         >>> libc, stream = ctypes.CDLL(None), accelrt.Stream()
@@ -349,10 +331,10 @@ class Stream:
     def launch_host(self, callable: Callable[..., object], *args: object) -> None:
         """Enqueues a call of a Python callable. Does not block.
 
-        The process's helper thread calls it, in stream order, with this stream and its device as
-        the current ones; its result is ignored. An exception fails the stream, as `__cause__` of
-        the `StreamError`. The callable may enqueue work and read results; a wait for unfinished
-        work raises.
+        The process's helper thread calls `callable` in stream order, with this stream and its
+        device as the current ones, and ignores the result. An exception fails the stream and
+        becomes `__cause__` of the `StreamError`. The callable may enqueue work and read results; a
+        wait for unfinished work raises `RuntimeError` there.
 
         >>> import accelrt
         >>> stream, seen = accelrt.Stream(), []
@@ -377,8 +359,8 @@ class Event:
     """A point in a stream that can be recorded, waited for and queried.
 
     `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
-    by position: `Event(True)` is timed. An event without a record counts as done. A wait uses the
-    latest record at the call. Only the kind of `device` counts: the first record sets the index.
+    by position: `Event(True)` is timed. An event without a record counts as done. A wait ignores
+    records made after its call. `device` sets only the kind; the first record sets the index.
     `blocking` and `interprocess` are accepted without an effect.
 
     >>> import accelrt
@@ -403,7 +385,7 @@ class Event:
     ) -> Self: ...
     @property
     def device(self) -> _Device:
-        """The device of the latest record; without an index before the first."""
+        """The device of the latest record. Before the first record it has no index."""
     @property
     def event_id(self) -> int:
         """The id of this event, unique while it lives; 0 before the first record."""
@@ -416,11 +398,11 @@ class Event:
     def query(self) -> bool:
         """True when all work before the latest record is done or has failed."""
     def synchronize(self) -> None:
-        """Blocks, without the GIL, until all work before the latest record is done; raises the error
-        that covers it.
+        """Blocks, without the GIL, until all work before the latest record is done. Raises the error
+        that the stream was in at the record, if any.
         """
     def elapsed_time(self, other: Event) -> float:
-        """The milliseconds from this event's record to the other one's."""
+        """The milliseconds from this event's record to the record of `other`."""
     def ipc_handle(self) -> Never:
         """Not supported, as in torch."""
     @classmethod
@@ -431,8 +413,9 @@ class Event:
 class Generator:
     """A generator of random numbers: Philox 4x32-10, with the same bits on every kind of device.
 
-    It fills buffers of its device's kind on their current streams. Any thread may use it at any
-    time: no two calls get the same numbers. Copies and pickles retain the state.
+    A generator fills buffers of its device's kind, on the current streams of their devices. Several
+    threads may use one generator: no two calls get the same numbers. Copies and pickles of a
+    generator have its state.
 
     >>> import accelrt
     >>> generator = accelrt.Generator("cpu").manual_seed(0)
@@ -448,8 +431,8 @@ class Generator:
     def device(self) -> _Device:
         """The generator's device."""
     def manual_seed(self, seed: int) -> Self:
-        """Restarts at the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
-        2^64 - 1; 2^64 is added to a negative seed.
+        """Sets the seed and an offset of 0; returns this generator. A seed is -2^63 to 2^64 - 1; 2^64
+        is added to a negative seed.
         """
     def seed(self) -> int:
         """Seeds the generator with an unpredictable number, and returns that number."""
@@ -462,19 +445,19 @@ class Generator:
         protocol.
         """
     def clone_state(self) -> Generator:
-        """A separate generator that starts in the same state."""
+        """A separate generator with the same state."""
     def get_offset(self) -> int:
-        """The number of 32-bit words used so far, a multiple of 4."""
+        """The position in the seed's sequence in 32-bit words, a multiple of 4."""
     def set_offset(self, offset: int) -> Self:
-        """Moves to an offset of the sequence in 32-bit words: a multiple of 4 up to 2^64 - 4. Returns
-        this generator.
+        """Sets the position in the seed's sequence in 32-bit words, a multiple of 4 up to 2^64 - 4;
+        returns this generator.
         """
     def random_raw(self, n: int) -> list[int]:
-        """The next `n` 64-bit numbers as a list, the ones that `fill_raw_` with "uint64" would write."""
+        """The next `n` 64-bit numbers as a list: those that `fill_raw_` with "uint64" would write."""
     def fill_raw_(self, buffer: _Filled, dtype: object) -> _Filled:
-        """Fills a buffer or view with raw numbers of type "uint32" or "uint64"; a view must have
-        integers of that width, or bytes. Returns it. Does not block; the first fill on a device
-        other than the cpu compiles a program.
+        """Fills a buffer or view with raw numbers of type "uint32" or "uint64", and returns it; a view
+        must have integers of that width, or bytes. Does not block, except that the first fill on a
+        device other than the cpu compiles a program.
         """
     def fill_uniform_(self, buffer: _Filled, dtype: object) -> _Filled:
         """As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of type "float32"
@@ -492,7 +475,7 @@ class Program:
     """Kernels compiled for a device, by default the current xpu device.
 
     `source` is OpenCL C as text, or SPIR-V as bytes; `options` go to the compiler. Blocks, without
-    the GIL; `RuntimeError`, with the compiler's output, when it refuses the source.
+    the GIL. When the compiler refuses the source, `RuntimeError` has the compiler's output.
 
     >>> import accelrt
     >>> text = "kernel void add(global int* numbers, int number)"
@@ -539,9 +522,9 @@ class Kernel:
 class Buffer:
     r"""Memory on a device, freed in stream order.
 
-    Slices share the memory and keep it alive. The drop of the last one, or `release()`, frees it
-    after all work that uses it. On the cpu a buffer has the buffer protocol, which waits for the
-    work that uses the bytes.
+    Slices share the memory and keep it alive. `release()`, or the drop of the last buffer or slice,
+    frees the memory after all work that uses it. On the cpu a buffer supports the buffer protocol,
+    which waits for the work that uses the bytes.
 
     >>> import accelrt
     >>> buffer = accelrt.zeros(8)
@@ -579,7 +562,8 @@ class Buffer:
     @property
     def data(self) -> Buffer:
         """Another buffer of the same memory, with its own version, which starts at 0. Assigning a
-        buffer makes this one use its memory, without a change of the version.
+        buffer replaces this buffer's memory by the memory of the assigned one, and leaves the
+        version unchanged.
         """
     @data.setter
     def data(self, other: Buffer, /) -> None: ...
@@ -612,7 +596,7 @@ class Buffer:
     def __deepcopy__(self, memo: object, /) -> Buffer:
         """As `clone`: the copies of buffers that share memory do not share it."""
     def __enter__(self) -> Self:
-        """At its end, `with` frees the memory as `release` does.
+        """The end of the `with` frees the memory, as `release` does.
 
         >>> import accelrt
         >>> with accelrt.zeros(8) as buffer:
@@ -628,8 +612,8 @@ class Buffer:
         /,
     ) -> None: ...
     def release(self) -> None:
-        """Frees the memory after the work that uses it; also the memory outside of this buffer, if it
-        is a slice. `BufferError` while other code uses the bytes.
+        """Frees the memory after all work that uses it; a slice frees the memory of the whole buffer.
+        `BufferError` while other code uses the bytes.
         """
     def record_stream(self, stream: Stream) -> None:
         """Records that all work enqueued on `stream` so far may use the memory. Does not block."""
@@ -640,13 +624,12 @@ class Buffer:
         """
     @property
     def __sycl_usm_array_interface__(self) -> dict[str, Any]:
-        """As `View.__sycl_usm_array_interface__`, for the bytes; only on xpu. It does not prevent a
-        release.
+        """As `View.__sycl_usm_array_interface__`, for the bytes; only on xpu. Reading it does not
+        prevent `release()`.
         """
     def view(self, dtype: object, shape: int | Sequence[int] | None = None) -> View:
-        """A typed view that keeps the memory alive; `dtype` is a NumPy dtype or its name. Without a
-        shape it has one dimension; an extent of -1 is computed from the others. Copies take views
-        as well as buffers.
+        """A typed view, which keeps the memory alive. `dtype` is a NumPy dtype or its name. Without
+        `shape` the view has one dimension; an extent of -1 is computed from the other extents.
         """
     def __dlpack__(
         self,
@@ -667,12 +650,12 @@ class Buffer:
 
 @final
 class View:
-    """Typed memory with a shape, contiguous in C order: of a buffer, or of another library's object.
-    It keeps the owner alive.
+    """Memory of a buffer or of another library's object, with an element type and a shape, contiguous
+    in C order. A view keeps that object alive.
 
-    It supports DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of
-    them waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well as
-    buffers.
+    Views support DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each
+    export waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well
+    as buffers.
 
     >>> import accelrt
     >>> view = accelrt.zeros(24).view("float32", (2, 3))
@@ -682,8 +665,8 @@ class View:
 
     @property
     def dtype(self) -> str:
-        """The name of the element type: NumPy's, or that of bfloat16 and the 8-bit floats, which NumPy
-        and the buffer protocol show as bytes.
+        """The name of the element type, by NumPy's names. NumPy has no bfloat16 and no 8-bit floats;
+        NumPy and the buffer protocol show elements of these types as bytes.
         """
     @property
     def shape(self) -> tuple[int, ...]:
@@ -717,16 +700,16 @@ class View:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        """A DLPack capsule of the memory, versioned when `max_version` is (1, 0) or later; read-only
-        memory requires that. `stream` is None or -1 on the cpu.
+        """A DLPack capsule of the memory. The capsule is versioned when `max_version` is (1, 0) or
+        later; `BufferError` for read-only memory otherwise. `stream` must be None or -1.
         """
     def __dlpack_device__(self) -> tuple[int, int]:
         """The device's type and index in DLPack."""
     def copy_(self, source: _BytesLike | _HasDlpack, non_blocking: bool = False) -> Self:
         """Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
-        the same size into this view; returns it. Bytes are copied unchanged: a source with another
-        element type is refused. Runs on the current stream of the device; blocks, without the GIL,
-        until this copy is done.
+        the same size into this view; returns this view. Bytes are copied unchanged: a source with
+        another element type is refused. Runs on the current stream of the device; blocks, without
+        the GIL, until this copy is done.
         """
     def fill_(self, value: complex | SupportsIndex) -> Self:
         """Sets every element to a number, rounded to the nearest one of the element type, on the
@@ -762,9 +745,9 @@ class Marked:
         """ "reads" or "writes"."""
 
 def reads(x: _BytesLike | _HasAddress) -> Marked:
-    """Declares that the function only reads the memory of this argument of `Stream.launch`. Takes a
-    buffer, a view, an object with the buffer protocol, or one with `data_ptr()`. An argument
-    without a mark counts as read and written; read-only memory requires this mark.
+    """Declares that the launched function only reads the memory of this argument of `Stream.launch`.
+    Takes a buffer, a view, an object with the buffer protocol, or one with `data_ptr()`. An
+    argument without a mark counts as read and written; read-only memory requires this mark.
 
     >>> import accelrt, ctypes
     >>> libc, buffer = ctypes.CDLL(None), accelrt.empty(4)
@@ -776,14 +759,15 @@ def reads(x: _BytesLike | _HasAddress) -> Marked:
     """
 
 def writes(x: _BytesLike | _HasAddress) -> Marked:
-    """Declares that the function overwrites the memory of this argument of `Stream.launch`, without
-    reading its previous contents. Takes the same objects as `reads`; `BufferError` for read-only
-    memory.
+    """Declares that the launched function overwrites the memory of this argument of `Stream.launch`
+    and does not read the previous contents. Takes the same objects as `reads`; `BufferError` for
+    read-only memory.
     """
 
 def as_buffer(obj: object) -> View:
-    """A typed view of the bytes of an object with the buffer protocol, without a copy. Element types
-    that no view has become bytes. Raises the exporter's error for memory that is not contiguous.
+    """A typed view of the bytes of an object with the buffer protocol, without a copy. The view has
+    bytes as elements when it cannot have the object's element type. Raises the object's own error
+    for memory that is not contiguous.
 
     >>> import accelrt, array
     >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))
@@ -794,13 +778,13 @@ def as_buffer(obj: object) -> View:
 def from_dlpack(
     x: _HasDlpack | CapsuleType, *, readonly: bool | None = None, copy: bool | None = None
 ) -> View:
-    """A typed view of the memory of an object with DLPack, or of its capsule. `BufferError` for memory
-    of devices other than cpu and xpu, and for element types that no view has; a refused capsule
-    remains usable.
+    """A typed view of the memory of an object with DLPack, or of a DLPack capsule. `BufferError` for
+    memory of devices other than cpu and xpu, and for element types that views do not support; a
+    refused capsule remains usable.
 
-    `copy=None` copies only memory that is not contiguous, True always, False never. Memory from an
-    unversioned structure is read-only, because it may be constant; `readonly=False` makes it
-    writable, and is refused for memory that its producer marks as read-only.
+    `copy=None` copies only memory that is not contiguous, True always, False never. An unversioned
+    structure does not say whether its memory is constant, so the view of it is read-only;
+    `readonly=False` makes the view writable, and fails if the producer marks the memory read-only.
 
     >>> import accelrt
     >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape
@@ -808,10 +792,10 @@ def from_dlpack(
     """
 
 def empty(nbytes: int, *, device: _DeviceArgument = None, alignment: int | None = None) -> Buffer:
-    """Allocates memory with unspecified contents on a device, by default that of the innermost
-    `with device(…)`, else the current one. Aligned to 512 bytes, or to `alignment`, a power of two
-    up to 2 MiB. When memory is short, waits for memory that is being freed, if that would be
-    enough; else raises `OutOfMemoryError`.
+    """Allocates memory with unspecified contents. The default device is that of the innermost
+    `with device(…)`, else the current one. The address is a multiple of 512 bytes, or of
+    `alignment`, a power of two up to 2 MiB. When memory is short, waits for pending frees if they
+    suffice; else raises `OutOfMemoryError`.
 
     >>> import accelrt
     >>> accelrt.empty(1024, device="cpu:0")
@@ -837,9 +821,10 @@ def empty_pinned(nbytes: int) -> Buffer:
     """
 
 def empty_shared(nbytes: int, *, device: _DeviceArgument = None) -> Buffer:
-    r"""As `empty`, in memory that the device shares with the host: the buffer protocol, NumPy and
-    `__array_interface__` can access it on every kind, after the work that uses it. It counts
-    against the device's memory and in `shared_memory_stats`. `TypeError` on a device without it.
+    r"""As `empty`, in memory that the device shares with the host. On every kind, the buffer protocol,
+    NumPy and `__array_interface__` can access the bytes; each access waits for the work that uses
+    them. The bytes count against the device's memory and in `shared_memory_stats`. `TypeError` on a
+    device that shares no memory with the host.
 
     >>> import accelrt
     >>> bytes(accelrt.empty_shared(2).fill_(7))
@@ -847,7 +832,7 @@ def empty_shared(nbytes: int, *, device: _DeviceArgument = None) -> Buffer:
     """
 
 def parse_bytes(text: str) -> int | None:
-    """The bytes of a size with or without a unit, as `256M`; None for malformed text."""
+    """Converts a size with or without a unit, as `256M`, to bytes; None for malformed text."""
 
 def kernel_address(name: str) -> int:
     """The address of one of accelrt's native functions, for `Stream.launch`."""
@@ -865,10 +850,10 @@ def device_count(kind: str) -> int:
     """The number of devices of a kind."""
 
 def unavailable_reason(kind: str) -> str | None:
-    """The reason that a kind has no device here; None when it has one."""
+    """The reason that this process finds no device of a kind; None when the kind has a device."""
 
 def left_out_devices(kind: str) -> list[tuple[str, str]]:
-    """The name and reason of each device of a kind that exists and cannot be used."""
+    """The name of each existing device of a kind that cannot be used, with the reason."""
 
 def is_initialized() -> bool:
     """True once a device was initialised."""
@@ -885,7 +870,7 @@ def exchange_device(kind: str, index: int) -> int:
     """
 
 def flag(name: str, value: bool) -> bool:
-    """Converts an argument of the facade to a flag."""
+    """Converts an argument to a bool; the `TypeError` for other types names the parameter."""
 
 def enter_index(kind: str, index: int) -> None:
     """Enters the context that makes device `index` current. A negative index changes nothing."""
@@ -908,7 +893,7 @@ def set_stream(stream: Stream) -> None:
     """Makes a stream and its device current for this thread."""
 
 def synchronize(kind: str, index: int) -> None:
-    """Blocks, without the GIL, until all streams of a device are done; raises and ends their errors."""
+    """Blocks, without the GIL, until all streams of a device are done; raises and clears their errors."""
 
 def get_memory_info(kind: str, index: int) -> tuple[int, int]:
     """Free and total bytes of a device."""
@@ -961,11 +946,13 @@ def memory_snapshot(kind: str) -> list[dict[str, Any]]:
 
 def empty_cache(kind: str) -> None:
     """Waits, without the GIL, until no stream uses the cached memory of a kind's devices, and returns
-    it to them.
+    that memory to the devices.
     """
 
 def empty_host_cache(kind: str) -> None:
-    """Waits, without the GIL, until no stream uses a kind's cached pinned memory, and frees it."""
+    """Waits, without the GIL, until no stream uses a kind's cached pinned memory, and frees that
+    memory.
+    """
 
 def get_memory_fraction(kind: str, index: int) -> float:
     """The fraction of a device's memory that the allocator may reserve."""
@@ -977,7 +964,7 @@ def get_allocator_settings() -> str:
     """The settings text of all allocators, as last set."""
 
 def set_allocator_settings(settings: str) -> list[tuple[str, str]]:
-    """Applies settings to later requests; returns the keys without an effect, with the reasons."""
+    """Applies settings to later requests. Returns each key that has no effect, with the reason."""
 
 def add_oom_observer(observer: Callable[[str, int, int, int, int], object]) -> int:
     """Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` at each out-of-memory
@@ -986,98 +973,46 @@ def add_oom_observer(observer: Callable[[str, int, int, int, int], object]) -> i
     """
 
 def remove_oom_observer(id: int) -> None:
-    """Removes an observer; no effect for an unknown id."""
+    """Removes an observer. An unknown id has no effect."""
 
 def counters() -> dict[str, int]:
-    """Event counts since the runtime's start."""
+    """Counters of tasks and workers since the runtime's start."""
 
 def settings() -> dict[str, str | int | None]:
-    """The current settings."""
+    """The settings in effect, by the names of their environment variables."""
 
 def shut_down() -> None:
-    """Shuts the runtime down at interpreter exit; prints the losses."""
+    """Shuts the runtime down at interpreter exit; prints unfinished tasks and unraised errors."""
 
 @final
 class Recording:
-    """The recorded requests of one device, and its snapshot, if any."""
+    """The recorded requests of one device, with the snapshot that they were read from, if any."""
 
     @staticmethod
     def of_operations(operations: Sequence[tuple[bool, int, int, int]]) -> Recording:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
-        """
+        """A recording from one tuple per event: whether it allocates, id, size in bytes, stream."""
     @staticmethod
     def of_snapshot(segments: list[dict[str, Any]], trace: list[dict[str, Any]]) -> Recording:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
-        """
+        """A recording from the segments and the trace of one device in one of torch's snapshots."""
     @staticmethod
     def settings(text: str) -> str:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
-        """
+        """The settings text of a recording, without PyTorch's keys that have no effect here."""
     def operations(self) -> list[tuple[bool, int, int, int]]:
-        """The events, as `of_operations` takes them; a free has no size and no stream."""
+        """The events, as `of_operations` takes them. Size and stream of a free are 0."""
     def replay(
         self, settings: str, capacity_bytes: int, granularity_bytes: int, rounds: int = 1
     ) -> ReplayFigures:
-        """Replays the events against an empty allocator with numbers in place of memory; returns the
-        results of the last of several `rounds`.
+        """Replays the events `rounds` times against an empty allocator without memory, and returns the
+        results of the last round.
         """
     def replay_on_device(self, settings: str) -> ReplayFigures:
         """Replays the events against an empty allocator on this thread's current device. Buffers
-        cannot use its memory until the call returns.
+        cannot use that allocator's memory until the call returns.
         """
     def check(self, settings: str) -> Agreement:
-        """Replays the trace of a snapshot from its initial layout, and compares the results."""
+        """Replays the snapshot's trace from the layout before its first entry, and compares the
+        addresses and the final layout.
+        """
 
 @final
 class ReplayFigures:
@@ -1100,7 +1035,9 @@ class ReplayFigures:
 
 @final
 class Agreement:
-    """The agreement of a replay with its recording: matches, and their possible number."""
+    """A comparison of a replay with its recording. Each tuple has the number of matches and of
+    comparisons.
+    """
 
     @property
     def addresses(self) -> tuple[int, int]: ...
@@ -1132,7 +1069,7 @@ class VerboseCapture:
     def lines(self) -> list[str]:
         """The lines captured so far."""
     def end(self) -> list[str]:
-        """Ends the capture. The first call returns its lines."""
+        """Ends the capture. The first call returns all captured lines, later calls none."""
 
 @final
 class VerboseScope:
@@ -1140,27 +1077,11 @@ class VerboseScope:
 
     def __new__(cls, library: str, level: int) -> Self: ...
     def leave(self) -> None:
-        """Restores the level below."""
+        """Restores the level of the newest scope that is still open, else the environment's level."""
     @staticmethod
     def lost_by_restoring(library: str) -> str | None:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
+        """A sentence about the part of the environment's level that the end of a scope cannot restore;
+        None without such a part.
         """
 
 def exchange_inference_mode(is_enabled: bool) -> bool:
@@ -1170,30 +1091,30 @@ def is_inference_mode_enabled() -> bool:
     """True while this thread is in inference mode, in which new buffers have no version."""
 
 def exchange_numpy_handler(handler: object = None) -> object:
-    """Makes `handler`, by default accelrt's, the allocator of new arrays in this context; returns the
-    previous one.
+    """Makes `handler`, by default accelrt's, NumPy's allocator of new arrays in this context
+    (`contextvars`); returns the previous handler.
     """
 
 def verbose_level(library: str, name: str, level: int) -> int:
     """Converts an argument to a library's verbose level."""
 
 def has_verbose_library(library: str) -> bool:
-    """True when a library is loaded or can be loaded."""
+    """True when the process has a library or can load it; loads the library."""
 
 def verbose_library_version(library: str) -> str:
-    """The version of a library, which is searched for; fails when it is missing."""
+    """The version of a library. Loads the library; `RuntimeError` when it is missing."""
 
 def mkl_allocator() -> str:
-    """The name of oneMKL's allocator."""
+    """The name of the allocator that oneMKL uses: "accelrt", "mimalloc" or "system"."""
 
 def use_mkl_allocator(name: str) -> str:
     """Makes oneMKL use an allocator; returns the name of the previous one."""
 
 def cudnn_version() -> int | None:
-    """The version of cuDNN as one number, or None."""
+    """The version of cuDNN as one number, as 90100 for 9.1.0; None without cuDNN."""
 
 def openmp_library() -> str | None:
-    """The file of an OpenMP runtime, or None."""
+    """The file name of an OpenMP runtime that the process has or can load, or None."""
 
 def cpu_capability() -> str:
-    """The widest vector instructions, by torch's names."""
+    """The processor's widest vector instructions, by torch's names."""

@@ -1,7 +1,7 @@
-"""The end of a process finishes queued work, also in children of multiprocessing.
+"""Finishes queued work at the end of a process, also of a child of multiprocessing.
 
-Forked children leave by `os._exit` and run no `atexit` handler, only multiprocessing's own
-finalizers. The hook is installed only if the program imports multiprocessing.
+Forked children of multiprocessing exit by `os._exit`: they run no `atexit` handler, only
+multiprocessing's finalizers. The hook is installed only if the program imports multiprocessing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 from accelrt import _core
 
-TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -24,20 +24,20 @@ _watched: set[ModuleType] = set()
 
 
 def finish_at_exit() -> None:
-    """Make the end of this process, and of those forked from it, finish queued work."""
+    """Finish queued work at the end of this process and of processes forked from it."""
     atexit.register(_core.shut_down)
     _watch_children()
-    os.register_at_fork(before=_watch_children)  # it may be imported by then
+    os.register_at_fork(before=_watch_children)  # the program may import multiprocessing later
     process = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
-        _finish_at_finalizers(_core)  # this is a child, and past the hook of its start
+        _finish_at_finalizers(_core)  # this is a child, whose hooks after the fork have run
 
 
 def _watch_children() -> None:
     util = sys.modules.get("multiprocessing.util")
     if util is not None and util not in _watched:
         _watched.add(util)
-        # A finalizer itself would not be inherited.
+        # A child inherits this hook, but no finalizers.
         util.register_after_fork(_core, _finish_at_finalizers)
 
 

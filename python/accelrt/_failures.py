@@ -1,4 +1,4 @@
-"""Failures that no synchronise has raised: retains their text, not their frames."""
+"""Replaces the tracebacks of failures that no synchronise has raised by their text."""
 
 import traceback
 

@@ -13,10 +13,10 @@ def fork_rng(
     enabled: bool = True,  # noqa: FBT001, FBT002  torch's signature
     device_type: str | None = None,
 ) -> Iterator[None]:
-    """Restore the default generators at the end of a `with`.
+    """Restore the states of default generators at the end of a `with`.
 
-    Those of all cpu devices, and of `devices` of the kind `device_type`: by default all devices of
-    the current accelerator's kind. No effect unless `enabled`.
+    Restores the generators of all cpu devices, and of `devices` of the kind `device_type`: by
+    default all devices of the current accelerator's kind. No effect unless `enabled`.
 
     >>> import accelrt
     >>> before = accelrt.cpu.get_rng_state()

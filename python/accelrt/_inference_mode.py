@@ -11,7 +11,7 @@ _R = TypeVar("_R")
 
 
 class InferenceMode:
-    """A scope and decorator, which `inference_mode` returns."""
+    """The context manager and decorator that `inference_mode` returns."""
 
     def __init__(self, mode: bool) -> None:  # noqa: FBT001  torch's
         """Store the mode for the `with`."""
@@ -19,7 +19,7 @@ class InferenceMode:
         self._outside: list[bool] = []
 
     def __enter__(self) -> None:
-        """Begin the mode in this thread."""
+        """Set the mode in this thread."""
         self._outside.append(_core.exchange_inference_mode(self.mode))
 
     def __exit__(self, *_: object) -> None:
@@ -44,9 +44,10 @@ def inference_mode(mode: Callable[_P, _R]) -> Callable[_P, _R]: ...
 def inference_mode(mode: bool | Callable[_P, _R] = True) -> object:  # noqa: FBT001, FBT002
     """Create buffers without a version, in this thread, inside a `with`; also a decorator.
 
-    Outside such buffers are only read: `copy_`, `fill_` and `copy_to` into them raise
-    RuntimeError. Earlier buffers retain their version, also inside; slices, `detach()` and
-    `data` inherit the mode of their base. With `mode=False` new buffers have a version.
+    Outside the `with`, `copy_`, `fill_` and `copy_to` into a buffer without a version raise
+    RuntimeError. Buffers created before the `with` keep their version. Slices, `detach()` and
+    `data` of a buffer have a version if the buffer has. With `mode=False` new buffers have a
+    version.
 
     >>> import accelrt
     >>> with accelrt.inference_mode():

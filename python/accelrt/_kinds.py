@@ -1,7 +1,7 @@
-"""The module of each kind of device: the same functions, bound to a kind.
+"""The module of each kind of device, as `accelrt.cpu`: the same functions, bound to the kind.
 
-`Kind` describes it once. The package of a kind has its text and calls `fill`; `make stubs` writes
-the types beside it. A kind without a package has a module too.
+`Kind` has the functions. The package of a kind has a docstring and calls `fill`; `make stubs`
+writes the package's stub. `module_of` creates the module of a kind without a package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from accelrt import _core
 from accelrt._memory import Memory
 from accelrt._random import Random
 
-TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
@@ -37,17 +37,17 @@ def fill(name: str, *classes: type) -> None:
 
 
 def module_of(device: _core.device | str) -> ModuleType:
-    """Return `accelrt.cpu` and its like for a device or its name."""
+    """Return the module of a device's kind, as `accelrt.cpu`, for a device or its name."""
     kind = (device if isinstance(device, _core.device) else _core.device(device)).type
     reason = _core.unavailable_reason(kind)
     if reason is not None:
         message = f"No {kind} device is available: {reason}"
         raise RuntimeError(message)
     if kind not in _modules:
-        # A registered kind, whose name may be that of another module here: it is not imported.
+        # Not imported: a registered kind may have the name of another module of this package.
         made = ModuleType(f"accelrt.{kind}", f"Devices of kind {kind}.")
         vars(made).update(_members(kind, ()))
-        _modules.setdefault(kind, made)  # concurrent threads all get the first one's
+        _modules.setdefault(kind, made)  # concurrent threads all get the first module
     return _modules[kind]
 
 
@@ -108,7 +108,10 @@ class DeviceContext:
 
 
 class Kind(Memory, Random):
-    """The functions of one kind's module. Arguments are devices, their names, indices, or None."""
+    """The functions of one kind's module.
+
+    The argument `device` is a device, its name, its index, or None for the current device.
+    """
 
     def __init__(self, kind: str) -> None:
         """Bind the functions to a kind."""
@@ -121,7 +124,7 @@ class Kind(Memory, Random):
         return _core.kind_index(self._kind, device, optional=True)
 
     def is_available(self) -> bool:
-        """Return True when there is at least one device; initialises no device."""
+        """Return True when the kind has at least one device; initialises no device."""
         return _core.device_count(self._kind) > 0
 
     def device_count(self) -> int:
@@ -146,11 +149,14 @@ class Kind(Memory, Random):
         _core.exchange_device(self._kind, index)
 
     def device(self, device: DeviceArgument) -> DeviceContext:
-        """Return a context manager with a device as the current one; None has no effect."""
+        """Return a context manager that makes a device current; None has no effect."""
         return DeviceContext(self._kind, None if device is None else self._index(device))
 
     def device_of(self, obj: object) -> DeviceContext:
-        """Return a context manager with an object's device as the current one."""
+        """Return a context manager that makes an object's device current.
+
+        An object without a device of this kind has no effect.
+        """
         owner = getattr(obj, "device", None)
         is_ours = isinstance(owner, _core.device) and owner.type == self._kind
         return DeviceContext(self._kind, self._index(owner) if is_ours else None)
@@ -164,31 +170,31 @@ class Kind(Memory, Random):
         return _core.get_device_properties(self._kind, self._index(device))
 
     def get_device_capability(self, device: DeviceArgument = None) -> dict[str, object]:
-        """Return the capabilities of a device."""
+        """Return the capabilities of a device: `{"supported_dtypes": names}`."""
         return capability(self._kind, self._index(device))
 
     def can_device_access_peer(self, device: DeviceArgument, peer: DeviceArgument) -> bool:
-        """Return True when a device can access a peer's memory, or both are the same."""
+        """Return True when a device can access the memory of `peer`, or is `peer`."""
         return _core.can_access_peer(self._kind, self._index(device), self._index(peer))
 
     def get_arch_list(self) -> list[str]:
-        """Return the architectures of the native code that this build contains for the kind.
+        """Return the architectures that this build has native code for.
 
-        That is the machine's own for `cpu`; kernels are compiled for their device when they run.
+        For `cpu` that is the machine's architecture. Other kinds compile kernels at run time.
         """
         return [os.uname().machine] if self._kind == "cpu" else []
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:  # noqa: FBT001, FBT002  torch's signature
-        """Return True when the current device computes with bfloat16, by instructions or without.
+        """Return True when the current device computes with bfloat16.
 
-        Without `including_emulation` only hardware instructions count.
+        Without `including_emulation`, the device must have instructions for bfloat16.
         """
         may_emulate = _core.flag("including_emulation", including_emulation)
         known = self.get_device_properties() if self.is_available() else None
         return known is not None and (may_emulate or known.has_bfloat16_conversions)
 
     def memory_stats_as_nested_dict(self, device: DeviceArgument = None) -> dict[str, Any]:
-        """Return `memory_stats` with a dictionary for each part of a key, as torch has them."""
+        """Return `memory_stats` as nested dictionaries, one level for each part of a key."""
         return nested(self.memory_stats(device))
 
     def mem_get_info(self, device: DeviceArgument = None) -> tuple[int, int]:
@@ -196,7 +202,7 @@ class Kind(Memory, Random):
         return _core.get_memory_info(self._kind, self._index(device))
 
     def stream(self, stream: _core.Stream | None) -> StreamContext:
-        """Return a context manager with a stream as the current one; None has no effect."""
+        """Return a context manager that makes a stream current; None has no effect."""
         return StreamContext(stream)
 
     def default_stream(self, device: DeviceArgument = None) -> _core.Stream:
@@ -212,7 +218,7 @@ class Kind(Memory, Random):
         _core.set_stream(stream)
 
     def synchronize(self, device: DeviceArgument = None) -> None:
-        """Wait, without the GIL, until all streams of a device are done; raise their errors."""
+        """Wait, without the GIL, until all streams of a device are done; raise and clear errors."""
         _core.synchronize(self._kind, self._index(device))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelrt import _core
 from accelrt._memory_summary import summary
 
-TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol, Self
@@ -41,7 +41,10 @@ class ObserverHandle:
 
 
 class Memory:
-    """The memory functions of one module. Arguments are devices, their names, indices, or None."""
+    """The memory functions of one kind's module, or of `accelerator`.
+
+    The argument `device` is a device, its name, its index, or None for the current device.
+    """
 
     def _name(self) -> str:
         """Return the kind."""
@@ -52,31 +55,31 @@ class Memory:
         raise NotImplementedError
 
     def empty_cache(self) -> None:
-        """Wait, without the GIL, until no stream uses cached memory, and free it."""
+        """Free the cached memory. Wait, without the GIL, until no stream uses it."""
         _core.empty_cache(self._name())
 
     def empty_host_cache(self) -> None:
-        """Wait, without the GIL, until no stream uses cached pinned memory, and free it."""
+        """Free the cached pinned memory. Wait, without the GIL, until no stream uses it."""
         _core.empty_host_cache(self._name())
 
     def memory_stats(self, device: DeviceArgument = None) -> dict[str, int]:
-        """Return what a device's allocator counts, by sorted flat keys; zeros before its use.
+        """Return the statistics of a device's allocator by sorted flat keys; zeros before its use.
 
-        Keys and meanings are PyTorch's: `allocated_bytes.all.current` and so on, in bytes where the
-        name says so. Ours: `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom`
-        refused, `num_pages_stolen` pages that moved to where memory was missing,
-        `num_frontier_reuses` requests that another stream's memory served. `inactive_split` and its
-        bytes are free memory that cannot return to the device as it is. Memory that threads cache
-        for their next buffers becomes free memory before this counts.
+        Keys and meanings are PyTorch's, as `allocated_bytes.all.current`. accelrt's own keys:
+        `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom` refused,
+        `num_pages_stolen` pages that moved to a request that had too few, `num_frontier_reuses`
+        requests that another stream's freed memory served. `inactive_split` counts free blocks in
+        segments that are partly in use. Calling this returns the memory in the threads' caches to
+        the allocator first.
         """
         return _core.memory_stats(self._name(), self._index(device))
 
     def shared_memory_stats(self, device: DeviceArgument = None) -> dict[str, int]:
-        """Return the statistics of memory that a device shares with the host: `empty_shared`.
+        """Return the statistics of memory from `empty_shared`, which the host and a device share.
 
-        Keys are those of `memory_stats`, which does not count it. It uses the same capacity,
-        `empty_cache` frees it, and its peaks and sums are reset with the device's;
-        `set_per_process_memory_fraction` does not limit it.
+        The keys are those of `memory_stats`, which does not count this memory. Shared memory uses
+        the device's capacity, `empty_cache` frees it, and resets of the device's peaks and sums
+        include it; `set_per_process_memory_fraction` does not limit it.
         """
         return _core.shared_memory_stats(self._name(), self._index(device))
 
@@ -91,9 +94,9 @@ class Memory:
     def max_memory_allocated(self, device: DeviceArgument = None) -> int:
         """Return the peak of `memory_allocated` since its last reset.
 
-        Under the default policy it is an upper bound when several threads create buffers: it
-        includes memory that threads cache, unless settings say `exact_statistics:True`, and
-        freed memory that waits for other streams.
+        Under the default policy the peak is an upper bound when several threads create buffers: it
+        includes freed memory that other streams still use and, without the setting
+        `exact_statistics:True`, memory in the threads' caches.
         """
         return _core.allocated_bytes(self._name(), self._index(device))[1]
 
@@ -114,7 +117,7 @@ class Memory:
         _core.reset_accumulated_memory_stats(self._name(), self._index(device))
 
     def memory_summary(self, device: DeviceArgument = None, abbreviated: bool = False) -> str:  # noqa: FBT001, FBT002  torch's signature
-        """Return the statistics of a device as a table; `abbreviated` without the two pools."""
+        """Return a device's statistics as a table; `abbreviated` leaves out the rows of pools."""
         index = self._index(device)
         is_short = _core.flag("abbreviated", abbreviated)
         title = f"accelrt memory summary of {self._name()}:{index}"
@@ -137,8 +140,8 @@ class Memory:
     def register_oom_observer(self, observer: _OomObserver) -> ObserverHandle:
         """Call `observer` at each out-of-memory error of this kind; return its handle.
 
-        It is called as `observer(device, requested_bytes, limit_bytes, free_bytes)` before the
-        error is raised; its exceptions go to `sys.unraisablehook`.
+        The call `observer(device, requested_bytes, limit_bytes, free_bytes)` precedes the raise of
+        the error; exceptions of the observer go to `sys.unraisablehook`.
         """
         if not callable(observer):
             message = f"observer must be callable, not {type(observer).__name__}"
@@ -157,9 +160,9 @@ def _of_kind(kind: str, observer: _OomObserver) -> Callable[[str, int, int, int,
 class MemPool:
     """A private pool of a device's memory, for requests inside `use_mem_pool`.
 
-    With `use_on_oom` other requests may take from it when memory is short. With `no_split` its
-    blocks are not split: each request gets a whole one, as PyTorch takes it from the device. When
-    the last reference is dropped, its free memory returns to the device.
+    With `use_on_oom`, other requests may use the pool's free memory when memory is short. With
+    `no_split`, each request gets a whole segment. When the last reference to the pool is dropped,
+    the pool's free memory returns to the device.
 
     >>> import accelrt
     >>> pool = accelrt.accelerator.MemPool()
@@ -189,14 +192,14 @@ class MemPool:
         return self._pool.id
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return its segments, in the format of torch's snapshots."""
+        """Return the pool's segments, in the format of torch's snapshots."""
         return self._pool.snapshot()
 
 
 class use_mem_pool:  # noqa: N801  torch's name
-    """Serves this thread's requests from a pool inside a `with`; the innermost one serves.
+    """Serves this thread's requests from a pool inside a `with`; the innermost pool applies.
 
-    Inside, `empty_cache()` frees no memory of the pool's device.
+    Inside the `with`, `empty_cache()` frees no memory of the pool's device.
     """
 
     def __init__(self, pool: MemPool) -> None:

@@ -1,8 +1,8 @@
-"""An allocator's statistics as a table for people, in PyTorch's layout."""
+"""Prints an allocator's statistics as a table, in PyTorch's layout."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -12,7 +12,7 @@ _POOLS = (("large_pool", "from large pool"), ("small_pool", "from small pool"))
 
 
 def size(count: int) -> str:
-    """Return bytes in a unit that leaves less than 768 of the next smaller one.
+    """Return bytes as text, in the largest unit in which the number is at least 768.
 
     >>> size(0), size(768 * 1024 - 1), size(768 * 1024), size(5 << 40)
     ('0 B  ', '786431 B  ', '768 KiB', '5120 GiB')
@@ -21,7 +21,7 @@ def size(count: int) -> str:
 
 
 def number(count: int) -> str:
-    """Return a count in thousands where it has many digits.
+    """Return a count as text, in millions or thousands if the number is at least 750.
 
     >>> number(749_999), number(750_000)
     ('749999  ', '750 K')

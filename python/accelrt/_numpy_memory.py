@@ -1,21 +1,21 @@
-"""NumPy's arrays in pinned host memory, inside of a `with`."""
+"""Allocates NumPy's arrays in pinned host memory, inside a `with`."""
 
 import contextlib
 from contextvars import ContextVar
 
 from accelrt import _core
 
-# One stack per context, as NumPy stores the handler.
+# A stack per context, because NumPy has one handler per context.
 _outside: ContextVar[tuple[object, ...]] = ContextVar("_outside", default=())
 
 
 class numpy_memory(contextlib.ContextDecorator):  # noqa: N801  a function for its users
     """Takes the memory of new NumPy arrays from the cache of pinned host memory, inside a `with`.
 
-    Also a decorator. It affects arrays created in this context (`contextvars`): other
-    threads enter one of their own. An array keeps its memory after the scope, and frees it where
-    it dies, on any thread; `host_memory_stats` counts it. ImportError
-    without NumPy, RuntimeError when NumPy is older than 1.22.
+    Also a decorator. Applies to arrays created in this context (`contextvars`); other threads have
+    other contexts. An array keeps its memory after the `with`, and any thread may drop the array.
+    `host_memory_stats` counts the memory. ImportError without NumPy, RuntimeError when NumPy is
+    older than 1.22.
 
     >>> import accelrt, numpy
     >>> def active():

@@ -1,4 +1,4 @@
-"""The functions of all kinds' modules, and of `accelrt`, for their default generators."""
+"""The functions for default generators, of the kinds' modules and of `accelrt`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from accelrt import _core
 
-TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -16,10 +16,10 @@ _State = bytes | bytearray | memoryview
 
 
 class Random:
-    """The functions of one kind's module about random numbers.
+    """The functions for random numbers in one kind's module.
 
-    Seeding initialises no device: a generator created later starts with the last seed set
-    for it. A generator that was never seeded starts with an unpredictable seed.
+    Seeding initialises no device: a generator that is created later starts with the last seed
+    set for its device, or with an unpredictable seed if there is none.
     """
 
     def _name(self) -> str:

@@ -1,4 +1,4 @@
-"""Verbose scopes and their captured lines: the base of the `verbose` classes."""
+"""The context manager of a verbose level and its log: the base of all `verbose` classes."""
 
 import contextlib
 import json
@@ -20,12 +20,12 @@ class VerboseLog:
     """
 
     def __init__(self, lines: Sequence[str] | _core.VerboseCapture | None) -> None:
-        """Take lines, or a capture that collects them; None without a capture."""
+        """Store lines, or the capture that collects them; None without a capture."""
         self._source = lines
 
     @property
     def lines(self) -> list[str]:
-        """All lines of the library as printed; inside the `with`, those so far."""
+        """All lines of the library as printed; inside the `with`, the lines so far."""
         if self._source is None:
             message = "nothing was captured: the scope has no capture=True"
             raise RuntimeError(message)
@@ -40,7 +40,7 @@ class VerboseLog:
         return list(parse(self.lines))
 
     def table(self, sort_by: str = "total") -> str:
-        """Return calls by name as a table, by total, calls, mean, max or name.
+        """Return a table of calls by name, sorted by total, calls, mean, max or name.
 
         >>> lines = ["MKL_VERBOSE DGEMM(N) 3ms CNR:OFF", "MKL_VERBOSE DGEMM(N) 1ms CNR:OFF"]
         >>> print(VerboseLog(lines).table(), end="")
@@ -72,7 +72,7 @@ class VerboseLog:
 class VerboseContext:
     """A verbose level of one library, in the whole process, inside a `with`.
 
-    One object may be entered repeatedly, nested and by several threads; each time has a
+    One object may be entered repeatedly, nested and by several threads. Each entry returns a
     separate log.
     """
 
@@ -116,10 +116,10 @@ class VerboseContext:
 class verbose(VerboseContext):  # noqa: N801  as the backends' classes
     """Prints a line for each task of this process's streams inside a `with`.
 
-    `level` is 0 or 1. A line is `accelrt_verbose,kind,device,stream,what,bytes,ms`: what is copy,
+    `level` is 0 or 1. A line is `accelrt_verbose,kind,device,stream,what,bytes,ms`; `what` is copy,
     fill, random, launch, kernel, deferred (a callable of `launch_host`), call, record or wait.
-    Tasks that are executed inside are printed: synchronise before the end to see those that were
-    enqueued. On devices whose streams do not run on the host each task is waited for, to time it.
+    Prints each task that is executed inside the `with`: synchronise before the end of the `with` to
+    see all enqueued tasks. On driver kinds, as xpu, the stream waits for each task to time it.
 
     >>> import accelrt
     >>> with accelrt.verbose(1, capture=True) as log:
@@ -139,9 +139,9 @@ def _capture(library: str) -> _core.VerboseCapture:
 
 
 def flush_output() -> None:
-    """Flush Python's buffered output, so that it precedes the lines that follow."""
+    """Flush Python's buffered output, so that it precedes later lines of the library."""
     for stream in filter(None, {sys.stdout, sys.__stdout__}):
-        # Closed, or without a reader: the program's next write reports it.
+        # A stream that is closed or has no reader: the program's next write raises.
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
 
@@ -150,7 +150,7 @@ _warned: set[str] = set()
 
 
 def _warn_once(library: str) -> None:
-    """Warn once of a level of the environment that the end of a scope cannot restore."""
+    """Warn once when the end of a scope cannot restore the environment's level."""
     lost = _core.VerboseScope.lost_by_restoring(library)
     if lost is not None and library not in _warned:
         _warned.add(library)

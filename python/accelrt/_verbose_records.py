@@ -1,7 +1,6 @@
-"""Verbose lines as records: the call, its duration, and its fields.
+"""Parses the verbose lines of oneMKL, oneDNN and this runtime.
 
-Lines are as oneMKL, oneDNN and this runtime print them, and may be cut or mixed: a line that cannot
-be read is skipped without an error.
+A printed line may be cut off or mixed with other text. Malformed lines are skipped.
 """
 
 import math
@@ -93,7 +92,7 @@ def _milliseconds(text: str, unit_ms: float = 1.0) -> float | None:
 
 
 class _Parts:
-    """A oneDNN line after its prefix; `v1` and the component exist from 3.3 on."""
+    """A oneDNN line's parts after the prefix. From 3.3 on, `v1` and a component come first."""
 
     def __init__(self, told: str, *, is_graph: bool) -> None:
         parts = told.split(",")
@@ -107,7 +106,7 @@ class _Parts:
 
     @property
     def template(self) -> tuple[str, ...]:
-        """Return the names of the parts if this line is a header, else none."""
+        """The names of the parts if this line is a header, else empty."""
         head = ",".join(self.parts[:2])
         found = re.match(r"info,(?:prim_|graph_)?template:(\w+)", head)
         if found is None:
@@ -116,14 +115,14 @@ class _Parts:
         return tuple(name for name in names if name != "timestamp")
 
     def record(self, line: str, template: tuple[str, ...]) -> Record | None:
-        """Return the call of this line, if it has one."""
+        """Return the record of this line's call, or None if the line is no call."""
         operation, *_ = self.parts or [""]
         is_call = operation == "exec" or operation.startswith("create:") or operation == "create"
         spare = len(self.parts) - len(template)
         ms = _milliseconds(self.parts[-1]) if self.parts else None
         if not is_call or spare < 0 or ms is None or len(template) < len(("operation", "time")):
             return None
-        # A comma inside a part: the last part before the time is free text.
+        # The last part before the time is free text, which may contain commas.
         last = len(template) - 2
         values = (*self.parts[:last], ",".join(self.parts[last:-1]), self.parts[-1])
         fields = dict(zip(template, values, strict=True))

@@ -1,4 +1,4 @@
-"""Calls by name, in a profiler's format: count, duration and share."""
+"""Formats a table of calls by name: count, durations and share."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def check_order(sort_by: str) -> None:
 
 
 def text(records: Iterable[Record], sort_by: str) -> str:
-    """Return a table with a line per name and a line of totals."""
+    """Return a table with a row per library and name, and a line of totals."""
     check_order(sort_by)
     rows: dict[tuple[str, str], _Row] = {}
     for record in records:

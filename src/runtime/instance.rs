@@ -192,7 +192,7 @@ impl Runtime {
     /// The current free and total memory of a device, in bytes. For a device that uses the
     /// machine's memory, free memory is at most the available memory of the machine or of this
     /// process's container. The total is the configured number, else the device's or the machine's
-    /// memory. A memory fraction scales the total.
+    /// memory. A memory fraction changes neither number.
     pub fn memory_info(&self, device: Device) -> Result<MemoryInfo> {
         let (backend, index) = (self.backend(device)?, device.index());
         let MemoryInfo { free_bytes, total_bytes } = backend.memory_info(index)?;

@@ -36,7 +36,9 @@ def documented(tree: ast.Module) -> Iterator[tuple[str, Documented, str]]:
 
 
 def _text_of(thing: object) -> str:
-    # What the interpreter says of every class's operators is nothing of ours.
+    # A static method's own docstring is Python's description of static methods.
+    thing = thing.__func__ if isinstance(thing, staticmethod) else thing
+    # The interpreter documents every class's operators.
     is_of_ours = thing is not None and not isinstance(thing, types.WrapperDescriptorType)
     return inspect.cleandoc(thing.__doc__ or "") if is_of_ours else ""
 

@@ -30,6 +30,12 @@ def test_what_the_interpreter_says_of_operators_is_no_text_of_ours() -> None:
     assert not [name for name in names if name.endswith((".__eq__", ".__len__", ".__new__"))]
 
 
+def test_a_static_method_has_the_text_of_its_function() -> None:
+    tree = ast.parse(stub_docs.STUB.read_text("utf-8"))
+    texts = {name: text for name, _, text in stub_docs.documented(tree)}
+    assert texts["Stream.priority_range"] == inspect.getdoc(accelrt.Stream.priority_range)
+
+
 def test_writing_twice_changes_nothing() -> None:
     source = stub_docs.STUB.read_text("utf-8")
     once = stub_docs.written(source)

@@ -1,7 +1,7 @@
 """Device-agnostic functions: they act on the current accelerator and take no device type.
 
-Source: `torch.accelerator` of torch 2.13. There is always an accelerator: the cpu device if
-there is no other.
+Source: `torch.accelerator` of torch 2.13. Without another accelerator, the cpu device is the
+accelerator.
 
 >>> import accelrt
 >>> accelrt.accelerator.is_available()
@@ -90,7 +90,7 @@ def device_count() -> int:
 def current_accelerator(check_available: bool = False) -> _core.device | None:  # noqa: FBT001, FBT002  torch's signature
     """Return the accelerator's kind, as a device without index.
 
-    With `check_available`, None when it has no device.
+    With `check_available`, return None when the kind has no device.
     """
     is_checked = _core.flag("check_available", check_available)
     return None if is_checked and not is_available() else _core.current_accelerator()
@@ -118,13 +118,13 @@ def set_device_idx(device: _Device, /) -> None:
     set_device_index(device)
 
 
-# The attribute that `warnings.deprecated` sets; only on the old names.
+# The attribute that `warnings.deprecated` sets.
 current_device_idx.__deprecated__ = "Use `current_device_index` instead."  # type: ignore[attr-defined]
 set_device_idx.__deprecated__ = "Use `set_device_index` instead."  # type: ignore[attr-defined]
 
 
 class device_index(DeviceContext):  # noqa: N801  torch's name
-    """A context manager with a device as the current one; None and negative have no effect."""
+    """A context manager that makes a device current; None and a negative index have no effect."""
 
     def __init__(self, device: int | None, /) -> None:
         """Store the index for the `with`."""
@@ -142,7 +142,7 @@ def set_stream(stream: _core.Stream) -> None:
 
 
 def synchronize(device: _Device = None, /) -> None:
-    """Wait, without the GIL, until all streams of a device are done; raise their errors."""
+    """Wait, without the GIL, until all streams of a device are done; raise and clear errors."""
     _core.synchronize(kind_of(), index_of(device))
 
 

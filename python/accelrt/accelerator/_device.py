@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accelrt import _core
 
-TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from accelrt._memory import DeviceArgument
 

@@ -15,7 +15,7 @@ from accelrt import _core
 from accelrt._memory import Memory
 from accelrt.accelerator._device import index_of, kind_of
 
-TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from accelrt._memory import DeviceArgument
 
@@ -45,29 +45,30 @@ __all__ = [
 def get_memory_info(device: DeviceArgument = None) -> tuple[int, int]:
     """Return free and total bytes of a device.
 
-    The total is the configured limit (`ACCELRT_CPU_MEMORY`), else the capacity of the device,
-    machine or container; a memory fraction scales it. Free memory is the rest, and at most what
-    the machine or container has available when the device uses their memory.
+    The total is the configured limit (`ACCELRT_CPU_MEMORY`, `ACCELRT_XPU_MEMORY`), else the
+    capacity of the device, machine or container. Free bytes are the total minus the reserved
+    bytes; for a device that uses the machine's memory, they are at most what the machine or
+    container has available. A memory fraction changes neither number.
     """
     return _core.get_memory_info(kind_of(), index_of(device))
 
 
 def get_allocator_settings() -> str:
-    """Return the settings text of all allocators, as last set."""
+    """Return the text of the last settings, which apply to all allocators."""
     return _core.get_allocator_settings()
 
 
 def set_allocator_settings(settings: str) -> None:
     """Apply settings to later requests of all allocators; see `ACCELRT_ALLOC_CONF`.
 
-    Settings that the text does not name get their defaults; a fraction that
-    `set_per_process_memory_fraction` set remains. Under policy `torch`, before and after, only
-    `max_split_size_mb`, `roundup_power2_divisions` and `garbage_collection_threshold` have their
-    defaults again, as in PyTorch; others remain.
+    Settings that the text does not name return to their defaults, except a fraction from
+    `set_per_process_memory_fraction`. If the policy is `torch` before and after, only
+    `max_split_size_mb`, `roundup_power2_divisions` and `garbage_collection_threshold` return to
+    their defaults, as in PyTorch.
 
     An invalid text changes no setting and raises a ValueError that names the key, its value
-    and the allowed values. PyTorch's keys without an effect here are also refused, unless the text
-    says `strict:False`: then one warning names them.
+    and the allowed values. PyTorch's keys without an effect here are refused too; if the text
+    says `strict:False`, one warning names them instead.
 
     >>> import accelrt
     >>> accelrt.accelerator.set_allocator_settings("max_split_size_mb:64,expandable_segments:False")

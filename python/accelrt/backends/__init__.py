@@ -1,6 +1,6 @@
-"""Host libraries of numeric programs, found at run time; none is linked.
+"""Information about numeric libraries of the host, found at run time; none is linked.
 
-Source: `torch.backends` of torch 2.13, the part that is about such libraries.
+Source: `torch.backends` of torch 2.13, of which this package has a part.
 
 >>> import accelrt
 >>> accelrt.backends.cpu.get_cpu_capability() in {"AVX512", "AVX2", "SVE", "DEFAULT"}

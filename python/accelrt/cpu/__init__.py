@@ -1,4 +1,4 @@
-"""The embedded cpu device: the machine's own cores, really asynchronous, always there.
+"""The cpu devices: streams that run asynchronously on the machine's cores. Always available.
 
 >>> import accelrt
 >>> accelrt.cpu.is_available()

@@ -1,4 +1,4 @@
-"""The embedded cpu device: the machine's own cores, really asynchronous, always there.
+"""The cpu devices: streams that run asynchronously on the machine's cores. Always available.
 
 >>> import accelrt
 >>> accelrt.cpu.is_available()
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 def can_device_access_peer(device: DeviceArgument, peer: DeviceArgument) -> bool:
-    """Return True when a device can access a peer's memory, or both are the same."""
+    """Return True when a device can access the memory of `peer`, or is `peer`."""
 
 def current_device() -> int:
     """Return the index of this thread's current device."""
@@ -85,28 +85,31 @@ def default_stream(device: DeviceArgument = None) -> _core.Stream:
     """Return the default stream of a device, current in threads that have set no other."""
 
 def device(device: DeviceArgument) -> DeviceContext:
-    """Return a context manager with a device as the current one; None has no effect."""
+    """Return a context manager that makes a device current; None has no effect."""
 
 def device_count() -> int:
     """Return the number of devices; initialises no device."""
 
 def device_of(obj: object) -> DeviceContext:
-    """Return a context manager with an object's device as the current one."""
+    """Return a context manager that makes an object's device current.
+
+    An object without a device of this kind has no effect.
+    """
 
 def empty_cache() -> None:
-    """Wait, without the GIL, until no stream uses cached memory, and free it."""
+    """Free the cached memory. Wait, without the GIL, until no stream uses it."""
 
 def empty_host_cache() -> None:
-    """Wait, without the GIL, until no stream uses cached pinned memory, and free it."""
+    """Free the cached pinned memory. Wait, without the GIL, until no stream uses it."""
 
 def get_arch_list() -> list[str]:
-    """Return the architectures of the native code that this build contains for the kind.
+    """Return the architectures that this build has native code for.
 
-    That is the machine's own for `cpu`; kernels are compiled for their device when they run.
+    For `cpu` that is the machine's architecture. Other kinds compile kernels at run time.
     """
 
 def get_device_capability(device: DeviceArgument = None) -> dict[str, object]:
-    """Return the capabilities of a device."""
+    """Return the capabilities of a device: `{"supported_dtypes": names}`."""
 
 def get_device_name(device: DeviceArgument = None) -> str:
     """Return the vendor's name of a device."""
@@ -133,12 +136,12 @@ def initial_seed() -> int:
     """Return the seed of the current device's default generator."""
 
 def is_available() -> bool:
-    """Return True when there is at least one device; initialises no device."""
+    """Return True when the kind has at least one device; initialises no device."""
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Return True when the current device computes with bfloat16, by instructions or without.
+    """Return True when the current device computes with bfloat16.
 
-    Without `including_emulation` only hardware instructions count.
+    Without `including_emulation`, the device must have instructions for bfloat16.
     """
 
 def is_initialized() -> bool:
@@ -153,9 +156,9 @@ def manual_seed_all(seed: int) -> None:
 def max_memory_allocated(device: DeviceArgument = None) -> int:
     """Return the peak of `memory_allocated` since its last reset.
 
-    Under the default policy it is an upper bound when several threads create buffers: it
-    includes memory that threads cache, unless settings say `exact_statistics:True`, and
-    freed memory that waits for other streams.
+    Under the default policy the peak is an upper bound when several threads create buffers: it
+    includes freed memory that other streams still use and, without the setting
+    `exact_statistics:True`, memory in the threads' caches.
     """
 
 def max_memory_reserved(device: DeviceArgument = None) -> int:
@@ -174,27 +177,27 @@ def memory_snapshot() -> list[dict[str, Any]]:
     """Return all devices' segments with their blocks, in the format of torch's snapshots."""
 
 def memory_stats(device: DeviceArgument = None) -> dict[str, int]:
-    """Return what a device's allocator counts, by sorted flat keys; zeros before its use.
+    """Return the statistics of a device's allocator by sorted flat keys; zeros before its use.
 
-    Keys and meanings are PyTorch's: `allocated_bytes.all.current` and so on, in bytes where the
-    name says so. Ours: `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom`
-    refused, `num_pages_stolen` pages that moved to where memory was missing,
-    `num_frontier_reuses` requests that another stream's memory served. `inactive_split` and its
-    bytes are free memory that cannot return to the device as it is. Memory that threads cache
-    for their next buffers becomes free memory before this counts.
+    Keys and meanings are PyTorch's, as `allocated_bytes.all.current`. accelrt's own keys:
+    `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom` refused,
+    `num_pages_stolen` pages that moved to a request that had too few, `num_frontier_reuses`
+    requests that another stream's freed memory served. `inactive_split` counts free blocks in
+    segments that are partly in use. Calling this returns the memory in the threads' caches to
+    the allocator first.
     """
 
 def memory_stats_as_nested_dict(device: DeviceArgument = None) -> dict[str, Any]:
-    """Return `memory_stats` with a dictionary for each part of a key, as torch has them."""
+    """Return `memory_stats` as nested dictionaries, one level for each part of a key."""
 
 def memory_summary(device: DeviceArgument = None, abbreviated: bool = False) -> str:
-    """Return the statistics of a device as a table; `abbreviated` without the two pools."""
+    """Return a device's statistics as a table; `abbreviated` leaves out the rows of pools."""
 
 def register_oom_observer(observer: _OomObserver) -> ObserverHandle:
     """Call `observer` at each out-of-memory error of this kind; return its handle.
 
-    It is called as `observer(device, requested_bytes, limit_bytes, free_bytes)` before the
-    error is raised; its exceptions go to `sys.unraisablehook`.
+    The call `observer(device, requested_bytes, limit_bytes, free_bytes)` precedes the raise of
+    the error; exceptions of the observer go to `sys.unraisablehook`.
     """
 
 def reset_accumulated_memory_stats(device: DeviceArgument = None) -> None:
@@ -225,15 +228,15 @@ def set_stream(stream: _core.Stream) -> None:
     """Make a stream and its device current in this thread."""
 
 def shared_memory_stats(device: DeviceArgument = None) -> dict[str, int]:
-    """Return the statistics of memory that a device shares with the host: `empty_shared`.
+    """Return the statistics of memory from `empty_shared`, which the host and a device share.
 
-    Keys are those of `memory_stats`, which does not count it. It uses the same capacity,
-    `empty_cache` frees it, and its peaks and sums are reset with the device's;
-    `set_per_process_memory_fraction` does not limit it.
+    The keys are those of `memory_stats`, which does not count this memory. Shared memory uses
+    the device's capacity, `empty_cache` frees it, and resets of the device's peaks and sums
+    include it; `set_per_process_memory_fraction` does not limit it.
     """
 
 def stream(stream: _core.Stream | None) -> StreamContext:
-    """Return a context manager with a stream as the current one; None has no effect."""
+    """Return a context manager that makes a stream current; None has no effect."""
 
 def synchronize(device: DeviceArgument = None) -> None:
-    """Wait, without the GIL, until all streams of a device are done; raise their errors."""
+    """Wait, without the GIL, until all streams of a device are done; raise and clear errors."""

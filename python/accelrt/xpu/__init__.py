@@ -1,6 +1,6 @@
 """Intel GPUs and other OpenCL devices with unified shared memory, found at run time.
 
-Source: `torch.xpu` of torch 2.13. `Program` compiles kernels, `Stream.launch` runs them.
+Source: `torch.xpu` of torch 2.13. `Program` compiles kernels; `Stream.launch` enqueues them.
 
 >>> import accelrt
 >>> accelrt.xpu.is_available() == (accelrt.xpu.device_count() > 0)

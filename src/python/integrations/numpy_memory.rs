@@ -77,8 +77,8 @@ unsafe extern "C" fn free(_: *mut c_void, old: *mut c_void, _bytes: usize) {
     unsafe { host_heap::free(old, &Functions::LIBC) }
 }
 
-/// Makes `handler`, by default accelrt's, the allocator of new arrays in this context; returns the
-/// previous one.
+/// Makes `handler`, by default accelrt's, NumPy's allocator of new arrays in this context
+/// (`contextvars`); returns the previous handler.
 #[pyfunction]
 #[pyo3(signature = (handler=None))]
 pub(crate) fn exchange_numpy_handler<'py>(

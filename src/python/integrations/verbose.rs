@@ -29,14 +29,14 @@ impl PyVerboseScope {
         Ok(Self(Mutex::new(LockRank::Bindings, Some(scope))))
     }
 
-    /// Restores the level below.
+    /// Restores the level of the newest scope that is still open, else the environment's level.
     fn leave(&self) {
         let scope = self.0.lock().take();
         drop(scope); // after the unlock
     }
 
-    /// The part of the environment's level that the end of a scope cannot restore, as a sentence;
-    /// None when it restores everything.
+    /// A sentence about the part of the environment's level that the end of a scope cannot restore;
+    /// None without such a part.
     #[staticmethod]
     fn lost_by_restoring(library: &str) -> PyResult<Option<String>> {
         Ok(library_argument(library)?.lost_by_restoring())
@@ -66,7 +66,7 @@ impl PyVerboseCapture {
         py.detach(|| self.0.lines())
     }
 
-    /// Ends the capture. The first call returns its lines.
+    /// Ends the capture. The first call returns all captured lines, later calls none.
     fn end(&self, py: Python<'_>) -> Vec<String> {
         let lines = py.detach(|| self.0.stop());
         if let Some(ended) = self.0.detach() {
@@ -96,7 +96,7 @@ pub(crate) fn use_mkl_allocator(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyRe
     Ok(py.detach(|| allocator.register(&[&folder]))?.name())
 }
 
-/// The name of oneMKL's allocator.
+/// The name of the allocator that oneMKL uses: "accelrt", "mimalloc" or "system".
 #[pyfunction]
 pub(crate) fn mkl_allocator() -> &'static str {
     MklAllocator::current().name()
@@ -117,31 +117,31 @@ pub(crate) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>)
     allowed.ok_or_else(|| PyValueError::new_err(text))
 }
 
-/// True when a library is loaded or can be loaded.
+/// True when the process has a library or can load it; loads the library.
 #[pyfunction]
 pub(crate) fn has_verbose_library(py: Python<'_>, library: &str) -> PyResult<bool> {
     Ok(library_argument(library)?.is_available(&[&library_folder(py)?])?)
 }
 
-/// The version of a library, which is searched for; fails when it is missing.
+/// The version of a library. Loads the library; `RuntimeError` when it is missing.
 #[pyfunction]
 pub(crate) fn verbose_library_version(py: Python<'_>, library: &str) -> PyResult<String> {
     Ok(library_argument(library)?.version(&[&library_folder(py)?])?)
 }
 
-/// The file of an OpenMP runtime, or None.
+/// The file name of an OpenMP runtime that the process has or can load, or None.
 #[pyfunction]
 pub(crate) fn openmp_library() -> Option<String> {
     openmp()
 }
 
-/// The version of cuDNN as one number, or None.
+/// The version of cuDNN as one number, as 90100 for 9.1.0; None without cuDNN.
 #[pyfunction]
 pub(crate) fn cudnn_version() -> Option<usize> {
     cudnn()
 }
 
-/// The widest vector instructions, by torch's names.
+/// The processor's widest vector instructions, by torch's names.
 #[pyfunction]
 pub(crate) fn cpu_capability() -> &'static str {
     runtime::cpu_capability()

@@ -28,24 +28,24 @@ impl FastMethod for LaunchMethod {
     const NAME: &'static CStr = c"launch";
     const DOC: &'static CStr = c"launch($self, function, *args, check=False, global_size=None, \
         local_size=None)\n--\n
-Enqueues a call of a native function, which a worker makes without the GIL, or a kernel of a
-`Program`, which the device runs. Does not block.
+Enqueues a call of a native function or a launch of a `Program`'s kernel. Does not block. The
+stream calls the function without the GIL.
 
 `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
-(ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
-int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
-null pointer, a NumPy number its value (`float32` a `float`), and an object of ctypes or cffi
-has its own type. Buffers, bytes and objects with `data_ptr()` or `_as_parameter_` are passed
-as pointers and kept alive until the task is done. Memory counts as read and written unless
-`accelrt.reads` or `accelrt.writes` marks it; read-only memory requires `reads`. The result
-is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the stream.
-As with ctypes, a wrong signature or address is undefined behaviour.
+(ctypes: `argtypes`, read at each launch) check and convert the arguments. Without declared
+types, an int is passed as `int64_t` (from 2**63 on as `uint64_t`), a bool as 0 or 1, a float
+as `double`, None as a null pointer, a NumPy number as its own type, and an object of ctypes
+or cffi as its own type. Buffers, bytes and objects with `data_ptr()` or `_as_parameter_` are
+passed as pointers and kept alive until the task is done. Memory counts as read and written
+unless `accelrt.reads` or `accelrt.writes` marks it; read-only memory requires `reads`. The
+result is ignored. With `check=True` the result is a 32-bit status, and a status other than 0
+fails the stream. As with ctypes, a wrong signature or address is undefined behaviour.
 
-A kernel runs `global_size` times, an int or up to three, in groups of `local_size`, by
-default of the driver's choice. A pointer argument is a buffer, a view, None, a
-`ctypes.c_void_p` or an object with `__sycl_usm_array_interface__`. Numbers must fit the
-declared types; for a binary that declares none, pass values of ctypes. Local memory is
-given as a size in bytes.
+For a kernel, `global_size` is the number of work-items: an int, or a sequence of one to three
+ints. `local_size` is the number of work-items in a work-group; the driver chooses the default.
+A pointer argument is a buffer, a view, None, a `ctypes.c_void_p` or an object with
+`__sycl_usm_array_interface__`. Numbers must fit the kernel's declared types; a binary that
+declares no types requires values of ctypes. Local memory is passed as a size in bytes.
 
 >>> import accelrt, ctypes
 >>> libc, stream = ctypes.CDLL(None), accelrt.Stream()

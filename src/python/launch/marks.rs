@@ -110,9 +110,9 @@ impl PyMarked {
     }
 }
 
-/// Declares that the function only reads the memory of this argument of `Stream.launch`. Takes a
-/// buffer, a view, an object with the buffer protocol, or one with `data_ptr()`. An argument
-/// without a mark counts as read and written; read-only memory requires this mark.
+/// Declares that the launched function only reads the memory of this argument of `Stream.launch`.
+/// Takes a buffer, a view, an object with the buffer protocol, or one with `data_ptr()`. An
+/// argument without a mark counts as read and written; read-only memory requires this mark.
 ///
 /// >>> import accelrt, ctypes
 /// >>> libc, buffer = ctypes.CDLL(None), accelrt.empty(4)
@@ -126,9 +126,9 @@ pub(crate) fn reads(x: &Bound<'_, PyAny>) -> PyResult<PyMarked> {
     mark_argument(x, AccessMark::Reads)
 }
 
-/// Declares that the function overwrites the memory of this argument of `Stream.launch`, without
-/// reading its previous contents. Takes the same objects as `reads`; `BufferError` for read-only
-/// memory.
+/// Declares that the launched function overwrites the memory of this argument of `Stream.launch`
+/// and does not read the previous contents. Takes the same objects as `reads`; `BufferError` for
+/// read-only memory.
 #[pyfunction]
 pub(crate) fn writes(x: &Bound<'_, PyAny>) -> PyResult<PyMarked> {
     mark_argument(x, AccessMark::Writes)

@@ -12,7 +12,7 @@ use crate::runtime::Runtime;
 /// Kernels compiled for a device, by default the current xpu device.
 ///
 /// `source` is OpenCL C as text, or SPIR-V as bytes; `options` go to the compiler. Blocks, without
-/// the GIL; `RuntimeError`, with the compiler's output, when it refuses the source.
+/// the GIL. When the compiler refuses the source, `RuntimeError` has the compiler's output.
 ///
 /// >>> import accelrt
 /// >>> text = "kernel void add(global int* numbers, int number)"

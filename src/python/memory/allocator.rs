@@ -117,7 +117,7 @@ pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Boun
 }
 
 /// Waits, without the GIL, until no stream uses the cached memory of a kind's devices, and returns
-/// it to them.
+/// that memory to the devices.
 #[pyfunction]
 pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let runtime = Runtime::global()?;
@@ -131,7 +131,8 @@ pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Waits, without the GIL, until no stream uses a kind's cached pinned memory, and frees it.
+/// Waits, without the GIL, until no stream uses a kind's cached pinned memory, and frees that
+/// memory.
 #[pyfunction]
 pub(crate) fn empty_host_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let kind = kind_argument(kind)?;
@@ -176,7 +177,7 @@ pub(crate) fn get_allocator_settings() -> PyResult<String> {
     Ok(Runtime::global()?.allocator_settings())
 }
 
-/// Applies settings to later requests; returns the keys without an effect, with the reasons.
+/// Applies settings to later requests. Returns each key that has no effect, with the reason.
 #[pyfunction]
 pub(crate) fn set_allocator_settings(settings: &str) -> PyResult<Vec<(String, String)>> {
     Runtime::global()?.set_allocator_settings(settings)?;
@@ -216,7 +217,7 @@ pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<
     }))
 }
 
-/// Removes an observer; no effect for an unknown id.
+/// Removes an observer. An unknown id has no effect.
 #[pyfunction]
 pub(crate) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
     Runtime::global()?.remove_oom_observer(id);

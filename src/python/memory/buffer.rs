@@ -29,9 +29,9 @@ use crate::runtime::Runtime;
 
 /// Memory on a device, freed in stream order.
 ///
-/// Slices share the memory and keep it alive. The drop of the last one, or `release()`, frees it
-/// after all work that uses it. On the cpu a buffer has the buffer protocol, which waits for the
-/// work that uses the bytes.
+/// Slices share the memory and keep it alive. `release()`, or the drop of the last buffer or slice,
+/// frees the memory after all work that uses it. On the cpu a buffer supports the buffer protocol,
+/// which waits for the work that uses the bytes.
 ///
 /// >>> import accelrt
 /// >>> buffer = accelrt.zeros(8)
@@ -95,7 +95,8 @@ impl PyBuffer {
     }
 
     /// Another buffer of the same memory, with its own version, which starts at 0. Assigning a
-    /// buffer makes this one use its memory, without a change of the version.
+    /// buffer replaces this buffer's memory by the memory of the assigned one, and leaves the
+    /// version unchanged.
     #[getter]
     fn data(&self, py: Python<'_>) -> Self {
         Self { current: self.current.data(py) }
@@ -185,7 +186,7 @@ impl PyBuffer {
         self.clone(py)
     }
 
-    /// At its end, `with` frees the memory as `release` does.
+    /// The end of the `with` frees the memory, as `release` does.
     ///
     /// >>> import accelrt
     /// >>> with accelrt.zeros(8) as buffer:
@@ -208,8 +209,8 @@ impl PyBuffer {
         }
     }
 
-    /// Frees the memory after the work that uses it; also the memory outside of this buffer, if it
-    /// is a slice. `BufferError` while other code uses the bytes.
+    /// Frees the memory after all work that uses it; a slice frees the memory of the whole buffer.
+    /// `BufferError` while other code uses the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         drop_parked(py); // parked objects may hold exports
         Ok(self.current.buffer(py).release()?)
@@ -221,9 +222,8 @@ impl PyBuffer {
         Ok(self.current.buffer(py).record_use(&stream.get().stream)?)
     }
 
-    /// A typed view that keeps the memory alive; `dtype` is a NumPy dtype or its name. Without a
-    /// shape it has one dimension; an extent of -1 is computed from the others. Copies take views
-    /// as well as buffers.
+    /// A typed view, which keeps the memory alive. `dtype` is a NumPy dtype or its name. Without
+    /// `shape` the view has one dimension; an extent of -1 is computed from the other extents.
     #[pyo3(signature = (dtype, shape=None))]
     fn view(
         slf: &Bound<'_, Self>,
@@ -266,8 +266,8 @@ impl PyBuffer {
         Ok(dict)
     }
 
-    /// As `View.__sycl_usm_array_interface__`, for the bytes; only on xpu. It does not prevent a
-    /// release.
+    /// As `View.__sycl_usm_array_interface__`, for the bytes; only on xpu. Reading it does not
+    /// prevent `release()`.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let view = PyView::of_bytes(slf.get().current.buffer(slf.py()));
@@ -326,10 +326,10 @@ impl PyBuffer {
     }
 }
 
-/// Allocates memory with unspecified contents on a device, by default that of the innermost
-/// `with device(…)`, else the current one. Aligned to 512 bytes, or to `alignment`, a power of two
-/// up to 2 MiB. When memory is short, waits for memory that is being freed, if that would be
-/// enough; else raises `OutOfMemoryError`.
+/// Allocates memory with unspecified contents. The default device is that of the innermost
+/// `with device(…)`, else the current one. The address is a multiple of 512 bytes, or of
+/// `alignment`, a power of two up to 2 MiB. When memory is short, waits for pending frees if they
+/// suffice; else raises `OutOfMemoryError`.
 ///
 /// >>> import accelrt
 /// >>> accelrt.empty(1024, device="cpu:0")
@@ -410,9 +410,10 @@ pub(crate) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
-/// As `empty`, in memory that the device shares with the host: the buffer protocol, NumPy and
-/// `__array_interface__` can access it on every kind, after the work that uses it. It counts
-/// against the device's memory and in `shared_memory_stats`. `TypeError` on a device without it.
+/// As `empty`, in memory that the device shares with the host. On every kind, the buffer protocol,
+/// NumPy and `__array_interface__` can access the bytes; each access waits for the work that uses
+/// them. The bytes count against the device's memory and in `shared_memory_stats`. `TypeError` on a
+/// device that shares no memory with the host.
 ///
 /// >>> import accelrt
 /// >>> bytes(accelrt.empty_shared(2).fill_(7))

@@ -28,13 +28,13 @@ pub(crate) struct ImportOptions {
     pub(crate) copy: Option<bool>,
 }
 
-/// A typed view of the memory of an object with DLPack, or of its capsule. `BufferError` for memory
-/// of devices other than cpu and xpu, and for element types that no view has; a refused capsule
-/// remains usable.
+/// A typed view of the memory of an object with DLPack, or of a DLPack capsule. `BufferError` for
+/// memory of devices other than cpu and xpu, and for element types that views do not support; a
+/// refused capsule remains usable.
 ///
-/// `copy=None` copies only memory that is not contiguous, True always, False never. Memory from an
-/// unversioned structure is read-only, because it may be constant; `readonly=False` makes it
-/// writable, and is refused for memory that its producer marks as read-only.
+/// `copy=None` copies only memory that is not contiguous, True always, False never. An unversioned
+/// structure does not say whether its memory is constant, so the view of it is read-only;
+/// `readonly=False` makes the view writable, and fails if the producer marks the memory read-only.
 ///
 /// >>> import accelrt
 /// >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape

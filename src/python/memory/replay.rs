@@ -10,7 +10,7 @@ use crate::memory::allocator::{AllocatorConfig, recorded_settings};
 use crate::python::memory::snapshot::snapshot;
 use crate::runtime::Runtime;
 
-/// The recorded requests of one device, and its snapshot, if any.
+/// The recorded requests of one device, with the snapshot that they were read from, if any.
 #[pyclass(name = "Recording", module = "accelrt._core", frozen)]
 pub(crate) struct PyRecording {
     operations: Vec<Operation>,
@@ -43,7 +43,8 @@ impl PyReplayFigures {
     }
 }
 
-/// The agreement of a replay with its recording: matches, and their possible number.
+/// A comparison of a replay with its recording. Each tuple has the number of matches and of
+/// comparisons.
 #[pyclass(name = "Agreement", module = "accelrt._core", frozen, get_all)]
 pub(crate) struct PyAgreement {
     addresses: (usize, usize),
@@ -53,7 +54,7 @@ pub(crate) struct PyAgreement {
 
 #[pymethods]
 impl PyRecording {
-    /// Events as tuples: whether it allocates, the id, the size in bytes, the stream.
+    /// A recording from one tuple per event: whether it allocates, id, size in bytes, stream.
     #[staticmethod]
     fn of_operations(operations: Vec<(bool, u64, usize, u64)>) -> Self {
         let operation = |(is_allocation, id, bytes, stream)| {
@@ -67,20 +68,20 @@ impl PyRecording {
         Self { operations, snapshot: None }
     }
 
-    /// The segments and the trace of one device, in the format of torch's snapshots.
+    /// A recording from the segments and the trace of one device in one of torch's snapshots.
     #[staticmethod]
     fn of_snapshot(segments: &Bound<'_, PyList>, trace: &Bound<'_, PyList>) -> PyResult<Self> {
         let snapshot = snapshot(segments, trace)?;
         Ok(Self { operations: replay::operations(&snapshot), snapshot: Some(snapshot) })
     }
 
-    /// The settings of a recording, without those that have no effect here.
+    /// The settings text of a recording, without PyTorch's keys that have no effect here.
     #[staticmethod]
     fn settings(text: &str) -> PyResult<String> {
         Ok(recorded_settings(text)?)
     }
 
-    /// The events, as `of_operations` takes them; a free has no size and no stream.
+    /// The events, as `of_operations` takes them. Size and stream of a free are 0.
     fn operations(&self) -> Vec<(bool, u64, usize, u64)> {
         let tuple = |operation: &Operation| match *operation {
             Operation::Allocate { id, bytes, stream } => (true, id, bytes, stream),
@@ -89,8 +90,8 @@ impl PyRecording {
         self.operations.iter().map(tuple).collect()
     }
 
-    /// Replays the events against an empty allocator with numbers in place of memory; returns the
-    /// results of the last of several `rounds`.
+    /// Replays the events `rounds` times against an empty allocator without memory, and returns the
+    /// results of the last round.
     #[pyo3(signature = (settings, capacity_bytes, granularity_bytes, rounds=1))]
     fn replay(
         &self,
@@ -113,7 +114,7 @@ impl PyRecording {
     }
 
     /// Replays the events against an empty allocator on this thread's current device. Buffers
-    /// cannot use its memory until the call returns.
+    /// cannot use that allocator's memory until the call returns.
     fn replay_on_device(&self, py: Python<'_>, settings: &str) -> PyResult<PyReplayFigures> {
         let config: AllocatorConfig = settings.parse()?;
         let runtime = Runtime::global()?;
@@ -122,7 +123,8 @@ impl PyRecording {
         Ok(PyReplayFigures::of(&figures, allocator.page_bytes()))
     }
 
-    /// Replays the trace of a snapshot from its initial layout, and compares the results.
+    /// Replays the snapshot's trace from the layout before its first entry, and compares the
+    /// addresses and the final layout.
     fn check(&self, py: Python<'_>, settings: &str) -> PyResult<PyAgreement> {
         let Some(snapshot) = &self.snapshot else {
             return Err(PyValueError::new_err("a table of events records no addresses"));

@@ -25,12 +25,12 @@ use crate::python::support::errors::type_name;
 use crate::python::support::parameters::{self, Flag};
 use crate::runtime::Runtime;
 
-/// Typed memory with a shape, contiguous in C order: of a buffer, or of another library's object.
-/// It keeps the owner alive.
+/// Memory of a buffer or of another library's object, with an element type and a shape, contiguous
+/// in C order. A view keeps that object alive.
 ///
-/// It supports DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of
-/// them waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well as
-/// buffers.
+/// Views support DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each
+/// export waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well
+/// as buffers.
 ///
 /// >>> import accelrt
 /// >>> view = accelrt.zeros(24).view("float32", (2, 3))
@@ -132,8 +132,8 @@ impl PyView {
 
 #[pymethods]
 impl PyView {
-    /// The name of the element type: NumPy's, or that of bfloat16 and the 8-bit floats, which NumPy
-    /// and the buffer protocol show as bytes.
+    /// The name of the element type, by NumPy's names. NumPy has no bfloat16 and no 8-bit floats;
+    /// NumPy and the buffer protocol show elements of these types as bytes.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.element.name
@@ -192,8 +192,8 @@ impl PyView {
         Ok(dict)
     }
 
-    /// A DLPack capsule of the memory, versioned when `max_version` is (1, 0) or later; read-only
-    /// memory requires that. `stream` is None or -1 on the cpu.
+    /// A DLPack capsule of the memory. The capsule is versioned when `max_version` is (1, 0) or
+    /// later; `BufferError` for read-only memory otherwise. `stream` must be None or -1.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -214,9 +214,9 @@ impl PyView {
     }
 
     /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
-    /// the same size into this view; returns it. Bytes are copied unchanged: a source with another
-    /// element type is refused. Runs on the current stream of the device; blocks, without the GIL,
-    /// until this copy is done.
+    /// the same size into this view; returns this view. Bytes are copied unchanged: a source with
+    /// another element type is refused. Runs on the current stream of the device; blocks, without
+    /// the GIL, until this copy is done.
     #[pyo3(
         signature = (source, non_blocking=Flag::Is(false)),
         text_signature = "($self, source, non_blocking=False)"
@@ -291,8 +291,9 @@ impl PyView {
     }
 }
 
-/// A typed view of the bytes of an object with the buffer protocol, without a copy. Element types
-/// that no view has become bytes. Raises the exporter's error for memory that is not contiguous.
+/// A typed view of the bytes of an object with the buffer protocol, without a copy. The view has
+/// bytes as elements when it cannot have the object's element type. Raises the object's own error
+/// for memory that is not contiguous.
 ///
 /// >>> import accelrt, array
 /// >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))

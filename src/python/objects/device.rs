@@ -13,9 +13,9 @@ use crate::runtime::Runtime;
 
 /// A device by name: a kind and, optionally, an index from 0 to 127.
 ///
-/// Its existence is checked at each use, not here. As a context manager it becomes this thread's
-/// current device of its kind, and the default device of `accelrt.Stream`, `empty` and similar
-/// functions. The innermost `with` of a device, an index or a stream decides.
+/// Each use checks that the device exists; the constructor does not. Inside a `with`, the device is
+/// this thread's current device of its kind, and the default device of `accelrt.Stream`, `empty`
+/// and similar functions. The innermost `with` of a device, an index or a stream applies.
 ///
 /// >>> import accelrt
 /// >>> accelrt.device("cpu:0").index

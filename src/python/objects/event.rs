@@ -20,8 +20,8 @@ use crate::runtime::Runtime;
 /// A point in a stream that can be recorded, waited for and queried.
 ///
 /// `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
-/// by position: `Event(True)` is timed. An event without a record counts as done. A wait uses the
-/// latest record at the call. Only the kind of `device` counts: the first record sets the index.
+/// by position: `Event(True)` is timed. An event without a record counts as done. A wait ignores
+/// records made after its call. `device` sets only the kind; the first record sets the index.
 /// `blocking` and `interprocess` are accepted without an effect.
 ///
 /// >>> import accelrt
@@ -63,7 +63,7 @@ impl PyEvent {
         Ok(Self { event, device: PyDevice { index: None, ..device } })
     }
 
-    /// The device of the latest record; without an index before the first.
+    /// The device of the latest record. Before the first record it has no index.
     #[getter]
     fn device(&self) -> PyDevice {
         self.event.device().map_or(self.device, PyDevice::from)
@@ -95,8 +95,8 @@ impl PyEvent {
         self.event.query()
     }
 
-    /// Blocks, without the GIL, until all work before the latest record is done; raises the error
-    /// that covers it.
+    /// Blocks, without the GIL, until all work before the latest record is done. Raises the error
+    /// that the stream was in at the record, if any.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.event.query() {
             drop_parked(py);
@@ -107,7 +107,7 @@ impl PyEvent {
         without_gil(py, is_done, |is_interrupted| event.synchronize_unless(is_interrupted))
     }
 
-    /// The milliseconds from this event's record to the other one's.
+    /// The milliseconds from this event's record to the record of `other`.
     fn elapsed_time(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<f64> {
         let Ok(other) = other.cast::<Self>() else {
             let text = "expected other to be an accelrt.Event object";

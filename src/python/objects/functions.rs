@@ -27,9 +27,9 @@ pub(crate) struct PyDeviceProperties {
     name: String,
     /// Capacity in bytes.
     total_memory: usize,
-    /// Cores that this process may use; multiprocessors on a GPU.
+    /// The number of cores that this process may use; on a GPU, of multiprocessors.
     core_count: usize,
-    /// Data caches in bytes from level 1 up, per instance.
+    /// The size in bytes of one data cache of each level, from level 1 up.
     cache_bytes: Vec<usize>,
     /// Size of a page in bytes.
     page_bytes: usize,
@@ -73,7 +73,7 @@ pub(crate) fn device_count(kind: &str) -> PyResult<usize> {
     Ok(Runtime::global()?.device_count(kind_argument(kind)?)?)
 }
 
-/// The reason that a kind has no device here; None when it has one.
+/// The reason that this process finds no device of a kind; None when the kind has a device.
 #[pyfunction]
 pub(crate) fn unavailable_reason(kind: &str) -> PyResult<Option<String>> {
     let kind = kind_argument(kind)?;
@@ -84,7 +84,7 @@ pub(crate) fn unavailable_reason(kind: &str) -> PyResult<Option<String>> {
     }
 }
 
-/// The name and reason of each device of a kind that exists and cannot be used.
+/// The name of each existing device of a kind that cannot be used, with the reason.
 #[pyfunction]
 pub(crate) fn left_out_devices(kind: &str) -> PyResult<Vec<(String, String)>> {
     let devices = Runtime::global()?.left_out_devices(kind_argument(kind)?);
@@ -154,7 +154,7 @@ pub(crate) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(Runtime::global()?.set_stream(&stream.get().stream)?)
 }
 
-/// Blocks, without the GIL, until all streams of a device are done; raises and ends their errors.
+/// Blocks, without the GIL, until all streams of a device are done; raises and clears their errors.
 #[pyfunction]
 pub(crate) fn synchronize(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
     let (runtime, device) = (Runtime::global()?, existing(kind, index)?);
@@ -251,7 +251,7 @@ fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// Converts an argument of the facade to a flag.
+/// Converts an argument to a bool; the `TypeError` for other types names the parameter.
 #[pyfunction]
 pub(crate) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
     value.get(name)
@@ -268,7 +268,7 @@ pub(crate) fn existing(kind: &str, index: i64) -> PyResult<Device> {
     Ok(Device::new(kind, index)?)
 }
 
-/// Event counts since the runtime's start.
+/// Counters of tasks and workers since the runtime's start.
 #[pyfunction]
 pub(crate) fn counters() -> PyResult<BTreeMap<&'static str, u64>> {
     let counters = Runtime::global()?.counters();
@@ -281,13 +281,13 @@ pub(crate) fn counters() -> PyResult<BTreeMap<&'static str, u64>> {
     ]))
 }
 
-/// The bytes of a size with or without a unit, as `256M`; None for malformed text.
+/// Converts a size with or without a unit, as `256M`, to bytes; None for malformed text.
 #[pyfunction]
 pub(crate) fn parse_bytes(text: &str) -> Option<usize> {
     size::parse_bytes(text)
 }
 
-/// The current settings.
+/// The settings in effect, by the names of their environment variables.
 #[pyfunction]
 pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let runtime = Runtime::global()?;
@@ -307,7 +307,7 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// Shuts the runtime down at interpreter exit; prints the losses.
+/// Shuts the runtime down at interpreter exit; prints unfinished tasks and unraised errors.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) {
     // Malformed settings leave no runtime to shut down. An earlier call has raised their error.

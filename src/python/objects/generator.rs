@@ -23,8 +23,9 @@ use crate::runtime::Runtime;
 
 /// A generator of random numbers: Philox 4x32-10, with the same bits on every kind of device.
 ///
-/// It fills buffers of its device's kind on their current streams. Any thread may use it at any
-/// time: no two calls get the same numbers. Copies and pickles retain the state.
+/// A generator fills buffers of its device's kind, on the current streams of their devices. Several
+/// threads may use one generator: no two calls get the same numbers. Copies and pickles of a
+/// generator have its state.
 ///
 /// >>> import accelrt
 /// >>> generator = accelrt.Generator("cpu").manual_seed(0)
@@ -54,8 +55,8 @@ impl PyGenerator {
         self.generator.device().into()
     }
 
-    /// Restarts at the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
-    /// 2^64 - 1; 2^64 is added to a negative seed.
+    /// Sets the seed and an offset of 0; returns this generator. A seed is -2^63 to 2^64 - 1; 2^64
+    /// is added to a negative seed.
     fn manual_seed<'py>(
         slf: Bound<'py, Self>,
         seed: &Bound<'py, PyAny>,
@@ -89,18 +90,18 @@ impl PyGenerator {
         Ok(slf)
     }
 
-    /// A separate generator that starts in the same state.
+    /// A separate generator with the same state.
     fn clone_state(&self) -> PyResult<Self> {
         Ok(Self { generator: self.generator.clone_state()? })
     }
 
-    /// The number of 32-bit words used so far, a multiple of 4.
+    /// The position in the seed's sequence in 32-bit words, a multiple of 4.
     fn get_offset(&self) -> PyResult<u64> {
         Ok(self.generator.offset()?)
     }
 
-    /// Moves to an offset of the sequence in 32-bit words: a multiple of 4 up to 2^64 - 4. Returns
-    /// this generator.
+    /// Sets the position in the seed's sequence in 32-bit words, a multiple of 4 up to 2^64 - 4;
+    /// returns this generator.
     fn set_offset<'py>(
         slf: Bound<'py, Self>,
         offset: &Bound<'py, PyAny>,
@@ -116,7 +117,7 @@ impl PyGenerator {
         Ok(slf)
     }
 
-    /// The next `n` 64-bit numbers as a list, the ones that `fill_raw_` with "uint64" would write.
+    /// The next `n` 64-bit numbers as a list: those that `fill_raw_` with "uint64" would write.
     fn random_raw(&self, py: Python<'_>, n: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
         let (count, mut numbers) = (size("n", n)?, Vec::new());
         let too_many = |_| PyMemoryError::new_err(format!("no memory for {count} numbers"));
@@ -128,9 +129,9 @@ impl PyGenerator {
         Ok(numbers)
     }
 
-    /// Fills a buffer or view with raw numbers of type "uint32" or "uint64"; a view must have
-    /// integers of that width, or bytes. Returns it. Does not block; the first fill on a device
-    /// other than the cpu compiles a program.
+    /// Fills a buffer or view with raw numbers of type "uint32" or "uint64", and returns it; a view
+    /// must have integers of that width, or bytes. Does not block, except that the first fill on a
+    /// device other than the cpu compiles a program.
     fn fill_raw_<'py>(
         &self,
         buffer: &Bound<'py, PyAny>,

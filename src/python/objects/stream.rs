@@ -22,11 +22,11 @@ use crate::runtime::Runtime;
 ///
 /// `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
 /// of 32, or creates a dedicated one. `Stream(stream_id, device_index, device_type)` finds an
-/// existing stream. As a context manager it becomes this thread's current stream, and its device
+/// existing stream. Inside a `with`, the stream is this thread's current stream, and its device is
 /// the current device.
 ///
-/// The pool hands out its streams again when the process takes more than 32. Users of one stream
-/// share its task order and its errors; the first synchronize ends the errors.
+/// A process that takes more than 32 streams gets earlier ones again. Users of the same stream
+/// share its task order and its errors; the first `synchronize` raises and clears the errors.
 ///
 /// >>> import accelrt
 /// >>> stream = accelrt.Stream()
@@ -117,7 +117,7 @@ impl PyStream {
         false
     }
 
-    /// Blocks, without the GIL, until all work enqueued so far is done; raises and ends the
+    /// Blocks, without the GIL, until all work enqueued so far is done; raises and clears the
     /// stream's error.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.stream.is_quiet() {
@@ -170,10 +170,10 @@ impl PyStream {
 
     /// Enqueues a call of a Python callable. Does not block.
     ///
-    /// The process's helper thread calls it, in stream order, with this stream and its device as
-    /// the current ones; its result is ignored. An exception fails the stream, as `__cause__` of
-    /// the `StreamError`. The callable may enqueue work and read results; a wait for unfinished
-    /// work raises.
+    /// The process's helper thread calls `callable` in stream order, with this stream and its
+    /// device as the current ones, and ignores the result. An exception fails the stream and
+    /// becomes `__cause__` of the `StreamError`. The callable may enqueue work and read results; a
+    /// wait for unfinished work raises `RuntimeError` there.
     ///
     /// >>> import accelrt
     /// >>> stream, seen = accelrt.Stream(), []

@@ -11,5 +11,5 @@ __all__ = ["get_cpu_capability"]
 
 
 def get_cpu_capability() -> str:
-    """Return the widest vector instructions: AVX512, AVX2, SVE or DEFAULT; torch's words."""
+    """Return the widest vector instructions by torch's names: AVX512, AVX2, SVE or DEFAULT."""
     return _core.cpu_capability()

@@ -1,4 +1,4 @@
-"""CUDA: reports whether this build has the kind.
+"""CUDA: this build has no CUDA kind.
 
 >>> import accelrt
 >>> accelrt.backends.cuda.is_built()

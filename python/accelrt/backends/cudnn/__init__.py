@@ -1,6 +1,6 @@
 """cuDNN: its presence and version.
 
-It has no flags here: no kernel of accelrt would read them.
+torch's flags are absent, because accelrt has no kernels that use cuDNN.
 
 >>> import accelrt
 >>> accelrt.backends.cudnn.is_available() == (accelrt.backends.cudnn.version() is not None)
@@ -15,10 +15,10 @@ __all__ = ["is_available", "version"]
 
 
 def is_available() -> bool:
-    """Return True when cuDNN is in the process or can be loaded; loads it."""
+    """Return True when the process has cuDNN or can load it; loads cuDNN."""
     return _core.cudnn_version() is not None
 
 
 def version() -> int | None:
-    """Return cuDNN's own version number, as 90100 for 9.1.0, or None without cuDNN."""
+    """Return cuDNN's version as one number, as 90100 for 9.1.0; None without cuDNN."""
     return _core.cudnn_version()

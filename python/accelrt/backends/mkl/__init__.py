@@ -1,12 +1,12 @@
-"""oneMKL: its presence, its verbose mode with a line per call, and its allocator.
+"""oneMKL: its version, its verbose mode with a line per call, and its allocator.
 
-All libraries of the process are searched: any file name, and one inside another library that
-exports its functions, as `libtorch_cpu.so`. If there is none, one is loaded by name, from wheels'
-folder, or from the file that `ACCELRT_MKL_LIBRARY` names.
+All libraries of the process are searched for oneMKL's functions, including a library that contains
+oneMKL, as `libtorch_cpu.so`. If none has them, oneMKL is loaded by name, from the folder of wheels,
+or from the file that `ACCELRT_MKL_LIBRARY` names.
 
 >>> import accelrt
 >>> with accelrt.backends.mkl.verbose(accelrt.backends.mkl.VERBOSE_OFF):
-...     pass  # silent here, whatever the level outside
+...     pass  # oneMKL prints no lines here
 """
 
 from typing import Final
@@ -29,14 +29,14 @@ VERBOSE_ON: Final = 1
 
 
 def is_available() -> bool:
-    """Return True when oneMKL is in the process or can be loaded; loads it."""
+    """Return True when the process has oneMKL or can load it; loads oneMKL."""
     return _core.has_verbose_library("mkl")
 
 
 def version() -> str:
-    """Return the version of oneMKL, as 2026.0.2; RuntimeError when there is none.
+    """Return the version of oneMKL, as 2026.0.2; RuntimeError when oneMKL is missing.
 
-    The copy inside torch does not report it: "unknown".
+    The copy of oneMKL inside torch does not report a version: "unknown".
     """
     return _core.verbose_library_version("mkl")
 
@@ -54,13 +54,14 @@ def allocator() -> str:
 def use_allocator(name: str) -> str:
     """Make oneMKL use an allocator; return the name of the previous one.
 
-    "accelrt" is the cache of pinned host memory, and `host_memory_stats` counts it; "mimalloc" is
-    loaded by name; "system" is oneMKL's previous one, the C library's unless a program registered
-    others. It applies to every oneMKL of the process and all threads; memory returns to its source.
+    "accelrt" is the cache of pinned host memory; `host_memory_stats` counts it. "mimalloc" is
+    loaded by name. "system" is the allocator that oneMKL had before: the C library's, unless the
+    program registered another. The change applies to every copy of oneMKL in the process and to all
+    threads. Memory that a previous allocator gave returns to that allocator.
 
-    oneMKL reads its functions once, at its first allocation: call this before. Later
-    changes are possible. Each call runs a GEMM of a few ms and checks the source of its memory;
-    on failure the allocator is unchanged and RuntimeError has the reason.
+    The first call must precede oneMKL's first allocation, which reads the function pointers. Later
+    calls may change the allocator at any time. Each call runs a GEMM of a few ms and checks which
+    allocator served it; on failure the allocator is unchanged and RuntimeError has the reason.
     """
     return _core.use_mkl_allocator(name)
 
@@ -69,11 +70,11 @@ class verbose(VerboseContext):  # noqa: N801  torch's name
     """Sets oneMKL's verbose mode inside a `with`, for all threads; restores the previous level.
 
     `enable` is `VERBOSE_OFF`, `VERBOSE_ON`, or 2, which times calls on GPUs as well. The
-    previous level is the enclosing scope's, at last that of `MKL_VERBOSE`: oneMKL cannot
-    be queried, so a level set by other code is unknown. RuntimeError when no oneMKL is
-    found or it refuses; `VERBOSE_OFF` never fails.
+    previous level is that of the enclosing scope, or of `MKL_VERBOSE` outside all scopes. oneMKL
+    cannot be queried, so a level that other code sets is not restored. RuntimeError when oneMKL is
+    missing or refuses the level; `VERBOSE_OFF` never fails.
 
-    With `capture`, its lines are captured, not printed, and `with … as log` has `log.records`,
+    With `capture`, oneMKL's lines are collected and not printed; `with … as log` has `log.records`,
     `log.table(sort_by="total")`, `log.to_json()` and `log.lines`; see docs/verbose.md.
     """
 

@@ -1,4 +1,4 @@
-"""OpenMP: the presence of a runtime.
+"""OpenMP: reports whether an OpenMP runtime is available.
 
 >>> import accelrt
 >>> accelrt.backends.openmp.is_available() in {True, False}
@@ -11,5 +11,5 @@ __all__ = ["is_available"]
 
 
 def is_available() -> bool:
-    """Return True when an OpenMP runtime is in the process or can be loaded; loads it."""
+    """Return True when the process has an OpenMP runtime or can load one; loads the runtime."""
     return _core.openmp_library() is not None
