@@ -18,18 +18,53 @@ pub(crate) struct Figure {
     pub(crate) least: f64,
     /// How many of the repetitions were taken while the machine was quiet, where that was seen to.
     pub(crate) quiet: Option<usize>,
+    /// The same where every block counts, where there are blocks.
+    pub(crate) unfiltered: Option<Unfiltered>,
+}
+
+/// Of all blocks, those included that were taken again because the machine was not quiet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unfiltered {
+    pub(crate) median: f64,
+    /// Of a hundred blocks 99 took no longer.
+    pub(crate) p99: f64,
+}
+
+impl Unfiltered {
+    fn of(mut blocks: Vec<f64>) -> Option<Self> {
+        blocks.sort_by(f64::total_cmp);
+        let last = blocks.len().checked_sub(1)?;
+        Some(Self { median: blocks[blocks.len() / 2], p99: blocks[last - last / 100] })
+    }
 }
 
 impl Figure {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         assert!(!values.is_empty(), "something was measured");
         values.sort_by(f64::total_cmp);
-        Self { median: values[values.len() / 2], least: values[0], quiet: None }
+        Self { median: values[values.len() / 2], least: values[0], quiet: None, unfiltered: None }
+    }
+
+    /// The geometric mean of several, each part of it; as seldom quiet as the least quiet one.
+    pub(crate) fn mean(figures: &[Self]) -> Self {
+        let of = |part: &dyn Fn(&Self) -> f64| geometric_mean(figures.iter().map(part));
+        let are_unfiltered = figures.iter().all(|figure| figure.unfiltered.is_some());
+        let every_block =
+            |part: fn(Unfiltered) -> f64| of(&|it| it.unfiltered.map_or(f64::NAN, part));
+        Self {
+            median: of(&|it| it.median),
+            least: of(&|it| it.least),
+            quiet: figures.iter().map(|figure| figure.quiet).min().flatten(),
+            unfiltered: are_unfiltered.then(|| Unfiltered {
+                median: every_block(|it| it.median),
+                p99: every_block(|it| it.p99),
+            }),
+        }
     }
 
     /// One value that does not vary.
     pub(crate) fn exact(value: f64) -> Self {
-        Self { median: value, least: value, quiet: None }
+        Self { median: value, least: value, quiet: None, unfiltered: None }
     }
 }
 
@@ -50,20 +85,21 @@ pub(crate) fn all_in_turns(things: &mut [&mut Thing<'_>]) -> Vec<Figure> {
         thing(&mut Watch::new(&mut warm_up));
     }
     // Of each its own: what a peer does may be seldom quiet.
-    let fresh = || (Patience::of(1), Vec::new());
+    let fresh = || (Patience::of(1), Vec::new(), Vec::new());
     let mut measured: Vec<_> = things.iter().map(|_| fresh()).collect();
     for _ in 0..REPETITIONS {
-        for (thing, (patience, repetitions)) in things.iter_mut().zip(&mut measured) {
+        for (thing, (patience, repetitions, blocks)) in things.iter_mut().zip(&mut measured) {
             let mut watch = Watch::new(patience);
             repetitions.push((thing(&mut watch), watch.was_quiet()));
+            blocks.append(&mut watch.into_blocks());
         }
     }
-    let figure = |repetitions: Vec<(f64, bool)>| {
-        let quiet = repetitions.iter().filter(|(_, is_quiet)| *is_quiet).count();
+    let figure = |repetitions: Vec<(f64, bool)>, blocks: Vec<f64>| {
+        let quiet = Some(repetitions.iter().filter(|(_, is_quiet)| *is_quiet).count());
         let values = repetitions.into_iter().map(|(value, _)| value);
-        Figure { quiet: Some(quiet), ..Figure::of(values.collect()) }
+        Figure { quiet, unfiltered: Unfiltered::of(blocks), ..Figure::of(values.collect()) }
     };
-    measured.into_iter().map(|(_, repetitions)| figure(repetitions)).collect()
+    measured.into_iter().map(|(_, repetitions, blocks)| figure(repetitions, blocks)).collect()
 }
 
 /// Measures one thing.
@@ -91,33 +127,36 @@ pub(crate) fn in_pairs(
     mut peers_ns_of: impl FnMut(usize) -> f64,
 ) -> Pair {
     let mut is_ours_first = false;
-    let mut pair = |watch: &mut Watch<'_>| {
+    let mut pair = |watches: &mut [Watch<'_>; 2]| {
         is_ours_first = !is_ours_first;
         let (mut ours, mut peers) = (0.0, 0.0);
         for is_ours in [is_ours_first, !is_ours_first] {
             if is_ours {
-                ours = watch.blocks(1, rounds, &mut ours_ns_of);
+                ours = watches[0].blocks(1, rounds, &mut ours_ns_of);
             } else {
-                peers = watch.blocks(1, rounds, &mut peers_ns_of);
+                peers = watches[1].blocks(1, rounds, &mut peers_ns_of);
             }
         }
         [ours, peers, ours - peers]
     };
-    let mut repetition = |patience: &mut Patience| {
-        let mut watch = Watch::new(patience);
-        let measured: Vec<_> = (0..pairs).map(|_| pair(&mut watch)).collect();
+    let mut repetition = |[of_ours, of_peer]: &mut [Patience; 2]| {
+        let mut watches = [Watch::new(of_ours), Watch::new(of_peer)];
+        let measured: Vec<_> = (0..pairs).map(|_| pair(&mut watches)).collect();
         let median = |of: usize| Figure::of(measured.iter().map(|pair| pair[of]).collect()).median;
-        ([median(0), median(1), median(2)], watch.was_quiet())
+        let is_quiet = watches.iter().all(Watch::was_quiet);
+        ([median(0), median(1), median(2)], is_quiet, watches.map(Watch::into_blocks))
     };
-    repetition(&mut Patience::none());
-    let mut patience = Patience::of(2);
+    repetition(&mut [Patience::none(), Patience::none()]);
+    let mut patience = [Patience::of(1), Patience::of(1)];
     let repetitions: Vec<_> = (0..REPETITIONS).map(|_| repetition(&mut patience)).collect();
-    let quiet = Some(repetitions.iter().filter(|(_, is_quiet)| *is_quiet).count());
-    let [ours, peer, excess] = [0, 1, 2].map(|of| {
-        let values = repetitions.iter().map(|(medians, _)| medians[of]);
-        Figure { quiet, ..Figure::of(values.collect()) }
-    });
-    Pair { ours, peer, excess_ns: excess.median }
+    let quiet = Some(repetitions.iter().filter(|(_, is_quiet, _)| *is_quiet).count());
+    let figure = |of: usize| {
+        let values = repetitions.iter().map(|(medians, ..)| medians[of]).collect();
+        let blocks = repetitions.iter().filter_map(|(.., blocks)| blocks.get(of));
+        let unfiltered = Unfiltered::of(blocks.flatten().copied().collect());
+        Figure { quiet, unfiltered, ..Figure::of(values) }
+    };
+    Pair { ours: figure(0), peer: figure(1), excess_ns: figure(2).median }
 }
 
 /// Nanoseconds that one of `count` rounds of `work` takes.
@@ -143,6 +182,11 @@ pub(crate) fn warm_ns_per_round(count: usize, mut work: impl FnMut()) -> f64 {
 /// Nanoseconds of a time that `count` things took.
 pub(crate) fn ns_each(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e9 / number(count)
+}
+
+fn geometric_mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = number(values.len());
+    (values.map(f64::ln).sum::<f64>() / count).exp()
 }
 
 /// A count as a number to divide by.

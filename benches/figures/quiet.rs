@@ -67,16 +67,22 @@ impl Patience {
 pub(crate) struct Watch<'a> {
     patience: &'a mut Patience,
     is_quiet: bool,
+    blocks: Vec<f64>,
 }
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(patience: &'a mut Patience) -> Self {
-        Self { patience, is_quiet: true }
+        Self { patience, is_quiet: true, blocks: Vec::new() }
     }
 
     /// True when all that counts was taken in quiet moments.
     pub(crate) fn was_quiet(&self) -> bool {
         self.is_quiet
+    }
+
+    /// What every block took, in their order, those included that were taken again.
+    pub(crate) fn into_blocks(self) -> Vec<f64> {
+        self.blocks
     }
 
     /// Measures in a quiet moment while there is patience, and then as it comes.
@@ -86,6 +92,7 @@ impl<'a> Watch<'a> {
             let began = Instant::now();
             let value = thing();
             let is_quiet = was_quiet && is_quiet();
+            self.blocks.push(value);
             if is_quiet || self.patience.left.is_zero() {
                 self.is_quiet &= is_quiet;
                 return value;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::measure::{Figure, Pair};
+use crate::measure::{Figure, Pair, Unfiltered};
 
 /// Who ours is compared with: a name, and what it took unless it is not here.
 pub(crate) type Peer<'a> = (&'a str, Option<Figure>);
@@ -70,8 +70,9 @@ impl Table {
         let mut line = format!(r#"{{"name": "{name}", "unit": "{unit}""#);
         let mut text = format!("{name:<24}");
         match ours {
-            Ok(Figure { median, least, quiet }) => {
+            Ok(Figure { median, least, quiet, unfiltered }) => {
                 write!(line, r#", "ours": {median}, "ours_min": {least}"#).expect("a string");
+                write!(line, "{}", of_all("", unfiltered)).expect("a string");
                 if let Some(quiet) = quiet {
                     write!(line, r#", "quiet": {quiet}"#).expect("a string");
                 }
@@ -85,9 +86,10 @@ impl Table {
         if let Some((peer, figure)) = peer {
             write!(line, r#", "peer": "{peer}""#).expect("a string");
             match figure {
-                Some(Figure { median, least, .. }) => {
+                Some(Figure { median, least, unfiltered, .. }) => {
                     write!(line, r#", "peer_ns": {median}, "peer_min": {least}"#)
                         .expect("a string");
+                    write!(line, "{}", of_all("peer_", unfiltered)).expect("a string");
                     write!(text, "   {peer} {median:.2} (min {least:.2})").expect("a string");
                 }
                 None => write!(text, "   {peer} missing").expect("a string"),
@@ -103,6 +105,13 @@ impl Table {
             None => Ok(()),
         }
     }
+}
+
+/// The fields of all blocks, nothing where there are none.
+fn of_all(whose: &str, unfiltered: Option<Unfiltered>) -> String {
+    unfiltered.map_or_else(String::new, |Unfiltered { median, p99 }| {
+        format!(r#", "{whose}unfiltered": {median}, "{whose}p99": {p99}"#)
+    })
 }
 
 /// Says on standard error what went wrong.

@@ -12,6 +12,7 @@ import pytest
 from accelrt import _core, cli
 from accelrt.cli import bench
 from accelrt.cli.bench import generators, idle, launches, quiet, replays
+from accelrt.cli.bench.measure import in_turns
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
 from accelrt.cli.bench.rows import ROWS
@@ -93,6 +94,30 @@ def test_what_was_not_quiet_is_taken_again_while_there_is_patience(
     assert watch.once(lambda: next(values)) == 3.0
     assert watch.was_quiet
     assert next(moments, None) is None
+
+
+def test_blocks_that_were_taken_again_are_among_the_unfiltered_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Patience, "SECONDS", 60.0)
+    # Before and after each block, of which a repetition has two. But for the repetition that warms
+    # up the first block is slow and not quiet each time, and is taken again.
+    moments = iter([True] * 4 + [True, False, True, True, True, True] * 11)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: next(moments))
+    values = iter([0.5, 0.5] + [90.0, 1.0, 2.0] * 11)
+    (figure,) = in_turns(lambda watch: watch.blocks(2, 10, lambda _: next(values)))
+    assert (figure.median, figure.least, figure.quiet) == (1.5, 1.5, 11)
+    assert (figure.unfiltered, figure.p99) == (2.0, 90.0)
+
+
+def test_of_a_hundred_blocks_99_take_no_longer_than_the_99th_percentile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    values = iter([0.0] * 100 + [float(number) for number in range(1100)])
+    (figure,) = in_turns(lambda watch: watch.blocks(100, 1, lambda _: next(values)))
+    assert figure.p99 == 1089.0
+    assert figure.unfiltered == 550.0
 
 
 def test_without_patience_what_is_measured_counts_as_it_comes(

@@ -27,6 +27,8 @@ class Figure:
     median: float
     least: float
     quiet: int  # of the repetitions, that were taken while the machine was quiet
+    unfiltered: float  # the median of every block, quiet or not
+    p99: float  # of a hundred blocks 99 took no longer
 
 
 def in_turns(*things: Thing) -> list[Figure]:
@@ -53,14 +55,18 @@ def in_blocks(blocks: int, rounds: int, statement: str, **names: object) -> Thin
     return lambda watch: watch.blocks(blocks, rounds, lambda count: warm_ns_per_round(count, timer))
 
 
-def _repetition(thing: Thing, patience: Patience) -> tuple[float, bool]:
+def _repetition(thing: Thing, patience: Patience) -> tuple[float, Watch]:
     watch = Watch(patience)
-    return thing(watch), watch.was_quiet
+    return thing(watch), watch
 
 
-def _figure(repetitions: Sequence[tuple[float, bool]]) -> Figure:
-    values, are_quiet = zip(*repetitions, strict=True)
-    return Figure(statistics.median(values), min(values), sum(are_quiet))
+def _figure(repetitions: Sequence[tuple[float, Watch]]) -> Figure:
+    values = [value for value, _ in repetitions]
+    quiet = sum(watch.was_quiet for _, watch in repetitions)
+    blocks = sorted(block for _, watch in repetitions for block in watch.blocks_taken)
+    last = len(blocks) - 1
+    unfiltered, p99 = blocks[len(blocks) // 2], blocks[last - last // 100]
+    return Figure(statistics.median(values), min(values), quiet, unfiltered, p99)
 
 
 def ns_per_round(count: int, statement: str, **names: object) -> float:
@@ -89,8 +95,18 @@ def row(
     name: str, ours: Figure, peer: str | None = None, theirs: Figure | None = None
 ) -> Measurement:
     """Return the row of a figure; a peer without a figure is missing."""
-    peer_ns = None if theirs is None else theirs.median
-    return Measurement(name, ours.median, ours.least, peer, peer_ns, quiet=ours.quiet)
+    return Measurement(
+        name,
+        ours.median,
+        ours.least,
+        peer,
+        None if theirs is None else theirs.median,
+        unfiltered=ours.unfiltered,
+        p99=ours.p99,
+        peer_unfiltered=None if theirs is None else theirs.unfiltered,
+        peer_p99=None if theirs is None else theirs.p99,
+        quiet=ours.quiet,
+    )
 
 
 def optional(name: str) -> Any:  # noqa: ANN401  what a module has

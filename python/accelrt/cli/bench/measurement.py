@@ -14,4 +14,9 @@ class Measurement:
     peer_ns: float | None = None
     excess_ns: float | None = None  # the median of what ours took more, of pairs with the peer's
     reason: str | None = None
+    # Of every block, those included that were taken again because the machine was not quiet.
+    unfiltered: float | None = None  # their median
+    p99: float | None = None  # of a hundred 99 took no longer
+    peer_unfiltered: float | None = None
+    peer_p99: float | None = None
     quiet: int | None = None  # of eleven repetitions, that were taken while the machine was quiet

@@ -47,6 +47,8 @@ class Watch:
         self._patience = patience
         #: True when all that counts was taken in quiet moments.
         self.was_quiet = True
+        #: What every block took, those included that were taken again.
+        self.blocks_taken: list[float] = []
 
     def once(self, thing: Callable[[], float]) -> float:
         """Measure in a quiet moment while there is patience, and then as it comes."""
@@ -55,6 +57,7 @@ class Watch:
             began = time.perf_counter()
             value = thing()
             is_quiet = was_quiet and _is_quiet()
+            self.blocks_taken.append(value)
             if is_quiet or self._patience.left_s <= 0:
                 self.was_quiet = self.was_quiet and is_quiet
                 return value

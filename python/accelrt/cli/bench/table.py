@@ -8,9 +8,9 @@ from accelrt.cli.bench.rows import ROWS, Row
 
 Record: TypeAlias = dict[str, str | float | bool | None]
 
-HEADS = ("row", "what", "ours", "least", "peer", "peer's", "ratio", "quiet")
+HEADS = ("row", "what", "ours", "least", "all", "p99", "peer", "peer's", "ratio", "quiet")
 _UNMEASURED = "it was not asked for"
-_RIGHT = frozenset(("ours", "least", "peer's", "ratio", "quiet"))
+_RIGHT = frozenset(("ours", "least", "all", "p99", "peer's", "ratio", "quiet"))
 
 
 def records(measurements: Iterable[Measurement]) -> list[Record]:
@@ -40,8 +40,12 @@ def record(row: Row, measured: Measurement) -> Record:
         "ours_ns": ours if row.unit == "ns" else None,
         "ours": ours,
         "ours_min": measured.ours_min,
+        "unfiltered": measured.unfiltered,
+        "p99": measured.p99,
         "peer": measured.peer,
         "peer_ns": peer_ns,
+        "peer_unfiltered": measured.peer_unfiltered,
+        "peer_p99": measured.peer_p99,
         "excess_ns": measured.excess_ns,
         "ratio": None if ours is None or not peer_ns else ours / peer_ns,
         "reason": f"{measured.peer} is missing" if is_missing else measured.reason,
@@ -96,6 +100,8 @@ def cells(record: Record) -> tuple[str, ...]:
         str(record["what"]),
         _number(record["ours"], str(record["unit"])),
         _number(record["ours_min"], ""),
+        _number(record["unfiltered"], ""),
+        _number(record["p99"], ""),
         str(peer or ""),
         "missing" if is_missing else _number(record["peer_ns"], str(record["unit"])),
         "" if record["ratio"] is None else f"{record['ratio']:.2f}",
