@@ -267,7 +267,8 @@ BENCH_PATIENCE_S ?= 3
 FIGURES = $(CARGO) bench --features xpu --bench figures --
 
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
-# and oneMKL's on what `make peers` has; else on what the machine has.
+# and oneMKL's on what `make peers` has; else on what the machine has. PyTorch's own allocator is
+# measured where `make oracle` has brought a release of it.
 .PHONY: bench
 bench: BENCH_WITH := $(if $(wildcard $(INTEL_OPENCL)),OCL_ICD_VENDORS="$(call absolute,$(INTEL_OPENCL))") \
 	$(if $(MKL_LIBRARY),ACCELRT_MKL_LIBRARY="$(call absolute,$(MKL_LIBRARY))") \
@@ -275,8 +276,9 @@ bench: BENCH_WITH := $(if $(wildcard $(INTEL_OPENCL)),OCL_ICD_VENDORS="$(call ab
 bench: module-release ## the figures, ours beside the peers'; writes the table of benches/README.md
 	mkdir -p $(BENCH_DIR)
 	$(FIGURES) --anchors "$(call absolute,$(BENCH_DIR)/before.json)" $(BENCH_WAIT_S)
+	c10=$$($(VENV)/bin/python tests/oracle/installed.py "$(call absolute,$(ORACLE_CACHE))"); \
 	$(BENCH_WITH) $(FIGURES) --json "$(call absolute,$(BENCH_DIR)/rust.jsonl)" --traces "$(call absolute,$(TRACES))" \
-		--patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/rust.txt
+		$${c10:+--c10 "$$c10"} --patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/rust.txt
 	$(BENCH_WITH) $(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json \
 		--traces $(TRACES) --patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/python.txt
 	$(FIGURES) --anchors "$(call absolute,$(BENCH_DIR)/after.json)" 0

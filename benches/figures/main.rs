@@ -2,8 +2,9 @@
 //!
 //! `cargo bench` prints them. `--json FILE` keeps them as JSON lines as well, one measurement a
 //! line; `make bench` joins those with what Python measures and judges them by the goals.
-//! `--traces` names the folder of recorded requests, `--rows` the letter of the rows that are
-//! wanted, and `--patience` is how long each thing waits for a quiet machine.
+//! `--traces` names the folder of recorded requests, `--c10` the program that measures PyTorch's
+//! allocator, `--rows` the letter of the rows that are wanted, and `--patience` is how long each
+//! thing waits for a quiet machine.
 //! `--anchors FILE SECONDS` only says how fast the machine is, when it is quiet.
 
 mod allocation;
@@ -38,6 +39,7 @@ use std::time::Duration;
 use accelrt::{Config, Result, Runtime, backend};
 
 use crate::allocation::bookkeeping::Counting;
+use crate::allocation::c10::C10;
 use crate::allocation::malloc;
 use crate::opencl::Opencl;
 use crate::quiet::Patience;
@@ -71,6 +73,8 @@ fn main() -> ExitCode {
 struct Wanted<'a> {
     json: Option<&'a Path>,
     traces: &'a Path,
+    /// `tests/oracle` builds it, where PyTorch's allocator is installed.
+    c10: Option<&'a Path>,
     patience: Option<Duration>,
     /// The letter of the rows; `None` for all of them.
     rows: Option<&'a str>,
@@ -78,18 +82,19 @@ struct Wanted<'a> {
 
 const USAGE: &str =
     "usage: cargo bench --bench figures [-- [--json FILE] [--traces FOLDER] [--patience SECONDS]
-                                            [--rows LETTER]]
+                                            [--c10 PROGRAM] [--rows LETTER]]
        cargo bench --bench figures -- --anchors FILE SECONDS";
 
 impl<'a> Wanted<'a> {
     fn read(mut arguments: &[&'a str]) -> io::Result<Self> {
         let traces = Path::new("../shared/traces");
-        let mut wanted = Self { json: None, traces, patience: None, rows: None };
+        let mut wanted = Self { json: None, traces, c10: None, patience: None, rows: None };
         loop {
             match *arguments {
                 [] => return Ok(wanted),
                 ["--json", file, ..] => wanted.json = Some(Path::new(file)),
                 ["--traces", folder, ..] => wanted.traces = Path::new(folder),
+                ["--c10", program, ..] => wanted.c10 = Some(Path::new(program)),
                 ["--patience", seconds, ..] => {
                     let seconds = seconds.parse().map_err(|_| io::Error::other(USAGE))?;
                     wanted.patience = Some(Duration::from_secs(seconds));
@@ -131,7 +136,8 @@ impl<'a> Wanted<'a> {
             xpu::measure(&mut table)?;
         }
         if are_wanted("A") {
-            allocation::measure(&runtime, self.traces, &mut table)?;
+            let c10 = self.c10.map(C10::at).transpose()?;
+            allocation::measure(&runtime, self.traces, c10.as_ref(), &mut table)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import built
+import installed
 import oracle
 import wheels
 from differences import Difference, Explanation, Failure, before_failure, difference, known
@@ -172,3 +173,31 @@ def test_a_release_that_cannot_be_had_is_said_and_fails_only_where_one_is_requir
     monkeypatch.setenv("ORACLE_REQUIRED", "1")
     with pytest.raises(wheels.MissingError):
         oracle.available(tmp_path)
+
+
+def test_the_newest_release_that_is_there_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for version in ("2.9.1", "2.13.0", "2.15.0"):
+        (tmp_path / version).mkdir()
+    for version in ("2.9.1", "2.13.0"):  # of the third one the parts are not whole
+        (tmp_path / version / "whole").touch()
+    monkeypatch.setattr(built, "build_driver", lambda wheel: wheel / "built/driver")
+    assert installed.timing(tmp_path) == tmp_path / "2.13.0/built/timing"
+
+    def build(wheel: Path) -> Path:
+        if wheel.name == "2.13.0":
+            raise FileNotFoundError(wheel.name)
+        return wheel / "built/driver"
+
+    monkeypatch.setattr(built, "build_driver", build)
+    assert installed.timing(tmp_path) == tmp_path / "2.9.1/built/timing"
+    assert capsys.readouterr().err == "oracle: torch 2.13.0 cannot be measured: 2.13.0\n"
+
+
+def test_where_no_release_was_brought_nothing_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert installed.timing(tmp_path) is None
+    assert installed.timing(tmp_path / "missing") is None
+    assert capsys.readouterr().err == ""

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
 use accelrt::{Device, Runtime};
 
-use super::model::Model;
+use super::model::{MODEL, Model};
 use super::pairs::Churn;
 use super::{Memory, Numbers, Size, accounting};
 use crate::measure::{Figure, number};
@@ -73,7 +73,7 @@ pub(super) fn measure(table: &mut Table) -> io::Result<()> {
         let (ours, model) = (accounting(), Model::new());
         let of_ours = bytes_per_block(&ours, blocks, size);
         let of_model = bytes_per_block(&model, blocks, size);
-        let peer = ("model of PyTorch's", Some(Figure::exact(of_model)));
+        let peer = (MODEL, Some(Figure::exact(of_model)));
         table.row_in("bytes", name, Figure::exact(of_ours))?;
         table.against_in("bytes", &format!("{name}.model"), Figure::exact(of_ours), peer)?;
     }

@@ -7,10 +7,11 @@
 use std::env;
 use std::fs;
 use std::hint::black_box;
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{self, BufRead};
+use std::process::Command;
 
 use super::Memory;
+use super::child::Answering;
 use super::pairs::pair_ns;
 use super::threads::handed_over_ns;
 
@@ -68,25 +69,16 @@ pub(crate) fn serve(library: &str) -> io::Result<()> {
 /// A child that measures its own `malloc`.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    child: Child,
-    questions: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    child: Answering,
 }
 
 impl Peer {
     /// `None` where there is no such library.
     pub(crate) fn start(name: &'static str, library: &str) -> io::Result<Option<Self>> {
-        let mut child = Command::new(env::current_exe()?)
-            .args([ARGUMENT, library])
-            .env("LD_PRELOAD", library)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null()) // the loader complains there
-            .spawn()?;
-        let questions = child.stdin.take().expect("a pipe");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut peer = Self { name, child, questions, answers };
-        Ok((peer.answer()? == "ready").then_some(peer))
+        let mut command = Command::new(env::current_exe()?);
+        command.args([ARGUMENT, library]).env("LD_PRELOAD", library);
+        let (child, first) = Answering::start(&mut command)?;
+        Ok((first == "ready").then_some(Self { name, child }))
     }
 
     /// Every peer, in the order of [`PEERS`].
@@ -96,29 +88,11 @@ impl Peer {
 
     /// Nanoseconds of one of `count` pairs.
     pub(crate) fn pair_ns(&mut self, bytes: usize, count: usize) -> f64 {
-        self.ask(&format!("pair {bytes} {count}"))
+        self.child.ask(&format!("pair {bytes} {count}"))
     }
 
     /// Nanoseconds of one of `count` blocks that another thread frees.
     pub(crate) fn handed_over_ns(&mut self, bytes: usize, count: usize) -> f64 {
-        self.ask(&format!("handed {bytes} {count}"))
-    }
-
-    fn ask(&mut self, question: &str) -> f64 {
-        writeln!(self.questions, "{question}").expect("the child listens");
-        self.answer().expect("the child answers").parse().expect("a number")
-    }
-
-    fn answer(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        Ok(line.trim_end().to_owned())
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended
-        let _ = self.child.wait();
+        self.child.ask(&format!("handed {bytes} {count}"))
     }
 }

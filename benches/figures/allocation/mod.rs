@@ -1,8 +1,10 @@
-//! Allocation (rows A): our allocator beside a model of PyTorch's, `malloc`s and the system.
+//! Allocation (rows A): our allocator beside PyTorch's, a model of that, `malloc`s and the system.
 //!
 //! What has to be measured from Python, or reads snapshots, is in `python/accelrt/cli/bench/`.
 
 pub(crate) mod bookkeeping;
+pub(crate) mod c10;
+mod child;
 mod grown;
 pub(crate) mod malloc;
 mod model;
@@ -19,6 +21,7 @@ use accelrt::allocator::replay::Accounting;
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
 use accelrt::{AllocatorConfig, Runtime};
 
+use self::c10::C10;
 use crate::table::Table;
 
 /// Where the settings of the rows stand, as those of Python's: none are the default ones.
@@ -28,9 +31,14 @@ const SETTINGS: &str = "ACCELRT_ALLOC_CONF";
 const CAPACITY_BYTES: usize = 1 << 41;
 const PAGE_BYTES: usize = 2 << 20;
 
-pub(crate) fn measure(runtime: &Runtime, traces: &Path, table: &mut Table) -> io::Result<()> {
-    pairs::measure(runtime, table)?;
-    replays::measure(traces, table)?;
+pub(crate) fn measure(
+    runtime: &Runtime,
+    traces: &Path,
+    c10: Option<&C10>,
+    table: &mut Table,
+) -> io::Result<()> {
+    pairs::measure(runtime, c10, table)?;
+    replays::measure(traces, c10, table)?;
     bookkeeping::measure_heap(runtime, table)?;
     threads::measure(runtime, table)?;
     grown::measure(table)?;

@@ -15,6 +15,9 @@ const MIB: usize = 1 << 20;
 const SMALL_BYTES: usize = MIB;
 const SHARDS: usize = 67;
 
+/// How rows name it.
+pub(super) const MODEL: &str = "model of PyTorch's";
+
 pub(crate) struct Model {
     device: Mutex<Device>,
     shards: [Mutex<Map<u64, usize>>; SHARDS],

@@ -1,14 +1,17 @@
 //! Pairs of one thread (A1, A2): what is taken is given back at once, or stays for a while.
+//!
+//! PyTorch's allocator is asked the same in a process of its own.
 
 use std::hint::black_box;
 use std::io;
 
 use accelrt::{Device, Runtime};
 
+use super::c10::C10;
 use super::malloc::Peer;
-use super::model::Model;
+use super::model::{MODEL, Model};
 use super::{Memory, Numbers, Size, accounting, settings};
-use crate::measure::{Figure, Thing, all_in_turns, in_turns, repeated, warm_ns_per_round};
+use crate::measure::{Figure, Thing, all_in_turns, repeated, warm_ns_per_round};
 use crate::quiet::Watch;
 use crate::table::Table;
 
@@ -25,22 +28,40 @@ const LIVE: usize = 1_000;
 const SIZES: [(&str, usize); 4] =
     [("A1.512B", 512), ("A1.64KiB", 64 << 10), ("A1.2MiB", 2 << 20), ("A1.64MiB", 64 << 20)];
 
-pub(super) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
+pub(super) fn measure(runtime: &Runtime, c10: Option<&C10>, table: &mut Table) -> io::Result<()> {
     let mut peers = Peer::all()?;
     for (name, bytes) in SIZES {
-        cached(runtime, &mut peers, name, bytes, table)?;
+        cached(runtime, &mut peers, c10, (name, bytes), table)?;
     }
+    not_cached(c10, table)
+}
+
+/// A2: other blocks live.
+fn not_cached(c10: Option<&C10>, table: &mut Table) -> io::Result<()> {
     let (ours, model) = (accounting(), Model::new());
     let (mut of_ours, mut of_model) =
         (Churn::new(&ours, LIVE, middle), Churn::new(&model, LIVE, middle));
-    let [ours, model] = in_turns([&mut |watch| of_ours.ns(watch), &mut |watch| of_model.ns(watch)]);
-    table.row("A2", ours)?;
-    table.against("A2.model", ours, ("model of PyTorch's", Some(model)))
+    let mut real = c10.map(C10::allocator).transpose()?;
+    let (mut of_ours, mut of_model) =
+        (|watch: &mut Watch<'_>| of_ours.ns(watch), |watch: &mut Watch<'_>| of_model.ns(watch));
+    let mut of_real = real.as_mut().map(|real| {
+        real.take_live(LIVE, LEAST_BYTES, MOST_BYTES);
+        |watch: &mut Watch<'_>| watch.blocks(ROUND_BLOCKS, ROUNDS, |rounds| real.round_ns(rounds))
+    });
+    let mut things: Vec<&mut Thing<'_>> = vec![&mut of_ours, &mut of_model];
+    things.extend(of_real.as_mut().map(|thing| thing as &mut Thing<'_>));
+    let figures = all_in_turns(&mut things);
+    table.row("A2", figures[0])?;
+    table.against("A2.model", figures[0], (MODEL, Some(figures[1])))?;
+    table.against("A2.c10", figures[0], (C10::name(c10), figures.get(2).copied()))
 }
 
-/// Sizes that a cache of one thread has not: from 1 to 16 MiB, nearly all of them different.
+const LEAST_BYTES: usize = 1 << 20;
+const MOST_BYTES: usize = 16 << 20;
+
+/// Sizes that a cache of one thread has not: nearly all of them different.
 fn middle(numbers: &mut Numbers) -> usize {
-    (1 << 20) + 512 * (1 + numbers.below(15 << 11))
+    LEAST_BYTES + 512 * (1 + numbers.below((MOST_BYTES - LEAST_BYTES) / 512))
 }
 
 type Peers = Vec<(&'static str, Option<Peer>)>;
@@ -49,8 +70,8 @@ type Peers = Vec<(&'static str, Option<Peer>)>;
 fn cached(
     runtime: &Runtime,
     peers: &mut Peers,
-    name: &str,
-    bytes: usize,
+    c10: Option<&C10>,
+    (name, bytes): (&str, usize),
     table: &mut Table,
 ) -> io::Result<()> {
     let ours = runtime.separate_allocator(Device::cpu(0), settings()).expect("an allocator");
@@ -58,6 +79,10 @@ fn cached(
     let (blocks, peer_pairs) = if bytes > 64 << 10 { (1, LARGE_PAIRS) } else { (BLOCKS, PAIRS) };
     let mut of_ours = |watch: &mut Watch<'_>| pairs_ns(&ours, bytes, watch);
     let mut of_model = |watch: &mut Watch<'_>| pairs_ns(&model, bytes, watch);
+    let mut real = c10.map(C10::allocator).transpose()?;
+    let mut of_real = real.as_mut().map(|real| {
+        |watch: &mut Watch<'_>| watch.blocks(BLOCKS, PAIRS, |pairs| real.pair_ns(bytes, pairs))
+    });
     let mut things: Vec<&mut Thing<'_>> = vec![&mut of_ours, &mut of_model];
     let present = peers.iter_mut().filter_map(|(_, peer)| peer.as_mut());
     let (names, mut of_peers): (Vec<_>, Vec<_>) = present
@@ -70,10 +95,13 @@ fn cached(
         })
         .unzip();
     things.extend(of_peers.iter_mut().map(|thing| thing as &mut Thing<'_>));
+    things.extend(of_real.as_mut().map(|thing| thing as &mut Thing<'_>));
     let figures = all_in_turns(&mut things);
     let (ours, model) = (figures[0], figures[1]);
+    let real = c10.and(figures.last().copied());
     table.row(name, ours)?;
-    table.against(&format!("{name}.model"), ours, ("model of PyTorch's", Some(model)))?;
+    table.against(&format!("{name}.model"), ours, (MODEL, Some(model)))?;
+    table.against(&format!("{name}.c10"), ours, (C10::name(c10), real))?;
     let measured: Vec<_> = names.into_iter().zip(figures[2..].iter().copied()).collect();
     for (peer, _) in peers.iter() {
         let figure = measured.iter().find(|(name, _)| name == peer).map(|(_, figure)| *figure);

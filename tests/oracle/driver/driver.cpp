@@ -1,15 +1,11 @@
 // Runs programs on PyTorch's own CUDA caching allocator (libc10_cuda.so) over the stub.
-//   driver <PROGRAMS         prints for each what is compared, between `program NAME` and `end NAME`
-//   driver --time ROUNDS     of one program the requests and frees alone: nanoseconds a step, a line
-//                            a round
+//   driver <PROGRAMS   prints for each what is compared, between `program NAME` and `end NAME`
 // The allocator is one a process and reads its settings once, so each program has a process of its
 // own, forked before anything asked the allocator.
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <unordered_map>
 
@@ -169,48 +165,7 @@ static void run_all(const std::vector<Program>& programs) {
   }
 }
 
-static void time(const Program& program, int rounds) {
-  begin(program);
-  struct Timed {
-    size_t place;
-    int64_t bytes; // -1 is a free
-    cudaStream_t stream;
-  };
-  std::vector<Timed> steps;
-  std::unordered_map<int64_t, size_t> places;
-  for (const Step& step : program.steps) {
-    if (step.word == "allocate") {
-      size_t place = places.size();
-      places[step.number(0)] = place;
-      steps.push_back({place, step.number(1), stream_of(step.number(2))});
-    } else if (step.word == "free") {
-      steps.push_back({places.at(step.number(0)), -1, nullptr});
-    }
-  }
-  std::vector<void*> live(places.size());
-  for (int round = 0; round < rounds; round++) {
-    auto begun = std::chrono::steady_clock::now();
-    for (auto [place, bytes, stream] : steps) {
-      if (bytes >= 0) live[place] = allocator::raw_alloc_with_stream((size_t)bytes, stream);
-      else allocator::raw_delete(std::exchange(live[place], nullptr));
-    }
-    std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begun;
-    for (void*& left : live)
-      if (left) allocator::raw_delete(std::exchange(left, nullptr));
-    printf("%.2f\n", taken.count() / (double)steps.size());
-  }
-}
-
-int main(int argc, char** argv) {
+int main() {
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
-  auto programs = parse_programs(std::cin);
-  if (argc == 3 && !strcmp(argv[1], "--time") && programs.size() == 1) {
-    time(programs[0], atoi(argv[2]));
-    return 0;
-  }
-  if (argc != 1) {
-    fputs("driver <PROGRAMS | driver --time ROUNDS <PROGRAM\n", stderr);
-    return 2;
-  }
-  run_all(programs);
+  run_all(parse_programs(std::cin));
 }
