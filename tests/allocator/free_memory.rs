@@ -245,7 +245,7 @@ fn native() -> accelrt::AllocatorConfig {
     NATIVE.parse().unwrap()
 }
 
-fn most_bytes(error: &Error) -> usize {
+pub(crate) fn most_bytes(error: &Error) -> usize {
     let Error::Memory(MemoryError::OutOfMemory { cache: Some(cache), .. }) = error else {
         panic!("{error}")
     };

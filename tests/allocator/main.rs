@@ -29,6 +29,7 @@ mod pinned;
 mod pools;
 mod recordings;
 mod shortage;
+mod small_pages;
 mod snapshots;
 mod strange;
 mod support;

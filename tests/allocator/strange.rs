@@ -6,7 +6,8 @@ use accelrt::{
     Config, ConfigError, Device, DriverError, Error, MemoryError, PoolId, PoolOptions, Runtime,
 };
 
-use crate::support::Bench;
+use crate::free_memory::most_bytes;
+use crate::support::{Bench, MIB};
 
 const SETTINGS: [&str; 3] = ["", "policy:torch", "expandable_segments:True"];
 
@@ -124,5 +125,39 @@ fn pages_smaller_than_a_block_serve_several_at_a_time() {
             bench.empty_cache();
             assert_eq!(bench.reserved_bytes(), 0, "{settings} with {granularity_bytes}");
         }
+    }
+}
+
+#[test]
+fn any_alignment_is_kept_or_refused_as_a_shortage() {
+    // Goal: an alignment beyond what addresses or counts hold is a shortage, which programs catch,
+    // and leaves nothing behind. Method: powers of two for sizes of each arena, on both sides of
+    // what is served; what the error says could be had is less than what was asked for.
+    for (settings, granularity_bytes, served_power) in [
+        ("policy:native", 2 * MIB, 41),
+        ("policy:native", 512, 29),
+        ("policy:torch", 2 * MIB, 41),
+        ("expandable_segments:True", 2 * MIB, 30), // as far as the addresses of a segment go
+    ] {
+        let null = NullConfig { granularity_bytes, ..NullConfig::default() };
+        let bench = Bench::on(settings, null);
+        for bytes in [1, 40_000, 3 * MIB, 20 * MIB] {
+            for power in [1, 12, 22, 29, 30, 38, 39, 40, 41, 42, 49, 50, 60, 63] {
+                let context = format!("{settings}, {granularity_bytes}: {bytes} at 2^{power}");
+                match bench.request(Request::new(bytes, 0).aligned_to(1 << power)) {
+                    Ok(block) => {
+                        assert!(block.address().is_multiple_of(1 << power), "{context}");
+                        assert!(power <= served_power || !settings.contains("native"), "{context}");
+                        bench.free(block);
+                    }
+                    Err(error) => {
+                        assert!(power > served_power, "{context}: {error}");
+                        assert!(most_bytes(&error) < bytes, "{context}: {error}");
+                    }
+                }
+                bench.empty_cache();
+            }
+        }
+        assert_eq!(bench.reserved_bytes(), 0, "{settings}");
     }
 }

@@ -10,7 +10,7 @@ use crate::backend::contract::{
 };
 use crate::backend::null::memory::{Allocations, Arena, Place};
 use crate::backend::null::virtual_memory::Pages;
-use crate::backend::null::{Code, NullConfig, ResourceCounts, driver_error};
+use crate::backend::null::{NullConfig, ResourceCounts};
 use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::base::sync::{LockRank, Mutex};
@@ -85,7 +85,7 @@ impl NullDevice {
         self.check_capacity(&accounting, bytes)?;
         let Accounting { arena, allocations, .. } = &mut *accounting;
         let address = allocations.allocate(arena, bytes, align_bytes);
-        address.ok_or_else(|| driver_error(self.device.kind(), "allocate", Code::OutOfAddresses))
+        address.ok_or_else(|| out_of_memory(self.device, bytes, self.info(&accounting)))
     }
 
     pub(super) fn allocate_shared(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
@@ -147,7 +147,7 @@ unsafe impl VirtualMemory for NullDevice {
         let mut accounting = self.accounting.lock();
         let Accounting { arena, pages, .. } = &mut *accounting;
         let range = pages.reserve(arena, bytes);
-        range.ok_or_else(|| driver_error(self.device.kind(), "reserve", Code::OutOfAddresses))
+        range.ok_or_else(|| out_of_memory(self.device, bytes, self.info(&accounting)))
     }
 
     unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
@@ -192,7 +192,7 @@ unsafe impl VirtualMemory for NullDevice {
 mod tests {
     use super::*;
     use crate::base::device::DeviceKind;
-    use crate::base::error::{DriverError, Error, MemoryError};
+    use crate::base::error::{Error, MemoryError};
     use crate::trusted::TrustedPages;
 
     const GRANULE: usize = 4096;
@@ -249,7 +249,7 @@ mod tests {
         let bytes = 1 << 50;
         for refused in [null.allocate(bytes, 64), null.reserve(bytes)] {
             assert!(
-                matches!(refused, Err(Error::Driver(DriverError::Refused { .. }))),
+                matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))),
                 "{refused:?}"
             );
         }

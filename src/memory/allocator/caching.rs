@@ -440,7 +440,7 @@ impl CachingAllocator {
             let books = self.books.lock();
             let mut statistics = books.statistics;
             books.native.splits.add_to(&mut statistics);
-            statistics.reserved_bytes.lend_to_large(&books.native.large_in_shared);
+            statistics.reserved_bytes.lend(&books.native.lent);
             statistics
         };
         self.caches.add_to(&mut statistics);
@@ -463,7 +463,7 @@ impl CachingAllocator {
             let mut books = self.books.lock();
             books.statistics.reset_peaks();
             books.native.splits.reset_peaks();
-            books.native.large_in_shared.reset_peak();
+            books.native.lent.reset_peaks();
         }
         self.caches.reset_peaks();
     }
@@ -478,7 +478,7 @@ impl CachingAllocator {
             let mut books = self.books.lock();
             books.statistics.reset_accumulated();
             books.native.splits.reset_accumulated();
-            books.native.large_in_shared.reset_accumulated();
+            books.native.lent.reset_accumulated();
         }
         self.caches.reset_accumulated();
         if let Some(host) = &self.source.host {

@@ -39,6 +39,18 @@ impl Stat {
         self.freed = self.freed.wrapping_add(other.freed);
     }
 
+    /// A part of it is of another quantity, as long as both together were `most` at most.
+    fn lend(&mut self, to: &mut Self, part: &Self, most: u64) {
+        let Self { current, peak, allocated, freed } = *part;
+        self.current -= current;
+        to.current += current;
+        to.peak = (to.peak + peak).min(most);
+        for (stat, gained, lost) in [(self, freed, allocated), (to, allocated, freed)] {
+            stat.allocated = stat.allocated.wrapping_add(gained);
+            stat.freed = stat.freed.wrapping_add(lost);
+        }
+    }
+
     pub(super) fn reset_peak(&mut self) {
         self.peak = self.current;
     }
@@ -143,18 +155,12 @@ impl PooledStat {
         self.large_pool.reset_accumulated();
     }
 
-    /// A part of the small pool's is of the large one. Peaks of the sums are not known: what is
-    /// told is never below them.
-    pub(super) fn lend_to_large(&mut self, part: &Stat) {
-        let Stat { current, peak, allocated, freed } = *part;
-        let (small, large) = (&mut self.small_pool, &mut self.large_pool);
-        small.current -= current;
-        large.current += current;
-        large.peak = (large.peak + peak).min(self.all.peak);
-        for (stat, gained, lost) in [(small, freed, allocated), (large, allocated, freed)] {
-            stat.allocated = stat.allocated.wrapping_add(gained);
-            stat.freed = stat.freed.wrapping_add(lost);
-        }
+    /// Parts of what one pool has are the other one's: here they are by whose they are. Peaks of
+    /// the sums are not known: what is told is never below them.
+    pub(super) fn lend(&mut self, parts: &Self) {
+        let Self { all, small_pool, large_pool } = self;
+        small_pool.lend(large_pool, &parts.large_pool, all.peak);
+        large_pool.lend(small_pool, &parts.small_pool, all.peak);
     }
 
     fn parts(&self) -> [(&'static str, &Stat); 3] {

@@ -29,8 +29,7 @@ use crate::memory::allocator::native::search::{Found, Want};
 use crate::memory::allocator::native::size_class::SizeClass;
 use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::native::split::{Change, Splits};
-use crate::memory::allocator::snapshot::PoolClass;
-use crate::memory::allocator::stats::Stat;
+use crate::memory::allocator::stats::PooledStat;
 
 /// What the native policy of one allocator knows. See the head of this file.
 #[derive(Debug)]
@@ -51,8 +50,8 @@ pub(in crate::memory::allocator) struct Native {
     /// How often a piece became free.
     pub(in crate::memory::allocator) frees: u64,
     pub(in crate::memory::allocator) splits: Splits,
-    /// Bytes that are out of arenas of blocks that share pages and count as of the large pool.
-    pub(in crate::memory::allocator) large_in_shared: Stat,
+    /// Bytes that are out and count as of the other pool than their arena, by the former.
+    pub(in crate::memory::allocator) lent: PooledStat,
     /// The peak of bytes, and the threads, for which it is set what caches may keep.
     pub(super) caches_bound_for: (u64, u64),
     /// True when pages move only where memory is short: which ones can, depends on how far streams
@@ -95,7 +94,7 @@ impl Native {
             awaiting_sums: Amounts::default(),
             splits: Splits::default(),
             frees: 0,
-            large_in_shared: Stat::default(),
+            lent: PooledStat::default(),
             caches_bound_for: (0, 0),
             holds_pages: false,
             left_pools: LeftPools::default(),
@@ -215,8 +214,8 @@ impl Native {
         debug_assert_eq!(self.extent(piece).bytes, bytes, "{piece:?}");
         let class = Sizes::class(bytes);
         self.out.come_back(class, bytes, 0);
-        if class == PoolClass::Large && self.kind_of(piece) == Kind::Middle {
-            self.large_in_shared.decrease(bytes as u64);
+        if class != self.kind_of(piece).class() {
+            self.lent.decrease(class, bytes);
         }
         self.frees += 1;
         match piece.part() {
@@ -269,8 +268,8 @@ impl Native {
     pub(super) fn count_out(&mut self, extent: &Extent) {
         let class = Sizes::class(extent.bytes);
         self.out.leave(class, extent.bytes, 0);
-        if class == PoolClass::Large && extent.kind == Kind::Middle {
-            self.large_in_shared.increase(extent.bytes as u64);
+        if class != extent.kind.class() {
+            self.lent.increase(class, extent.bytes);
         }
     }
 

@@ -216,7 +216,7 @@ impl Books {
         if room.is_some_and(|(_, fresh)| fresh <= most_fresh) {
             return true;
         }
-        let new_pages = plan.block_bytes().div_ceil(page_bytes);
+        let new_pages = plan.bytes.div_ceil(page_bytes); // when there is none for a slab
         let movable = self.count_movable(plan.owner.pool, uses);
         new_pages <= left_pages.saturating_add(movable)
     }

@@ -251,7 +251,7 @@ impl Books {
         match found {
             Some(found) => self.begin_page_work(&found, search),
             None if search == Search::Bounded => Step::ReachCaches,
-            None => self.begin_growth(&want, wants_least),
+            None => self.begin_growth(plan, &want, wants_least),
         }
     }
 
@@ -410,14 +410,14 @@ impl Books {
     }
 
     /// More addresses, or a segment, for an arena that has no room.
-    fn begin_growth(&mut self, want: &Want, wants_least: bool) -> Step {
+    fn begin_growth(&mut self, plan: &NativePlan, want: &Want, wants_least: bool) -> Step {
         let native = &self.native;
         let arena = native.heaps[want.heap].arena(want.kind);
         let known_bytes: usize = arena.areas.iter().map(|area| native.areas[*area].bytes).sum();
         let granule_bytes = native.sizes.page_bytes;
         let enough_bytes =
             (want.bytes + want.align_bytes - UNIT_BYTES).next_multiple_of(granule_bytes);
-        if want.bytes > self.limits.total_bytes {
+        if plan.bytes > self.limits.total_bytes {
             return Step::Short; // the device never has as much, so no addresses are taken for it
         }
         if native.sizes.has_pages {

@@ -1,0 +1,109 @@
+//! Pages smaller than 2 MiB, of which the smaller pieces have some to themselves.
+
+use accelrt::allocator::{PoolId, PoolOptions, Request};
+use accelrt::backend::null::NullConfig;
+
+use crate::free_memory::most_bytes;
+use crate::numbers::Numbers;
+use crate::pools::POOL;
+use crate::seed::seed;
+use crate::support::{Bench, KIB, MIB};
+
+fn bench(settings: &str, granularity_bytes: usize, pages: usize) -> Bench {
+    let capacity_bytes = granularity_bytes * pages;
+    Bench::on(settings, NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() })
+}
+
+/// What is allocated, active and reserved of each pool, and what was so at most, do not decrease.
+fn assert_each_pool_has_what_it_counts(bench: &Bench) {
+    let statistics = bench.statistics();
+    let stats = [statistics.allocated_bytes, statistics.active_bytes, statistics.reserved_bytes];
+    for [allocated, active, reserved] in
+        [stats.map(|stat| stat.small_pool), stats.map(|stat| stat.large_pool)]
+    {
+        let currents = [allocated.current, active.current, reserved.current];
+        assert!(currents.is_sorted(), "{statistics:?}");
+        assert!(active.peak <= reserved.peak, "{statistics:?}");
+        assert_eq!(reserved.current, reserved.allocated - reserved.freed, "{statistics:?}");
+    }
+}
+
+#[test]
+fn a_small_piece_in_whole_pages_is_reserved_of_the_small_pool() {
+    // Goal: what a piece counts as, its memory counts as. Method: a device of 128 KiB pages all of
+    // which large blocks have, and a request that counts as small where one of them was freed:
+    // pages stay there, because the same requests are to get the same offsets.
+    let bench = bench("policy:native,deterministic:True", 128 * KIB, 32);
+    let [hole, rest] = [3 * MIB / 2, 5 * MIB / 2].map(|bytes| bench.take(bytes));
+    let hole = bench.free(hole);
+    let small = bench.take(523_776);
+    assert_eq!((small.address(), small.bytes()), (hole, 524_288));
+    assert_each_pool_has_what_it_counts(&bench);
+    let reserved = || bench.statistics().reserved_bytes;
+    assert_eq!([reserved().small_pool.current, reserved().small_pool.peak], [524_288; 2]);
+    bench.free(small);
+    assert_eq!(reserved().small_pool.current, 0);
+    bench.allocator.reset_peak_statistics();
+    assert_eq!(reserved().small_pool.peak, 0);
+    bench.free(rest);
+}
+
+#[test]
+fn random_pieces_on_small_pages_count_as_their_memory_does() {
+    // Goal: the equations of each pool, wherever a piece stands. Method: requests around all that
+    // tells sizes apart, on devices of a few pages that are full most of the time, of two streams
+    // and of a pool that helps out.
+    let mut numbers = Numbers::new(seed());
+    for _ in 0..20 {
+        let settings = ["exact_statistics:True", "deterministic:True"][numbers.below(2)];
+        let page_bytes = (16 * KIB) << numbers.below(6);
+        let bench = bench(&format!("policy:native,{settings}"), page_bytes, 8 + numbers.below(60));
+        let helps_out = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+        bench.allocator.retain_pool(POOL, helps_out);
+        let mut live = Vec::new();
+        for _ in 0..100 {
+            if numbers.below(5) < 3 {
+                let border = [page_bytes, 8 * page_bytes, MIB, MIB / 2, 32 * KIB][numbers.below(5)];
+                let bytes = border + 512 * numbers.below(4) - 512;
+                let pool = [PoolId::DEFAULT, PoolId::DEFAULT, POOL][numbers.below(3)];
+                let request = Request::new(bytes, numbers.below(2) as u64).from_pool(pool);
+                live.extend(bench.request(request));
+            } else if !live.is_empty() {
+                bench.free(live.swap_remove(numbers.below(live.len())));
+            }
+            assert_each_pool_has_what_it_counts(&bench);
+        }
+        for block in live {
+            bench.free(block);
+        }
+        bench.allocator.release_pool(POOL);
+    }
+}
+
+#[test]
+fn a_device_smaller_than_a_slab_serves_small_requests() {
+    // Goal: what there is room for is served. Method: devices that are smaller than what small
+    // requests share, filled by each size; what an error says could be had is had.
+    for (page_bytes, pages) in [(4 * KIB, 1), (4 * KIB, 9), (64 * KIB, 1), (64 * KIB, 3)] {
+        for settings in ["policy:native", "policy:native,exact_statistics:True"] {
+            for bytes in [512, 4 * KIB, 9 * KIB, 32 * KIB] {
+                let bench = bench(settings, page_bytes, pages);
+                let mut blocks = Vec::new();
+                let refusal = loop {
+                    match bench.request(Request::new(bytes, blocks.len() as u64 % 2)) {
+                        Ok(block) => blocks.push(block),
+                        Err(refusal) => break refusal,
+                    }
+                };
+                let whole_bytes = page_bytes * pages;
+                let (count, room) = (blocks.len(), whole_bytes / bytes);
+                assert!(count >= room.min(1) && count * 2 >= room, "{count} of {room}: {refusal}");
+                let most = bench.request(Request::new(most_bytes(&refusal), 0));
+                blocks.push(most.unwrap_or_else(|error| panic!("{refusal}, and then {error}")));
+                for block in blocks {
+                    bench.free(block);
+                }
+            }
+        }
+    }
+}
