@@ -87,7 +87,9 @@ fn a_device_smaller_than_a_slab_serves_small_requests() {
     for (page_bytes, pages) in [(4 * KIB, 1), (4 * KIB, 9), (64 * KIB, 1), (64 * KIB, 3)] {
         for settings in ["policy:native", "policy:native,exact_statistics:True"] {
             for bytes in [512, 4 * KIB, 9 * KIB, 32 * KIB] {
-                let bench = bench(settings, page_bytes, pages);
+                let (bench, whole_bytes) = (bench(settings, page_bytes, pages), page_bytes * pages);
+                let refusal = bench.request(Request::new(whole_bytes + 512, 0)).unwrap_err();
+                assert_eq!(most_bytes(&refusal), whole_bytes, "{refusal}");
                 let mut blocks = Vec::new();
                 let refusal = loop {
                     match bench.request(Request::new(bytes, blocks.len() as u64 % 2)) {
@@ -95,7 +97,6 @@ fn a_device_smaller_than_a_slab_serves_small_requests() {
                         Err(refusal) => break refusal,
                     }
                 };
-                let whole_bytes = page_bytes * pages;
                 let (count, room) = (blocks.len(), whole_bytes / bytes);
                 assert!(count >= room.min(1) && count * 2 >= room, "{count} of {room}: {refusal}");
                 let most = bench.request(Request::new(most_bytes(&refusal), 0));
