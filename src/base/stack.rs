@@ -74,8 +74,7 @@ mod tests {
     fn a_stack_is_as_large_as_a_workers_up_to_the_tolerance() {
         assert!(on_a_stack_of(WORKER_STACK_BYTES, is_as_large_as_a_workers));
         assert!(on_a_stack_of(64 << 20, is_as_large_as_a_workers));
-        // The C library may reuse the stack of an ended thread, but none of four times the
-        // requested size.
+        // The C library may reuse an ended thread's stack, but no stack of four times the size.
         assert!(!on_a_stack_of(WORKER_STACK_BYTES / 8, is_as_large_as_a_workers));
         assert!(!on_a_stack_of(256 << 10, is_as_large_as_a_workers));
     }

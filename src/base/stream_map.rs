@@ -116,7 +116,7 @@ impl<V> StreamMap<V> {
 
     /// Checks the next `most` entries, and removes and returns the values for which `is_over` is
     /// true. Later calls check all other entries before they check an entry again.
-    pub(crate) fn take_over(
+    pub(crate) fn extract_if(
         &mut self,
         most: usize,
         mut is_over: impl FnMut(u64, &mut V) -> bool,
@@ -141,7 +141,7 @@ impl<V> StreamMap<V> {
         over
     }
 
-    /// The entries that [`StreamMap::take_over`] would check now, in its order.
+    /// The entries that [`StreamMap::extract_if`] would check now, in its order.
     pub(crate) fn next(&self, most: usize) -> impl Iterator<Item = (u64, &V)> {
         let (behind, first) = self.entries.split_at(self.next_check.min(self.entries.len()));
         let next = first.iter().chain(behind).take(most);
@@ -202,7 +202,7 @@ mod tests {
             let (found, steps) = steps_of(|| map.get(count - 1).copied());
             assert_eq!(found, Some(10 * (count - 1)));
             assert!(steps <= FEW as u64, "{steps} among {count}");
-            let (over, steps) = steps_of(|| map.take_over(4, |_, _| false));
+            let (over, steps) = steps_of(|| map.extract_if(4, |_, _| false));
             assert!(over.is_empty() && steps <= 4, "{steps} among {count}");
         }
     }
@@ -213,7 +213,7 @@ mod tests {
             let mut map = filled(count);
             let mut looks = 0;
             while map.len() > 1 {
-                let over = map.take_over(4, |key, _| key != 2);
+                let over = map.extract_if(4, |key, _| key != 2);
                 assert!(over.iter().all(|value| *value != 20));
                 looks += 1;
             }
@@ -226,8 +226,8 @@ mod tests {
     fn a_full_cleanup_finds_every_ended_entry_from_any_start() {
         for (count, first) in [(3, 2), (20, 7), (1000, 999)] {
             let mut map = filled(count);
-            map.take_over(first, |_, _| false);
-            let over = map.take_over(usize::MAX, |key, _| key < count - 1);
+            map.extract_if(first, |_, _| false);
+            let over = map.extract_if(usize::MAX, |key, _| key < count - 1);
             assert_eq!(
                 over.len(),
                 usize::try_from(count).unwrap() - 1,
@@ -243,7 +243,7 @@ mod tests {
         for _ in 0..50 {
             let said: Vec<u64> = map.next(4).map(|(key, _)| key).collect();
             let mut seen = Vec::new();
-            map.take_over(4, |key, _| {
+            map.extract_if(4, |key, _| {
                 seen.push(key);
                 false
             });
@@ -263,7 +263,7 @@ mod tests {
             *model.entry(key).or_insert(0) += round;
             // Cleanups remove few entries in some rounds, many in others.
             let part = if round / 2000 % 2 == 0 { 50 } else { 2 };
-            map.take_over(3, |key, value| {
+            map.extract_if(3, |key, value| {
                 let is_over = (*value + key) % part == 0;
                 if is_over {
                     assert_eq!(model.remove(&key), Some(*value));
@@ -274,9 +274,9 @@ mod tests {
             assert_eq!(known, model);
             assert!(map.iter().all(|(key, value)| map.get(key) == Some(value)));
         }
-        map.take_over(usize::MAX, |key, _| key > 9);
+        map.extract_if(usize::MAX, |key, _| key > 9);
         assert!(map.entries.capacity() <= 64, "{}", map.entries.capacity());
-        map.take_over(usize::MAX, |_, _| true);
+        map.extract_if(usize::MAX, |_, _| true);
         assert!(map.is_empty() && map.indices.is_none());
     }
 }

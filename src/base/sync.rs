@@ -154,7 +154,7 @@ pub(crate) enum LockRank {
     Runtime = 10,
     /// The default generators of a runtime.
     Defaults = 12,
-    /// The kits of a runtime's generators, by device.
+    /// The fill caches of a runtime's generators, by device.
     Generators = 14,
     /// The streams of one device.
     StreamTable = 20,

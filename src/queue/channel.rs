@@ -175,8 +175,8 @@ impl<C: CommandContext> Sender<C> {
                 index = tail.index.load(Ordering::Acquire); // No model: as at the first load
                 continue;
             }
-            // SeqCst: claimed before the caller reads the turnstile; partner: `pushed`, read by a
-            // consumer that has left. The release half pairs with the loads of `index` above.
+            // SeqCst: claimed before the caller reads the consumer lock; partner: `pushed`, read by
+            // a consumer that has left. The release half pairs with the loads of `index` above.
             // Acquire on failure: as these loads. No model: as at the first load.
             let claim = tail.index.compare_exchange_weak(
                 index,

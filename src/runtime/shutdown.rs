@@ -111,7 +111,7 @@ fn is_done(stream: &Arc<StreamCore>) -> bool {
 
 /// Retires a cancelled stream's tasks on this thread. False while another thread executes one.
 fn retire(stream: &Arc<StreamCore>) -> bool {
-    if let Some(parking) = stream.turnstile.parking() {
+    if let Some(parking) = stream.consumer_lock.parking() {
         stream.unpark(parking);
     }
     Arc::clone(stream).run(&Turn::unshared());
@@ -120,7 +120,7 @@ fn retire(stream: &Arc<StreamCore>) -> bool {
 
 /// Counts the users' tasks that will never run: all unretired ones but one that a thread executes.
 fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
-    let is_executed = !stream.turnstile.is_idle() && stream.turnstile.parking().is_none();
+    let is_executed = !stream.consumer_lock.is_idle() && stream.consumer_lock.parking().is_none();
     stream.unretired_user_task_count().saturating_sub(u64::from(is_executed))
 }
 

@@ -147,7 +147,7 @@ impl Model {
     }
 
     /// A synchronise ends the error; true when there was one.
-    pub(crate) fn end_error(&mut self, stream: usize) -> bool {
+    pub(crate) fn clear_error(&mut self, stream: usize) -> bool {
         std::mem::take(&mut self.streams[stream].has_error)
     }
 

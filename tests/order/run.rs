@@ -184,7 +184,7 @@ impl World {
         if let Some(task) = model.unfinished(last) {
             return Err(format!("a stream is synchronised, task {task} is not over"));
         }
-        self.compare(model.end_error(slot.model), raised, "a stream's synchronise")
+        self.compare(model.clear_error(slot.model), raised, "a stream's synchronise")
     }
 
     fn synchronize_event(&self, event: usize) -> Outcome {
@@ -210,7 +210,7 @@ impl World {
             if let Some(task) = model.unfinished(last) {
                 return Err(format!("device {device} is synchronised, task {task} is not over"));
             }
-            expected |= model.end_error(slot.model);
+            expected |= model.clear_error(slot.model);
         }
         // A stream that is gone may have taken its error along, or not yet.
         let is_known = !model.dropped_errors.contains(&device);

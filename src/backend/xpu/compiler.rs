@@ -42,7 +42,7 @@ impl Compiler {
         let mut code = sys::SUCCESS;
         let (call, program) = match source {
             ProgramSource::Text(text) => {
-                // For a length of 0, OpenCL reads up to a zero byte, which a Rust text lacks.
+                // For a length of 0, OpenCL reads up to a zero byte, which a Rust string lacks.
                 let text = if text.is_empty() { "\n" } else { text };
                 let (begin, bytes) = (text.as_ptr().cast(), text.len());
                 // SAFETY: the handle is live (head of this file). The driver copies the one text,

@@ -1,6 +1,6 @@
 //! Errors of the runtime as a whole: a fork, a shutdown, an interrupt, handles of two runtimes.
 
-/// A call that the runtime as a whole refuses.
+/// A reason for which the runtime refuses a call on any device.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]

@@ -12,12 +12,12 @@ use crate::base::error::Result;
 use crate::base::fork;
 use crate::base::sync::{LockRank, Mutex};
 use crate::compute::generator::Generator;
-use crate::compute::generator::kit::Kits;
+use crate::compute::generator::fill_cache::FillCaches;
 use crate::compute::generator::state::{State, random_seed};
 
 #[derive(Debug)]
 pub(crate) struct Defaults {
-    kits: Arc<Kits>,
+    caches: Arc<FillCaches>,
     known: Mutex<Known>,
 }
 
@@ -32,12 +32,13 @@ struct Known {
 
 impl Defaults {
     pub(crate) fn new(runtime: u64) -> Self {
-        Self { kits: Kits::new(runtime), known: Mutex::new(LockRank::Defaults, Known::default()) }
+        let known = Mutex::new(LockRank::Defaults, Known::default());
+        Self { caches: FillCaches::new(runtime), known }
     }
 
     /// Creates a generator with the default seed, independent of the default generators.
     pub(crate) fn generator(&self, device: Device) -> Generator {
-        Generator::new(device, Arc::clone(&self.kits))
+        Generator::new(device, Arc::clone(&self.caches))
     }
 
     pub(crate) fn of(&self, device: Device) -> Result<Generator> {
@@ -46,7 +47,7 @@ impl Defaults {
         let made = generators.entry(device).or_insert_with(|| {
             let seed = seeds.get(&device.kind()).copied().or(*seed_of_all);
             let seed = seed.unwrap_or_else(random_seed);
-            Generator::at(device, Arc::clone(&self.kits), State::of(seed))
+            Generator::at(device, Arc::clone(&self.caches), State::of(seed))
         });
         Ok(made.clone())
     }

@@ -3,8 +3,8 @@
 
 use crate::base::error::{Error, GeneratorError, Result};
 use crate::compute::generator::Generator;
+use crate::compute::generator::fill_cache::launch;
 use crate::compute::generator::host::{HostFill, Range};
-use crate::compute::generator::kit::launch;
 use crate::compute::generator::values::{BLOCK_BYTES, Values};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Order};
@@ -123,19 +123,19 @@ impl Generator {
             return Err(Error::Generator(refusal));
         }
         let lifecycle = &stream.core().lifecycle;
-        lifecycle.check_same_runtime("a generator", self.kits().runtime)?;
+        lifecycle.check_same_runtime("a generator", self.caches().runtime)?;
         lifecycle.check()?;
-        let (kit, blocks) = (self.kits().of(stream.device()), bytes.div_ceil(BLOCK_BYTES));
+        let (cache, blocks) = (self.caches().of(stream.device()), bytes.div_ceil(BLOCK_BYTES));
         buffer.check_stream(stream)?;
         if stream.core().on_host {
-            let core_count = kit.core_count(stream)?;
+            let core_count = cache.core_count(stream)?;
             let (seed, first_block) = self.take(blocks)?;
             let filled = buffer.overwrite(stream, order, |to| {
                 HostFill(Range { seed, first_block, to, bytes, values, core_count })
             });
             return filled.map(drop);
         }
-        let kernel = kit.kernel(values, stream)?;
+        let kernel = cache.kernel(values, stream)?;
         if bytes == 0 {
             return Ok(());
         }

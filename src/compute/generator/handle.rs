@@ -7,7 +7,7 @@ use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fork::{self, Inherited};
 use crate::base::spin::SpinMutex;
-use crate::compute::generator::kit::Kits;
+use crate::compute::generator::fill_cache::FillCaches;
 use crate::compute::generator::state::{BLOCK_WORDS, DEFAULT_SEED, State, random_seed};
 use crate::compute::generator::values::{Block, Values};
 
@@ -41,16 +41,16 @@ pub struct Generator {
 struct Core {
     device: Device,
     state: SpinMutex<State>,
-    kits: Arc<Kits>,
+    caches: Arc<FillCaches>,
 }
 
 impl Generator {
-    pub(super) fn new(device: Device, kits: Arc<Kits>) -> Self {
-        Self::at(device, kits, State::of(DEFAULT_SEED))
+    pub(super) fn new(device: Device, caches: Arc<FillCaches>) -> Self {
+        Self::at(device, caches, State::of(DEFAULT_SEED))
     }
 
-    pub(super) fn at(device: Device, kits: Arc<Kits>, state: State) -> Self {
-        let core = Core { device, state: SpinMutex::new(state), kits };
+    pub(super) fn at(device: Device, caches: Arc<FillCaches>, state: State) -> Self {
+        let core = Core { device, state: SpinMutex::new(state), caches };
         Self { core: Inherited::new(Arc::new(core)) }
     }
 
@@ -101,7 +101,7 @@ impl Generator {
     /// Creates a generator with a copy of the state. Neither generator changes the other's state.
     pub fn clone_state(&self) -> Result<Self> {
         let state = self.with_state(|state| *state)?;
-        Ok(Self::at(self.core.device, Arc::clone(&self.core.kits), state))
+        Ok(Self::at(self.core.device, Arc::clone(&self.core.caches), state))
     }
 
     /// Computes the next `count` numbers on this thread. A fill with
@@ -149,8 +149,8 @@ impl Generator {
         self.with_state(|state| (state.seed, state.take(blocks as u64)))
     }
 
-    pub(super) fn kits(&self) -> &Kits {
-        &self.core.kits
+    pub(super) fn caches(&self) -> &FillCaches {
+        &self.core.caches
     }
 
     fn with_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> Result<R> {

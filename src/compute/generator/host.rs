@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::backend::contract::{Address, Turn, Work};
-use crate::compute::generator::shares::Shares;
+use crate::compute::generator::task_parts::TaskParts;
 use crate::compute::generator::values::{BLOCK_BYTES, Block, Values};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
@@ -64,14 +64,14 @@ impl Range {
 #[derive(Debug)]
 struct Team {
     range: Range,
-    shares: Shares,
+    parts: TaskParts,
 }
 
 impl Team {
     fn help(&self) {
-        // SAFETY: `Shares` hands out each chunk once. Only the task uses the memory, and it waits
+        // SAFETY: `TaskParts` yields each chunk once. Only the task uses the memory, and it waits
         // for all chunks before it retires.
-        self.shares.work(|chunk| unsafe { self.range.write_chunk(chunk) });
+        self.parts.work(|chunk| unsafe { self.range.write_chunk(chunk) });
     }
 }
 
@@ -81,7 +81,7 @@ impl Work for Team {
     }
 
     fn is_needed(&self) -> bool {
-        self.shares.has_unclaimed()
+        self.parts.has_unclaimed()
     }
 }
 
@@ -104,13 +104,13 @@ impl Command<TaskContext> for HostFill {
             // SAFETY: only this task uses the memory while it runs, and no helper shares the work.
             return (0..chunks).for_each(|chunk| unsafe { range.write_chunk(chunk) });
         }
-        let team = Arc::new(Team { range, shares: Shares::new(chunks) });
+        let team = Arc::new(Team { range, parts: TaskParts::new(chunks) });
         for _ in 0..helpers {
             // `resume` only queues the helper. If no helper starts, this thread writes every chunk.
             context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
         }
         team.help();
-        team.shares.wait();
+        team.parts.wait();
     }
 }
 
@@ -137,15 +137,15 @@ mod tests {
             values.write(3, 9, &mut alone);
             let mut words = vec![0xEEEE_EEEE; BYTES / 4 + 8];
             let range = range_over(&mut words, values);
-            let shares = Shares::new(range.chunks());
-            let team = Arc::new(Team { range, shares });
+            let parts = TaskParts::new(range.chunks());
+            let team = Arc::new(Team { range, parts });
             assert!(team.is_needed(), "a run queue keeps it");
             let helpers: Vec<_> = (0..3)
                 .map(|_| Arc::clone(&team))
                 .map(|team| std::thread::spawn(move || team.run(&Turn::unshared())))
                 .collect();
             team.help();
-            team.shares.wait();
+            team.parts.wait();
             assert_eq!(words[..BYTES / 4], alone.as_flattened()[..BYTES / 4], "{values:?}");
             assert!(words[BYTES / 4..].iter().all(|word| *word == 0xEEEE_EEEE));
             assert!(!team.is_needed());

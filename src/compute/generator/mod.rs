@@ -9,23 +9,23 @@
 //! * [`values`]: conversion of words into numbers, with vector instructions
 //! * [`handle`], [`state`]: the public [`Generator`], its seed and its offset
 //! * [`fill`]: the checks before a fill is enqueued, and the number of used words
-//! * [`host`], [`shares`]: fills in chunks, on kinds that run tasks on the host
-//! * [`kit`]: fills by a kernel (`fill.cl`) on driver kinds
+//! * [`host`], [`task_parts`]: fills in chunks, on kinds that run tasks on the host
+//! * [`fill_cache`]: fills by a kernel (`fill.cl`) on driver kinds
 //! * [`defaults`]: the default generators of a runtime's devices
 
 mod defaults;
 mod fill;
+mod fill_cache;
 mod handle;
 mod host;
-mod kit;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod normal;
 mod philox;
 #[cfg(target_arch = "x86_64")]
 mod philox_avx2;
-mod shares;
 mod state;
+mod task_parts;
 mod values;
 
 pub(crate) use defaults::Defaults;

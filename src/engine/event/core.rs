@@ -11,7 +11,7 @@ use crate::base::error::{Error, EventError, Result, StreamFailure};
 use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::base::sync::{AtomicU64, Life, Ordering};
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::failures::BoundStream;
+use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::wait::Interrupt;
 
 /// One event, as its handles and queued records share it.
@@ -55,7 +55,7 @@ pub(super) struct Latest {
 
 /// One version of an event. The bound source stream retains the error of this record.
 pub(super) struct Record {
-    pub(super) source: BoundStream,
+    pub(super) source: RetainingStream,
     pub(super) ticket: u64,
     pub(super) version: u64,
 }
@@ -82,7 +82,7 @@ impl EventCore {
         // Relaxed: `recorded` changes only under the lock, which is held here.
         let version = self.recorded.load(Ordering::Relaxed);
         // Binds under the lock, because a later record may replace the event's stored failure.
-        Some(Record { source: BoundStream::new(source), ticket: *ticket, version })
+        Some(Record { source: RetainingStream::new(source), ticket: *ticket, version })
     }
 
     /// Locks the event to record it on a stream. Fails when the event's kind, device or runtime

@@ -154,8 +154,8 @@ impl Event {
     ///
     /// Fails unless both events are of one kind, timed, recorded, done and without a failure, in
     /// one runtime, and on one device if the kind is a driver kind. The checks run in this order.
-    /// On a host kind the resolution is one tick of the processor's time stamp counter if the
-    /// system's clock uses this counter, else one step of the system's clock.
+    /// On driver kinds the resolution is that of the device's time stamps. On host kinds it is a
+    /// tick of the time stamp counter if the system's clock uses that, else a step of the clock.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
         fork::check()?;
         let (this_record, other_record) = (self.core.record(), other.core.record());
@@ -245,8 +245,8 @@ impl Stream {
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)
         {
-            // The source stream may have retired the record before the device reached it, and a
-            // synchronise may have cleared the stream's error since. So this reads the event.
+            // The event retains the error: the source stream may have retired the record before
+            // the device reached it, and a synchronise may have cleared the stream's error since.
             core.enqueue(Inherit(error), Checked)?;
         }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };

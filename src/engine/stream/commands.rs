@@ -13,7 +13,7 @@ use crate::base::sync::assert_no_lock_held;
 use crate::engine::frontier::Point;
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::failures::BoundStream;
+use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command};
 
@@ -195,13 +195,13 @@ impl Command<TaskContext> for Behind {
 
 /// A command that waits for a record as [`Behind`] does, and inherits the record's failure.
 pub(crate) struct WaitFor {
-    source: BoundStream,
+    source: RetainingStream,
     ticket: u64,
 }
 
 impl WaitFor {
     pub(crate) fn new(source: &Arc<StreamCore>, ticket: u64) -> Self {
-        Self { source: BoundStream::new(source), ticket }
+        Self { source: RetainingStream::new(source), ticket }
     }
 }
 

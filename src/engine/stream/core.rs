@@ -19,6 +19,7 @@ use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::frontier::{History, Progress};
 use crate::engine::stream::commands::{caught, drop_quietly};
+use crate::engine::stream::consumer_lock::{ConsumerGuard, ConsumerLock, Next, Parking};
 use crate::engine::stream::context::{Blocker, Effects, TaskContext};
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::failures::Failures;
@@ -28,7 +29,6 @@ use crate::engine::stream::marks::Marks;
 use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::scheduling_hints::{SchedulingHints, Stopwatch};
 use crate::engine::stream::synchronize::SyncPoint;
-use crate::engine::stream::turnstile::{Next, Parking, Pass, Turnstile};
 use crate::engine::stream::waiters::{Waiter, Waiters};
 use crate::queue::{Sender, channel};
 
@@ -66,7 +66,7 @@ pub(crate) struct StreamCore {
     /// The highest ticket within the stream's task limit, as last computed. Saves producers a read
     /// of the consumer's counter.
     pub(super) below_limit_until: AtomicU64,
-    pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
+    pub(crate) consumer_lock: CachePadded<ConsumerLock<Consumer>>,
 }
 
 /// Fields written at each batch, on cache lines that producers do not read.
@@ -119,7 +119,7 @@ impl StreamCore {
             }),
             sender,
             below_limit_until: AtomicU64::new(0),
-            turnstile: CachePadded::new(Turnstile::new(consumer)),
+            consumer_lock: CachePadded::new(ConsumerLock::new(consumer)),
             backend,
             progress,
         })
@@ -134,7 +134,7 @@ impl StreamCore {
         self.sender.pushed()
     }
 
-    /// Hands the stream to the backend, after the turnstile has returned [`Next::Schedule`].
+    /// Hands the stream to the backend, after the consumer lock has returned [`Next::Schedule`].
     #[cold]
     #[inline(never)]
     pub(super) fn submit(self: &Arc<Self>) {
@@ -148,10 +148,10 @@ impl StreamCore {
         }
     }
 
-    /// Resumes the stream after its head was unblocked. Executes no tasks, because completers call
-    /// this: a chain of streams that wait for each other would nest on one stack.
+    /// Resumes the stream after its head was unblocked. Executes no tasks: a chain of streams that
+    /// wait for each other would nest on the completer's stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
-        if self.turnstile.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
+        if self.consumer_lock.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
             let work = Arc::clone(self) as Arc<dyn Work>;
             if let Err(panic) = caught(|| self.handle.resume(work)) {
                 self.retire_unaccepted("resume", panic);
@@ -163,27 +163,26 @@ impl StreamCore {
     /// Releases the right to consume: leaves, reschedules or parks, depending on `stop`. On
     /// [`Next::Schedule`] the caller must put the stream into the run queue.
     #[inline]
-    pub(crate) fn leave(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) -> Next {
+    pub(crate) fn leave(self: &Arc<Self>, guard: ConsumerGuard<'_, Consumer>, stop: Stop) -> Next {
         match stop {
             Stop::Finished => {
-                let consumed = pass.receiver.consumed();
-                let is_left_behind = pass.leave() && self.sender.pushed() != consumed;
-                if is_left_behind { self.turnstile.schedule_if_idle() } else { Next::Nothing }
+                let consumed = guard.receiver.consumed();
+                let is_left_behind = guard.leave() && self.sender.pushed() != consumed;
+                if is_left_behind { self.consumer_lock.schedule_if_idle() } else { Next::Nothing }
             }
-            Stop::Yield | Stop::TimeIsUp => pass.leave_with_work(),
-            Stop::Blocked => self.leave_blocked(pass),
+            Stop::Yield | Stop::TimeIsUp => guard.leave_with_work(),
+            Stop::Blocked => self.leave_blocked(guard),
         }
     }
 
     #[cold]
-    fn leave_blocked(self: &Arc<Self>, mut pass: Pass<'_, Consumer>) -> Next {
-        let blocker = pass.context.effects().blocked_on.take();
-        let parking = pass.park();
+    fn leave_blocked(self: &Arc<Self>, mut guard: ConsumerGuard<'_, Consumer>) -> Next {
+        let blocker = guard.context.effects().blocked_on.take();
+        let parking = guard.park();
         if self.lifecycle.is_cancelled() {
             // A shutdown resumes parked streams for a limited time, which may be over. So this
-            // thread ends the parking, unless another thread has, and the caller submits the
-            // stream.
-            return self.turnstile.unpark(parking);
+            // thread ends the parking, and the caller submits the stream.
+            return self.consumer_lock.unpark(parking);
         }
         self.await_blocker(blocker.expect("a command that is not ready has a blocker"), parking);
         Next::Nothing
@@ -217,8 +216,12 @@ impl StreamCore {
     }
 
     /// Releases the right to consume, and puts the stream into the run queue if it has work left.
-    pub(crate) fn leave_and_submit(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) {
-        if self.leave(pass, stop) == Next::Schedule {
+    pub(crate) fn leave_and_submit(
+        self: &Arc<Self>,
+        guard: ConsumerGuard<'_, Consumer>,
+        stop: Stop,
+    ) {
+        if self.leave(guard, stop) == Next::Schedule {
             self.submit();
         }
     }
@@ -237,11 +240,11 @@ impl StreamCore {
 impl Work for StreamCore {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
         loop {
-            let Some(mut pass) = self.turnstile.enter_from_run_queue() else {
+            let Some(mut guard) = self.consumer_lock.enter_from_run_queue() else {
                 return self.figures.hints.note_collision();
             };
-            let stop = self.drain(&mut pass, u64::MAX, Some(turn));
-            if self.leave(pass, stop) == Next::Nothing {
+            let stop = self.drain(&mut guard, u64::MAX, Some(turn));
+            if self.leave(guard, stop) == Next::Nothing {
                 return;
             }
             if self.on_host && !self.lifecycle.is_cancelled() {
@@ -253,14 +256,14 @@ impl Work for StreamCore {
     }
 
     fn is_needed(&self) -> bool {
-        // A producer counts its task before it reads the turnstile, where it finds the stream
+        // A producer counts its task before it reads the consumer lock, where it finds the stream
         // queued. `give_up` reads the counter again, so a task that this read misses is not lost.
         self.sender.pushed() != self.progress.retired()
     }
 
     fn give_up(self: Arc<Self>) {
-        if let Some(pass) = self.turnstile.enter_from_run_queue() {
-            self.leave_and_submit(pass, Stop::Finished);
+        if let Some(guard) = self.consumer_lock.enter_from_run_queue() {
+            self.leave_and_submit(guard, Stop::Finished);
         }
         drop_quietly(|| drop(self)); // the stream's error is a user's value
     }
@@ -294,7 +297,7 @@ impl fmt::Debug for StreamCore {
             .field("identity", &self.identity)
             .field("pushed", &self.sender.pushed())
             .field("retired", &self.progress.retired())
-            .field("state", &*self.turnstile)
+            .field("state", &*self.consumer_lock)
             .finish_non_exhaustive()
     }
 }

@@ -1,18 +1,18 @@
 //! The fast path of a driver's stream: the producer's thread runs its task without queueing it.
 //!
 //! A driver's tasks run on the thread that enqueues them. If the stream has no consumer and an
-//! empty queue, that thread enters the turnstile, consumes the queue's next slot without writing to
-//! the slot, runs the task and retires it. A producer that enqueues at the same time finds the
+//! empty queue, that thread takes the consumer lock, consumes the queue's next slot without writing
+//! to the slot, runs the task and retires it. A producer that enqueues at the same time finds the
 //! stream in use, so the first thread reads the queue again after it has left.
 
 use std::sync::Arc;
 
 use crate::engine::stream::commands::caught;
+use crate::engine::stream::consumer_lock::ConsumerGuard;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::frames;
-use crate::engine::stream::turnstile::Pass;
 use crate::queue::{Command, CommandContext};
 
 /// The right to consume a driver's stream, released on drop. The drop may run tasks that other
@@ -20,7 +20,7 @@ use crate::queue::{Command, CommandContext};
 pub(crate) struct Direct<'a> {
     core: &'a Arc<StreamCore>,
     /// `Some` until the drop.
-    pass: Option<Pass<'a, Consumer>>,
+    guard: Option<ConsumerGuard<'a, Consumer>>,
 }
 
 impl StreamCore {
@@ -32,9 +32,9 @@ impl StreamCore {
         if self.on_host || self.lifecycle.is_unusual() {
             return None;
         }
-        let pass = self.turnstile.enter_to_help()?;
-        let has_failed = pass.context.error.is_some();
-        let direct = Direct { core: self, pass: Some(pass) };
+        let guard = self.consumer_lock.enter_to_help()?;
+        let has_failed = guard.context.error.is_some();
+        let direct = Direct { core: self, guard: Some(guard) };
         (!has_failed).then_some(direct)
     }
 }
@@ -49,7 +49,7 @@ impl<'a> Direct<'a> {
     /// was first: the task has to be queued.
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Option<u64> {
-        self.pass.as_mut()?.receiver.take_ticket()
+        self.guard.as_mut()?.receiver.take_ticket()
     }
 
     /// Runs the task whose ticket was taken: a command of type `T`, or code that acts as this
@@ -59,27 +59,27 @@ impl<'a> Direct<'a> {
         &mut self,
         task: impl FnOnce(&mut TaskContext),
     ) -> bool {
-        let Self { core, pass } = self;
-        let pass = pass.as_mut().expect("there until the drop");
+        let Self { core, guard } = self;
+        let guard = guard.as_mut().expect("there until the drop");
         let run = || {
-            let Consumer { receiver, context, .. } = &mut **pass;
+            let Consumer { receiver, context, .. } = &mut **guard;
             context.begin(T::OPERATION);
             frames::inside(core.key(), || task(context));
             core.handle.flush();
             core.retire(receiver.consumed(), context);
         };
         if let Err(panic) = caught(run) {
-            core.retire_panicked(pass, panic);
+            core.retire_panicked(guard, panic);
         }
-        pass.context.error.is_some()
+        guard.context.error.is_some()
     }
 }
 
 impl Drop for Direct<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(pass) = self.pass.take() {
-            self.core.leave_and_submit(pass, Stop::Finished);
+        if let Some(guard) = self.guard.take() {
+            self.core.leave_and_submit(guard, Stop::Finished);
         }
     }
 }

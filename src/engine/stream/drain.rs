@@ -20,7 +20,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::lifecycle::StreamCounts;
 use crate::engine::stream::marks::PlacedMark;
-use crate::engine::stream::scheduling_hints::{Shift, Stopwatch};
+use crate::engine::stream::scheduling_hints::{HelpTimer, Stopwatch};
 use crate::engine::stream::synchronize::SyncPoint;
 use crate::engine::stream::waiters::Waiter;
 use crate::queue::{Class, Entry, Head, Receiver};
@@ -49,7 +49,7 @@ pub(crate) enum Stop {
     Finished,
     /// Other streams need the thread, or a producer is slow to publish.
     Yield,
-    /// A waiting thread has executed tasks for `LONGEST_SHIFT`, and its interrupt check is due.
+    /// A waiting thread has executed tasks for `MAX_HELP_TIME`, and its interrupt check is due.
     TimeIsUp,
     /// The head is not ready. The context contains the head's blocker.
     Blocked,
@@ -61,7 +61,7 @@ impl StreamCore {
     #[inline]
     pub(crate) fn drain_helping(&self, consumer: &mut Consumer, until: u64) -> Stop {
         if consumer.receiver.consumed() + 1 < until {
-            self.drain_shift(consumer, until)
+            self.drain_timed(consumer, until)
         } else {
             // At most one task is left: no interrupt check is needed, and this thread reads no
             // clock.
@@ -72,12 +72,12 @@ impl StreamCore {
     }
 
     #[inline(never)]
-    fn drain_shift(&self, consumer: &mut Consumer, until: u64) -> Stop {
-        let mut shift = Shift::begin();
+    fn drain_timed(&self, consumer: &mut Consumer, until: u64) -> Stop {
+        let mut timer = HelpTimer::begin();
         loop {
             let next = consumer.receiver.consumed() + 1;
             let stop = self.drain(consumer, next, None);
-            let is_over = shift.is_over(&self.figures.hints);
+            let is_over = timer.is_over(&self.figures.hints);
             if stop != Stop::Finished || consumer.receiver.consumed() < next || next >= until {
                 return stop;
             }
@@ -350,13 +350,13 @@ impl StreamCore {
         synchronizing.swap_remove(index);
         drop(synchronizing);
         if error.is_some() {
-            self.failures.end(ticket);
+            self.failures.clear(ticket);
         }
     }
 
     /// As [`Self::pass_sync_point`], for a consumer that is itself the synchronising thread.
     #[inline]
-    pub(crate) fn end_error(
+    pub(crate) fn clear_error(
         &self,
         ticket: u64,
         context: &mut TaskContext,
@@ -368,7 +368,7 @@ impl StreamCore {
     fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamFailure>> {
         let error = context.error.take()?;
         self.synchronizing.lock().iter().for_each(|waiting| waiting.add_error(&error));
-        self.failures.end(ticket);
+        self.failures.clear(ticket);
         Some(error)
     }
 }

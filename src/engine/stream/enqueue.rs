@@ -13,10 +13,10 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::engine::stream::consumer_lock::Next;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
-use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Command, Pushed};
 
 /// A task to enqueue: a command, or a task whose creator stores the ticket, as an event does.
@@ -187,7 +187,7 @@ impl StreamCore {
     /// when no thread can execute the task, now or later.
     #[inline]
     fn schedule_for(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
-        if self.turnstile.schedule_if_idle() == Next::Schedule {
+        if self.consumer_lock.schedule_if_idle() == Next::Schedule {
             self.submit_for(pushed.ticket)?;
         }
         if pushed.is_first_of_segment {
@@ -198,7 +198,7 @@ impl StreamCore {
 
     /// Schedules the stream if it is idle; never throttles the caller.
     pub(crate) fn schedule(self: &Arc<Self>) {
-        if self.turnstile.schedule_if_idle() == Next::Schedule {
+        if self.consumer_lock.schedule_if_idle() == Next::Schedule {
             // The result is ignored: without a worker the runtime's own tasks run on this thread.
             let _ = self.submit_for(0);
         }

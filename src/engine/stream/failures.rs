@@ -1,10 +1,10 @@
 //! The errors of one stream, and the range of tasks that each one covers.
 //!
 //! A failing task sets the stream's error at its ticket (`open`), and a synchronise clears the
-//! error (`end`). Each record between the two tickets has failed. A thread or stream that waits for
-//! a pending record first binds the log, which then retains cleared errors. When no binding is
-//! left, the log drops them: each record in their ranges was retired, and its event has stored the
-//! failure.
+//! error (`clear`). Each record between the two tickets has failed. A thread or stream that waits
+//! for a pending record first calls `retain_cleared`, so that the log keeps cleared errors. After
+//! the last `release_cleared` the log drops them: each record in their ranges was retired, and its
+//! event has stored the failure.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ struct Extent {
 pub(crate) struct Failures {
     /// True while `log` has entries. Written under the log's lock, and read without the lock.
     any: AtomicBool,
-    /// The number of waits that may read a cleared error.
-    bound: AtomicUsize,
+    /// The number of waits that may still read a cleared error.
+    retainers: AtomicUsize,
     log: Mutex<Vec<Extent>>,
 }
 
 impl Failures {
     pub(crate) fn new() -> Self {
-        let (any, bound) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { any, bound, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
+        let (any, retainers) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { any, retainers, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
     }
 
     /// Adds an error from the task `ticket` on. The consumer calls this while no error is
@@ -45,13 +45,13 @@ impl Failures {
         let mut log = self.log.lock();
         debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
         log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
-        // SeqCst: stored before `bound` is read in `forget`; partner: `unbind`. A thread that sees
-        // a later task retired sees this store as well.
+        // SeqCst: stored before `retainers` is read in `forget`; partner: `release_cleared`. A
+        // thread that sees a later task retired sees this store as well.
         self.any.store(true, Ordering::SeqCst);
     }
 
     /// Clears the error: tasks from `ticket` on are not covered. Called by the consumer.
-    pub(crate) fn end(&self, ticket: u64) {
+    pub(crate) fn clear(&self, ticket: u64) {
         let forgotten = {
             let mut log = self.log.lock();
             if let Some(extent) = log.last_mut() {
@@ -90,48 +90,48 @@ impl Failures {
         self.at(OPEN - 1)
     }
 
-    /// Makes the log retain cleared errors until [`Failures::unbind`].
-    pub(crate) fn bind(&self) {
+    /// Makes the log retain cleared errors until [`Failures::release_cleared`].
+    pub(crate) fn retain_cleared(&self) {
         // Relaxed: a `forget` that misses this increment drops no error that the caller will read.
         // That error is cleared only after the caller's next step, or the caller saw the error
         // under the log's lock.
-        self.bound.fetch_add(1, Ordering::Relaxed);
+        self.retainers.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn unbind(&self) {
-        // SeqCst, both: the last binding is subtracted before `any` is read; partners: the store in
-        // `open`, and the load of `bound` in `forget`.
-        if self.bound.fetch_sub(1, Ordering::SeqCst) == 1 && self.any.load(Ordering::SeqCst) {
+    pub(crate) fn release_cleared(&self) {
+        // SeqCst, both: the last retainer is subtracted before `any` is read; partners: the store
+        // in `open`, and the load of `retainers` in `forget`.
+        if self.retainers.fetch_sub(1, Ordering::SeqCst) == 1 && self.any.load(Ordering::SeqCst) {
             let forgotten = self.forget(&mut self.log.lock());
-            drop(forgotten); // without the lock, as in `end`
+            drop(forgotten); // without the lock, as in `clear`
         }
     }
 
-    /// Removes the cleared errors if no wait is bound. The caller drops them without the lock.
+    /// Removes the cleared errors if no wait retains them. The caller drops them without the lock.
     fn forget(&self, log: &mut Vec<Extent>) -> Vec<Extent> {
-        // SeqCst: read after `any` was stored in `open`; partner: `unbind`.
-        if self.bound.load(Ordering::SeqCst) > 0 {
+        // SeqCst: read after `any` was stored in `open`; partner: `release_cleared`.
+        if self.retainers.load(Ordering::SeqCst) > 0 {
             return Vec::new();
         }
-        let ended = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
+        let cleared = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
         // Relaxed: a reader of a stale `true` finds no entry under the lock. A reader of this
         // `false` has not yet seen a task of a later error retired.
         self.any.store(!log.is_empty(), Ordering::Relaxed);
-        ended
+        cleared
     }
 }
 
-/// A stream whose log retains cleared errors until the drop of this value.
-pub(crate) struct BoundStream(Arc<StreamCore>);
+/// A handle of a stream, whose log retains cleared errors until the handle is dropped.
+pub(crate) struct RetainingStream(Arc<StreamCore>);
 
-impl BoundStream {
+impl RetainingStream {
     pub(crate) fn new(stream: &Arc<StreamCore>) -> Self {
-        stream.failures.bind();
+        stream.failures.retain_cleared();
         Self(Arc::clone(stream))
     }
 }
 
-impl Deref for BoundStream {
+impl Deref for RetainingStream {
     type Target = Arc<StreamCore>;
 
     fn deref(&self) -> &Arc<StreamCore> {
@@ -139,9 +139,9 @@ impl Deref for BoundStream {
     }
 }
 
-impl Drop for BoundStream {
+impl Drop for RetainingStream {
     fn drop(&mut self) {
-        self.0.failures.unbind();
+        self.0.failures.release_cleared();
     }
 }
 
@@ -162,11 +162,11 @@ mod tests {
     #[test]
     fn an_error_extends_from_its_task_to_the_synchronise() {
         let failures = Failures::new();
-        failures.bind();
+        failures.retain_cleared();
         assert!(failures.current().is_none());
         failures.open(5, error(1));
         assert_eq!(failures.current().map(|error| error.stream_id()), Some(1));
-        failures.end(8);
+        failures.clear(8);
         assert!(failures.current().is_none());
         let expected = [(4, None), (5, Some(1)), (7, Some(1)), (8, None)];
         for (ticket, expected) in expected {
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn an_error_is_found_by_any_task_that_it_covers() {
         let failures = Failures::new();
-        failures.bind();
+        failures.retain_cleared();
         failures.open(5, error(1));
-        failures.end(8);
+        failures.clear(8);
         for (first, last, is_met) in
             [(0, 4, false), (0, 5, true), (5, 6, true), (6, 20, true), (7, 20, false)]
         {
@@ -188,16 +188,16 @@ mod tests {
     }
 
     #[test]
-    fn ended_errors_are_dropped_when_the_last_wait_unbinds() {
+    fn cleared_errors_are_dropped_with_the_last_retention() {
         let failures = Failures::new();
-        failures.bind();
+        failures.retain_cleared();
         for round in 0..10 {
             failures.open(round * 10 + 1, error(round));
-            failures.end(round * 10 + 5);
+            failures.clear(round * 10 + 5);
         }
         assert_eq!(id_at(&failures, 2), Some(0));
         failures.open(200, error(99));
-        failures.unbind();
+        failures.release_cleared();
         assert_eq!(failures.log.lock().len(), 1);
         assert_eq!((id_at(&failures, 2), id_at(&failures, 300)), (None, Some(99)));
     }

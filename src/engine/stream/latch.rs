@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::base::error::FailureCause;
 use crate::base::sync::{LockRank, Mutex};
-use crate::engine::stream::turnstile::Parking;
+use crate::engine::stream::consumer_lock::Parking;
 
 /// The outcome of the work that opens a latch.
 pub(crate) type Outcome = Result<(), FailureCause>;

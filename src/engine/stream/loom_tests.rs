@@ -19,6 +19,7 @@ use crate::base::sync::{LockRank, Mutex, UnsafeCell};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::engine::stream::commands::WaitFor;
+use crate::engine::stream::consumer_lock::{ConsumerLock, Next, Parking};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::deferred::Completion;
@@ -28,7 +29,6 @@ use crate::engine::stream::internal::Marker;
 use crate::engine::stream::latch::Latch;
 use crate::engine::stream::loom_device::{self, HostDevice};
 use crate::engine::stream::operation::OperationKind;
-use crate::engine::stream::turnstile::{Next, Parking, Turnstile};
 use crate::queue::{Class, Command};
 
 /// Counts the executed tasks of one stream in a cell that is not atomic.
@@ -106,10 +106,11 @@ impl World {
 
     fn assert_all_ran(&self, count: usize) {
         while self.device.work() {}
-        assert!(self.core.turnstile.parking().is_none(), "the stream is resumed");
-        let pass = self.core.turnstile.enter_to_help().expect("no thread has the stream any more");
+        assert!(self.core.consumer_lock.parking().is_none(), "the stream is resumed");
+        let guard =
+            self.core.consumer_lock.enter_to_help().expect("no thread has the stream any more");
         assert_eq!(self.ran.count(), count, "tasks were left behind");
-        assert!(pass.leave());
+        assert!(guard.leave());
     }
 }
 
@@ -196,9 +197,9 @@ fn run_directly_beside(other: fn(&Arc<StreamCore>, Ran)) {
         };
         core.enqueue(Task(ran.clone()), Checked).unwrap();
         beside.join().unwrap();
-        let pass = core.turnstile.enter_to_help().expect("no thread has the stream any more");
+        let guard = core.consumer_lock.enter_to_help().expect("no thread has the stream any more");
         assert_eq!(ran.count(), 3, "tasks were left behind");
-        assert!(pass.leave());
+        assert!(guard.leave());
     });
 }
 
@@ -337,19 +338,19 @@ fn loom_a_finish_during_a_parking_resumes_the_stream_once() {
 }
 
 /// Goal: the log drops a cleared error when no wait can read it any more. Method: the stream clears
-/// the error concurrently with the last unbinding.
+/// the error concurrently with the last release.
 #[test]
-fn loom_an_ended_error_is_dropped_by_the_last_unbinding() {
+fn loom_a_cleared_error_is_dropped_by_the_last_release() {
     model(EVERY, || {
         let failures = Arc::new(Failures::new());
-        failures.bind();
+        failures.retain_cleared();
         let error = StreamFailure::new(Device::cpu(0), 1, None, FailureCause::Unfinished);
         let asker = {
             let failures = Arc::clone(&failures);
-            thread::spawn(move || failures.unbind())
+            thread::spawn(move || failures.release_cleared())
         };
         failures.open(1, Arc::clone(&error));
-        failures.end(2);
+        failures.clear(2);
         asker.join().unwrap();
         assert_eq!(Arc::strong_count(&error), 1, "only this model has it");
     });
@@ -381,7 +382,7 @@ fn loom_a_done_event_publishes_its_tasks_writes() {
 
 /// Ends a parking; returns 1 when this call ended it, else 0.
 fn resume(core: &Arc<StreamCore>, parking: Parking) -> usize {
-    usize::from(core.turnstile.unpark(parking) == Next::Schedule)
+    usize::from(core.consumer_lock.unpark(parking) == Next::Schedule)
 }
 
 /// Goal: either a shutdown or a finish resumes the stream, and a finish after the task was
@@ -390,8 +391,9 @@ fn resume(core: &Arc<StreamCore>, parking: Parking) -> usize {
 fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
     model(Some(3), || {
         let (world, latch) = (World::new(), Latch::<StreamCore>::new());
-        let pass = world.core.turnstile.enter_to_help().expect("the model's streams begin idle");
-        let parking = pass.park();
+        let guard =
+            world.core.consumer_lock.enter_to_help().expect("the model's streams begin idle");
+        let parking = guard.park();
         assert!(latch.wait(Arc::clone(&world.core), parking));
         let finish = |latch: &Latch<StreamCore>, outcome: Result<(), FailureCause>| {
             latch.open(outcome).map_or(0, |(core, parking)| resume(&core, parking))
@@ -401,33 +403,33 @@ fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
             thread::spawn(move || finish(&latch, Ok(())))
         };
         // Acts as the shutdown: resumes the parked stream, and abandons the latch of its task.
-        let parking = world.core.turnstile.parking();
+        let parking = world.core.consumer_lock.parking();
         let by_shutdown = parking.map_or(0, |parking| resume(&world.core, parking));
         latch.abandon();
         let by_finish = finisher.join().unwrap();
         assert_eq!(by_shutdown + by_finish, 1, "resumptions");
-        assert!(world.core.turnstile.parking().is_none(), "the stream is resumed");
+        assert!(world.core.consumer_lock.parking().is_none(), "the stream is resumed");
         assert!(latch.open(Ok(())).is_none() && latch.take().is_none());
     });
 }
 
-fn parked() -> (Arc<Turnstile<()>>, Parking) {
-    let turnstile = Arc::new(Turnstile::new(()));
-    let parking = turnstile.enter_to_help().expect("idle").park();
-    (turnstile, parking)
+fn parked() -> (Arc<ConsumerLock<()>>, Parking) {
+    let consumer_lock = Arc::new(ConsumerLock::new(()));
+    let parking = consumer_lock.enter_to_help().expect("idle").park();
+    (consumer_lock, parking)
 }
 
-fn unpark(turnstile: &Arc<Turnstile<()>>, parking: Parking) -> JoinHandle<Next> {
-    let turnstile = Arc::clone(turnstile);
-    thread::spawn(move || turnstile.unpark(parking))
+fn unpark(consumer_lock: &Arc<ConsumerLock<()>>, parking: Parking) -> JoinHandle<Next> {
+    let consumer_lock = Arc::clone(consumer_lock);
+    thread::spawn(move || consumer_lock.unpark(parking))
 }
 
 /// Goal: of two concurrent resumptions of one parking, only one schedules the stream.
 #[test]
 fn loom_of_two_resumptions_of_one_parking_one_counts() {
     model(Some(3), || {
-        let (turnstile, parking) = parked();
-        let both = [unpark(&turnstile, parking), unpark(&turnstile, parking)];
+        let (consumer_lock, parking) = parked();
+        let both = [unpark(&consumer_lock, parking), unpark(&consumer_lock, parking)];
         let both = both.map(|thread| thread.join().unwrap());
         assert_eq!(both.iter().filter(|next| **next == Next::Schedule).count(), 1);
     });
@@ -438,13 +440,13 @@ fn loom_of_two_resumptions_of_one_parking_one_counts() {
 #[test]
 fn loom_a_late_resumption_does_not_end_a_later_parking() {
     model(Some(3), || {
-        let (turnstile, first) = parked();
-        assert_eq!(turnstile.unpark(first), Next::Schedule);
-        let late = unpark(&turnstile, first);
-        let pass = turnstile.enter_from_run_queue().expect("the entry was just taken");
-        let second = pass.park();
+        let (consumer_lock, first) = parked();
+        assert_eq!(consumer_lock.unpark(first), Next::Schedule);
+        let late = unpark(&consumer_lock, first);
+        let guard = consumer_lock.enter_from_run_queue().expect("the entry was just taken");
+        let second = guard.park();
         assert_eq!(late.join().unwrap(), Next::Nothing, "it came too late");
-        assert_eq!(turnstile.parking(), Some(second));
-        assert_eq!(turnstile.unpark(second), Next::Schedule);
+        assert_eq!(consumer_lock.parking(), Some(second));
+        assert_eq!(consumer_lock.unpark(second), Next::Schedule);
     });
 }

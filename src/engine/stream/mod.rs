@@ -2,7 +2,7 @@
 //!
 //! * [`enqueue`], [`direct`]: the entry of every task, and the fast path of a driver's tasks
 //! * [`core`], [`drain`]: scheduling, parking and resuming, and the consumer's loop
-//! * [`turnstile`]: one consumer at a time, no task left behind
+//! * [`consumer_lock`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
 //!   synchronise ends an error
 //! * [`operation`], [`commands`], [`context`]: kinds of tasks, the commands, and the context that
@@ -20,6 +20,7 @@ pub(crate) mod action;
 #[cfg(all(test, not(loom)))]
 mod action_tests;
 pub(crate) mod commands;
+mod consumer_lock;
 pub(crate) mod context;
 pub(crate) mod core;
 mod deferred;
@@ -45,7 +46,6 @@ mod scheduling_hints;
 mod scope;
 pub(crate) mod synchronize;
 pub(crate) mod table;
-mod turnstile;
 pub(crate) mod wait;
 mod waiters;
 

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use crate::base::error::{Error, FailureCause, Result, RuntimeError};
 use crate::base::sync::yield_now;
 use crate::engine::stream::commands::{drop_quietly, take_panic_message};
+use crate::engine::stream::consumer_lock::Next;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::frames;
-use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Head};
 
 thread_local! {
@@ -65,10 +65,10 @@ impl StreamCore {
 
     /// Retires the queue on this thread: runs the runtime's tasks, drops users' tasks.
     pub(super) fn retire_refused(self: &Arc<Self>, reason: &Error) {
-        while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
+        while let Some(mut guard) = self.consumer_lock.enter_from_run_queue() {
             let batch = |consumer: &mut Consumer| self.drain_refused(consumer, reason);
-            frames::inside(self.key(), || self.run_despite_panics(&mut pass, batch));
-            if self.leave(pass, Stop::Finished) == Next::Nothing {
+            frames::inside(self.key(), || self.run_despite_panics(&mut guard, batch));
+            if self.leave(guard, Stop::Finished) == Next::Nothing {
                 return;
             }
             // The loop also refuses tasks enqueued since the drain.

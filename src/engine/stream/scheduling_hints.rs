@@ -95,7 +95,7 @@ impl SchedulingHints {
     }
 
     /// Called after a waiting thread has executed one task. The task counts as long if a worker
-    /// arrived at least `LONGEST_SHIFT` ago.
+    /// arrived at least `MAX_HELP_TIME` ago.
     #[inline]
     pub(crate) fn end_help(&self) {
         if self.turns_after_help.load(Ordering::Relaxed) == COLLIDED {
@@ -107,7 +107,7 @@ impl SchedulingHints {
     fn learn_since_collision(&self) {
         let collided_ns = self.collided_ns.load(Ordering::Relaxed);
         let elapsed = Duration::from_nanos(now_ns().saturating_sub(collided_ns));
-        if elapsed >= LONGEST_SHIFT {
+        if elapsed >= MAX_HELP_TIME {
             self.learn(elapsed, 1);
         }
     }
@@ -159,32 +159,32 @@ fn now_ns() -> u64 {
 
 /// How long a waiting thread executes tasks between two interrupt checks. A task of this length
 /// makes the hints report long tasks. Models have no clock.
-pub(crate) const LONGEST_SHIFT: Duration =
+pub(crate) const MAX_HELP_TIME: Duration =
     if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
 
 /// Measures how long a waiting thread executes tasks of a stream, and finds long tasks.
 #[derive(Debug)]
-pub(crate) struct Shift {
+pub(crate) struct HelpTimer {
     began: Instant,
     task_began: Instant,
 }
 
-impl Shift {
+impl HelpTimer {
     pub(crate) fn begin() -> Self {
         let now = Instant::now();
         Self { began: now, task_began: now }
     }
 
     /// Called after each task. True when the thread has to run its interrupt check. One task of at
-    /// least `LONGEST_SHIFT` makes the hints report long tasks; threads then no longer help.
+    /// least `MAX_HELP_TIME` makes the hints report long tasks; threads then no longer help.
     pub(crate) fn is_over(&mut self, hints: &SchedulingHints) -> bool {
         let now = Instant::now();
         let task = now - self.task_began;
         self.task_began = now;
-        if task >= LONGEST_SHIFT {
+        if task >= MAX_HELP_TIME {
             hints.learn(task, 1);
         }
-        now - self.began >= LONGEST_SHIFT
+        now - self.began >= MAX_HELP_TIME
     }
 }
 

@@ -16,7 +16,7 @@ use crate::base::error::{Result, TaskError};
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{Ordering, park};
 use crate::engine::stream::commands::TaskOutcome;
-use crate::engine::stream::failures::BoundStream;
+use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::handle::Stream;
 use crate::engine::stream::synchronize::raise;
 
@@ -82,8 +82,8 @@ impl Stream {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
         self.core().check_wait()?;
-        let bound = BoundStream::new(self.core()); // keeps an error that another synchronise clears
-        let pushed_before = bound.pushed();
+        let stream = RetainingStream::new(self.core()); // another thread may clear an error
+        let pushed_before = stream.pushed();
         let counted = Arc::new(Tasks::default());
         let end = End { stream: self, tasks: &counted };
         let scope = Scope {
@@ -97,7 +97,7 @@ impl Stream {
         drop(end);
         match outcome {
             Ok(value) => {
-                synchronized.and_then(|()| check(&bound, pushed_before, &counted)).map(|()| value)
+                synchronized.and_then(|()| check(&stream, pushed_before, &counted)).map(|()| value)
             }
             Err(panic) => resume_unwind(panic),
         }
@@ -113,7 +113,7 @@ struct Tasks {
 }
 
 /// If a task was lost, raises the first error that covers a task behind ticket `pushed_before`.
-fn check(stream: &BoundStream, pushed_before: u64, tasks: &Tasks) -> Result<()> {
+fn check(stream: &RetainingStream, pushed_before: u64, tasks: &Tasks) -> Result<()> {
     // Relaxed: the acquire load in `End::is_reached` comes before.
     if !tasks.is_any_lost.load(Ordering::Relaxed) {
         return Ok(());

@@ -116,13 +116,13 @@ impl StreamCore {
     ) -> Result<Option<Passed>> {
         let until = self.pushed();
         while self.expect_helper() {
-            let Some(mut pass) = self.turnstile.enter_to_help() else { break };
-            let stop = self.drain_helping(&mut pass, until);
-            let consumed = pass.receiver.consumed();
+            let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
+            let stop = self.drain_helping(&mut guard, until);
+            let consumed = guard.receiver.consumed();
             let is_reached = stop == Stop::Finished && consumed >= until;
-            let end = |context: &mut TaskContext| self.end_error(consumed + 1, context);
-            let passed = is_reached.then(|| Passed { error: end(&mut pass.context) });
-            self.leave_and_submit(pass, stop);
+            let clear = |context: &mut TaskContext| self.clear_error(consumed + 1, context);
+            let passed = is_reached.then(|| Passed { error: clear(&mut guard.context) });
+            self.leave_and_submit(guard, stop);
             if passed.is_some() || stop != Stop::TimeIsUp {
                 return Ok(passed);
             }

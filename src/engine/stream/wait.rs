@@ -11,7 +11,7 @@ use crate::engine::stream::commands::caught;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
 use crate::engine::stream::frames;
-use crate::engine::stream::scheduling_hints::LONGEST_SHIFT;
+use crate::engine::stream::scheduling_hints::MAX_HELP_TIME;
 use crate::engine::stream::waiters::Waiter;
 
 /// How long a waiting thread spins before it sleeps.
@@ -21,7 +21,7 @@ const SPIN: Duration = Duration::from_micros(4);
 const SPINS_PER_READING: u32 = 32;
 
 /// The period of a waiting thread's interrupt checks, while it sleeps and while it executes tasks.
-const INTERRUPT_PERIOD: Duration = LONGEST_SHIFT;
+const INTERRUPT_PERIOD: Duration = MAX_HELP_TIME;
 
 /// The polling period of a producer above its stream's task limit, and of `wait_to_the_end`.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
@@ -124,9 +124,9 @@ impl StreamCore {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<bool> {
         while self.expect_helper() {
-            let Some(mut pass) = self.turnstile.enter_to_help() else { break };
-            let stop = self.drain_helping(&mut pass, ticket);
-            self.leave_and_submit(pass, stop);
+            let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
+            let stop = self.drain_helping(&mut guard, ticket);
+            self.leave_and_submit(guard, stop);
             if self.progress.retired() >= ticket {
                 return Ok(true);
             }
@@ -153,7 +153,7 @@ impl StreamCore {
                 }
                 spin_hint();
             }
-            if self.turnstile.is_idle() && self.help(ticket, interrupt)? {
+            if self.consumer_lock.is_idle() && self.help(ticket, interrupt)? {
                 return Ok(true);
             }
         }

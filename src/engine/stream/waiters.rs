@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper};
 use crate::engine::frontier::Progress;
-use crate::engine::stream::turnstile::Parking;
+use crate::engine::stream::consumer_lock::Parking;
 
 pub(crate) enum Waiter<S> {
     Stream(Arc<S>, Parking),

@@ -97,7 +97,7 @@ impl Users {
     /// A stream has used blocks of its own up to a task.
     pub(super) fn note(&mut self, stream: &Arc<StreamCore>, ticket: u64) {
         if self.homes.get(stream.key()).is_none() {
-            self.homes.take_over(LOOKS, |_, home| home.is_over());
+            self.homes.extract_if(LOOKS, |_, home| home.is_over());
         }
         let home = self.homes.get_or_insert_with(stream.key(), || Home {
             progress: Arc::clone(&stream.progress),
@@ -279,7 +279,7 @@ impl Books {
         let mut passed: Vec<(u64, Freed)> = Vec::new();
         let is_over =
             |key, stream: &mut WaitedFor| is_asked(stream) && stream.pass(key, &mut passed);
-        self.users.waited_for.take_over(most, is_over);
+        self.users.waited_for.extract_if(most, is_over);
         // By stream, whichever was looked at first: the order is in the statistics.
         passed.sort_by_key(|(key, _)| *key);
         let mut has_completed = false;

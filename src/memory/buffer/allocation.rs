@@ -16,7 +16,7 @@ use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};
 use crate::memory::buffer::free::{Memory, free};
 use crate::memory::buffer::host_accesses::HostAccesses;
 use crate::memory::buffer::thread_hints;
-use crate::memory::buffer::uses::{CHECK_ALL, CHECKS_PER_USE, Task, Touch, Use, Uses};
+use crate::memory::buffer::uses::{AccessedBytes, CHECK_ALL, CHECKS_PER_USE, Task, Use, Uses};
 
 /// A block of an allocator, shared by views. A release, or else the drop of the last view, frees
 /// the block in stream order.
@@ -160,14 +160,14 @@ impl Allocation {
         state: &mut State,
         stream: &Arc<StreamCore>,
         task: Task,
-        touch: &Touch,
+        accessed: &AccessedBytes,
         done: u64,
         checks: usize,
     ) -> Option<Vec<Use>> {
         if Arc::ptr_eq(&self.home, stream) {
-            return state.uses.record_home(task, touch, done, checks);
+            return state.uses.record_home(task, accessed, done, checks);
         }
-        state.uses.record(stream, task, touch, done, checks)
+        state.uses.record(stream, task, accessed, done, checks)
     }
 
     /// Yields the unfinished tasks of streams other than `own` that a use must follow. These are
@@ -178,12 +178,12 @@ impl Allocation {
         &'a self,
         state: &'a State,
         own: Option<&'a Arc<StreamCore>>,
-        touch: &'a Touch,
+        accessed: &'a AccessedBytes,
     ) -> impl Iterator<Item = (&'a Arc<StreamCore>, Task)> {
         let earlier = (&self.home, Task::any(self.busy_until()));
-        let at_home = (&self.home, state.uses.at_home.conflict(touch));
+        let at_home = (&self.home, state.uses.at_home.conflict(accessed));
         let others = state.uses.others();
-        let others = others.map(|other| (&other.stream, other.last.conflict(touch)));
+        let others = others.map(|other| (&other.stream, other.last.conflict(accessed)));
         let all = [earlier, at_home].into_iter().chain(others);
         all.filter(move |(stream, task)| {
             let is_own = own.is_some_and(|own| Arc::ptr_eq(own, stream));
@@ -323,11 +323,11 @@ impl fmt::Debug for Allocation {
 pub(crate) struct Access<'a>(&'a Allocation);
 
 impl Access<'_> {
-    /// Records that `task`, the last task enqueued on the stream, may read and write all of the
-    /// memory. Ends the access under the same lock.
+    /// Records that `task`, the stream's last task, may read and write all of the memory. Ends the
+    /// access under the same lock.
     #[inline]
     pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
-        self.record_touch(stream, task, &Touch::UNKNOWN);
+        self.record_access(stream, task, &AccessedBytes::UNKNOWN);
     }
 
     /// Records a task that writes (`Some(true)`) or only reads (`Some(false)`) the bytes of a view.
@@ -339,17 +339,15 @@ impl Access<'_> {
         view: &Buffer,
         writes: Option<bool>,
     ) {
-        match writes {
-            Some(writes) => self.record_touch(stream, task, &Touch { bytes: view.bytes(), writes }),
-            None => self.record(stream, task),
-        }
+        let Some(writes) = writes else { return self.record(stream, task) };
+        self.record_access(stream, task, &AccessedBytes { bytes: view.bytes(), writes });
     }
 
     #[inline]
-    fn record_touch(self, stream: &Arc<StreamCore>, task: Task, touch: &Touch) {
+    fn record_access(self, stream: &Arc<StreamCore>, task: Task, accessed: &AccessedBytes) {
         let Self(allocation) = *ManuallyDrop::new(self);
         let mut state = allocation.state.lock();
-        let forgotten = allocation.note(&mut state, stream, task, touch, 0, CHECKS_PER_USE);
+        let forgotten = allocation.note(&mut state, stream, task, accessed, 0, CHECKS_PER_USE);
         allocation.end_access(state);
         drop(forgotten); // after the lock: a use may hold the last reference to a stream
     }

@@ -15,7 +15,7 @@ use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::host_accesses::HostAccess;
 use crate::memory::buffer::transfer::{Watched, check_sizes};
-use crate::memory::buffer::uses::{Task, Touch, Use};
+use crate::memory::buffer::uses::{AccessedBytes, Task, Use};
 
 /// The polling period of a thread that waits for the copy of another host thread.
 pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
@@ -105,9 +105,9 @@ impl Buffer {
             let (kind, capability) = (self.device().kind(), "access to their memory by the host");
             return Err(Error::Driver(DriverError::Unsupported { kind, capability }));
         }
-        let touch = Touch { bytes: self.bytes(), writes };
+        let accessed = AccessedBytes { bytes: self.bytes(), writes };
         self.wait_for_host()?;
-        let entered = self.allocation().enter_host(touch);
+        let entered = self.allocation().enter_host(accessed);
         let (access, uses) = entered.map_err(|refusal| self.refused(refusal))?;
         if let Some(uses) = uses {
             wait_all(uses, &mut None)?;

@@ -17,7 +17,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::latch::Latch;
 use crate::engine::stream::latch_commands::{self, WaitForLatch};
 use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
-use crate::memory::buffer::uses::{Touch, Use};
+use crate::memory::buffer::uses::{AccessedBytes, Use};
 
 /// One latch for each stream that waits for a queued access.
 type Latches = StreamMap<Arc<Latch<StreamCore>>>;
@@ -40,7 +40,7 @@ pub(super) struct HostAccesses {
 #[derive(Debug)]
 struct Waiter {
     ticket: u64,
-    touch: Touch,
+    accessed: AccessedBytes,
     latches: Latches,
 }
 
@@ -57,8 +57,8 @@ impl HostAccesses {
     }
 
     /// True when a queued access conflicts with a new use.
-    pub(super) fn has_waiter_before(&self, touch: &Touch) -> bool {
-        self.queue.iter().any(|queued| queued.touch.conflicts(touch))
+    pub(super) fn has_waiter_before(&self, accessed: &AccessedBytes) -> bool {
+        self.queue.iter().any(|queued| queued.accessed.conflicts(accessed))
     }
 
     /// Announces a task that waits for counted accesses.
@@ -78,10 +78,10 @@ impl HostAccesses {
     pub(super) fn each_wait(
         &mut self,
         core: &StreamCore,
-        touch: &Touch,
+        accessed: &AccessedBytes,
         found: &mut dyn FnMut(WaitForLatch),
     ) {
-        for queued in self.queue.iter_mut().filter(|queued| queued.touch.conflicts(touch)) {
+        for queued in self.queue.iter_mut().filter(|queued| queued.accessed.conflicts(accessed)) {
             let mut is_new = false;
             let latch = queued.latches.get_or_insert_with(core.key(), || {
                 is_new = true;
@@ -115,17 +115,18 @@ impl HostAccesses {
         }
     }
 
-    fn add_waiter(&mut self, touch: Touch) -> u64 {
+    fn add_waiter(&mut self, accessed: AccessedBytes) -> u64 {
         self.count += 1;
         self.last_ticket += 1;
-        self.queue.push(Waiter { ticket: self.last_ticket, touch, latches: Latches::default() });
+        self.queue.push(Waiter { ticket: self.last_ticket, accessed, latches: Latches::default() });
         self.last_ticket
     }
 
     /// True when no earlier access conflicts with the access `ticket`.
-    fn is_next(&self, ticket: u64, touch: &Touch) -> bool {
+    fn is_next(&self, ticket: u64, accessed: &AccessedBytes) -> bool {
         let mut before = self.queue.iter().take_while(|queued| queued.ticket < ticket);
-        !self.conflict_with(touch.writes) && !before.any(|queued| queued.touch.conflicts(touch))
+        !self.conflict_with(accessed.writes)
+            && !before.any(|queued| queued.accessed.conflicts(accessed))
     }
 
     fn remove_waiter(&mut self, ticket: u64) -> Latches {
@@ -139,7 +140,7 @@ impl HostAccesses {
 #[derive(Debug)]
 pub(super) struct HostAccess<'a> {
     allocation: &'a Allocation,
-    touch: Touch,
+    accessed: AccessedBytes,
     /// The place in the queue; 0 for a counted access.
     ticket: u64,
     /// Keeps the memory allocated; dropped after the queue entry.
@@ -151,24 +152,24 @@ impl Allocation {
     /// the access must wait for. Conflicting accesses that begin later wait for this access.
     pub(super) fn enter_host(
         &self,
-        touch: Touch,
+        accessed: AccessedBytes,
     ) -> Result<(HostAccess<'_>, Option<Vec<Use>>), Refusal> {
         let mut state = self.lock().ok_or(Refusal::Released)?;
         let host_accesses = &state.host_accesses;
         let meets_access = host_accesses.is_any()
             && (host_accesses.announced > 0
-                || host_accesses.conflict_with(touch.writes)
-                || host_accesses.has_waiter_before(&touch));
-        let has_conflict = meets_access || self.conflicts(&state, None, &touch).next().is_some();
+                || host_accesses.conflict_with(accessed.writes)
+                || host_accesses.has_waiter_before(&accessed));
+        let has_conflict = meets_access || self.conflicts(&state, None, &accessed).next().is_some();
         let uses = has_conflict.then(|| self.uses_in(&state));
         let ticket = if has_conflict {
-            state.host_accesses.add_waiter(touch.clone())
+            state.host_accesses.add_waiter(accessed.clone())
         } else {
-            state.host_accesses.enter(touch.writes);
+            state.host_accesses.enter(accessed.writes);
             0
         };
         let access = self.access_in(&mut state);
-        Ok((HostAccess { allocation: self, touch, ticket, _access: access }, uses))
+        Ok((HostAccess { allocation: self, accessed, ticket, _access: access }, uses))
     }
 }
 
@@ -176,7 +177,7 @@ impl HostAccess<'_> {
     /// True when every earlier host access that conflicts with this one has ended.
     pub(super) fn is_next(&self) -> bool {
         self.ticket == 0
-            || self.allocation.state.lock().host_accesses.is_next(self.ticket, &self.touch)
+            || self.allocation.state.lock().host_accesses.is_next(self.ticket, &self.accessed)
     }
 }
 
@@ -184,7 +185,7 @@ impl Drop for HostAccess<'_> {
     fn drop(&mut self) {
         let mut state = self.allocation.state.lock();
         if self.ticket == 0 {
-            return state.host_accesses.leave(self.touch.writes);
+            return state.host_accesses.leave(self.accessed.writes);
         }
         let latches = state.host_accesses.remove_waiter(self.ticket);
         drop(state); // before streams resume: a latch may hold the last reference to a stream

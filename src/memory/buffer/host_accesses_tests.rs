@@ -8,15 +8,15 @@ use crate::base::error::{Error, MemoryError};
 use crate::engine::stream::{Completion, Stream};
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::host_accesses::HostAccess;
-use crate::memory::buffer::uses::Touch;
+use crate::memory::buffer::uses::AccessedBytes;
 use crate::runtime::Runtime;
 
 fn stream(runtime: &Runtime) -> Stream {
     runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
 }
 
-fn touch(buffer: &Buffer, writes: bool) -> Touch {
-    Touch { bytes: buffer.bytes(), writes }
+fn accessed(buffer: &Buffer, writes: bool) -> AccessedBytes {
+    AccessedBytes { bytes: buffer.bytes(), writes }
 }
 
 /// True when the state counts a host access, or a task that waits for one.
@@ -26,7 +26,7 @@ fn has_host_access(buffer: &Buffer) -> bool {
 
 /// Begins a host access. On a conflict, the access is queued.
 fn enter(buffer: &Buffer, writes: bool) -> HostAccess<'_> {
-    buffer.allocation().enter_host(touch(buffer, writes)).unwrap().0
+    buffer.allocation().enter_host(accessed(buffer, writes)).unwrap().0
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_stream_gets_a_new_wait_for_a_host_access_after_dropping_one() {
     buffer.record_use(&held).unwrap();
     let place = enter(&buffer, true); // behind the held task
     let waits = || {
-        let (touch, mut waits) = (touch(&buffer, false), Vec::new());
+        let (accessed, mut waits) = (accessed(&buffer, false), Vec::new());
         let mut state = buffer.allocation().state.lock();
-        state.host_accesses.each_wait(other.core(), &touch, &mut |wait| waits.push(wait));
+        state.host_accesses.each_wait(other.core(), &accessed, &mut |wait| waits.push(wait));
         drop(state);
         waits
     };

@@ -31,7 +31,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::{Allocation, Refusal, State};
 use crate::memory::buffer::host::HOST_PERIOD;
 use crate::memory::buffer::transfer::Transfer;
-use crate::memory::buffer::uses::{CHECK_ALL, CHECKS_PER_USE, Task, Touch, Use};
+use crate::memory::buffer::uses::{AccessedBytes, CHECK_ALL, CHECKS_PER_USE, Task, Use};
 use crate::queue::{Command, Pushed};
 
 /// The order of a task relative to other uses of its buffers.
@@ -72,8 +72,8 @@ impl<'a> BufferUse<'a> {
         MemoryAccess { address, bytes: Some(bytes), writes: Some(self.writes) }
     }
 
-    fn touch(&self) -> Touch {
-        Touch { bytes: self.buffer.bytes(), writes: self.writes }
+    fn accessed(&self) -> AccessedBytes {
+        AccessedBytes { bytes: self.buffer.bytes(), writes: self.writes }
     }
 }
 
@@ -131,7 +131,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         let has_failed = direct.run::<T>(|context| self.command.run(context));
         if has_failed {
             // The error is not cleared yet: only the consumer, which is this thread, clears errors.
-            core.failures.bind();
+            core.failures.retain_cleared();
         }
         Attempt::Over(Ok(Transfer::of(core, ticket, has_failed)))
     }
@@ -148,7 +148,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         }
         // Binds before the task can fail. Otherwise the stream could clear and drop the error
         // before the caller queries the transfer.
-        core.failures.bind();
+        core.failures.retain_cleared();
         let mut waits = Waits::default();
         if self.order == Order::BehindConflicts {
             locked.each_conflict(core, |source, last| waits.push(core, source, last));
@@ -201,8 +201,8 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
             return true;
         }
         let is_behind_host_access = (0..N).any(|index| {
-            let touch = self.used[index].touch();
-            self.state(index).host_accesses.has_waiter_before(&touch)
+            let accessed = self.used[index].accessed();
+            self.state(index).host_accesses.has_waiter_before(&accessed)
         });
         let mut is_free = !self.has_host_access() && !is_behind_host_access;
         self.each_conflict(core, |_, _| is_free = false);
@@ -249,10 +249,10 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
     #[inline]
     fn each_queued(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(WaitForLatch)) {
         for index in 0..N {
-            let touch = self.used[index].touch();
+            let accessed = self.used[index].accessed();
             let host_accesses = &mut self.state(index).host_accesses;
             if host_accesses.is_any() {
-                host_accesses.each_wait(core, &touch, &mut found);
+                host_accesses.each_wait(core, &accessed, &mut found);
             }
         }
     }
@@ -265,8 +265,8 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         mut found: impl FnMut(&Arc<StreamCore>, Task),
     ) {
         for index in 0..N {
-            let (used, touch) = (self.used[index], self.used[index].touch());
-            let conflicts = used.allocation().conflicts(self.state(index), Some(core), &touch);
+            let (used, accessed) = (self.used[index], self.used[index].accessed());
+            let conflicts = used.allocation().conflicts(self.state(index), Some(core), &accessed);
             conflicts.for_each(|(source, last)| found(source, last));
         }
     }
@@ -278,8 +278,8 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         // The search for conflicts has already read each use, so checking all of them is cheap.
         let checks = if order == Order::BehindConflicts { CHECK_ALL } else { CHECKS_PER_USE };
         std::array::from_fn(|index| {
-            let (used, touch) = (self.used[index], self.used[index].touch());
-            used.allocation().note(self.state(index), core, task, &touch, done, checks)
+            let (used, accessed) = (self.used[index], self.used[index].accessed());
+            used.allocation().note(self.state(index), core, task, &accessed, done, checks)
         })
     }
 }

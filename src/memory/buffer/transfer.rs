@@ -37,7 +37,7 @@ pub(super) struct Watched {
 
 impl Watched {
     pub(super) fn new(stream: &Arc<StreamCore>, ticket: u64) -> Self {
-        stream.failures.bind();
+        stream.failures.retain_cleared();
         Self { stream: Arc::clone(stream), ticket, is_bound: true }
     }
 
@@ -57,7 +57,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if self.is_bound {
-            self.stream.failures.unbind();
+            self.stream.failures.release_cleared();
         }
     }
 }

@@ -26,12 +26,12 @@ impl Task {
 
 /// The bytes of an allocation that one task accesses, and whether the task writes them.
 #[derive(Clone, Debug)]
-pub(super) struct Touch {
+pub(super) struct AccessedBytes {
     pub(super) bytes: Range<usize>,
     pub(super) writes: bool,
 }
 
-impl Touch {
+impl AccessedBytes {
     /// Stands for unknown accesses: covers all bytes and counts as a write.
     pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
 
@@ -54,10 +54,10 @@ pub(super) struct LastTasks {
 
 impl LastTasks {
     /// Records one more task. The stream has done its tasks up to ticket `done`: if they include
-    /// every recorded task, the byte range restarts from the bytes of `touch`.
+    /// every recorded task, the byte range restarts from the bytes of `accessed`.
     #[inline]
-    fn note(&mut self, task: Task, touch: &Touch, done: u64) {
-        let Touch { bytes, writes } = touch;
+    fn note(&mut self, task: Task, accessed: &AccessedBytes, done: u64) {
+        let AccessedBytes { bytes, writes } = accessed;
         let Range { start, end } = self.bytes;
         self.bytes = if self.task.ticket <= done {
             bytes.clone()
@@ -70,9 +70,9 @@ impl LastTasks {
         }
     }
 
-    /// The last task that conflicts with `touch`; ticket 0 for none. Two reads do not conflict.
-    pub(super) fn conflict(&self, touch: &Touch) -> Task {
-        let Touch { bytes, writes } = touch;
+    /// The last task that conflicts with `accessed`; ticket 0 for none. Two reads do not conflict.
+    pub(super) fn conflict(&self, accessed: &AccessedBytes) -> Task {
+        let AccessedBytes { bytes, writes } = accessed;
         if bytes.start >= self.bytes.end || self.bytes.start >= bytes.end {
             return Task::default();
         }
@@ -129,11 +129,11 @@ impl Uses {
     pub(super) fn record_home(
         &mut self,
         task: Task,
-        touch: &Touch,
+        accessed: &AccessedBytes,
         done: u64,
         checks: usize,
     ) -> Option<Vec<Use>> {
-        self.at_home.note(task, touch, done);
+        self.at_home.note(task, accessed, done);
         self.forget_finished(checks)
     }
 
@@ -145,17 +145,17 @@ impl Uses {
         &mut self,
         stream: &Arc<StreamCore>,
         task: Task,
-        touch: &Touch,
+        accessed: &AccessedBytes,
         done: u64,
         checks: usize,
     ) -> Option<Vec<Use>> {
         if let Some(first) = &mut self.first
             && first.is_on(stream)
         {
-            first.last.note(task, touch, done);
+            first.last.note(task, accessed, done);
             return self.forget_finished(checks);
         }
-        self.record_other(stream, task, touch, done, checks)
+        self.record_other(stream, task, accessed, done, checks)
     }
 
     /// Checks up to `checks` uses; removes the finished ones and returns them.
@@ -166,13 +166,13 @@ impl Uses {
 
     #[inline(never)]
     fn take_finished(&mut self, checks: usize) -> Vec<Use> {
-        self.more.take_over(checks, |_, known| known.is_over())
+        self.more.extract_if(checks, |_, known| known.is_over())
     }
 
     /// Makes room in a full map: removes finished uses, and failed uses beyond `MAX_FAILED`.
     fn evict(&mut self) -> Vec<Use> {
         let mut num_failed = 0;
-        let forgotten = self.more.take_over(CHECK_ALL, |_, known| {
+        let forgotten = self.more.extract_if(CHECK_ALL, |_, known| {
             let has_failed = known.is_done() && known.stream.failures.has_failed();
             num_failed += usize::from(has_failed);
             known.is_over() || has_failed && num_failed > MAX_FAILED
@@ -186,19 +186,19 @@ impl Uses {
         &mut self,
         stream: &Arc<StreamCore>,
         task: Task,
-        touch: &Touch,
+        accessed: &AccessedBytes,
         done: u64,
         checks: usize,
     ) -> Option<Vec<Use>> {
         if let Some(known) = self.more.get_mut(stream.key()) {
-            known.last.note(task, touch, done);
+            known.last.note(task, accessed, done);
             return self.forget_finished(checks);
         }
         let is_full = self.more.is_full();
         let mut forgotten = if is_full { self.evict() } else { self.take_finished(checks) };
         forgotten.extend(self.first.take_if(|known| known.is_over()));
         let mut new = Use { stream: Arc::clone(stream), last: LastTasks::default() };
-        new.last.note(task, touch, done);
+        new.last.note(task, accessed, done);
         if self.first.is_none() {
             self.first = Some(new);
         } else {

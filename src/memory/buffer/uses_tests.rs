@@ -13,7 +13,7 @@ use crate::base::steps::steps_of;
 use crate::engine::event::Event;
 use crate::engine::stream::{Completion, Stream};
 use crate::memory::buffer::Buffer;
-use crate::memory::buffer::uses::{Task, Touch};
+use crate::memory::buffer::uses::{AccessedBytes, Task};
 use crate::runtime::Runtime;
 
 fn runtime() -> Runtime {
@@ -70,7 +70,7 @@ fn a_marked_use_conflicts_by_its_bytes_and_its_access() {
         let view = fresh.slice(part.bytes()).unwrap();
         fresh.access().unwrap().record_use(stream.core(), Task::marker(5), &view, said);
         let uses = fresh.allocation().uses();
-        uses[0].last.conflict(&Touch { bytes, writes }).ticket
+        uses[0].last.conflict(&AccessedBytes { bytes, writes }).ticket
     };
     let expected = [
         // A use marked as a read conflicts only with writes of the same bytes.

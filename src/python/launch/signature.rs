@@ -20,7 +20,7 @@ pub(crate) enum Declared {
     Pointer(Option<Py<PyAny>>),
 }
 
-const NAME: &str = "argtypes";
+const ARGTYPES: &str = "argtypes";
 
 pub(crate) type Signature = Arc<[Declared]>;
 
@@ -38,8 +38,8 @@ impl Argtypes {
     #[cold]
     pub(crate) fn of(function: &Bound<'_, PyAny>) -> PyResult<(Self, Option<Signature>)> {
         let py = function.py();
-        let descriptor = Descriptor::of(function, intern!(py, NAME));
-        let object = function.getattr(intern!(py, NAME))?;
+        let descriptor = Descriptor::of(function, intern!(py, ARGTYPES));
+        let object = function.getattr(intern!(py, ARGTYPES))?;
         let (mut elements, mut signature) = (None, None);
         if !object.is_none() {
             let types = Types::get(py)?;
@@ -55,7 +55,7 @@ impl Argtypes {
     pub(crate) fn is_current_for(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
         let object = match &self.descriptor {
             Some(descriptor) => descriptor.get(function)?,
-            None => function.getattr(intern!(function.py(), NAME))?,
+            None => function.getattr(intern!(function.py(), ARGTYPES))?,
         };
         Ok(self.object.is(&object)
             && self.elements.as_ref().is_none_or(|elements| is_same(elements, &object)))

@@ -68,15 +68,15 @@ pub(crate) struct ManagedVersioned {
 
 /// A DLPack structure that a Python capsule carries.
 pub(crate) trait Carried: Sized + 'static {
-    const NAME: &'static CStr;
-    const USED_NAME: &'static CStr;
+    const CAPSULE_NAME: &'static CStr;
+    const CONSUMED_NAME: &'static CStr;
 
     fn deleter(&self) -> Deleter<Self>;
 }
 
 impl Carried for Managed {
-    const NAME: &'static CStr = c"dltensor";
-    const USED_NAME: &'static CStr = c"used_dltensor";
+    const CAPSULE_NAME: &'static CStr = c"dltensor";
+    const CONSUMED_NAME: &'static CStr = c"used_dltensor";
 
     fn deleter(&self) -> Deleter<Self> {
         self.deleter
@@ -84,8 +84,8 @@ impl Carried for Managed {
 }
 
 impl Carried for ManagedVersioned {
-    const NAME: &'static CStr = c"dltensor_versioned";
-    const USED_NAME: &'static CStr = c"used_dltensor_versioned";
+    const CAPSULE_NAME: &'static CStr = c"dltensor_versioned";
+    const CONSUMED_NAME: &'static CStr = c"used_dltensor_versioned";
 
     fn deleter(&self) -> Deleter<Self> {
         self.deleter

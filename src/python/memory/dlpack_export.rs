@@ -163,8 +163,9 @@ fn capsule<M: Carried>(
     let managed = unsafe { &raw mut (*whole).managed };
     // SAFETY: the name is a static, the structure lives until its deleter is called, and the GIL is
     // held.
-    let capsule =
-        unsafe { ffi::PyCapsule_New(managed.cast(), M::NAME.as_ptr(), Some(end_capsule::<M>)) };
+    let capsule = unsafe {
+        ffi::PyCapsule_New(managed.cast(), M::CAPSULE_NAME.as_ptr(), Some(end_capsule::<M>))
+    };
     if capsule.is_null() {
         // SAFETY: the capsule was not created, so the allocation has no other owner.
         drop(unsafe { Box::from_raw(whole) });
@@ -191,11 +192,11 @@ unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
 /// Called only by the interpreter, with a capsule that is being destroyed.
 unsafe extern "C" fn end_capsule<M: Carried>(capsule: *mut ffi::PyObject) {
     // SAFETY: the interpreter passes a live capsule and holds the GIL.
-    if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {
+    if unsafe { ffi::PyCapsule_IsValid(capsule, M::CAPSULE_NAME.as_ptr()) } == 0 {
         return;
     }
     // SAFETY: the interpreter passes a live capsule, whose name was checked.
-    let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()) };
+    let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::CAPSULE_NAME.as_ptr()) };
     // SAFETY: the name shows that no consumer took the structure, so this call frees it.
     unsafe { free(managed.cast::<M>()) };
 }

@@ -97,22 +97,22 @@ fn import(capsule: &Bound<'_, PyAny>, options: ImportOptions) -> PyResult<PyView
     Err(PyBufferError::new_err("the capsule holds no DLPack tensor, or one that was taken before"))
 }
 
-/// The structure in a capsule named `M::NAME`, which still owns it; `None` for other objects.
+/// The structure in a capsule named `M::CAPSULE_NAME`, which keeps owning it; else `None`.
 fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     let object = capsule.as_ptr();
     // SAFETY: the object is live and the GIL is held; for other objects the result is 0.
-    if unsafe { ffi::PyCapsule_IsValid(object, M::NAME.as_ptr()) } == 0 {
+    if unsafe { ffi::PyCapsule_IsValid(object, M::CAPSULE_NAME.as_ptr()) } == 0 {
         return Ok(None);
     }
     // SAFETY: the object is a valid capsule of this name, as checked above.
-    let managed = unsafe { ffi::PyCapsule_GetPointer(object, M::NAME.as_ptr()) };
+    let managed = unsafe { ffi::PyCapsule_GetPointer(object, M::CAPSULE_NAME.as_ptr()) };
     if managed.is_null() { Err(PyErr::fetch(capsule.py())) } else { Ok(Some(managed.cast())) }
 }
 
 /// Takes the structure by renaming its capsule. The caller must free the structure.
 fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
     // SAFETY: `find` validated this capsule under the same hold of the GIL; the name is a static.
-    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED_NAME.as_ptr()) } != 0 {
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::CONSUMED_NAME.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()));
     }
     Ok(Owned(managed))

@@ -19,30 +19,30 @@ use crate::memory::buffer::{Buffer, Order};
 const ITEMS_MULTIPLE: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Kits {
+pub(super) struct FillCaches {
     pub(super) runtime: u64,
-    of_devices: Mutex<BTreeMap<Device, Arc<Kit>>>,
+    of_devices: Mutex<BTreeMap<Device, Arc<FillCache>>>,
 }
 
-impl Kits {
+impl FillCaches {
     pub(super) fn new(runtime: u64) -> Arc<Self> {
         let of_devices = Mutex::new(LockRank::Generators, BTreeMap::new());
         Arc::new(Self { runtime, of_devices })
     }
 
-    pub(super) fn of(&self, device: Device) -> Arc<Kit> {
+    pub(super) fn of(&self, device: Device) -> Arc<FillCache> {
         Arc::clone(self.of_devices.lock().entry(device).or_default())
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Kit {
+pub(super) struct FillCache {
     core_count: OnceLock<u16>,
     program: OnceLock<Program>,
     kernels: [OnceLock<Kernel>; 6],
 }
 
-impl Kit {
+impl FillCache {
     pub(super) fn core_count(&self, stream: &Stream) -> Result<u16> {
         if let Some(count) = self.core_count.get() {
             return Ok(*count);
@@ -53,7 +53,7 @@ impl Kit {
     }
 
     /// The kernel that writes `values`. The first call on a device blocks while it compiles the
-    /// program. Concurrent first calls may each compile; the kit retains one result.
+    /// program. Concurrent first calls may each compile; the cache retains one result.
     pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
         let (place, name) = (&self.kernels[values as usize], NAMES[values as usize]);
         if let Some(kernel) = place.get() {

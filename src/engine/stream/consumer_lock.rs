@@ -1,4 +1,4 @@
-//! The turnstile of a stream: at most one thread consumes its queue, and no work is left behind.
+//! The lock of a stream's consumer: one thread at a time consumes, and no task is left behind.
 //!
 //! One word records which component is responsible for a stream:
 //!
@@ -27,15 +27,15 @@ const PARKED: u64 = 4;
 const PARKING: u64 = 8;
 
 /// A lock around the consumer's state `T`, whose word also records the scheduling state.
-pub(crate) struct Turnstile<T> {
+pub(crate) struct ConsumerLock<T> {
     state: AtomicU64,
     consumer: UnsafeCell<T>,
 }
 
 // SAFETY: the DRAINING bit gives one thread at a time access to the consumer, as a mutex does.
-unsafe impl<T: Send> Sync for Turnstile<T> {}
+unsafe impl<T: Send> Sync for ConsumerLock<T> {}
 
-/// The number of one parking. [`Turnstile::unpark`] ignores every number but the current one.
+/// The number of one parking. [`ConsumerLock::unpark`] ignores every number but the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parking(u64);
 
@@ -50,9 +50,9 @@ pub(crate) enum Next {
 }
 
 /// The right to execute a stream, ended by `leave`, `leave_with_work` or `park`, not by a drop.
-pub(crate) struct Pass<'a, T>(&'a Turnstile<T>);
+pub(crate) struct ConsumerGuard<'a, T>(&'a ConsumerLock<T>);
 
-impl<T> Turnstile<T> {
+impl<T> ConsumerLock<T> {
     pub(crate) fn new(consumer: T) -> Self {
         Self { state: AtomicU64::new(0), consumer: UnsafeCell::new(consumer) }
     }
@@ -81,21 +81,21 @@ impl<T> Turnstile<T> {
 
     /// Enters for a worker that took the stream's entry from the run queue. `None` while another
     /// thread consumes or the stream is parked.
-    pub(crate) fn enter_from_run_queue(&self) -> Option<Pass<'_, T>> {
+    pub(crate) fn enter_from_run_queue(&self) -> Option<ConsumerGuard<'_, T>> {
         self.change(|state| {
             let busy = state & (DRAINING | PARKED) != 0;
             Some(if busy { state & !QUEUED } else { state & !QUEUED | DRAINING })
         })
         .filter(|state| state & (DRAINING | PARKED) == 0)
-        .map(|_| Pass(self))
+        .map(|_| ConsumerGuard(self))
     }
 
     /// Enters for a thread that waits for the stream. `None` while another thread consumes or the
     /// stream is parked.
     #[inline]
-    pub(crate) fn enter_to_help(&self) -> Option<Pass<'_, T>> {
+    pub(crate) fn enter_to_help(&self) -> Option<ConsumerGuard<'_, T>> {
         self.change(|state| (state & (DRAINING | PARKED) == 0).then_some(state | DRAINING))
-            .map(|_| Pass(self))
+            .map(|_| ConsumerGuard(self))
     }
 
     /// Resumes the stream from this parking. Has no effect if the parking is over.
@@ -146,9 +146,9 @@ impl<T> Turnstile<T> {
     }
 }
 
-impl<T> Pass<'_, T> {
+impl<T> ConsumerGuard<'_, T> {
     /// Releases the right. True when the stream is now idle. The caller must then read the queue
-    /// and, unless the queue is empty, call [`Turnstile::schedule_if_idle`].
+    /// and, unless the queue is empty, call [`ConsumerLock::schedule_if_idle`].
     #[inline]
     pub(crate) fn leave(self) -> bool {
         // SeqCst: stored before the queue is read; partner: the claim in `Sender::push`. Its
@@ -165,7 +165,7 @@ impl<T> Pass<'_, T> {
         if old.is_some_and(|old| old & QUEUED == 0) { Next::Schedule } else { Next::Nothing }
     }
 
-    /// Releases the right and parks the stream until [`Turnstile::unpark`] resumes this parking.
+    /// Releases the right and parks the stream until [`ConsumerLock::unpark`] resumes this parking.
     pub(crate) fn park(self) -> Parking {
         let parked = |state: u64| (state & !DRAINING | PARKED) + PARKING;
         let old = self.0.change(|state| Some(parked(state))).expect("the change is unconditional");
@@ -173,25 +173,25 @@ impl<T> Pass<'_, T> {
     }
 }
 
-impl<T> Deref for Pass<'_, T> {
+impl<T> Deref for ConsumerGuard<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the pass's thread holds the DRAINING bit, which one thread holds at a time.
+        // SAFETY: the guard's thread holds the DRAINING bit, which one thread holds at a time.
         self.0.consumer.with(|consumer| unsafe { &*consumer })
     }
 }
 
-impl<T> DerefMut for Pass<'_, T> {
+impl<T> DerefMut for ConsumerGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the pass's thread holds the DRAINING bit, and the pass is borrowed exclusively.
+        // SAFETY: the guard's thread holds the DRAINING bit, and the guard is borrowed exclusively.
         self.0.consumer.with_mut(|consumer| unsafe { &mut *consumer })
     }
 }
 
-impl<T> fmt::Debug for Turnstile<T> {
+impl<T> fmt::Debug for ConsumerLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Relaxed: for debug output.
         let state = self.state.load(Ordering::Relaxed);

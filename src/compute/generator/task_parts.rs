@@ -1,7 +1,7 @@
 //! The parts of one task: several threads execute them, and the task's thread waits for all.
 //!
 //! A thread claims a part by incrementing `next`, executes the part, and then decrements `left`.
-//! The thread that decrements `left` to zero wakes the task's thread, which created the `Shares`.
+//! The thread that decrements `left` to zero wakes the task's thread, the creator of `TaskParts`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const SPINS: u32 = 2000;
 const SPINS: u32 = 0;
 
 /// The parts `0..count` of a task, with the numbers of claimed and of unfinished parts.
-pub(super) struct Shares {
+pub(super) struct TaskParts {
     count: usize,
     next: AtomicUsize,
     left: AtomicUsize,
@@ -23,7 +23,7 @@ pub(super) struct Shares {
     creator: Arc<Sleeper>,
 }
 
-impl Shares {
+impl TaskParts {
     pub(super) fn new(count: usize) -> Self {
         let (next, left) = (AtomicUsize::new(0), AtomicUsize::new(count));
         Self { count, next, left, creator: Sleeper::new() }
@@ -52,7 +52,7 @@ impl Shares {
     }
 
     /// Waits until every part is done. The thread that called `new` calls this after its own
-    /// [`Shares::work`]. Other threads may then still execute the last claimed parts.
+    /// [`TaskParts::work`]. Other threads may then still execute the last claimed parts.
     pub(super) fn wait(&self) {
         for _ in 0..SPINS {
             if self.is_done() {
@@ -71,8 +71,8 @@ impl Shares {
     }
 }
 
-impl fmt::Debug for Shares {
+impl fmt::Debug for TaskParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shares").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("TaskParts").field("count", &self.count).finish_non_exhaustive()
     }
 }
