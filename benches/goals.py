@@ -148,6 +148,7 @@ _ALLOCATION = (
     _rust("A13.huge", "the same"),
     _rust("A13.kernel", "of it the kernel's", unit="%"),
     _rust("A14", "moving a resident 2 MiB", ratio=0.15),
+    _rust("A15", "four threads, memory is short", ratio=1.5),
 )
 
 # There are no limits yet.

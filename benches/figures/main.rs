@@ -3,8 +3,8 @@
 //! `cargo bench` prints them. `--json FILE` keeps them as JSON lines as well, one measurement a
 //! line; `make bench` joins those with what Python measures and judges them by the goals.
 //! `--traces` names the folder of recorded requests, `--c10` the program that measures PyTorch's
-//! allocator, `--rows` the letter of the rows that are wanted, and `--patience` is how long each
-//! thing waits for a quiet machine.
+//! allocator, `--rows` the letter of the rows that are wanted, or A15 for that one, and `--patience`
+//! is how long each thing waits for a quiet machine.
 //! `--anchors FILE SECONDS` only says how fast the machine is, when it is quiet.
 
 mod allocation;
@@ -76,7 +76,7 @@ struct Wanted<'a> {
     /// `tests/oracle` builds it, where PyTorch's allocator is installed.
     c10: Option<&'a Path>,
     patience: Option<Duration>,
-    /// The letter of the rows; `None` for all of them.
+    /// The letter of the rows, or one; `None` for all of them.
     rows: Option<&'a str>,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Wanted<'a> {
                     let seconds = seconds.parse().map_err(|_| io::Error::other(USAGE))?;
                     wanted.patience = Some(Duration::from_secs(seconds));
                 }
-                ["--rows", letter @ ("A" | "C" | "D" | "E" | "G" | "Q"), ..] => {
+                ["--rows", letter @ ("A" | "A15" | "C" | "D" | "E" | "G" | "Q"), ..] => {
                     wanted.rows = Some(letter);
                 }
                 _ => return Err(io::Error::other(USAGE)),
@@ -138,6 +138,9 @@ impl<'a> Wanted<'a> {
         if are_wanted("A") {
             let c10 = self.c10.map(C10::at).transpose()?;
             allocation::measure(&runtime, self.traces, c10.as_ref(), &mut table)?;
+        }
+        if self.rows == Some("A15") {
+            allocation::measure_pressure(&mut table)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ pub(crate) mod malloc;
 mod model;
 mod pages;
 mod pairs;
+mod pressure;
 mod replays;
 mod threads;
 
@@ -43,7 +44,13 @@ pub(crate) fn measure(
     threads::measure(runtime, table)?;
     grown::measure(table)?;
     bookkeeping::measure(table)?;
-    pages::measure(runtime, table)
+    pages::measure(runtime, table)?;
+    measure_pressure(table)
+}
+
+/// The last of these rows, which can be had alone.
+pub(crate) fn measure_pressure(table: &mut Table) -> io::Result<()> {
+    pressure::measure(table)
 }
 
 fn settings() -> AllocatorConfig {
