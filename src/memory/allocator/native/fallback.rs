@@ -14,7 +14,8 @@ use crate::engine::frontier::Frontier;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::books::{Books, Request};
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::native::core::Native;
+use crate::memory::allocator::native::block::Block;
+use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::growth::Step;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::piece::Piece;
@@ -84,7 +85,8 @@ impl Books {
     ) -> Step {
         self.complete_some_if_free(ALL);
         let before = home.and_then(|home| home.history.latest());
-        let room = self.room_anywhere(plan, Uses::Known(before.as_deref()), search);
+        let rooms = self.rooms(plan, left_bytes, Uses::Known(before.as_deref()), search);
+        let room = rooms.best(plan, search);
         let may_move = !self.native.is_mapping && !self.is_turn_of_another();
         let native = &mut self.native;
         let is_left = |fresh: usize| fresh * native.sizes.page_bytes <= left_bytes;
@@ -108,45 +110,6 @@ impl Books {
         let owner = native.heaps[native.heap_of(piece)].owner;
         self.statistics.num_frontier_reuses += u64::from(owner.stream != plan.owner.stream);
         Step::Done(piece)
-    }
-
-    /// Free memory for a request, and how many pages it takes from the device: the fewest.
-    fn room_anywhere(
-        &self,
-        plan: &NativePlan,
-        uses: Uses<'_>,
-        search: Search,
-    ) -> Option<(Room, usize)> {
-        let native = &self.native;
-        let heaps = self.heaps_for(plan, search);
-        let is_ready = |heap: HeapId, ticket: u64| {
-            let is_own = native.heaps[heap].owner.stream == plan.owner.stream;
-            is_own || uses.are_over(native, heap, ticket)
-        };
-        let classes = plan.class.map_or(CLASS_COUNT, SizeClass::number)..CLASS_COUNT;
-        let slabs = classes.flat_map(|class| heaps.iter().map(move |heap| (*heap, class)));
-        let slab = slabs.into_iter().find_map(|(heap, class)| {
-            let mut slabs = native.slabs.list(native.heaps[heap].slabs[class]);
-            slabs.find(|slab| is_ready(heap, native.slabs[*slab].busy_until))
-        });
-        if let Some(slab) = slab {
-            return Some((Room::Slab(slab), 0));
-        }
-        let mut best: Option<(usize, Cost, Found)> = None;
-        for heap in heaps {
-            let movable = self.count_movable(native.heaps[heap].owner.pool, uses);
-            for kind in [Kind::Middle, Kind::Large] {
-                let Some(want) = plan.want_in(heap, kind, &native.sizes) else { continue };
-                let found = native.find(&want, search, |block| is_ready(heap, block.busy_until()));
-                let Some(found) = found else { continue };
-                let (fresh, cost) =
-                    ((found.cost.pages as usize).saturating_sub(movable), found.cost);
-                if best.is_none_or(|(least, least_cost, _)| (fresh, cost) < (least, least_cost)) {
-                    best = Some((fresh, cost, found));
-                }
-            }
-        }
-        best.map(|(fresh, _, found)| (Room::Place(found), fresh))
     }
 
     /// The heaps that may serve a request: its own, others of its pool, those of pools that help
@@ -174,11 +137,13 @@ impl Books {
         request: &Request,
         left_bytes: usize,
     ) -> usize {
-        let has_room = |units: usize| {
+        let plan = |units: usize| {
             let bytes = units * UNIT_BYTES;
-            let plan = self.native.sizes.plan(&Request { bytes, ..*request });
-            plan.is_some_and(|plan| self.could_serve(&plan, left_bytes, Uses::Known(None)))
+            self.native.sizes.plan(&Request { bytes, ..*request })
         };
+        let Some(least) = plan(1) else { return 0 };
+        let rooms = self.rooms(&least, left_bytes, Uses::Known(None), Search::Last);
+        let has_room = |units: usize| plan(units).is_some_and(|plan| rooms.hold(&plan));
         let taken_bytes = self.limits.taken_bytes.saturating_add(left_bytes);
         // What holds a request holds a smaller one: the border is halved in.
         let (mut enough, mut above) = (0, taken_bytes / UNIT_BYTES + 1);
@@ -197,7 +162,7 @@ impl Books {
             self.native.awaiting.is_empty() && self.segments.iter().next().is_none();
         !is_all_in_place
             || !self.native.sizes.has_pages
-            || self.could_serve(plan, left_bytes, Uses::Over)
+            || self.rooms(plan, left_bytes, Uses::Over, Search::Last).hold(plan)
     }
 
     fn count_movable(&self, pool: PoolId, uses: Uses<'_>) -> usize {
@@ -207,17 +172,109 @@ impl Books {
         }
     }
 
-    fn could_serve(&self, plan: &NativePlan, left_bytes: usize, uses: Uses<'_>) -> bool {
+    /// The rooms for requests of a plan's owner.
+    fn rooms<'a>(
+        &'a self,
+        plan: &NativePlan,
+        left_bytes: usize,
+        uses: Uses<'a>,
+        search: Search,
+    ) -> Rooms<'a> {
         let native = &self.native;
-        let page_bytes = native.sizes.page_bytes;
-        let left_pages = left_bytes / page_bytes;
-        let most_fresh = if native.sizes.has_pages { left_pages } else { 0 };
-        let room = self.room_anywhere(plan, uses, Search::Last);
-        if room.is_some_and(|(_, fresh)| fresh <= most_fresh) {
-            return true;
+        let heaps = self.heaps_for(plan, search);
+        let pool = |heap: &HeapId| native.heaps[*heap].owner.pool;
+        // Those of one pool stand side by side, the own one first.
+        let pools = heaps.chunk_by(|one, next| pool(one) == pool(next));
+        let counted = pools.flat_map(|heaps| {
+            let movable = self.count_movable(pool(&heaps[0]), uses);
+            heaps.iter().map(move |heap| (*heap, movable))
+        });
+        Rooms {
+            native,
+            heaps: counted.collect(),
+            own_movable: self.count_movable(plan.owner.pool, uses),
+            left_pages: left_bytes / native.sizes.page_bytes,
+            uses,
         }
-        let new_pages = plan.bytes.div_ceil(page_bytes); // when there is none for a slab
-        let movable = self.count_movable(plan.owner.pool, uses);
-        new_pages <= left_pages.saturating_add(movable)
+    }
+}
+
+/// All free memory that may serve requests of one owner, counted once for several questions.
+struct Rooms<'a> {
+    native: &'a Native,
+    /// With how many pages could move there.
+    heaps: Vec<(HeapId, usize)>,
+    own_movable: usize,
+    /// What the device and the limit have left.
+    left_pages: usize,
+    uses: Uses<'a>,
+}
+
+impl Rooms<'_> {
+    /// True when a request could be served from there.
+    fn hold(&self, plan: &NativePlan) -> bool {
+        let Self { native, left_pages, .. } = *self;
+        // New ones are enough for the piece, where they are none for a slab.
+        let new_pages = plan.bytes.div_ceil(native.sizes.page_bytes);
+        new_pages <= left_pages.saturating_add(self.own_movable)
+            || self.slab(plan).is_some()
+            || self.heaps.iter().any(|heap| self.holds_place(plan, *heap))
+    }
+
+    fn is_ready(&self, plan: &NativePlan, heap: HeapId, ticket: u64) -> bool {
+        let is_own = self.native.heaps[heap].owner.stream == plan.owner.stream;
+        is_own || self.uses.are_over(self.native, heap, ticket)
+    }
+
+    /// A free small block.
+    fn slab(&self, plan: &NativePlan) -> Option<SlabId> {
+        let native = self.native;
+        let classes = plan.class.map_or(CLASS_COUNT, SizeClass::number)..CLASS_COUNT;
+        let mut lists = classes.flat_map(|class| self.heaps.iter().map(move |it| (it.0, class)));
+        lists.find_map(|(heap, class)| {
+            let mut slabs = native.slabs.list(native.heaps[heap].slabs[class]);
+            slabs.find(|slab| self.is_ready(plan, heap, native.slabs[*slab].busy_until))
+        })
+    }
+
+    /// The room that takes the fewest pages from the device, and how many.
+    fn best(&self, plan: &NativePlan, search: Search) -> Option<(Room, usize)> {
+        if let Some(slab) = self.slab(plan) {
+            return Some((Room::Slab(slab), 0));
+        }
+        let native = self.native;
+        let mut best: Option<(usize, Cost, Found)> = None;
+        for (heap, movable) in &self.heaps {
+            let is_ready = |block: &Block| self.is_ready(plan, *heap, block.busy_until());
+            for kind in [Kind::Middle, Kind::Large] {
+                let Some(want) = plan.want_in(*heap, kind, &native.sizes) else { continue };
+                let Some(found) = native.find(&want, search, is_ready) else { continue };
+                let (fresh, cost) =
+                    ((found.cost.pages as usize).saturating_sub(*movable), found.cost);
+                if best.is_none_or(|(least, least_cost, _)| (fresh, cost) < (least, least_cost)) {
+                    best = Some((fresh, cost, found));
+                }
+            }
+        }
+        best.map(|(fresh, _, found)| (Room::Place(found), fresh))
+    }
+
+    /// True when a heap has a place: with memory, or with as few pages missing as there are.
+    fn holds_place(&self, plan: &NativePlan, (heap, movable): (HeapId, usize)) -> bool {
+        let native = self.native;
+        let is_ready = |block: &Block| self.is_ready(plan, heap, block.busy_until());
+        let most_pages = if native.sizes.has_pages { self.left_pages } else { 0 } + movable;
+        [Kind::Middle, Kind::Large].into_iter().any(|kind| {
+            let Some(want) = plan.want_in(heap, kind, &native.sizes) else { return false };
+            if native.find_with_memory(&want, Search::Last, is_ready).is_some() {
+                return true;
+            }
+            // A place without all its memory takes the pages that it covers at least.
+            let units = units_of(want.bytes, native.sizes.unit_bytes(kind));
+            let least_pages = native.sizes.grid(kind).least_covered(units);
+            let is_enough = |found: Found| found.cost.pages as usize <= most_pages;
+            least_pages as usize <= most_pages
+                && native.find(&want, Search::Last, is_ready).is_some_and(is_enough)
+        })
     }
 }
