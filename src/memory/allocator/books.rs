@@ -191,7 +191,11 @@ impl Books {
             && !self.is_closed
             && !exact_statistics
             && !deterministic
-            && self.turn.is_none()
+    }
+
+    /// True when threads may keep something again in caches that were emptied.
+    pub(super) fn may_open_caches(&self) -> bool {
+        self.turn.is_none() && self.native.frees >= self.native.opens_from && self.keeps_caches()
     }
 
     /// True when the native policy serves the next requests for a pool. It always splits, so where

@@ -20,10 +20,11 @@ use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::books::{Books, MOST_BYTES, Plan, Request};
 use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::native::tally::InUse;
 use crate::memory::allocator::pending::{ALL, Holder, Wanted};
 use crate::memory::allocator::pool::{Pool, PoolId};
 use crate::memory::allocator::release::Victim;
-use crate::memory::allocator::stats::{PooledStat, Statistics};
+use crate::memory::allocator::stats::PooledStat;
 use crate::memory::allocator::turn::{Attempt, Wants};
 
 /// Looks at a device after which an error takes the numbers although others go on moving memory.
@@ -389,21 +390,19 @@ impl Books {
     /// `counted` is what the native policy counts.
     fn shortage(
         &self,
-        counted: &Statistics,
+        counted: InUse,
         request: &Request,
         device_free_bytes: usize,
         is_pinned: bool,
     ) -> Shortage {
         let own = &self.statistics;
-        let bytes = |own: &PooledStat, counted: &PooledStat| {
-            to_usize(own.all.current + counted.all.current)
-        };
+        let bytes = |own: &PooledStat, counted: u64| to_usize(own.all.current + counted);
         let limit_bytes = self.limits.allowed_bytes();
         let segment_bytes = self.large_segment_bytes(request);
         let needed_bytes = segment_bytes.unwrap_or(request.bytes);
         Shortage {
-            allocated_bytes: bytes(&own.allocated_bytes, &counted.allocated_bytes),
-            active_bytes: bytes(&own.active_bytes, &counted.active_bytes),
+            allocated_bytes: bytes(&own.allocated_bytes, counted.allocated_bytes),
+            active_bytes: bytes(&own.active_bytes, counted.active_bytes),
             reserved_bytes: to_usize(own.reserved_bytes.all.current),
             limit_bytes,
             largest_free_bytes: self.most_bytes(request, device_free_bytes),

@@ -21,6 +21,7 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
 use crate::memory::allocator::pending::UsePoint;
+use crate::memory::allocator::turn::CLOSED_FREES;
 use crate::memory::allocator::{Allocated, CachingAllocator, Request};
 use crate::runtime::Runtime;
 
@@ -454,7 +455,14 @@ fn threads_keep_pieces_again_after_memory_was_short() {
     world.take(&home, 65 * MIB).unwrap_err();
     assert_eq!(world.allocator.statistics().num_sync_all_streams, 1, "it had its turn");
     assert!(caches.is_on(), "behind a request that failed");
-    let block = world.take(&home, 512).unwrap();
-    world.free(block, &home, &[]);
+    let frees_of_a_round = || {
+        let before = world.allocator.books.lock().native.frees;
+        let block = world.allocator.allocate(Request::new(512, 0)).unwrap();
+        world.allocator.free(block).unwrap();
+        world.allocator.books.lock().native.frees - before
+    };
+    assert_eq!(frees_of_a_round(), 1, "nothing is kept yet");
+    let to_heaps: u64 = (0..2 * CLOSED_FREES).map(|_| frees_of_a_round()).sum();
+    assert_eq!(to_heaps, CLOSED_FREES - 1, "then pieces are kept again");
     assert_eq!(world.awaiting(), 0);
 }

@@ -29,6 +29,9 @@ use crate::memory::allocator::pending::{Holder, Wanted};
 /// one turn while others go on freeing.
 const MOST_TURNS: usize = 1000;
 const MOST_LOOKS: usize = 100;
+/// Frees after a turn until threads keep things again: as long as memory is short, what they keep
+/// others have to take from them.
+pub(super) const CLOSED_FREES: u64 = 256;
 
 /// Tries to serve a request.
 type TryOnce<'a, T> = dyn FnMut(Attempt) -> Result<Option<T>> + 'a;
@@ -73,7 +76,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut books = self.0.books.lock();
         books.turn = None;
-        self.0.caches.switch(books.keeps_caches());
+        books.native.opens_from = books.native.frees + CLOSED_FREES;
     }
 }
 
@@ -123,7 +126,6 @@ impl CachingAllocator {
             let mut books = self.books.lock();
             if books.turn.is_none() {
                 books.turn = Some(thread::current().id());
-                self.caches.switch(books.keeps_caches());
                 return Turn(self);
             }
             drop(books); // another thread's

@@ -1,13 +1,14 @@
 //! The threads' caches of one allocator: what is had from them, what goes back, and their bounds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use crate::base::asymmetric;
 use crate::base::size::MIB;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
-use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::{Books, Request};
 use crate::memory::allocator::native::cell::{Cell, Counted};
@@ -16,7 +17,9 @@ use crate::memory::allocator::native::live::Live;
 use crate::memory::allocator::native::own::Stay;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::size_class::UNIT_BYTES;
-use crate::memory::allocator::native::thread_cache::{ID_STEP, ThreadCache, claim};
+use crate::memory::allocator::native::thread_cache::{
+    Claimed, Claims, ID_STEP, ThreadCache, claim,
+};
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::stats::Statistics;
 
@@ -26,6 +29,11 @@ const MOST_CACHED_BYTES: u64 = 32 * MIB as u64;
 const MOST_CACHED_PART: u64 = 100;
 /// but for this, which is less than a page of most devices: small pieces are many.
 const LEAST_CACHED_BYTES: u64 = MIB as u64;
+/// How long it is slept at first until a thread is looked for outside of its cache again. Each time
+/// twice as long,
+const FIRST_SLEEP: Duration = Duration::from_micros(20);
+/// but no longer than this.
+const MOST_SLEEP: Duration = Duration::from_millis(1);
 /// The id of no allocator, and of no thread's cache.
 const OFF: u64 = u64::MAX;
 
@@ -43,6 +51,9 @@ pub(in crate::memory::allocator) struct Caches {
     pub(super) live: Arc<Live>,
     pub(super) books: Arc<Mutex<Books>>,
     thread_count: AtomicUsize,
+    /// Of those who waited for a thread to leave its cache.
+    #[cfg(all(test, not(loom)))]
+    pub(super) sleeps: AtomicU64,
     pub(super) threads: CachePadded<Mutex<Threads>>,
 }
 
@@ -72,6 +83,8 @@ impl Caches {
             live,
             books,
             thread_count: AtomicUsize::new(0),
+            #[cfg(all(test, not(loom)))]
+            sleeps: AtomicU64::new(0),
             threads: CachePadded::new(Mutex::new(LockRank::ThreadCaches, Threads::default())),
         })
     }
@@ -139,7 +152,7 @@ impl Caches {
             self.threads.lock().shared.end(counted);
             return false;
         };
-        if !may_keep || !self.is_on() {
+        if !may_keep || inside.is_closed() || !self.is_on() {
             inside.kept.count_end(counted);
             return false;
         }
@@ -166,17 +179,23 @@ impl Caches {
     }
 
     /// Has a thread keep a few more pieces of a small size, which were never in use.
-    pub(super) fn stock(&self, kept: &mut Kept, books: &mut Books, plan: &NativePlan) {
+    pub(super) fn stock(&self, inside: &mut Stay<'_>, books: &mut Books, plan: &NativePlan) {
+        if inside.is_closed() {
+            if !books.may_open_caches() {
+                return;
+            }
+            inside.open();
+        }
         let Some(size) = plan.class else { return };
         if plan.owner.pool != PoolId::DEFAULT || !self.is_on() {
             return;
         }
         let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
         let class = Sizes::class(plan.bytes);
-        let room = kept.make_room_for_stock(key, class, self.most_bytes());
+        let room = inside.kept.make_room_for_stock(key, class, self.most_bytes());
         let heap = books.native.heaps.of(plan.owner);
         books.native.take_stock(heap, size, room, |block| {
-            assert!(kept.stock(&block, 0), "there is room for {block:?}");
+            assert!(inside.kept.stock(&block, 0), "there is room for {block:?}");
         });
     }
 
@@ -198,27 +217,74 @@ impl Caches {
         self.set_bound(&mut books);
     }
 
-    /// Empties the caches of all threads; true when there was anything.
+    /// Empties the caches of all threads; true when there was anything. Sleeps, without a lock,
+    /// while a thread is inside that is not on a processor.
     pub(in crate::memory::allocator) fn empty(&self) -> bool {
+        let (mut sleeps, mut was_any) = (Sleeps::default(), false);
+        loop {
+            let (is_any, is_whole) = self.empty_at_once();
+            was_any |= is_any;
+            if is_whole {
+                return was_any;
+            }
+            self.sleep(&mut sleeps);
+        }
+    }
+
+    /// Empties the caches of all threads but of those that stay inside: whether there was anything,
+    /// and whether it was all.
+    pub(super) fn empty_at_once(&self) -> (bool, bool) {
         let mut pieces = Vec::new();
         let threads = self.threads.lock();
         // Its own cache a thread reaches without keeping itself out.
         let own = self.enter();
-        let is_others =
-            |cache: &&Arc<ThreadCache>| !own.as_ref().is_some_and(|own| own.is_of(cache));
-        let mut claimed = claim(threads.caches.iter().filter(is_others));
+        let is_own = |cache: &ThreadCache| own.as_ref().is_some_and(|own| own.is_of(cache));
+        let others = threads.caches.iter().filter(|cache| !cache.is_closed() && !is_own(cache));
+        let Claims { mut claimed, is_whole } = claim(others);
         for cache in &mut claimed {
             cache.with(|kept| kept.drain(&mut |piece| pieces.push(piece)));
+            cache.close();
         }
         drop(claimed);
-        if let Some(mut own) = own {
+        if let Some(mut own) = own.filter(|own| !own.is_closed()) {
             own.kept.drain(&mut |piece| pieces.push(piece));
+            own.close();
         }
         if !pieces.is_empty() {
             self.release(&pieces); // before others look: they would miss it
         }
         drop(threads);
-        !pieces.is_empty()
+        (!pieces.is_empty(), is_whole)
+    }
+
+    /// Has something done with all caches, while their threads are kept out. Sleeps as
+    /// [`Caches::empty`].
+    pub(super) fn with_all<T>(
+        &self,
+        with: impl FnOnce(&mut Threads, &mut [Claimed<'_>]) -> T,
+    ) -> T {
+        let mut sleeps = Sleeps::default();
+        loop {
+            let mut threads = self.threads.lock();
+            let caches = threads.caches.clone();
+            let Claims { mut claimed, is_whole } = claim(&caches);
+            if is_whole {
+                return with(&mut threads, &mut claimed);
+            }
+            drop(claimed);
+            drop(threads); // whoever waits has no lock
+            self.sleep(&mut sleeps);
+        }
+    }
+
+    #[cfg_attr(any(not(test), loom), expect(clippy::unused_self, reason = "tests count"))]
+    fn sleep(&self, Sleeps(next): &mut Sleeps) {
+        assert_no_lock_held();
+        // Relaxed: a count.
+        #[cfg(all(test, not(loom)))]
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
+        park(Some(*next)); // nobody wakes it; what is left of an earlier wake ends it early
+        *next = (*next * 2).min(MOST_SLEEP);
     }
 
     /// Sets what each thread may keep: its part of the whole.
@@ -241,8 +307,10 @@ impl Caches {
     /// Makes the cache of a thread known.
     pub(super) fn add(&self, cache: &Arc<ThreadCache>) {
         let mut threads = self.threads.lock();
-        // The parts of the others become smaller: what they claimed and do not use is over.
-        for mut other in claim(&threads.caches) {
+        // The parts of the others become smaller: what they claimed and do not use is over. Who is
+        // inside goes on with what it has claimed, until it claims more.
+        let open = threads.caches.iter().filter(|cache| !cache.is_closed());
+        for mut other in claim(open).claimed {
             other.with(Kept::claim_what_is_there);
         }
         threads.caches.push(Arc::clone(cache));
@@ -258,7 +326,9 @@ impl Caches {
     pub(super) fn retire(&self, cache: &Arc<ThreadCache>) {
         let mut pieces = Vec::new();
         let mut threads = self.threads.lock();
-        for mut claimed in claim([cache]) {
+        let Claims { claimed, is_whole } = claim([cache]);
+        assert!(is_whole, "the thread is here, and not inside");
+        for mut claimed in claimed {
             claimed.with(|kept| {
                 kept.drain(&mut |piece| pieces.push(piece));
                 threads.shared.absorb(kept.cell());
@@ -267,5 +337,15 @@ impl Caches {
         threads.caches.retain(|known| !Arc::ptr_eq(known, cache));
         self.count_threads(&threads);
         self.release(&pieces);
+    }
+}
+
+/// The next sleep of one who waits for a thread to leave its cache: that thread is not on a
+/// processor, and may need this one.
+struct Sleeps(Duration);
+
+impl Default for Sleeps {
+    fn default() -> Self {
+        Self(FIRST_SLEEP)
     }
 }

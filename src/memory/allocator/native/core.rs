@@ -54,6 +54,8 @@ pub(in crate::memory::allocator) struct Native {
     pub(in crate::memory::allocator) lent: PooledStat,
     /// The peak of bytes, and the threads, for which it is set what caches may keep.
     pub(super) caches_bound_for: (u64, u64),
+    /// How many frees there are when threads may keep things again, after memory was short.
+    pub(in crate::memory::allocator) opens_from: u64,
     /// True when pages move only where memory is short: which ones can, depends on how far streams
     /// are.
     pub(in crate::memory::allocator) holds_pages: bool,
@@ -96,6 +98,7 @@ impl Native {
             frees: 0,
             lent: PooledStat::default(),
             caches_bound_for: (0, 0),
+            opens_from: 0,
             holds_pages: false,
             left_pools: LeftPools::default(),
             is_mapping: false,

@@ -109,7 +109,8 @@ impl CachingAllocator {
                 Step::Short => return Ok(None),
                 Step::Wait => yield_now(),
                 Step::ReachCaches => {
-                    self.caches.empty();
+                    // Who stays inside may have what serves: that is seen before the request fails.
+                    self.caches.empty_at_once();
                     self.poll_waited_for(LOOKS_BEFORE_GROWTH);
                     search = Search::Whole;
                 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::base::sync::models::{EVERY, model_without_fences};
+use crate::base::sync::{LockRank, Mutex, yield_now};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::cell::{Counted, Quantity};
@@ -12,7 +13,7 @@ use crate::memory::allocator::native::handle::{Handle, Tag};
 use crate::memory::allocator::native::kept::{Kept, Key};
 use crate::memory::allocator::native::live::Live;
 use crate::memory::allocator::native::piece::Piece;
-use crate::memory::allocator::native::thread_cache::{ID_STEP, Owner, claim};
+use crate::memory::allocator::native::thread_cache::{Claims, ID_STEP, Owner, ThreadCache, claim};
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// Of the allocator.
@@ -23,6 +24,18 @@ const COUNTED: Counted = Counted { class: PoolClass::Small, bytes: BYTES, reques
 
 fn current(kept: &mut Kept) -> i64 {
     kept.cell().sums(Quantity::Count).all.current
+}
+
+/// What a claimer does with a cache, as soon as its thread is outside.
+fn when_claimed<T>(cache: &Arc<ThreadCache>, with: impl FnOnce(&mut Kept) -> T) -> T {
+    loop {
+        let Claims { mut claimed, is_whole } = claim([cache]);
+        if is_whole {
+            return claimed[0].with(with);
+        }
+        drop(claimed);
+        yield_now(); // in truth it sleeps
+    }
 }
 
 /// Goal: what one counts the other sees whole. Method: the thread counts twice while another one
@@ -36,7 +49,7 @@ fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
             let count = || owner.enter(ID).map(|inside| inside.kept.count_begin(COUNTED)).is_some();
             i64::from(count()) + i64::from(count())
         });
-        let look = || claim([&cache])[0].with(|kept| current(kept));
+        let look = || when_claimed(&cache, current);
         let early = look();
         let counted = thread.join().unwrap();
         assert!(early <= counted);
@@ -67,10 +80,72 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
         });
         let mut drained = Vec::new();
         let mut drain =
-            || claim([&cache])[0].with(|kept| kept.drain(&mut |piece| drained.push(piece)));
+            || when_claimed(&cache, |kept| kept.drain(&mut |piece| drained.push(piece)));
         drain();
         let (is_kept, taken) = thread.join().unwrap();
         drain();
         assert_eq!(usize::from(taken) + drained.len(), usize::from(is_kept));
+    });
+}
+
+/// Goal: nothing is in a closed cache. Method: its thread keeps a piece where it finds the cache
+/// open, while another one empties the cache and closes it.
+#[test]
+fn loom_a_cache_that_is_closed_has_nothing() {
+    model_without_fences(EVERY, || {
+        let live = Arc::new(Live::default());
+        live.know_block(0);
+        let owner = Owner::new(ID, Tag::TEST);
+        owner.enter(ID).expect("nobody has claimed it").open();
+        let cache = Arc::clone(owner.cache());
+        let thread = thread::spawn(move || {
+            let mark = live.mark(Piece::block(BlockId::from_number(1))).unwrap();
+            let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
+            let open = owner.enter(ID).filter(|inside| !inside.is_closed());
+            open.is_some_and(|inside| {
+                inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+                inside.kept.stock(&block, 0)
+            })
+        });
+        let mut drained = 0;
+        let Claims { mut claimed, .. } = claim([&cache]);
+        for one in &mut claimed {
+            one.with(|kept| kept.drain(&mut |_| drained += 1));
+            one.close();
+        }
+        drop(claimed);
+        let is_kept = thread.join().unwrap();
+        if cache.is_closed() {
+            assert_eq!(drained, usize::from(is_kept), "what it keeps is in a closed cache");
+        }
+    });
+}
+
+/// Goal: who has had the lock of the books since a thread opened its cache sees that it may have
+/// something. Method: one thread opens and keeps, the other one looks behind the lock.
+#[test]
+fn loom_a_cache_that_was_opened_is_seen_behind_the_lock() {
+    model_without_fences(EVERY, || {
+        let live = Arc::new(Live::default());
+        live.know_block(0);
+        let books = Arc::new(Mutex::new(LockRank::Allocator, false));
+        let owner = Owner::new(ID, Tag::TEST);
+        let (cache, theirs) = (Arc::clone(owner.cache()), Arc::clone(&books));
+        let thread = thread::spawn(move || {
+            let mark = live.mark(Piece::block(BlockId::from_number(1))).unwrap();
+            let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
+            let Some(mut inside) = owner.enter(ID) else { return false };
+            {
+                let mut is_open = theirs.lock();
+                inside.open();
+                *is_open = true;
+            }
+            inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+            inside.kept.stock(&block, 0)
+        });
+        let was_open = *books.lock();
+        assert!(!was_open || !cache.is_closed());
+        let is_kept = thread.join().unwrap();
+        assert!(!is_kept || !cache.is_closed());
     });
 }

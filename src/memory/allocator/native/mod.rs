@@ -42,12 +42,14 @@ pub(super) mod own;
 mod pages;
 pub(super) mod piece;
 mod plan;
+#[cfg(all(test, not(loom)))]
+mod pressure_tests;
 mod search;
 mod serve;
 mod shrink;
 mod size_class;
 mod slab;
 mod split;
-mod tally;
+pub(super) mod tally;
 mod thread_cache;
 mod tiling;

@@ -89,7 +89,7 @@ impl CachingAllocator {
         let (block, counted) = books.begin_piece(piece, plan, home);
         caches.set_bound(&mut books);
         if let Some(mut inside) = inside {
-            caches.stock(inside.kept, &mut books, plan);
+            caches.stock(&mut inside, &mut books, plan);
             inside.kept.count_begin(counted);
             return Some(block);
         }

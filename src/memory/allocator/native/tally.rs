@@ -4,9 +4,18 @@ use crate::memory::allocator::books::Books;
 use crate::memory::allocator::native::caches::{Caches, Threads};
 use crate::memory::allocator::native::cell::{Cell, CellSums, Part, Quantity};
 use crate::memory::allocator::native::out::Amounts;
-use crate::memory::allocator::native::thread_cache::claim;
+use crate::memory::allocator::native::thread_cache::Claimed;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
+
+/// Bytes under the native policy.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::memory::allocator) struct InUse {
+    /// What programs have,
+    pub(in crate::memory::allocator) allocated_bytes: u64,
+    /// and with it what awaits its free.
+    pub(in crate::memory::allocator) active_bytes: u64,
+}
 
 impl Caches {
     /// Adds what programs have under the native policy, and what awaits its free.
@@ -14,8 +23,10 @@ impl Caches {
     /// A peak is exact while one thread alone has counted since the peaks were reset. When several
     /// have, it is never below the truth: at most by what their caches held above it.
     pub(in crate::memory::allocator) fn add_to(&self, statistics: &mut Statistics) {
-        let threads = self.threads.lock();
-        let (mut counted, mut at_reset) = (self.count(&threads), threads.at_reset);
+        let (mut counted, mut at_reset) = self.with_all(|threads, claimed| {
+            let counted = self.count_by(threads, claimed, |_, counted| *counted);
+            (counted, threads.at_reset)
+        });
         let totals = counted_natively(statistics).into_iter();
         let parts = counted_natively(&mut counted).into_iter();
         for ((total, part), before) in totals.zip(parts).zip(counted_natively(&mut at_reset)) {
@@ -23,23 +34,39 @@ impl Caches {
         }
     }
 
-    /// What programs have under the native policy and what awaits its free, since the beginning,
-    /// with what the books say at that moment.
+    /// What is in use, with what the books say at that moment.
     pub(in crate::memory::allocator) fn count_with<T>(
         &self,
-        look: impl FnOnce(&Books, &Statistics) -> T,
+        look: impl FnOnce(&Books, InUse) -> T,
     ) -> T {
-        self.count_by(&self.threads.lock(), look)
+        {
+            let threads = self.threads.lock();
+            let books = self.books.lock(); // from here none is opened
+            if threads.caches.iter().all(|cache| cache.is_closed()) {
+                // Nobody keeps anything: the books know what is out.
+                let [_, active_bytes, _] = books.native.out.all().current;
+                let [_, awaiting_bytes, _] = books.native.awaiting_sums.all().current;
+                let allocated_bytes = active_bytes - awaiting_bytes;
+                return look(&books, InUse { allocated_bytes, active_bytes });
+            }
+        }
+        self.with_all(|threads, claimed| {
+            self.count_by(threads, claimed, |books, counted| {
+                let [allocated_bytes, active_bytes] =
+                    [counted.allocated_bytes, counted.active_bytes].map(|stat| stat.all.current);
+                look(books, InUse { allocated_bytes, active_bytes })
+            })
+        })
     }
 
     /// What was counted since the beginning.
-    fn count(&self, threads: &Threads) -> Statistics {
-        self.count_by(threads, |_, counted| *counted)
-    }
-
-    fn count_by<T>(&self, threads: &Threads, look: impl FnOnce(&Books, &Statistics) -> T) -> T {
+    fn count_by<T>(
+        &self,
+        threads: &Threads,
+        claimed: &mut [Claimed<'_>],
+        look: impl FnOnce(&Books, &Statistics) -> T,
+    ) -> T {
         let mut statistics = Statistics::default();
-        let mut claimed = claim(&threads.caches);
         let books = self.books.lock(); // from here nothing moves
         let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell().clone()));
         let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
@@ -64,22 +91,22 @@ impl Caches {
 
     /// Every sum becomes zero.
     pub(in crate::memory::allocator) fn reset_accumulated(&self) {
-        let mut threads = self.threads.lock();
-        threads.at_reset = self.count(&threads);
+        self.with_all(|threads, claimed| {
+            threads.at_reset = self.count_by(threads, claimed, |_, counted| *counted);
+        });
     }
 
     /// Every peak becomes the current value.
     pub(in crate::memory::allocator) fn reset_peaks(&self) {
-        let mut threads = self.threads.lock();
-        let Threads { caches, shared, .. } = &mut *threads;
-        let mut claimed = claim(caches.iter());
-        let mut books = self.books.lock(); // from here nothing moves
-        for cache in &mut claimed {
-            cache.with(|kept| kept.cell().reset_peaks());
-        }
-        shared.reset_peaks();
-        books.native.out.reset_peaks();
-        books.native.awaiting_sums.reset_peaks();
+        self.with_all(|threads, claimed| {
+            let mut books = self.books.lock(); // from here nothing moves
+            for cache in claimed {
+                cache.with(|kept| kept.cell().reset_peaks());
+            }
+            threads.shared.reset_peaks();
+            books.native.out.reset_peaks();
+            books.native.awaiting_sums.reset_peaks();
+        });
     }
 }
 

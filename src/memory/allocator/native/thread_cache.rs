@@ -2,13 +2,17 @@
 //!
 //! A cache belongs to one thread, and others may reach into it: to empty it, or to add up what it
 //! counts. The thread enters and leaves around each use with two stores; another one claims the
-//! cache, waits until the thread is outside, and keeps it outside meanwhile.
+//! cache, sees that the thread is outside, and keeps it outside meanwhile. A thread may be taken
+//! off its processor inside: then the claim fails, and whoever needs it sleeps and tries again.
 //!
 //! | | thread enters | other claims |
 //! |---|---|---|
 //! | publishes | `door` | `CLAIMED` in `gate` |
 //! | fence | `asymmetric::light` | `asymmetric::heavy` |
-//! | looks at | `gate`: stays out | `door`: waits |
+//! | looks at | `gate`: stays out | `door`: looks again, a few times |
+//!
+//! Whoever empties a cache closes it: its thread keeps nothing in it until it has opened it, under
+//! the lock of the books. What is closed has nothing, so nobody claims it to have what it keeps.
 //!
 //! The gate is open for who has the id of the cache's allocator. So one look tells the thread that
 //! nobody has claimed the cache, that it is of the allocator that it wants, and that its own fence
@@ -28,8 +32,16 @@ use crate::memory::allocator::native::kept::Kept;
 const CLAIMED: u64 = 1;
 /// In the gate, for good: the thread's fence is one that processors know of.
 const FENCED: u64 = 2;
+/// In the gate: nothing is kept.
+const CLOSED: u64 = 4;
 /// Ids of allocators are multiples of this.
-pub(super) const ID_STEP: u64 = 4;
+pub(super) const ID_STEP: u64 = 8;
+/// Looks at the doors of threads that are inside, in one claim: a stay is over after fewer, but
+/// where the thread waits for a lock or for a processor.
+#[cfg(not(loom))]
+pub(super) const MOST_LOOKS: u32 = 200;
+#[cfg(loom)]
+const MOST_LOOKS: u32 = 1;
 
 /// The cache of one thread for one allocator. On cache lines of its own, two for processors that
 /// fetch them in pairs: what one thread writes all the time is in no other's way.
@@ -57,13 +69,13 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// A cache that is empty, of the allocator with an id and a tag.
+    /// A cache that is empty, and closed, of the allocator with an id and a tag.
     pub(super) fn new(id: u64, tag: Tag) -> Self {
         assert!(id.is_multiple_of(ID_STEP), "flags stand below the id {id}");
         let fenced = if asymmetric::is_light_free() { 0 } else { FENCED };
         let cache = ThreadCache {
             door: AtomicBool::new(false),
-            gate: AtomicU64::new(id | fenced),
+            gate: AtomicU64::new(id | fenced | CLOSED),
             kept: UnsafeCell::new(Kept::new(tag)),
         };
         Self { cache: Arc::new(cache), is_unshared: PhantomData }
@@ -90,7 +102,8 @@ impl Owner {
 
 impl ThreadCache {
     /// Goes inside the cache of the allocator with an id. `None` when it is of another one, while
-    /// another thread has claimed it, and where a fence is needed that costs something.
+    /// another thread has claimed it, when it is closed, and where a fence is needed that costs
+    /// something.
     ///
     /// # Safety
     /// The calling thread has its [`Owner`], is not inside, and keeps what is returned.
@@ -102,10 +115,10 @@ impl ThreadCache {
         // Acquire: pairs with the end of a claim; what it did here is visible. No model: a model's
         // threads take `enter`, whose fence is one.
         let gate = self.gate.load(Ordering::Acquire);
-        self.inside_if(gate == id)
+        self.inside_if(gate == id, false)
     }
 
-    /// As [`ThreadCache::enter_at_once`], with that fence where it is needed.
+    /// As [`ThreadCache::enter_at_once`], with that fence where it is needed, and closed as well.
     ///
     /// # Safety
     /// The same.
@@ -115,13 +128,21 @@ impl ThreadCache {
         asymmetric::light();
         // Acquire: as above.
         let gate = self.gate.load(Ordering::Acquire);
-        self.inside_if(gate & !FENCED == id)
+        self.inside_if(gate & !(FENCED | CLOSED) == id, gate & CLOSED != 0)
+    }
+
+    /// True when nothing is kept. Seen under the lock of the list of caches, what was taken out is
+    /// where it went; of a thread that opens it meanwhile, see [`Inside::open`].
+    pub(super) fn is_closed(&self) -> bool {
+        // Relaxed: those locks order it; partners: `Inside::open`, `Inside::close`,
+        // `Claimed::close`.
+        self.gate.load(Ordering::Relaxed) & CLOSED != 0
     }
 
     /// What the look at the gate came to, of the thread that knocked and is not inside already.
     #[inline(always)]
-    fn inside_if(&self, is_open: bool) -> Option<Inside<'_>> {
-        if !is_open {
+    fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<Inside<'_>> {
+        if !may_enter {
             // Release: as in `Inside::drop`. No model: there the fence above releases, which is
             // none where the kernel has it made.
             self.door.store(false, Ordering::Release);
@@ -132,7 +153,7 @@ impl ThreadCache {
         // inside: who called `enter` says so. No claimer: one whose flag was not seen sees the
         // door, by the two fences between, and waits until what is made here drops.
         let kept = unsafe { &mut *kept };
-        Some(Inside { cache: self, kept })
+        Some(Inside { cache: self, is_closed, kept })
     }
 }
 
@@ -140,6 +161,8 @@ impl ThreadCache {
 #[derive(Debug)]
 pub(in crate::memory::allocator) struct Inside<'a> {
     cache: &'a ThreadCache,
+    /// True when nothing is to be kept in it.
+    is_closed: bool,
     pub(super) kept: &'a mut Kept,
 }
 
@@ -147,6 +170,26 @@ impl Inside<'_> {
     /// True when this is the cache.
     pub(super) fn is_of(&self, cache: &ThreadCache) -> bool {
         std::ptr::eq(self.cache, cache)
+    }
+
+    /// True when nothing is in it, and nothing is to be kept in it.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Has the thread keep pieces from now on. Whoever calls has the lock of the books.
+    pub(super) fn open(&mut self) {
+        self.is_closed = false;
+        // Relaxed: of those who pass a closed cache by, whoever is to see what is kept from now on
+        // has had the lock of the books since. Partner: `ThreadCache::is_closed`.
+        self.cache.gate.fetch_and(!CLOSED, Ordering::Relaxed);
+    }
+
+    /// Says that nothing is kept: all of it was taken out.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+        // Relaxed: the lock of the list of caches orders this before `ThreadCache::is_closed`.
+        self.cache.gate.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }
 
@@ -163,11 +206,24 @@ impl Drop for Inside<'_> {
 #[derive(Debug)]
 pub(super) struct Claimed<'a>(&'a ThreadCache);
 
-/// Keeps the threads of some caches out, waiting until they are: one fence for all of them. One
-/// thread at a time claims a cache.
-pub(super) fn claim<'a>(
-    caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>,
-) -> Vec<Claimed<'a>> {
+#[cfg(all(test, not(loom)))]
+thread_local! {
+    /// Claims of this thread with something to claim, and its looks at doors that were shut.
+    pub(super) static CLAIMS: Unshared<u64> = const { Unshared::new(0) };
+    pub(super) static LOOKS: Unshared<u64> = const { Unshared::new(0) };
+}
+
+/// Caches whose threads are kept out.
+#[derive(Debug)]
+pub(super) struct Claims<'a> {
+    pub(super) claimed: Vec<Claimed<'a>>,
+    /// False when a thread was inside, whose cache is not among them.
+    pub(super) is_whole: bool,
+}
+
+/// Keeps the threads of some caches out, but for those that are inside and stay there: one fence
+/// for all of them. One thread at a time claims a cache.
+pub(super) fn claim<'a>(caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>) -> Claims<'a> {
     let publish = |cache: &'a Arc<ThreadCache>| {
         // Relaxed: the lock of the list of caches orders claims. The fence orders it before the
         // look; partner: `ThreadCache::enter`.
@@ -175,19 +231,30 @@ pub(super) fn claim<'a>(
         assert_eq!(was & CLAIMED, 0, "whoever claims has the lock of the list of caches");
         Claimed(cache)
     };
-    let claimed: Vec<_> = caches.into_iter().map(publish).collect();
+    let mut claimed: Vec<_> = caches.into_iter().map(publish).collect();
     if claimed.is_empty() {
-        return claimed; // the fence is a call of the system
+        return Claims { claimed, is_whole: true }; // the fence is a call of the system
     }
     asymmetric::heavy();
-    for Claimed(cache) in &claimed {
+    #[cfg(all(test, not(loom)))]
+    CLAIMS.set(CLAIMS.get() + 1);
+    let (count, mut looks) = (claimed.len(), 0);
+    claimed.retain(|Claimed(cache)| {
         // Acquire: pairs with the thread's leaving; what it did here is visible. In a forked child
         // the other threads are gone, wherever they were.
         while cache.door.load(Ordering::Acquire) && !fork::is_child() {
+            if looks == MOST_LOOKS {
+                return false;
+            }
+            looks += 1;
+            #[cfg(all(test, not(loom)))]
+            LOOKS.set(LOOKS.get() + 1);
             spin_hint();
         }
-    }
-    claimed
+        true
+    });
+    let is_whole = claimed.len() == count;
+    Claims { claimed, is_whole }
 }
 
 impl Claimed<'_> {
@@ -196,6 +263,12 @@ impl Claimed<'_> {
         // raised the flag. Not the owner: `claim` saw it outside after its fence, and it looks at
         // the flag behind its own fence until this is dropped.
         self.0.kept.with_mut(|kept| with(unsafe { &mut *kept }))
+    }
+
+    /// Says that nothing is kept: all of it was taken out.
+    pub(super) fn close(&mut self) {
+        // Relaxed: as `Inside::close`; the thread sees it with the end of the claim.
+        self.0.gate.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }
 

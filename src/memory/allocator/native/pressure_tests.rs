@@ -1,0 +1,150 @@
+//! A thread that is short of memory, and others that stay inside of their caches.
+//!
+//! Nobody counts time here, but for the end of a test that hangs: looks, claims and sleeps are
+//! counted.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use crate::backend::null::{NullBackend, NullConfig};
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Result;
+use crate::base::size::MIB;
+use crate::base::sync::Ordering;
+use crate::memory::allocator::native::thread_cache::{CLAIMS, LOOKS, MOST_LOOKS};
+use crate::memory::allocator::{Allocated, AllocatorConfig, CachingAllocator, Request};
+
+/// Until a thread counts as hanging.
+const LONG: Duration = Duration::from_secs(20);
+
+fn allocator(capacity_bytes: usize) -> CachingAllocator {
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
+    let null = NullBackend::new(NullConfig { capacity_bytes, ..NullConfig::default() });
+    CachingAllocator::new(null, device, AllocatorConfig::default()).unwrap()
+}
+
+/// A thread that has a piece in its cache, and goes inside; it leaves when it is told.
+struct Parked {
+    is_inside: Receiver<()>,
+    leave: Sender<()>,
+}
+
+impl Parked {
+    fn begin<'a>(
+        scope: &'a Scope<'a, '_>,
+        allocator: &'a CachingAllocator,
+        kept_bytes: usize,
+    ) -> Self {
+        let ((inside, is_inside), (leave, left)) = (channel(), channel());
+        scope.spawn(move || {
+            for _ in 0..3 {
+                // Large sizes are kept from their second free in a row on.
+                allocator.free(allocator.allocate(Request::new(kept_bytes, 1)).unwrap()).unwrap();
+            }
+            let stay = allocator.caches.enter().expect("nobody has claimed it");
+            inside.send(()).unwrap();
+            left.recv_timeout(LONG).expect("the test says when");
+            drop(stay);
+        });
+        Self { is_inside, leave }
+    }
+
+    fn is_inside(&self) {
+        self.is_inside.recv_timeout(LONG).unwrap();
+    }
+}
+
+/// Asks on a thread of its own: what came of it, and its looks at the doors of others.
+fn ask<'a>(
+    scope: &'a Scope<'a, '_>,
+    allocator: &'a CachingAllocator,
+    bytes: usize,
+) -> Receiver<(Result<Allocated>, u64)> {
+    let (tell, told) = channel();
+    scope.spawn(move || {
+        let outcome = allocator.allocate(Request::new(bytes, 2));
+        tell.send((outcome, LOOKS.get())).unwrap();
+    });
+    told
+}
+
+/// Goal: a thread that was taken off its processor inside of its cache is not waited for by who can
+/// be served without it. Method: one stays inside; another needs new pages, and gets them.
+#[test]
+fn a_thread_that_stays_inside_of_its_cache_holds_up_no_request_that_others_serve() {
+    let allocator = allocator(64 * MIB);
+    thread::scope(|scope| {
+        let parked = Parked::begin(scope, &allocator, 20 * MIB);
+        parked.is_inside();
+        let told = ask(scope, &allocator, 30 * MIB);
+        let outcome = told.recv_timeout(LONG);
+        parked.leave.send(()).unwrap();
+        let (block, looks) = outcome.expect("it waits for the thread inside");
+        assert!(looks <= 2 * u64::from(MOST_LOOKS), "{looks}: for its own cache, and for growth");
+        allocator.free(block.unwrap()).unwrap();
+    });
+    allocator.check_all();
+}
+
+/// Goal: no request fails while memory is free, also when a thread keeps it that stays inside; and
+/// who waits for it leaves the processor to it. Method: a request that what is kept alone serves;
+/// the thread leaves when the other one has slept some times, and does nothing more.
+#[test]
+fn what_a_thread_keeps_that_stays_inside_is_had_when_it_leaves() {
+    const SLEEPS: u64 = 5;
+    let allocator = allocator(64 * MIB);
+    thread::scope(|scope| {
+        let parked = Parked::begin(scope, &allocator, 40 * MIB);
+        parked.is_inside();
+        let told = ask(scope, &allocator, 50 * MIB);
+        let slept = || allocator.caches.sleeps.load(Ordering::Relaxed); // a count
+        let is_over = (0..).find_map(|_| {
+            thread::yield_now();
+            let early = told.try_recv().ok();
+            (early.is_some() || slept() >= SLEEPS).then_some(early)
+        });
+        parked.leave.send(()).unwrap();
+        assert!(is_over.flatten().is_none(), "it fails, or is served from nowhere");
+        let (block, looks) = told.recv_timeout(LONG).expect("it is served");
+        let most = (slept() + 4) * u64::from(MOST_LOOKS);
+        assert!(looks <= most, "{looks} looks in {} sleeps", slept());
+        allocator.free(block.expect("what was kept is free")).unwrap();
+    });
+    allocator.check_all();
+}
+
+/// Goal: as long as memory is short nobody reaches into others' caches again and again. Method: one
+/// thread keeps something, and uses it between two requests of another one, which all fail.
+#[test]
+fn as_long_as_memory_is_short_a_threads_cache_is_emptied_once() {
+    const ROUNDS: usize = 20;
+    let allocator = allocator(64 * MIB);
+    let _most = allocator.allocate(Request::new(40 * MIB, 2)).unwrap();
+    let ((go, gone), (done, round)) = (channel::<()>(), channel());
+    thread::scope(|scope| {
+        let other = &allocator;
+        scope.spawn(move || {
+            for () in gone {
+                let taken = [(); 2].map(|()| other.allocate(Request::new(512, 1)).unwrap());
+                for block in taken {
+                    other.free(block).unwrap();
+                }
+                done.send(()).unwrap();
+            }
+        });
+        let meet = || {
+            go.send(()).unwrap();
+            round.recv_timeout(LONG).unwrap();
+        };
+        meet();
+        let before = CLAIMS.get();
+        for _ in 0..ROUNDS {
+            allocator.allocate(Request::new(60 * MIB, 2)).unwrap_err();
+            meet();
+        }
+        drop(go);
+        assert_eq!(CLAIMS.get() - before, 1);
+    });
+    allocator.check_all();
+}
