@@ -3,8 +3,8 @@
 //! `cargo bench` prints them. `--json FILE` keeps them as JSON lines as well, one measurement a
 //! line; `make bench` joins those with what Python measures and judges them by the goals.
 //! `--traces` names the folder of recorded requests, `--c10` the program that measures PyTorch's
-//! allocator, `--rows` the letter of the rows that are wanted, or A15 for that one, and `--patience`
-//! is how long each thing waits for a quiet machine.
+//! allocator, `--rows` the letter of the rows that are wanted, or A15 for that one alone, and
+//! `--patience` is how long each thing waits for a quiet machine.
 //! `--anchors FILE SECONDS` only says how fast the machine is, when it is quiet.
 
 mod allocation;
