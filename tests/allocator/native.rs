@@ -153,17 +153,22 @@ fn sums_start_again_at_a_reset_and_what_is_in_use_stays() {
 
 #[test]
 fn a_request_beyond_the_device_takes_no_addresses() {
-    let bench = Bench::of_capacity(NATIVE, 40 * MIB);
+    let null = NullBackend::new(NullConfig { capacity_bytes: 40 * MIB, ..NullConfig::default() });
+    let faults = FaultBackend::new(null as _);
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
+    let backend = Arc::clone(&faults) as _;
+    let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
     for bytes in [40 * MIB + 1, 1 << 50] {
-        let refused = bench.request(Request::new(bytes, 0));
+        let refused = allocator.allocate(Request::new(bytes, 0));
         assert!(
             matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))),
             "{refused:?}"
         );
     }
-    assert_eq!(bench.null.resource_counts().reserved_bytes, 0);
-    let whole = bench.request(Request::new(40 * MIB, 0).aligned_to(2 * MIB)).unwrap();
-    bench.free(whole);
+    assert_eq!(faults.calls(Method::VmReserve), 0);
+    let whole = allocator.allocate(Request::new(40 * MIB, 0).aligned_to(2 * MIB)).unwrap();
+    allocator.free(whole).unwrap();
+    allocator.check_all();
 }
 
 #[test]
