@@ -217,12 +217,14 @@ impl Native {
         debug_assert_eq!(self.extent(piece).bytes, bytes, "{piece:?}");
         let class = Sizes::class(bytes);
         self.out.come_back(class, bytes, 0);
-        if class != self.kind_of(piece).class() {
-            self.lent.decrease(class, bytes);
-        }
         self.frees += 1;
         match piece.part() {
-            Part::Block(id) => self.release_block(id, busy_until),
+            Part::Block(id) => {
+                if class != self.areas[self.blocks[id].area].kind.class() {
+                    self.lent.decrease(class, bytes);
+                }
+                self.release_block(id, busy_until);
+            }
             Part::Small(slab, slot) => self.release_small(slab, slot, busy_until),
         }
     }
@@ -256,14 +258,6 @@ impl Native {
                 let (heap, kind, busy_until) = (slab.heap, SLABS, slab.busy_until);
                 Extent { address, bytes, heap, kind, busy_until }
             }
-        }
-    }
-
-    /// The kind of the arena that a piece is of, which is not always the one for its size.
-    fn kind_of(&self, piece: Piece) -> Kind {
-        match piece.part() {
-            Part::Block(id) => self.areas[self.blocks[id].area].kind,
-            Part::Small(..) => SLABS,
         }
     }
 

@@ -16,6 +16,8 @@ const SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
 /// Requests are aligned to so many pages at most: what is known of pages is known of those between
 /// two blocks as well, so a block that is further from the others takes too much of the host.
 const MOST_ALIGN_PAGES: usize = 1 << 20;
+/// Blocks that share pages are aligned to this at most.
+const MOST_MIDDLE_ALIGN_BYTES: usize = 1 << 38;
 
 /// Which sizes requests are rounded to; of one device, for good.
 #[derive(Clone, Copy, Debug)]
@@ -95,16 +97,22 @@ impl Sizes {
             let (bytes, kind, class) = (class.bytes(), Kind::Middle, Some(class));
             return Some(NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class });
         }
-        if align_bytes / self.page_bytes > MOST_ALIGN_PAGES {
-            return None;
-        }
         // Sizes and offsets are counted in 32 bits: what is further apart has whole pages.
-        [self.kind(requested_bytes), Kind::Large].into_iter().find_map(|kind| {
-            let unit_bytes = self.unit_bytes(kind); // a power of two, as the alignment
-            let bytes = ((requested_bytes - 1) | (unit_bytes - 1)).checked_add(1)?;
-            let most_units = bytes.checked_add(align_bytes)? >> unit_bytes.trailing_zeros();
-            let plan = NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class: None };
-            (most_units < u32::MAX as usize / 4).then_some(plan)
+        let is_far = align_bytes > MOST_MIDDLE_ALIGN_BYTES;
+        let kind = if is_far { Kind::Large } else { self.kind(requested_bytes) };
+        let unit_bytes = self.unit_bytes(kind); // a power of two, as the alignment
+        let bytes = ((requested_bytes - 1) | (unit_bytes - 1)).checked_add(1)?;
+        let most_units = bytes.checked_add(align_bytes)? >> unit_bytes.trailing_zeros();
+        let is_possible =
+            most_units < u32::MAX as usize / 4 && align_bytes / MOST_ALIGN_PAGES <= self.page_bytes;
+        let class = None;
+        is_possible.then_some(NativePlan {
+            requested_bytes,
+            bytes,
+            align_bytes,
+            owner,
+            kind,
+            class,
         })
     }
 }
