@@ -301,6 +301,12 @@ impl Native {
         (self.heaps.iter().count(), self.areas.iter().count())
     }
 
+    /// Of how many heaps it was told, and not heard yet, that their stream is gone.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::memory::allocator) fn count_told_ends(&self) -> usize {
+        self.heaps.count_told_ends()
+    }
+
     /// By how many owners heaps are found.
     #[cfg(all(test, not(loom)))]
     pub(in crate::memory::allocator) fn count_owners(&self) -> usize {

@@ -334,6 +334,12 @@ impl Heaps {
         assert_eq!(known.count(), self.gone.len(), "{:?}", self.gone);
     }
 
+    /// Of how many heaps it was told, and not heard yet, that their stream is gone.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn count_told_ends(&self) -> usize {
+        self.ended.len()
+    }
+
     /// By how many owners heaps are found.
     #[cfg(all(test, not(loom)))]
     pub(super) fn count_owners(&self) -> usize {
