@@ -143,7 +143,8 @@ impl Books {
         };
         let Some(least) = plan(1) else { return 0 };
         let rooms = self.rooms(&least, left_bytes, Uses::Known(None), Search::Last);
-        let has_room = |units: usize| plan(units).is_some_and(|plan| rooms.hold(&plan));
+        let places = rooms.largest_places(&least);
+        let has_room = |units: usize| plan(units).is_some_and(|plan| rooms.hold(&plan, &places));
         let taken_bytes = self.limits.taken_bytes.saturating_add(left_bytes);
         // What holds a request holds a smaller one: the border is halved in.
         let (mut enough, mut above) = (0, taken_bytes / UNIT_BYTES + 1);
@@ -160,9 +161,10 @@ impl Books {
     pub(super) fn could_serve_if_idle(&self, plan: &NativePlan, left_bytes: usize) -> bool {
         let is_all_in_place =
             self.native.awaiting.is_empty() && self.segments.iter().next().is_none();
-        !is_all_in_place
-            || !self.native.sizes.has_pages
-            || self.rooms(plan, left_bytes, Uses::Over, Search::Last).hold(plan)
+        !is_all_in_place || !self.native.sizes.has_pages || {
+            let rooms = self.rooms(plan, left_bytes, Uses::Over, Search::Last);
+            rooms.hold(plan, &rooms.largest_places(plan))
+        }
     }
 
     fn count_movable(&self, pool: PoolId, uses: Uses<'_>) -> usize {
@@ -199,6 +201,13 @@ impl Books {
     }
 }
 
+/// The largest place in an arena.
+struct Place {
+    heap: HeapId,
+    kind: Kind,
+    units: u32,
+}
+
 /// All free memory that may serve requests of one owner, counted once for several questions.
 struct Rooms<'a> {
     native: &'a Native,
@@ -211,14 +220,42 @@ struct Rooms<'a> {
 }
 
 impl Rooms<'_> {
-    /// True when a request could be served from there.
-    fn hold(&self, plan: &NativePlan) -> bool {
-        let Self { native, left_pages, .. } = *self;
-        // New ones are enough for the piece, where they are none for a slab.
+    /// True when a request could be served from there. `places` are the largest ones of its owner.
+    fn hold(&self, plan: &NativePlan, places: &[Place]) -> bool {
+        let native = self.native;
+        // New pages are enough for the piece, where they are none for a slab.
         let new_pages = plan.bytes.div_ceil(native.sizes.page_bytes);
-        new_pages <= left_pages.saturating_add(self.own_movable)
+        if new_pages <= self.left_pages.saturating_add(self.own_movable)
             || self.slab(plan).is_some()
-            || self.heaps.iter().any(|heap| self.holds_place(plan, *heap))
+        {
+            return true;
+        }
+        if plan.align_bytes > UNIT_BYTES {
+            let fresh = self.best(plan, Search::Last).map(|(_, fresh)| fresh);
+            return fresh.is_some_and(|fresh| fresh <= self.most_fresh());
+        }
+        places.iter().any(|Place { heap, kind, units }| {
+            let want = plan.want_in(*heap, *kind, &native.sizes);
+            want.is_some_and(|it| units_of(it.bytes, native.sizes.unit_bytes(*kind)) <= *units)
+        })
+    }
+
+    /// In each heap and arena the largest place whose pages are there, or can be had.
+    fn largest_places(&self, plan: &NativePlan) -> Vec<Place> {
+        let native = self.native;
+        let arenas = self.heaps.iter().flat_map(|it| [(it, Kind::Middle), (it, Kind::Large)]);
+        let largest = arenas.map(|(&(heap, movable), kind)| {
+            let is_ready = |block: &Block| self.is_ready(plan, heap, block.busy_until());
+            let most_pages = self.most_fresh().saturating_add(movable);
+            let most_pages = u32::try_from(most_pages).unwrap_or(u32::MAX);
+            Place { heap, kind, units: native.largest_place(heap, kind, most_pages, is_ready) }
+        });
+        largest.collect()
+    }
+
+    /// New pages beside blocks that are there: none where memory is not mapped by pages.
+    fn most_fresh(&self) -> usize {
+        if self.native.sizes.has_pages { self.left_pages } else { 0 }
     }
 
     fn is_ready(&self, plan: &NativePlan, heap: HeapId, ticket: u64) -> bool {
@@ -257,24 +294,5 @@ impl Rooms<'_> {
             }
         }
         best.map(|(fresh, _, found)| (Room::Place(found), fresh))
-    }
-
-    /// True when a heap has a place: with memory, or with as few pages missing as there are.
-    fn holds_place(&self, plan: &NativePlan, (heap, movable): (HeapId, usize)) -> bool {
-        let native = self.native;
-        let is_ready = |block: &Block| self.is_ready(plan, heap, block.busy_until());
-        let most_pages = if native.sizes.has_pages { self.left_pages } else { 0 } + movable;
-        [Kind::Middle, Kind::Large].into_iter().any(|kind| {
-            let Some(want) = plan.want_in(heap, kind, &native.sizes) else { return false };
-            if native.find_with_memory(&want, Search::Last, is_ready).is_some() {
-                return true;
-            }
-            // A place without all its memory takes the pages that it covers at least.
-            let units = units_of(want.bytes, native.sizes.unit_bytes(kind));
-            let least_pages = native.sizes.grid(kind).least_covered(units);
-            let is_enough = |found: Found| found.cost.pages as usize <= most_pages;
-            least_pages as usize <= most_pages
-                && native.find(&want, Search::Last, is_ready).is_some_and(is_enough)
-        })
     }
 }

@@ -245,6 +245,35 @@ impl Native {
         best
     }
 
+    /// How many units the largest place has that takes `most_pages` at most, in an arena.
+    pub(super) fn largest_place(
+        &self,
+        heap: HeapId,
+        kind: Kind,
+        most_pages: u32,
+        is_ready: impl Fn(&Block) -> bool,
+    ) -> u32 {
+        let arena = self.heaps[heap].arena(kind);
+        let grid = self.sizes.grid(kind);
+        let blocks = |listing| {
+            let listed = arena.index(listing).all(&self.free);
+            listed.inspect(|_| step()).map(|id| self.free[id].block)
+        };
+        let ready = blocks(Listing::Closed).chain(blocks(Listing::Open));
+        let ready = ready.map(|id| &self.blocks[id]).filter(|block| is_ready(block));
+        let gaps = blocks(Listing::Bare).filter_map(|id| self.whole_gap(id, &is_ready));
+        let in_gaps = gaps.map(|Gap { units, .. }| {
+            let pages = grid.covered(&units);
+            if pages.end - pages.start <= most_pages {
+                return units.end - units.start;
+            }
+            // At one end of the gap, with what is beside its whole pages there.
+            let [before, behind] = grid.beside_covered(&units);
+            before.max(behind) + grid.first_unit(most_pages as usize)
+        });
+        ready.map(|block| block.units).chain(in_gaps).max().unwrap_or(0)
+    }
+
     /// A bare block with the free blocks beside it.
     fn gap(&self, bare: BlockId) -> Gap {
         let Block { previous, next, .. } = self.blocks[bare];
