@@ -321,6 +321,39 @@ fn requests_of_segments_fail_only_when_no_free_memory_can_hold_them() {
 }
 
 #[test]
+fn what_an_error_says_could_be_had_of_pages_is_had_and_no_512_bytes_more() {
+    let mut numbers = Numbers::new(seed());
+    let (mut refusals, bench) = (0, Bench::of_capacity(NATIVE, 16 * MIB));
+    let mut live: Vec<Allocated> = Vec::new();
+    for _ in 0..3_000 {
+        if numbers.below(5) < 2 && !live.is_empty() {
+            let place = numbers.below(live.len());
+            bench.free(live.swap_remove(place));
+            continue;
+        }
+        let unit_bytes = [100, KIB, 64 * KIB, 300 * KIB][numbers.below(4)];
+        let stream = numbers.below(3) as u64;
+        let ask = |bytes| bench.allocator.allocate(Request::new(bytes, stream));
+        match ask(unit_bytes * (1 + numbers.below(40))) {
+            Ok(block) => live.push(block),
+            Err(error) => {
+                refusals += 1;
+                let bytes = most_bytes(&error);
+                let more = ask(bytes + 512).unwrap_err();
+                assert_eq!(most_bytes(&more), bytes, "{error}, and then {more}");
+                let most = (bytes > 0).then(|| ask(bytes));
+                let most = most.transpose().unwrap_or_else(|refusal| panic!("{error}: {refusal}"));
+                most.map(|block| bench.free(block));
+            }
+        }
+    }
+    assert!(refusals > 100, "{refusals}");
+    for block in live {
+        bench.free(block);
+    }
+}
+
+#[test]
 fn free_blocks_of_another_streams_slabs_serve_a_request_of_their_own_size() {
     // Goal: law 8, of small requests too. Method: a device full of small blocks of one stream, of
     // which every other one is freed.
