@@ -574,12 +574,13 @@ class Buffer:
     def copy_(self, source: _BytesLike | _HasDlpack, non_blocking: bool = False) -> Self:
         """Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
         the same size into this buffer; returns this buffer. Runs on the current stream of this
-        buffer's device; blocks, without the GIL, until this copy is done.
+        buffer's device. Blocks, without the GIL, until the copy is done, unless `non_blocking`.
         """
     def copy_to(self, target: _BytesLike | _HasDlpack, non_blocking: bool = False) -> None:
         """Copies this buffer into a buffer or view, or into a writable object with the buffer protocol
         or DLPack, of the same size. Runs on the current stream of the target's device, or of this
-        buffer's for a host target; blocks, without the GIL, until this copy is done.
+        buffer's device for a host target. Blocks, without the GIL, until the copy is done, unless
+        `non_blocking`.
         """
     def fill_(self, byte: int) -> Self:
         """Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
@@ -708,8 +709,8 @@ class View:
     def copy_(self, source: _BytesLike | _HasDlpack, non_blocking: bool = False) -> Self:
         """Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
         the same size into this view; returns this view. Bytes are copied unchanged: a source with
-        another element type is refused. Runs on the current stream of the device; blocks, without
-        the GIL, until this copy is done.
+        another element type is refused. Runs on the current stream of the device. Blocks, without
+        the GIL, until the copy is done, unless `non_blocking`.
         """
     def fill_(self, value: complex | SupportsIndex) -> Self:
         """Sets every element to a number, rounded to the nearest one of the element type, on the

@@ -12,7 +12,7 @@ use crate::base::device::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
 
 /// Kinds that can become the accelerator without a setting. Earlier kinds are preferred.
-const CHOICES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
+const CANDIDATES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
 /// Kinds whose backend needs the cargo feature of the same name.
 const WITH_FEATURE: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
@@ -29,7 +29,7 @@ const BUILTINS: &[(DeviceKind, MakeBuiltin)] = &[
 ];
 
 /// The registered constructors, by type code.
-static MAKERS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new() }; 128];
+static CONSTRUCTORS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new() }; 128];
 
 /// Registers a backend's constructor. Each runtime created later calls `make` once, for its backend
 /// of `kind`. `make` must not start a thread or open a device.
@@ -70,7 +70,7 @@ fn set_maker(kind: DeviceKind, make: Box<MakeBackend>) -> Result<()> {
 }
 
 fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
-    &MAKERS[usize::from(kind.type_code())]
+    &CONSTRUCTORS[usize::from(kind.type_code())]
 }
 
 /// The backends of one runtime: cpu, and at most one of each other kind. Reads take no lock.
@@ -157,7 +157,7 @@ impl Registry {
     /// a GPU.
     pub fn accelerator(&self, setting: Option<DeviceKind>) -> Result<DeviceKind> {
         let Some(kind) = setting else {
-            let chosen = CHOICES.into_iter().find(|kind| self.has_gpu(*kind));
+            let chosen = CANDIDATES.into_iter().find(|kind| self.has_gpu(*kind));
             return Ok(chosen.unwrap_or(DeviceKind::CPU));
         };
         if self.backend(kind)?.device_count()? == 0 {

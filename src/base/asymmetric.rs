@@ -16,7 +16,7 @@ static IS_EXPEDITED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn prepare() {
     static PREPARING: std::sync::Once = std::sync::Once::new();
     PREPARING.call_once(|| {
-        let is_expedited = !cfg!(loom) && ask_kernel(REGISTER);
+        let is_expedited = !cfg!(loom) && ask_kernel(MEMBARRIER_REGISTER);
         // Relaxed: `Once` publishes the store to every user of a fence, which starts later.
         IS_EXPEDITED.store(is_expedited, Ordering::Relaxed);
     });
@@ -56,7 +56,7 @@ pub(crate) fn heavy() {
 }
 
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED` and `MEMBARRIER_CMD_PRIVATE_EXPEDITED`.
-const REGISTER: libc::c_int = 1 << 4;
+const MEMBARRIER_REGISTER: libc::c_int = 1 << 4;
 const FENCE: libc::c_int = 1 << 3;
 
 #[cfg(target_os = "linux")]

@@ -17,9 +17,9 @@ mod tests {
     use super::*;
 
     /// A panic payload that panics when it is dropped.
-    struct Strange;
+    struct PanicsOnDrop;
 
-    impl Drop for Strange {
+    impl Drop for PanicsOnDrop {
         fn drop(&mut self) {
             panic!("on purpose");
         }
@@ -31,6 +31,6 @@ mod tests {
         contain(|| is_called = true);
         assert!(is_called);
         contain(|| panic!("on purpose"));
-        contain(|| std::panic::panic_any(Strange));
+        contain(|| std::panic::panic_any(PanicsOnDrop));
     }
 }

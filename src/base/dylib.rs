@@ -86,26 +86,26 @@ unsafe impl Send for FoundLibrary {}
 // SAFETY: the fields never change, and the library is never closed.
 unsafe impl Sync for FoundLibrary {}
 
-/// The process's libraries at the time of [`Loaded::now`], in search order.
+/// The process's libraries at the time of [`LoadedLibraries::now`], in search order.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedLibraries {
     /// The loader's counts of loads and unloads. Equal counts mean the same libraries.
     pub(crate) changes: (u64, u64),
     /// The loader's names of the libraries. The name of the program itself is empty.
     pub(crate) names: Vec<CString>,
 }
 
-impl Loaded {
+impl LoadedLibraries {
     pub(crate) fn now() -> Self {
         /// # Safety
-        /// `info` describes a library; `loaded` is a [`Loaded`] that only this call uses.
+        /// `info` describes a library; `loaded` is a [`LoadedLibraries`] that only this call uses.
         unsafe extern "C" fn note(
             info: *mut libc::dl_phdr_info,
             _size: usize,
             loaded: *mut c_void,
         ) -> c_int {
             // SAFETY: `loaded` points to a local of `now`, which only this call uses.
-            let loaded = unsafe { &mut *loaded.cast::<Loaded>() };
+            let loaded = unsafe { &mut *loaded.cast::<LoadedLibraries>() };
             // SAFETY: the loader passes a description that is valid during the call.
             let info = unsafe { &*info };
             loaded.changes = (info.dlpi_adds, info.dlpi_subs);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_definition_is_found_once_with_its_file_and_a_missing_one_not_at_all() {
-        let loaded = Loaded::now();
+        let loaded = LoadedLibraries::now();
         assert!(loaded.names.len() > 1 && loaded.changes.0 > 0, "{loaded:?}");
         let found = loaded.definitions("pthread_create");
         assert_eq!(found.len(), 1, "{found:?}");

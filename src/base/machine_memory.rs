@@ -15,7 +15,7 @@ pub(crate) fn file(path: &str) -> Option<String> {
 
 /// The minimum of the machine's memory, the cgroups' limits and the configured size.
 pub(crate) fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize {
-    let machine_bytes = machine(files, "MemTotal:");
+    let machine_bytes = meminfo(files, "MemTotal:");
     let cgroup_bytes = least_of_cgroups(files, Hierarchy::limit);
     let limits = [machine_bytes, cgroup_bytes, configured_bytes];
     // When no number is known, the total is unlimited, and the kernel refuses requests instead.
@@ -30,14 +30,14 @@ pub(crate) fn available() -> Option<usize> {
 }
 
 fn available_by(files: Files<'_>) -> Option<usize> {
-    [machine(files, "MemAvailable:"), least_of_cgroups(files, Hierarchy::available)]
+    [meminfo(files, "MemAvailable:"), least_of_cgroups(files, Hierarchy::available)]
         .into_iter()
         .flatten()
         .min()
 }
 
 /// Reads the size after `key` in `/proc/meminfo`, in bytes.
-fn machine(files: Files<'_>, key: &str) -> Option<usize> {
+fn meminfo(files: Files<'_>, key: &str) -> Option<usize> {
     let text = files("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(KIB)

@@ -10,14 +10,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::base::steps::step;
 
 /// The maximum number of entries in a map without a hash table.
-const FEW: usize = 8;
+const MAX_LINEAR: usize = 8;
 
 /// Values by stream key. Iterators have no particular order.
 #[derive(Debug)]
 pub(crate) struct StreamMap<V> {
     entries: Vec<(u64, V)>,
-    /// Maps each key to its entry's index. `insert` builds it above `FEW` entries; removing the
-    /// last entry drops it.
+    /// Maps each key to its entry's index. `insert` builds the table above `MAX_LINEAR` entries;
+    /// removing the last entry drops the table.
     indices: Option<HashMap<u64, usize, BuildHasherDefault<Mixer>>>,
     /// The index of the entry that the next cleanup checks first.
     next_check: usize,
@@ -73,7 +73,7 @@ impl<V> StreamMap<V> {
         self.entries.push((key, value));
         if let Some(indices) = &mut self.indices {
             indices.insert(key, self.entries.len() - 1);
-        } else if self.entries.len() > FEW {
+        } else if self.entries.len() > MAX_LINEAR {
             let keys = self.entries.iter().map(|(key, _)| *key);
             self.indices = Some(keys.zip(0..).collect());
         }
@@ -106,7 +106,7 @@ impl<V> StreamMap<V> {
         let count = self.entries.len();
         if count == 0 {
             *self = Self::default();
-        } else if count * 4 < self.entries.capacity() && count > FEW {
+        } else if count * 4 < self.entries.capacity() && count > MAX_LINEAR {
             self.entries.shrink_to(count * 2);
             if let Some(indices) = &mut self.indices {
                 indices.shrink_to(count * 2);
@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn a_search_takes_as_many_steps_among_many_as_among_a_few() {
-        for count in [1, FEW as u64, FEW as u64 + 1, 16_000] {
+        for count in [1, MAX_LINEAR as u64, MAX_LINEAR as u64 + 1, 16_000] {
             let mut map = filled(count);
             let (found, steps) = steps_of(|| map.get(count - 1).copied());
             assert_eq!(found, Some(10 * (count - 1)));
-            assert!(steps <= FEW as u64, "{steps} among {count}");
+            assert!(steps <= MAX_LINEAR as u64, "{steps} among {count}");
             let (over, steps) = steps_of(|| map.extract_if(4, |_, _| false));
             assert!(over.is_empty() && steps <= 4, "{steps} among {count}");
         }

@@ -130,7 +130,7 @@ impl Progress {
     /// Subscribes `ended`. When the stream is over, `finish` pushes `number` to `ended` only once,
     /// even after several subscriptions. The caller must hold a reference to the stream. Removes
     /// the subscriptions of dropped lists when the vector is full.
-    pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
+    pub(crate) fn subscribe(&self, ended: &Arc<Ended>, number: u32) {
         let mut targets = self.targets.lock();
         if targets.len() == targets.capacity() {
             prune(&mut targets);
@@ -369,8 +369,8 @@ mod tests {
         for _ in 0..1000 {
             let gone = Arc::new(Ended::new());
             for progress in &streams {
-                progress.tell_when_over(&ended, 7);
-                progress.tell_when_over(&gone, 7);
+                progress.subscribe(&ended, 7);
+                progress.subscribe(&gone, 7);
             }
         }
         for progress in &streams {
@@ -387,7 +387,7 @@ mod tests {
         let ended = [Arc::new(Ended::new()), Arc::new(Ended::new())];
         for number in 0..100 {
             for ended in &ended {
-                progress.tell_when_over(ended, number);
+                progress.subscribe(ended, number);
             }
         }
         progress.finish();

@@ -1,18 +1,18 @@
-//! The protocol of a queue's threads, which help each other over seams, the ends of segments.
+//! The protocol of a queue's threads, which help each other to new segments.
 //!
 //! Words (`index` and `segment` share a cache line):
 //!
 //! * `index`: the next free index; advancing it claims the index and its slot. Only grows.
 //! * `segment`: the segment of the *lap* `index / SLOTS`. The pointer's low six bits are those of
-//!   the lap. `segment` may be one lap behind while `index` is exactly at a seam.
+//!   the lap. `segment` may be one lap behind while `index` is at the boundary of two laps.
 //! * `installing`: the number of threads that may be reading a segment in which they have no slot:
-//!   producers through `segment` at a seam, and threads that count queued commands through
-//!   `oldest`.
+//!   producers through `segment` at a segment boundary, and threads that count queued commands
+//!   through `oldest`.
 //!
 //! Producer: (1) read `index`, (2) read `segment`; a wrong lap: install, start again; (3) advance
 //! `index` from the value read; (4) write the command, (5) publish it by the slot's sequence
-//! number. `index` did not move between 1 and 3, and `segment` changes only while `index` stands at
-//! its seam. So at 3 the segment read at 2 contains the claimed slot. This segment cannot be
+//! number. `index` did not move between 1 and 3, and `segment` changes only while `index` is at
+//! a boundary. So at 3 the segment read at 2 contains the claimed slot. This segment cannot be
 //! retired before step 5.
 //!
 //! Install: (1) increment `installing`, (2) read `segment`, (3) link a new segment behind it unless
@@ -154,7 +154,7 @@ pub(crate) fn channel<C: CommandContext>() -> (Sender<C>, Receiver<C>) {
 }
 
 impl<C: CommandContext> Sender<C> {
-    /// Appends a command. Never blocks. May allocate at a seam, and boxes commands over 40 bytes.
+    /// Appends a command. Never blocks. May allocate a segment, and boxes commands over 40 bytes.
     ///
     /// The claim is `SeqCst`: it is the producer's half of the Dekker pair with a consumer that
     /// leaves and then reads [`Sender::pushed`].
@@ -229,7 +229,7 @@ impl<C: CommandContext> Sender<C> {
             #[cfg(loom)]
             segment.note_reached();
             internal += segment.internal_from(consumed) as u64;
-            // Acquire: pairs with the release in `linked`, which publishes the segment.
+            // Acquire: pairs with the release in `get_or_link`, which publishes the segment.
             next = segment.next().load(Ordering::Acquire);
         }
         // Release: orders the segment reads before the decrement; pairs with `retire`'s load.
@@ -263,7 +263,7 @@ impl<C: CommandContext> Shared<C> {
                 segment.note_reached();
                 segment.next()
             };
-            let next = self.linked(link);
+            let next = self.get_or_link(link);
             // Release: publishes the linked segment to the loads in `push`. Relaxed on failure:
             // another thread has succeeded, and the value is not used.
             let _ = self.tail.segment.compare_exchange(
@@ -279,7 +279,7 @@ impl<C: CommandContext> Shared<C> {
     }
 
     /// The segment that `link` points to. Links the spare or a new segment if `link` is null.
-    fn linked(&self, link: &AtomicPtr<Segment<C>>) -> *mut Segment<C> {
+    fn get_or_link(&self, link: &AtomicPtr<Segment<C>>) -> *mut Segment<C> {
         // Acquire: pairs with the release below, by which another installer published the segment.
         let present = link.load(Ordering::Acquire);
         if !present.is_null() {
@@ -307,7 +307,7 @@ impl<C: CommandContext> Shared<C> {
 
     /// Stores an unused segment as the spare, or releases the segment if there is a spare.
     fn recycle(&self, segment: NonNull<Segment<C>>) {
-        // Release: pairs with the swap in `linked`. Relaxed on failure: the value is not used.
+        // Release: pairs with the swap in `get_or_link`. Relaxed on failure: the value is not used.
         let keeping = self.spare.compare_exchange(
             ptr::null_mut(),
             segment.as_ptr(),
@@ -334,8 +334,8 @@ impl<C: CommandContext> Receiver<C> {
         self.shared.tail.index.load(Ordering::Relaxed) == self.position.head
     }
 
-    /// A hint: true when the next command is published, or, at a seam, when the next segment is
-    /// linked. Reads only the cache line that the next producer writes.
+    /// A hint: true when the next command is published, or, at a segment boundary, when the next
+    /// segment is linked. Reads only the cache line that the next producer writes.
     #[inline]
     pub(crate) fn is_published(&self) -> bool {
         let Position { head, segment_end, segment, .. } = self.position;
@@ -370,8 +370,8 @@ impl<C: CommandContext> Receiver<C> {
     }
 
     /// Claims the next slot as a producer does, consumes it without a command, and returns its
-    /// ticket. `None` when a command is queued, and at a seam, where only producers install a
-    /// segment.
+    /// ticket. `None` when a command is queued, and at a segment boundary, where only producers
+    /// install a segment.
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Option<u64> {
         let Position { head, segment_end, .. } = self.position;
@@ -397,7 +397,7 @@ impl<C: CommandContext> Receiver<C> {
             // SAFETY: only this consumer retires the segment, and does so below.
             unsafe { &*old }.next()
         };
-        // Acquire: pairs with the release in `linked`, which publishes the segment.
+        // Acquire: pairs with the release in `get_or_link`, which publishes the segment.
         let next = link.load(Ordering::Acquire);
         if next.is_null() {
             return false;

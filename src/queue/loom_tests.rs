@@ -1,4 +1,4 @@
-//! Loom models of the queue: producers' order, one execution per command, and no leak over seams.
+//! Loom models of the queue: producers' order, one execution per command, and no leaked segment.
 
 use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
@@ -61,10 +61,10 @@ fn assert_in_order(seen: &Seen, producer: u8, count: u8) {
     assert_eq!(own, (0..count).collect::<Vec<_>>(), "producer {producer} in {seen:?}");
 }
 
-/// Goal: each producer's commands stay in order over a seam. Method: two producers push past the
-/// first seam while the consumer drains.
+/// Goal: each producer's commands stay in order over a segment boundary. Method: two producers push
+/// past the first boundary while the consumer drains.
 #[test]
-fn loom_two_producers_keep_their_order_over_a_seam() {
+fn loom_two_producers_keep_their_order_over_a_boundary() {
     model(Some(3), || {
         let (sender, mut receiver) = queue();
         let other = spawn_producer(&sender, 1, 2);
@@ -78,7 +78,7 @@ fn loom_two_producers_keep_their_order_over_a_seam() {
 }
 
 /// Goal: no segment is reused while a producer can reach it. Method: one producer pushes over a
-/// seam while the consumer retires the segment before the seam and another producer installs late.
+/// boundary while the consumer retires the segment before it and another producer installs late.
 #[test]
 fn loom_a_reachable_segment_is_not_reused() {
     model(Some(2), || {
@@ -134,8 +134,8 @@ fn loom_a_counted_segment_is_not_reclaimed() {
 }
 
 /// Goal: `take_ticket` leaves the order of commands and tickets intact. Method: the consumer tries
-/// to take a ticket while a producer pushes over a seam. loom reports a lost command and a slot
-/// with two owners.
+/// to take a ticket while a producer pushes over a segment boundary. loom reports a lost command
+/// and a slot with two owners.
 #[test]
 fn loom_a_consumer_takes_tickets_between_commands() {
     model(Some(3), || {
@@ -155,10 +155,10 @@ fn loom_a_consumer_takes_tickets_between_commands() {
     });
 }
 
-/// Goal: producers that meet at a seam push into one linked segment and see its initial state.
-/// Method: without fences; no thread consumes before both have pushed.
+/// Goal: producers that meet at a segment boundary push into one linked segment and see its initial
+/// state. Method: without fences; no thread consumes before both have pushed.
 #[test]
-fn loom_two_producers_meet_at_a_seam() {
+fn loom_two_producers_meet_at_a_boundary() {
     model_without_fences(Some(3), || {
         let (sender, mut receiver) = queue();
         let other = spawn_producer(&sender, 1, 2);
@@ -192,10 +192,10 @@ fn loom_a_producer_follows_the_consumers_swing() {
 }
 
 /// Goal: the consumer sees pushed commands and linked segments, and the producer sees the cleared
-/// links of a spare segment. Method: without fences; one producer pushes over two seams while the
-/// consumer follows.
+/// links of a spare segment. Method: without fences; one producer pushes over two segment
+/// boundaries while the consumer follows.
 #[test]
-fn loom_a_consumer_follows_a_producer_over_seams() {
+fn loom_a_consumer_follows_a_producer_over_boundaries() {
     model_without_fences(Some(1), || {
         let (sender, mut receiver) = queue();
         let producer = spawn_producer(&sender, 0, 5);

@@ -12,7 +12,7 @@ use crate::base::size::to_usize;
 use crate::base::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 use crate::queue::command::{CommandContext, Packed};
 
-/// Slots of a segment. Two under loom, so that a model crosses seams.
+/// Slots of a segment. Two under loom, so that a model crosses segment boundaries.
 #[cfg(not(loom))]
 pub(crate) const SLOTS: usize = 64;
 #[cfg(loom)]

@@ -33,7 +33,7 @@ fn drain(receiver: &mut Receiver<Seen>, seen: &mut Seen) {
 }
 
 #[test]
-fn tickets_count_commands_over_seams() {
+fn tickets_count_commands_over_boundaries() {
     let alive = Arc::new(());
     let (sender, mut receiver) = channel();
     let mut seen = Seen::new();
@@ -67,9 +67,9 @@ impl Command<Seen> for Users {
 
 #[test]
 fn users_commands_are_counted_behind_any_number_of_consumed_ones() {
-    // Goal: `users_behind` counts the users' commands and not the runtime's own, over seams and in
-    // reused segments. Method: every third command is a user's; after each consumed command, the
-    // test compares the count with that rule.
+    // Goal: `users_behind` counts the users' commands and not the runtime's own, over boundaries
+    // and in reused segments. Method: every third command is a user's; after each consumed command,
+    // the test compares the count with that rule.
     let alive = Arc::new(());
     let (sender, mut receiver) = channel();
     let mut seen = Seen::new();

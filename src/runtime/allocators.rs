@@ -78,7 +78,7 @@ impl Runtime {
         let observers = Arc::clone(&self.inner.allocators.lock().observers);
         let config = self.inner.allocators.lock().settings.config().clone();
         let allocator = Arc::new(create(config)?); // without the lock: `create` may call a backend
-        allocator.add_oom_observer(move |error| observers.tell(error));
+        allocator.add_oom_observer(move |error| observers.notify(error));
         let allocators = self.inner.allocators.lock();
         // Another thread may have changed the settings while `create` ran.
         allocator.set_config(allocators.settings.config().clone());

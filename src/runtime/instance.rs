@@ -20,9 +20,9 @@ use crate::compute::generator::Defaults;
 use crate::engine::stream::Stream;
 #[cfg(not(loom))]
 use crate::engine::stream::action::Action;
-use crate::engine::stream::commands::caught;
+use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, Unseen};
+use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, UnseenErrors};
 use crate::engine::stream::synchronize::raise_counted;
 use crate::engine::stream::table::StreamTable;
 use crate::engine::stream::wait::Interrupt;
@@ -325,7 +325,7 @@ impl Runtime {
     /// errors of these streams and fails with them, combined into one error. Returns at once for a
     /// device without streams. Fails inside a task of one of the streams.
     pub fn synchronize(&self, device: Device) -> Result<()> {
-        self.synchronize_and_tell(device, &mut None)
+        self.wait_and_notify(device, &mut None)
     }
 
     /// As [`Runtime::synchronize`]. Fails when `is_interrupted`, called every 50 ms, returns true.
@@ -334,7 +334,7 @@ impl Runtime {
         device: Device,
         is_interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        self.synchronize_and_tell(device, &mut Some(is_interrupted))
+        self.wait_and_notify(device, &mut Some(is_interrupted))
     }
 
     /// True when a synchronise of the device would not block. Does not block.
@@ -345,7 +345,7 @@ impl Runtime {
     }
 
     /// Waits for the device's streams, and notifies the allocators when all work is done.
-    fn synchronize_and_tell(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    fn wait_and_notify(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let waited = self.synchronize_streams(device, interrupt);
         if matches!(
             waited,
@@ -372,7 +372,7 @@ impl Runtime {
         }
         match synchronize_all(&busy, interrupt) {
             Ok(errors) => {
-                let Unseen { errors: earlier, num_forgotten } = unseen;
+                let UnseenErrors { errors: earlier, num_forgotten } = unseen;
                 raise_counted(earlier.into_iter().chain(errors).collect(), num_forgotten)
             }
             Err(obstacle) => {
@@ -506,7 +506,7 @@ fn synchronize_all(
             stream.abandon_synchronize(&pending);
             Ok(Vec::new())
         };
-        match caught(|| begun.and_then(finish)) {
+        match catch_panic(|| begun.and_then(finish)) {
             Ok(Ok(own)) => errors.extend(own.into_iter().map(|error| (stream, error))),
             Ok(Err(other)) => obstacle = Some(Ok(other)),
             Err(panic) => obstacle = Some(Err(panic)),

@@ -19,7 +19,7 @@ impl Observers {
     }
 
     /// Calls each observer without the lock, so that an observer may add and remove observers.
-    pub(super) fn tell(&self, error: &Error) {
+    pub(super) fn notify(&self, error: &Error) {
         let observers: Vec<_> = self.0.lock().clone();
         for (_, observer) in observers {
             observer(error);

@@ -129,7 +129,7 @@ fn unique_origins(errors: &[Arc<StreamFailure>]) -> Vec<Arc<StreamFailure>> {
     let mut seen = BTreeSet::new();
     let origin = |error: &Arc<StreamFailure>| error.inherited_from().unwrap_or(error).clone();
     let origins = errors.iter().map(origin);
-    origins.filter(|error| !error.is_seen() && seen.insert(Arc::as_ptr(error))).collect()
+    origins.filter(|error| !error.is_raised() && seen.insert(Arc::as_ptr(error))).collect()
 }
 
 fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
@@ -139,17 +139,17 @@ fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
 }
 
 /// The end handler. The shutdown of the process's runtime calls it before any memory is freed.
-static BEFORE_END: OnceLock<fn()> = OnceLock::new();
+static END_HANDLER: OnceLock<fn()> = OnceLock::new();
 
 /// Registers a function that the shutdown of the process's runtime calls first, so that a library
 /// above the runtime stops using the runtime's memory. Later registrations have no effect.
 #[cfg(not(loom))] // only the host heap calls this, which loom builds lack
 pub(crate) fn register_end_handler(handler: fn()) {
-    BEFORE_END.get_or_init(|| handler);
+    END_HANDLER.get_or_init(|| handler);
 }
 
 pub(super) fn run_end_handler() {
-    if let Some(handler) = BEFORE_END.get() {
+    if let Some(handler) = END_HANDLER.get() {
         handler();
     }
 }

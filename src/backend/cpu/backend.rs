@@ -16,7 +16,7 @@ use crate::backend::cpu::memory::CpuMemory;
 use crate::backend::cpu::properties;
 use crate::backend::cpu::run_queue::LEVELS;
 use crate::backend::cpu::virtual_memory::CpuVirtualMemory;
-use crate::backend::cpu::workers::{Unsubmitted, Workers};
+use crate::backend::cpu::workers::{SubmitError, Workers};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{DriverError, Error, Result};
@@ -147,8 +147,8 @@ unsafe impl Backend for CpuBackend {
         match self.device(device_index).workers.submit(level, work) {
             Ok(()) => {}
             // The shutdown has ended the workers, so the submitting thread runs the work.
-            Err(Unsubmitted::Closed(work)) => work.run(&Turn::unshared()),
-            Err(Unsubmitted::NoThread(work, refusal)) => {
+            Err(SubmitError::Closed(work)) => work.run(&Turn::unshared()),
+            Err(SubmitError::NoThread(work, refusal)) => {
                 let code = refusal.raw_os_error().unwrap_or_default();
                 let message = format!("no worker: {refusal}");
                 work.refuse(&Error::refused(DeviceKind::CPU, "pthread_create", code, message));

@@ -21,7 +21,7 @@ static UNFENCED: AtomicUsize = AtomicUsize::new(0);
 static STORES: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that [`kind`] decodes: the longest prefixes, the opcode and the operand byte.
-const LOOKED_AT: usize = 7;
+const CODE_BYTES: usize = 7;
 
 /// The instruction kinds that this test distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ enum Kind {
 }
 
 /// Decodes by Intel's manual, volume 2: `MOVNTDQ`, `MOVNTPS`, `MOVNTI`, `SFENCE`, `MFENCE`.
-fn kind(code: [u8; LOOKED_AT]) -> Kind {
+fn kind(code: [u8; CODE_BYTES]) -> Kind {
     let opcode = match code {
         [0x0F, 0xAE, 0xF8 | 0xF0, ..] => return Kind::Fence,
         // Rows: AVX-512, AVX with a three-byte and a two-byte prefix, then legacy prefixes.
@@ -60,7 +60,7 @@ extern "C" fn look(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut li
     let next: *const u8 = std::ptr::with_exposed_provenance(next);
     // SAFETY: the next instruction lies in the code of this program or of libc, and neither ends
     // within a few bytes of its last page.
-    let kind = kind(unsafe { next.cast::<[u8; LOOKED_AT]>().read_unaligned() });
+    let kind = kind(unsafe { next.cast::<[u8; CODE_BYTES]>().read_unaligned() });
     match kind {
         Kind::StreamingStore => {
             STORES.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
-use crate::backend::cpu::run_queue::{Help, NextWork, RunQueue, Unpushed};
+use crate::backend::cpu::run_queue::{Help, NextWork, PushError, RunQueue};
 use crate::base::sync::Sleeper;
 use crate::base::sync::models::model_without_fences;
 
@@ -26,11 +26,11 @@ impl Device {
     fn submit(this: &Arc<Self>, work: usize) -> Option<JoinHandle<()>> {
         match this.queue.push(1, work) {
             Ok(help) => Self::provide(this, help),
-            Err(Unpushed::Closed(work)) => {
+            Err(PushError::Closed(work)) => {
                 this.run(work);
                 None
             }
-            Err(Unpushed::Full(_)) => unreachable!("there is room for more"),
+            Err(PushError::Full(_)) => unreachable!("there is room for more"),
         }
     }
 

@@ -226,8 +226,8 @@ fn is_closed_in(table: impl BufRead, span: Span) -> bool {
 
 /// True when this kernel can move pages and keep the old addresses mapped (Linux 5.7).
 pub(super) fn can_move_pages() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
+    static CAN_MOVE: OnceLock<bool> = OnceLock::new();
+    *CAN_MOVE.get_or_init(|| {
         let page_bytes = page_bytes();
         let Ok(both) = map_anywhere(2 * page_bytes, libc::PROT_READ, 0) else { return false };
         let from = Span { base: both.base, bytes: page_bytes };

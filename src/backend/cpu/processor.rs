@@ -52,10 +52,10 @@ mod tests {
     fn a_noted_processor_is_current() {
         let last = LastProcessor::new();
         // An attempt fails if the system moves the thread between its two calls; most succeed.
-        let is_seen = (0..1_000).any(|_| {
+        let is_raised = (0..1_000).any(|_| {
             last.note();
             last.is_current()
         });
-        assert!(is_seen);
+        assert!(is_raised);
     }
 }

@@ -56,13 +56,13 @@ pub(crate) enum Help {
     /// Start one more worker, which begins by searching.
     Start,
     /// A start failed. Unpark these workers: they are blocked inside tasks and can
-    /// [retry](RunQueue::ask_again) the start.
+    /// [retry](RunQueue::retry_start) the start.
     RetryStart(Vec<Thread>),
 }
 
 /// Work that [`RunQueue::push`] did not add, with the reason.
 #[derive(Debug)]
-pub(crate) enum Unpushed<W> {
+pub(crate) enum PushError<W> {
     Closed(W),
     /// The level is at its capacity: see [`RunQueue::purge`].
     Full(W),
@@ -95,14 +95,14 @@ impl<W> RunQueue<W> {
     }
 
     /// Adds work. A closed or full queue returns the work.
-    pub(crate) fn push(&self, level: usize, work: W) -> Result<Help, Unpushed<W>> {
+    pub(crate) fn push(&self, level: usize, work: W) -> Result<Help, PushError<W>> {
         let mut state = self.state.lock();
         if state.is_closed {
-            return Err(Unpushed::Closed(work));
+            return Err(PushError::Closed(work));
         }
         let queue = &state.levels[level];
         if queue.len() == queue.capacity() {
-            return Err(Unpushed::Full(work));
+            return Err(PushError::Full(work));
         }
         state.levels[level].push_back(work);
         self.update_hint(&state);
@@ -193,7 +193,7 @@ impl<W> RunQueue<W> {
 
     /// A worker that blocks inside a task calls this to retry a failed start. Returns `Help::None`
     /// if no work is queued or a worker is searching.
-    pub(crate) fn ask_again(&self) -> Help {
+    pub(crate) fn retry_start(&self) -> Help {
         let mut state = self.state.lock();
         if state.has_work() { state.help() } else { Help::None }
     }

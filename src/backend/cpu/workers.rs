@@ -14,7 +14,7 @@ use crate::backend::cpu::deferred_work::DeferredWork;
 #[cfg(all(test, not(loom)))]
 use crate::backend::cpu::faults;
 use crate::backend::cpu::processor::LastProcessor;
-use crate::backend::cpu::run_queue::{Help, NextWork, RunQueue, Unpushed};
+use crate::backend::cpu::run_queue::{Help, NextWork, PushError, RunQueue};
 use crate::base::blocking::{BlockingHook, set_hook};
 use crate::base::fork;
 use crate::base::signals::with_signals_blocked;
@@ -43,7 +43,7 @@ type Item = Arc<dyn Work>;
 
 /// Work that no worker will run; the caller owns it again.
 #[derive(Debug)]
-pub(crate) enum Unsubmitted {
+pub(crate) enum SubmitError {
     /// The workers were shut down.
     Closed(Item),
     /// No worker exists, and the system has refused to start one.
@@ -92,7 +92,7 @@ impl Workers {
 
     /// Submits work to the workers; level 0 is the most urgent. Fails after the shutdown, and when
     /// no worker exists and none can be started. The next call then retries the start.
-    pub(crate) fn submit(&self, level: usize, work: Item) -> Result<(), Unsubmitted> {
+    pub(crate) fn submit(&self, level: usize, work: Item) -> Result<(), SubmitError> {
         Shared::submit(&self.shared, level, work)
     }
 
@@ -138,7 +138,7 @@ impl Workers {
 }
 
 impl Shared {
-    fn submit(this: &Arc<Self>, level: usize, work: Item) -> Result<(), Unsubmitted> {
+    fn submit(this: &Arc<Self>, level: usize, work: Item) -> Result<(), SubmitError> {
         this.submitter.note();
         // Acquire: pairs with the release store in `start_first`.
         let starting = if this.has_worker.load(Ordering::Acquire) {
@@ -146,18 +146,18 @@ impl Shared {
         } else {
             match Self::start_first(this) {
                 Ok(threads) => Some(threads),
-                Err(refusal) => return Err(Unsubmitted::NoThread(work, refusal)),
+                Err(refusal) => return Err(SubmitError::NoThread(work, refusal)),
             }
         };
         let pushed = match this.queue.push(level, work) {
-            Err(Unpushed::Full(work)) => this.push_to_full(level, work),
+            Err(PushError::Full(work)) => this.push_to_full(level, work),
             pushed => pushed,
         };
         drop(starting);
         match pushed {
             Ok(help) => Self::provide(this, help),
-            Err(Unpushed::Closed(work) | Unpushed::Full(work)) => {
-                return Err(Unsubmitted::Closed(work));
+            Err(PushError::Closed(work) | PushError::Full(work)) => {
+                return Err(SubmitError::Closed(work));
             }
         }
         Ok(())
@@ -166,14 +166,14 @@ impl Shared {
     /// Adds work to a full queue. First drops the queued work that is no longer needed because
     /// waiting threads executed it while all workers were inside long tasks.
     #[cold]
-    fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, Unpushed<Item>> {
+    fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, PushError<Item>> {
         loop {
             // While a first start is in progress, the queue is empty and this drops nothing.
             for unneeded in self.queue.purge(level, |work| work.is_needed()) {
                 unneeded.give_up();
             }
             match self.queue.push(level, work) {
-                Err(Unpushed::Full(same)) => work = same, // other threads filled it
+                Err(PushError::Full(same)) => work = same, // other threads filled it
                 pushed => return pushed,
             }
         }
@@ -247,8 +247,8 @@ impl Shared {
 
     /// A worker that blocks inside a task calls this to retry a failed start if work is queued.
     /// True when the start fails again.
-    fn start_again(this: &Arc<Self>) -> bool {
-        let help = match this.queue.ask_again() {
+    fn retry_start(this: &Arc<Self>) -> bool {
+        let help = match this.queue.retry_start() {
             Help::Start => Self::start(this),
             help => help,
         };
@@ -317,7 +317,7 @@ impl Worker {
         // If a task forks, this is the child's only thread; the worker then ends.
         while !fork::is_child() {
             if let Some((level, work)) = self.deferred.take_due() {
-                if let Some(work) = self.unless_deferred(level, work) {
+                if let Some(work) = self.defer_or_return(level, work) {
                     Shared::provide(&shared, shared.queue.stop_searching());
                     let search_time = self.search_time;
                     self.run(level, work);
@@ -329,7 +329,7 @@ impl Worker {
                 NextWork::End => return self.requeue_deferred(),
                 NextWork::Work(work, level, help) => {
                     Shared::provide(&shared, help);
-                    match self.unless_deferred(level, work) {
+                    match self.defer_or_return(level, work) {
                         Some(work) => self.run(level, work),
                         None => shared.queue.begin_search(),
                     }
@@ -341,7 +341,7 @@ impl Worker {
     }
 
     /// Returns the work, or defers it for a while in favour of waiting threads.
-    fn unless_deferred(&mut self, level: usize, work: Item) -> Option<Item> {
+    fn defer_or_return(&mut self, level: usize, work: Item) -> Option<Item> {
         match work.leave_for() {
             None => Some(work),
             Some(period) => {
@@ -373,7 +373,7 @@ impl Worker {
     /// Returns the deferred work to the run queue.
     fn requeue_deferred(&mut self) {
         for (level, work) in self.deferred.take_all() {
-            if let Err(Unsubmitted::Closed(work) | Unsubmitted::NoThread(work, _)) =
+            if let Err(SubmitError::Closed(work) | SubmitError::NoThread(work, _)) =
                 Shared::submit(&self.shared, level, work)
             {
                 self.shared.run(work, &Turn::unshared()); // no worker will run it
@@ -384,7 +384,7 @@ impl Worker {
     /// Spins for a limited time. True when work may be queued or deferred work is due.
     fn search(&self) -> bool {
         if !self.shared.may_search() {
-            return self.give_way();
+            return self.yield_processor();
         }
         let started = Instant::now();
         let mut end = started + self.search_time;
@@ -405,7 +405,7 @@ impl Worker {
 
     /// Replaces a search that would delay the submitter. With deferred work, yields the processor,
     /// because a short sleep would end in the submitter's time slice. True when another thread ran.
-    fn give_way(&self) -> bool {
+    fn yield_processor(&self) -> bool {
         if self.deferred.next_due().is_none() {
             return false;
         }
@@ -443,6 +443,6 @@ impl BlockingHook for Hook {
 
     fn try_again(&self) -> bool {
         // In a forked child, a thread that exists only in the parent may hold a lock for ever.
-        !fork::is_child() && Shared::start_again(&self.0)
+        !fork::is_child() && Shared::retry_start(&self.0)
     }
 }

@@ -212,13 +212,13 @@ fn a_worker_that_unblocks_retries_the_start_it_requested() {
     assert!(matches!(queue.push(0, 2), Ok(Help::Start)));
     // The second worker blocks while a worker starts, so it requests no start itself.
     assert!(matches!(queue.begin_block(&second), Help::None));
-    assert!(matches!(queue.ask_again(), Help::None), "a worker is on its way");
+    assert!(matches!(queue.retry_start(), Help::None), "a worker is on its way");
     assert!(matches!(queue.start_failed(), Help::RetryStart(blocked) if blocked.len() == 2));
     assert!(matches!(queue.end_block(&first), Help::Start));
     assert!(
         matches!(queue.start_failed(), Help::RetryStart(blocked) if blocked[0].id() == second.id())
     );
-    assert!(matches!(queue.ask_again(), Help::Start));
+    assert!(matches!(queue.retry_start(), Help::Start));
 }
 
 /// Work that calls a function each time it runs.

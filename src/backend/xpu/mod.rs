@@ -34,7 +34,7 @@ use crate::base::sync::unmodelled::AtomicBool;
 use device::{XpuDevice, driver_error};
 use driver::{CallResult, Driver};
 use memory::Memory;
-use probe::{Found, Probe};
+use probe::{Probe, UsableDevices};
 use session::Session;
 use stream::XpuStream;
 
@@ -89,7 +89,7 @@ impl XpuBackend {
         self.probe.get_or_init(|| probe)
     }
 
-    fn found(&self) -> Result<&Found> {
+    fn found(&self) -> Result<&UsableDevices> {
         let kind = DeviceKind::XPU;
         let unavailable = |reason: &String| {
             Error::Device(DeviceError::KindUnavailable { kind, reason: reason.clone() })

@@ -33,7 +33,7 @@ const INTEL_RUNTIME: &str = "libintelocl.so";
 /// The result of the probe: the usable devices, or the reason why there are none.
 #[derive(Debug)]
 pub(super) struct Probe {
-    pub(super) found: Result<Found, String>,
+    pub(super) found: Result<UsableDevices, String>,
     pub(super) left_out: Vec<LeftOutDevice>,
     /// The process that probed. `has_started_threads` is about its threads.
     process: u32,
@@ -42,16 +42,16 @@ pub(super) struct Probe {
 
 /// The usable devices of one platform, at least one.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct UsableDevices {
     pub(super) driver: Driver,
     pub(super) platform: Platform,
     pub(super) usm: Usm,
     pub(super) devices: Vec<Arc<XpuDevice>>,
 }
 
-impl Found {
+impl UsableDevices {
     /// Opens the first of the named libraries that loads, and searches it for usable devices.
-    fn in_first_of(
+    fn in_first_library(
         names: &[&str],
         memory_bytes: Option<usize>,
         left_out: &mut Vec<LeftOutDevice>,
@@ -92,7 +92,7 @@ impl Probe {
         let (mut left_out, mut reasons) = (Vec::new(), Vec::new());
         let found = libraries.iter().find_map(|names| {
             let mut unusable = Vec::new();
-            let found = Found::in_first_of(names, memory_bytes, &mut unusable);
+            let found = UsableDevices::in_first_library(names, memory_bytes, &mut unusable);
             left_out.append(&mut unusable);
             found.map_err(|reason| reasons.push(reason)).ok()
         });

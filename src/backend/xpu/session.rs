@@ -1,7 +1,7 @@
 //! The OpenCL context of all devices. The first use of a device creates it.
 
 use super::driver::{CallResult, Driver};
-use super::probe::Found;
+use super::probe::UsableDevices;
 use super::sys::{Context, DeviceId, SetMemPointer, Usm};
 use crate::base::fork;
 
@@ -18,7 +18,7 @@ pub(super) struct Session {
 impl Session {
     /// Creates the context. The driver may then start threads, so from now on the runtime detects
     /// forks and refuses to work in a child.
-    pub(super) fn begin(found: &Found) -> CallResult<Self> {
+    pub(super) fn begin(found: &UsableDevices) -> CallResult<Self> {
         fork::watch();
         let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.facts.id).collect();
         let context = found.driver.create_context(found.platform, &ids)?;

@@ -180,7 +180,7 @@ impl AllocatorConfig {
     pub fn ignored_keys(text: &str) -> Result<Vec<(&'static str, &'static str)>> {
         let pairs = parse_checked(text)?;
         let is_there = |key: &str| pairs.iter().any(|setting| setting.key == key);
-        Ok(WITHOUT_EFFECT.iter().filter(|(key, _)| is_there(key)).copied().collect())
+        Ok(IGNORED_KEYS.iter().filter(|(key, _)| is_there(key)).copied().collect())
     }
 
     /// The policy that the last text named, or that one of its keys selected; else `native`.
@@ -204,7 +204,7 @@ impl AllocatorConfig {
     fn apply(&mut self, setting: Setting<'_>) -> Result<()> {
         let at_least_large = self.large_segment_bytes / MIB..=MOST_MIB;
         match setting.key {
-            "expandable_segments" => self.expandable_segments = setting.truth()?,
+            "expandable_segments" => self.expandable_segments = setting.boolean()?,
             "max_split_size_mb" => {
                 self.max_split_bytes = Some(setting.mebibytes(at_least_large)?);
             }
@@ -223,15 +223,15 @@ impl AllocatorConfig {
                 self.per_process_memory_fraction = Some(fraction);
                 self.is_limit_named = true;
             }
-            "throw_on_cudamalloc_oom" => self.reject_above_fraction = setting.truth()?,
+            "throw_on_cudamalloc_oom" => self.reject_above_fraction = setting.boolean()?,
             "pinned_max_cached_size_mb" => {
                 self.pinned_max_cached_bytes = Some(setting.mebibytes(0..=MOST_MIB)?);
             }
             "pinned_reserve_segment_size_mb" => {
                 self.pinned_segment_bytes = setting.mebibytes(1..=MOST_MIB)?;
             }
-            "exact_statistics" => self.exact_statistics = setting.truth()?,
-            "deterministic" => self.deterministic = setting.truth()?,
+            "exact_statistics" => self.exact_statistics = setting.boolean()?,
+            "deterministic" => self.deterministic = setting.boolean()?,
             _ => {} // Keys that `followed_by` has read, and keys without effect.
         }
         Ok(())
@@ -288,7 +288,7 @@ pub fn recorded_settings(text: &str) -> Result<String> {
     if let Some(other) = pairs.iter().find(|pair| pair.key == "backend" && pair.value != "native") {
         return Err(other.refused("native, whose decisions can be reproduced"));
     }
-    let is_idle = |pair: &Setting<'_>| WITHOUT_EFFECT.iter().any(|(key, _)| *key == pair.key);
+    let is_idle = |pair: &Setting<'_>| IGNORED_KEYS.iter().any(|(key, _)| *key == pair.key);
     let kept = pairs.iter().filter(|pair| !is_idle(pair));
     Ok(kept.map(|pair| format!("{}:{}", pair.key, pair.value)).collect::<Vec<_>>().join(","))
 }
@@ -312,27 +312,27 @@ const KEYS: &[(&str, Option<PolicyName>)] = &[
 ];
 
 /// PyTorch's keys that have no effect here, each with the reason.
-const WITHOUT_EFFECT: &[(&str, &str)] = &[
+const IGNORED_KEYS: &[(&str, &str)] = &[
     ("backend", "there is one allocator; `policy` says whose decisions it takes"),
-    ("release_lock_on_cudamalloc", LOCK),
-    ("release_lock_on_hipmalloc", LOCK),
+    ("release_lock_on_cudamalloc", LOCK_REASON),
+    ("release_lock_on_hipmalloc", LOCK_REASON),
     ("graph_capture_record_stream_reuse", "streams are not captured into graphs"),
-    ("pinned_use_cuda_host_register", REGISTER),
-    ("pinned_use_hip_host_register", REGISTER),
-    ("pinned_use_xpu_host_register", REGISTER),
-    ("pinned_num_register_threads", REGISTER),
+    ("pinned_use_cuda_host_register", REGISTER_REASON),
+    ("pinned_use_hip_host_register", REGISTER_REASON),
+    ("pinned_use_xpu_host_register", REGISTER_REASON),
+    ("pinned_num_register_threads", REGISTER_REASON),
     ("pinned_use_background_threads", "pending frees are counters, which a request looks at"),
     ("pinned_max_round_threshold_mb", "pinned memory is not rounded up to powers of two"),
     ("pinned_free_catch_all", "a free of pinned memory raises nothing"),
 ];
-const LOCK: &str = "how the allocator locks is no choice";
-const REGISTER: &str = "pinned memory is made by the driver, not registered with it";
+const LOCK_REASON: &str = "how the allocator locks is no choice";
+const REGISTER_REASON: &str = "pinned memory is made by the driver, not registered with it";
 
 /// Parses a text, and checks that each key is known and occurs once.
 fn parse_checked(text: &str) -> Result<Vec<Setting<'_>>> {
     let pairs = pairs::pairs(text)?;
     let strict = pairs.iter().find(|setting| setting.key == "strict");
-    let is_strict = strict.map_or(Ok(true), Setting::truth)?;
+    let is_strict = strict.map_or(Ok(true), Setting::boolean)?;
     for (index, setting) in pairs.iter().enumerate() {
         check_key(*setting, is_strict)?;
         if pairs[..index].iter().any(|earlier| earlier.key == setting.key) {
@@ -347,7 +347,7 @@ fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
         return Ok(());
     }
     let key = setting.key.to_owned();
-    Err(match WITHOUT_EFFECT.iter().find(|(key, _)| *key == setting.key) {
+    Err(match IGNORED_KEYS.iter().find(|(key, _)| *key == setting.key) {
         Some(_) if !is_strict => return Ok(()),
         Some((_, reason)) => {
             Error::Config(ConfigError::AllocatorSettingWithoutEffect { key, reason })
@@ -392,14 +392,14 @@ fn policy(setting: Setting<'_>) -> Result<PolicyName> {
 fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
     let refused = || setting.refused(DIVISIONS);
     if !setting.is_list() {
-        let count = pairs::whole(setting.value).filter(|count| count.is_power_of_two());
+        let count = pairs::digits(setting.value).filter(|count| count.is_power_of_two());
         return count.map(|count| [count; ROUNDUP_INTERVALS]).ok_or_else(refused);
     }
     let mut divisions = [0; ROUNDUP_INTERVALS];
     let mut last: Option<usize> = None;
     let mut is_closed = false;
     for item in setting.items(DIVISIONS)? {
-        let count = pairs::whole(item.value).ok_or_else(refused)?;
+        let count = pairs::digits(item.value).ok_or_else(refused)?;
         if is_closed || !(count == 0 || count.is_power_of_two()) {
             return Err(refused());
         }
@@ -410,7 +410,7 @@ fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
             continue;
         }
         let is_interval = |mib: &usize| mib.is_power_of_two() && *mib <= 65_536;
-        let interval = pairs::whole(item.key).filter(is_interval).ok_or_else(refused)?;
+        let interval = pairs::digits(item.key).filter(is_interval).ok_or_else(refused)?;
         let index = (interval.ilog2() as usize).min(ROUNDUP_INTERVALS - 1);
         match last {
             None => divisions[..=index].fill(count),

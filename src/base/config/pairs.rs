@@ -71,7 +71,7 @@ impl<'a> Setting<'a> {
     }
 
     /// Parses `True` or `False`.
-    pub(super) fn truth(&self) -> Result<bool> {
+    pub(super) fn boolean(&self) -> Result<bool> {
         match self.value {
             "True" => Ok(true),
             "False" => Ok(false),
@@ -81,7 +81,7 @@ impl<'a> Setting<'a> {
 
     /// Parses a whole number of MiB within `range`, and returns it in bytes.
     pub(super) fn mebibytes(&self, range: RangeInclusive<usize>) -> Result<usize> {
-        let number = whole(self.value).filter(|number| range.contains(number));
+        let number = digits(self.value).filter(|number| range.contains(number));
         let allowed = || format!("a whole number of MiB from {} to {}", range.start(), range.end());
         number.map(|number| number << 20).ok_or_else(|| self.refused(allowed()))
     }
@@ -95,6 +95,6 @@ impl<'a> Setting<'a> {
 }
 
 /// Parses ASCII digits. `None` for other characters, no digits, and numbers above `usize::MAX`.
-pub(super) fn whole(text: &str) -> Option<usize> {
+pub(super) fn digits(text: &str) -> Option<usize> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

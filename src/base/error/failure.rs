@@ -23,7 +23,7 @@ pub struct StreamFailure {
     skipped_count: AtomicU64,
     cause: FailureCause,
     inherited_from: Option<Arc<StreamFailure>>,
-    is_seen: AtomicBool,
+    is_raised: AtomicBool,
 }
 
 /// The reason of a stream's failure: a failed task, a failed wait or a shutdown.
@@ -76,7 +76,7 @@ impl StreamFailure {
             skipped_count: AtomicU64::new(0),
             cause,
             inherited_from,
-            is_seen: AtomicBool::new(false),
+            is_raised: AtomicBool::new(false),
         })
     }
 
@@ -160,15 +160,15 @@ impl StreamFailure {
     }
 
     /// Marks this error and its root as raised, so that no report at exit repeats them.
-    pub(crate) fn set_seen(&self) {
+    pub(crate) fn set_raised(&self) {
         // Relaxed, here and below: the flag only decides which errors the runtime still reports.
-        self.is_seen.store(true, Ordering::Relaxed);
-        self.root().is_seen.store(true, Ordering::Relaxed);
+        self.is_raised.store(true, Ordering::Relaxed);
+        self.root().is_raised.store(true, Ordering::Relaxed);
     }
 
     /// True when a call has raised this error or its root.
-    pub(crate) fn is_seen(&self) -> bool {
-        self.is_seen.load(Ordering::Relaxed) || self.root().is_seen.load(Ordering::Relaxed)
+    pub(crate) fn is_raised(&self) -> bool {
+        self.is_raised.load(Ordering::Relaxed) || self.root().is_raised.load(Ordering::Relaxed)
     }
 
     /// The original failure, or this failure if it is not inherited.

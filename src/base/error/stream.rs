@@ -14,7 +14,7 @@ pub enum StreamError {
     #[error(transparent)]
     Failed(Arc<StreamFailure>),
     /// Several streams of one device failed.
-    #[error("{}", several(errors, *num_forgotten))]
+    #[error("{}", message_of_several(errors, *num_forgotten))]
     SeveralFailed {
         /// One error per stream.
         errors: Arc<[Arc<StreamFailure>]>,
@@ -49,7 +49,7 @@ pub enum StreamError {
     WaitInsideTask { device: Device, stream_id: u64 },
 }
 
-fn several(errors: &[Arc<StreamFailure>], num_forgotten: u64) -> String {
+fn message_of_several(errors: &[Arc<StreamFailure>], num_forgotten: u64) -> String {
     let (count, first) = (errors.len(), &errors[0]);
     let more = match num_forgotten {
         0 => String::new(),

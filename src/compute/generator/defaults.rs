@@ -18,11 +18,11 @@ use crate::compute::generator::state::{State, random_seed};
 #[derive(Debug)]
 pub(crate) struct Defaults {
     caches: Arc<FillCaches>,
-    known: Mutex<Known>,
+    state: Mutex<DefaultState>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct DefaultState {
     generators: BTreeMap<Device, Generator>,
     /// The last seed for all devices of a kind. A later seed for all kinds removes the entry.
     seeds: BTreeMap<DeviceKind, u64>,
@@ -32,8 +32,8 @@ struct Known {
 
 impl Defaults {
     pub(crate) fn new(runtime: u64) -> Self {
-        let known = Mutex::new(LockRank::Defaults, Known::default());
-        Self { caches: FillCaches::new(runtime), known }
+        let state = Mutex::new(LockRank::Defaults, DefaultState::default());
+        Self { caches: FillCaches::new(runtime), state }
     }
 
     /// Creates a generator with the default seed, independent of the default generators.
@@ -43,7 +43,7 @@ impl Defaults {
 
     pub(crate) fn of(&self, device: Device) -> Result<Generator> {
         fork::check()?;
-        let Known { generators, seeds, seed_of_all } = &mut *self.known.lock();
+        let DefaultState { generators, seeds, seed_of_all } = &mut *self.state.lock();
         let made = generators.entry(device).or_insert_with(|| {
             let seed = seeds.get(&device.kind()).copied().or(*seed_of_all);
             let seed = seed.unwrap_or_else(random_seed);
@@ -54,17 +54,17 @@ impl Defaults {
 
     pub(crate) fn manual_seed(&self, seed: u64) -> Result<()> {
         fork::check()?;
-        let mut known = self.known.lock();
-        known.seeds.clear();
-        known.seed_of_all = Some(seed);
-        known.generators.values().try_for_each(|it| it.manual_seed(seed))
+        let mut state = self.state.lock();
+        state.seeds.clear();
+        state.seed_of_all = Some(seed);
+        state.generators.values().try_for_each(|it| it.manual_seed(seed))
     }
 
     pub(crate) fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
         fork::check()?;
-        let mut known = self.known.lock();
-        known.seeds.insert(kind, seed);
-        let of_kind = known.generators.iter().filter(|(device, _)| device.kind() == kind);
+        let mut state = self.state.lock();
+        state.seeds.insert(kind, seed);
+        let of_kind = state.generators.iter().filter(|(device, _)| device.kind() == kind);
         of_kind.map(|(_, generator)| generator).try_for_each(|it| it.manual_seed(seed))
     }
 }

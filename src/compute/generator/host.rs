@@ -62,12 +62,12 @@ impl Range {
 }
 
 #[derive(Debug)]
-struct Team {
+struct SharedFill {
     range: Range,
     parts: TaskParts,
 }
 
-impl Team {
+impl SharedFill {
     fn help(&self) {
         // SAFETY: `TaskParts` yields each chunk once. Only the task uses the memory, and it waits
         // for all chunks before it retires.
@@ -75,7 +75,7 @@ impl Team {
     }
 }
 
-impl Work for Team {
+impl Work for SharedFill {
     fn run(self: Arc<Self>, _turn: &Turn<'_>) {
         self.help();
     }
@@ -104,13 +104,13 @@ impl Command<TaskContext> for HostFill {
             // SAFETY: only this task uses the memory while it runs, and no helper shares the work.
             return (0..chunks).for_each(|chunk| unsafe { range.write_chunk(chunk) });
         }
-        let team = Arc::new(Team { range, parts: TaskParts::new(chunks) });
+        let fill = Arc::new(SharedFill { range, parts: TaskParts::new(chunks) });
         for _ in 0..helpers {
             // `resume` only queues the helper. If no helper starts, this thread writes every chunk.
-            context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
+            context.handle.resume(Arc::clone(&fill) as Arc<dyn Work>);
         }
-        team.help();
-        team.parts.wait();
+        fill.help();
+        fill.parts.wait();
     }
 }
 
@@ -138,17 +138,17 @@ mod tests {
             let mut words = vec![0xEEEE_EEEE; BYTES / 4 + 8];
             let range = range_over(&mut words, values);
             let parts = TaskParts::new(range.chunks());
-            let team = Arc::new(Team { range, parts });
-            assert!(team.is_needed(), "a run queue keeps it");
+            let fill = Arc::new(SharedFill { range, parts });
+            assert!(fill.is_needed(), "a run queue keeps it");
             let helpers: Vec<_> = (0..3)
-                .map(|_| Arc::clone(&team))
-                .map(|team| std::thread::spawn(move || team.run(&Turn::unshared())))
+                .map(|_| Arc::clone(&fill))
+                .map(|fill| std::thread::spawn(move || fill.run(&Turn::unshared())))
                 .collect();
-            team.help();
-            team.parts.wait();
+            fill.help();
+            fill.parts.wait();
             assert_eq!(words[..BYTES / 4], alone.as_flattened()[..BYTES / 4], "{values:?}");
             assert!(words[BYTES / 4..].iter().all(|word| *word == 0xEEEE_EEEE));
-            assert!(!team.is_needed());
+            assert!(!fill.is_needed());
             for helper in helpers {
                 helper.join().unwrap();
             }

@@ -36,9 +36,9 @@ fn null(device_count: usize) -> Arc<NullBackend> {
 }
 
 /// A task that queries the event and sends the answer.
-struct Ask(Event, Sender<bool>);
+struct QueryEvent(Event, Sender<bool>);
 
-impl Command<TaskContext> for Ask {
+impl Command<TaskContext> for QueryEvent {
     const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
@@ -54,7 +54,7 @@ fn an_event_is_pending_between_two_pending_records() {
     let (event, (answer, answered)) = (Event::new(), channel());
     first.record(&event).unwrap();
     let direct = second.core().enter_directly().expect("an idle stream of a driver");
-    second.core().enqueue(Ask(event.clone(), answer), Unscheduled);
+    second.core().enqueue(QueryEvent(event.clone(), answer), Unscheduled);
     second.core().enqueue_inside(direct, Recording(&event.core)).unwrap();
     assert!(!answered.recv().unwrap(), "seen as done between two records that are pending");
     assert!(!event.query());

@@ -29,7 +29,7 @@ pub(crate) struct Action {
 }
 
 /// The consumer's first read of a task: the number of tasks retired before it, and the time.
-pub(crate) type Since = Option<(u64, Instant)>;
+pub(crate) type FirstRead = Option<(u64, Instant)>;
 
 impl StreamCore {
     /// As `execute`, for a stream that is watched or cancelled.

@@ -50,7 +50,7 @@ where
     #[inline]
     fn run(self, context: &mut TaskContext) {
         assert_no_lock_held();
-        match caught(|| (self.0)().into_task_result()) {
+        match catch_panic(|| (self.0)().into_task_result()) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
             Err(panic) => context.fail(panic_cause(panic)),
@@ -60,7 +60,7 @@ where
 
 /// Calls `act` and catches its panic. Under loom panics propagate, because loom fails by a panic.
 #[inline]
-pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
+pub(crate) fn catch_panic<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
 }
 
@@ -91,12 +91,12 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 
 /// A command that waits until the stream `source` has passed its task `ticket`, which must be a
 /// marker. The command only orders the two streams; it does not inherit the task's failure.
-pub(crate) struct Behind {
+pub(crate) struct WaitForMarker {
     source: Arc<StreamCore>,
     ticket: u64,
 }
 
-impl Behind {
+impl WaitForMarker {
     pub(crate) fn new(source: Arc<StreamCore>, ticket: u64) -> Self {
         Self { source, ticket }
     }
@@ -167,7 +167,7 @@ enum State {
     Lost(Error),
 }
 
-impl Command<TaskContext> for Behind {
+impl Command<TaskContext> for WaitForMarker {
     const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
     const MAY_WAIT: bool = true;
@@ -193,7 +193,7 @@ impl Command<TaskContext> for Behind {
     fn run(self, _context: &mut TaskContext) {}
 }
 
-/// A command that waits for a record as [`Behind`] does, and inherits the record's failure.
+/// A command that waits for a record as [`WaitForMarker`] does, and inherits the record's failure.
 pub(crate) struct WaitFor {
     source: RetainingStream,
     ticket: u64,

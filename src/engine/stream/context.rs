@@ -6,7 +6,7 @@ use crate::backend::contract::Backend;
 use crate::backend::contract::owned::{BareMark, OwnedMark, OwnedStream};
 use crate::base::device::Device;
 use crate::base::error::{FailureCause, Result, StreamFailure};
-use crate::engine::stream::action::Since;
+use crate::engine::stream::action::FirstRead;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::latch::Latch;
 use crate::engine::stream::marks::PlacedMark;
@@ -30,7 +30,7 @@ pub(crate) struct TaskContext {
     /// The operation of the task that began last.
     pub(crate) operation: OperationKind,
     /// The consumer's first read of the head, while the stream is watched.
-    pub(crate) since: Since,
+    pub(crate) since: FirstRead,
     /// True when threads and streams may wait for the command: its retirement wakes them.
     pub(crate) is_marker: bool,
 }

@@ -18,7 +18,7 @@ use crate::base::error::{Error, StreamFailure};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::frontier::{History, Progress};
-use crate::engine::stream::commands::{caught, drop_quietly};
+use crate::engine::stream::commands::{catch_panic, drop_quietly};
 use crate::engine::stream::consumer_lock::{ConsumerGuard, ConsumerLock, Next, Parking};
 use crate::engine::stream::context::{Blocker, Effects, TaskContext};
 use crate::engine::stream::drain::{Consumer, Stop};
@@ -63,8 +63,7 @@ pub(crate) struct StreamCore {
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
     pub(super) sender: Sender<TaskContext>,
-    /// The highest ticket within the stream's task limit, as last computed. Saves producers a read
-    /// of the consumer's counter.
+    /// The last computed value of the highest ticket within the stream's task limit.
     pub(super) below_limit_until: AtomicU64,
     pub(crate) consumer_lock: CachePadded<ConsumerLock<Consumer>>,
 }
@@ -143,17 +142,17 @@ impl StreamCore {
             return Arc::clone(self).run(&Turn::unshared());
         }
         let work = Arc::clone(self) as Arc<dyn Work>;
-        if let Err(panic) = caught(|| self.handle.submit(work)) {
+        if let Err(panic) = catch_panic(|| self.handle.submit(work)) {
             self.retire_unaccepted("submit", panic);
         }
     }
 
-    /// Resumes the stream after its head was unblocked. Executes no tasks: a chain of streams that
-    /// wait for each other would nest on the completer's stack.
+    /// Resumes the stream after its head was unblocked. Executes no tasks, which would nest a chain
+    /// of waiting streams on the completer's stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
         if self.consumer_lock.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
             let work = Arc::clone(self) as Arc<dyn Work>;
-            if let Err(panic) = caught(|| self.handle.resume(work)) {
+            if let Err(panic) = catch_panic(|| self.handle.resume(work)) {
                 self.retire_unaccepted("resume", panic);
             }
         }
@@ -204,7 +203,7 @@ impl StreamCore {
                     reached.progress.advance_device_done(ticket);
                     own.unpark(parking);
                 });
-                let registered = caught(|| mark.when_done(resume));
+                let registered = catch_panic(|| mark.when_done(resume));
                 if !matches!(registered, Ok(Ok(()))) {
                     // Without a callback the stream resumes at once and polls the command again.
                     self.unpark(parking);
@@ -233,7 +232,7 @@ impl StreamCore {
 
     /// The uncleared error, unless it was raised or is a cancellation.
     pub(crate) fn unseen_error(&self) -> Option<Arc<StreamFailure>> {
-        self.failures.current().filter(|error| !error.is_seen() && !error.is_cancellation())
+        self.failures.current().filter(|error| !error.is_raised() && !error.is_cancellation())
     }
 }
 
@@ -280,7 +279,8 @@ impl Work for StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        let forgotten = self.lifecycle.absorb(self.figures.counters.read(), self.unseen_error());
+        let counts = self.figures.counters.read();
+        let forgotten = self.lifecycle.add_dropped(counts, self.unseen_error());
         self.progress.end();
         drop(forgotten); // after `end`, because a user's drop may list all streams
         // No thread executes the stream any more, so no further task will be submitted.

@@ -80,7 +80,7 @@ impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
     fn next(self, context: &mut TaskContext) -> Self {
         match self {
             Self::Queued(start) if context.on_host => Self::begin(start),
-            Self::Queued(start) => match approach(context) {
+            Self::Queued(start) => match earlier_work_latch(context) {
                 Some(waiter) if waiter.0.is_open() => Self::begin(start),
                 Some(waiter) => Self::Approaching(start, waiter),
                 None => {
@@ -104,7 +104,7 @@ impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
 
 /// Returns a latch that opens when the device has done all earlier work. `None` when the driver
 /// refuses the mark or its callback: the stream then fails instead of hanging.
-fn approach(context: &mut TaskContext) -> Option<LatchWaiter> {
+fn earlier_work_latch(context: &mut TaskContext) -> Option<LatchWaiter> {
     let mark = context.mark(false)?;
     let latch = Latch::new();
     let reached = Arc::clone(&latch);

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::stream::commands::caught;
+use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::consumer_lock::ConsumerGuard;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
@@ -68,7 +68,7 @@ impl<'a> Direct<'a> {
             core.handle.flush();
             core.retire(receiver.consumed(), context);
         };
-        if let Err(panic) = caught(run) {
+        if let Err(panic) = catch_panic(run) {
             core.retire_panicked(guard, panic);
         }
         guard.context.error.is_some()

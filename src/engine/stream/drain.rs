@@ -14,7 +14,7 @@ use crate::backend::contract::Turn;
 use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::stack;
 use crate::base::sync::{spin_hint, yield_now};
-use crate::engine::stream::commands::{caught, drop_quietly, panic_cause};
+use crate::engine::stream::commands::{catch_panic, drop_quietly, panic_cause};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
@@ -236,7 +236,7 @@ impl StreamCore {
         batch: impl Fn(&mut Consumer) -> R,
     ) -> R {
         loop {
-            match caught(|| batch(consumer)) {
+            match catch_panic(|| batch(consumer)) {
                 Ok(outcome) => return outcome,
                 Err(panic) => self.skip_panicked(consumer, panic),
             }
@@ -279,12 +279,12 @@ impl StreamCore {
     #[inline(never)]
     fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) -> bool {
         let hints = &self.figures.hints;
-        if !self.on_host || hints.is_wanted_by_host() {
+        if !self.on_host || hints.is_run_by_host() {
             return true;
         }
         let Consumer { receiver, stopwatch, .. } = consumer;
         stopwatch.stop(receiver.consumed(), hints); // idle time is not task time
-        let continues = turn.linger(&|| receiver.is_published() || hints.is_wanted_by_host());
+        let continues = turn.linger(&|| receiver.is_published() || hints.is_run_by_host());
         stopwatch.start(receiver.consumed());
         continues
     }
@@ -304,7 +304,7 @@ impl StreamCore {
     #[inline]
     fn retire_with_waiters(&self, ticket: u64, context: &mut TaskContext) {
         if context.has_effects {
-            self.take_effect(ticket, context);
+            self.apply_effects(ticket, context);
         }
         context.is_marker = false;
         self.progress.retire_with_waiters(ticket);
@@ -314,7 +314,7 @@ impl StreamCore {
     }
 
     #[inline(never)]
-    fn take_effect(&self, ticket: u64, context: &mut TaskContext) {
+    fn apply_effects(&self, ticket: u64, context: &mut TaskContext) {
         context.has_effects = false;
         // Each effect is checked separately: a record on a driver's stream leaves only a mark.
         if let Some(error) = context.effects.failure.take()

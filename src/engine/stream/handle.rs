@@ -116,7 +116,7 @@ impl Stream {
 
     /// Drops `owner` when everything enqueued before is done, failed or cancelled. Must not be
     /// called in a forked child.
-    pub(crate) fn drop_behind<T: Send + 'static>(&self, owner: T) {
+    pub(crate) fn drop_after_all<T: Send + 'static>(&self, owner: T) {
         self.core.enqueue(DropTask(owner), Always);
     }
 
@@ -124,7 +124,7 @@ impl Stream {
     /// be called in a forked child.
     pub(crate) fn drop_after<T: Send + 'static>(&self, ticket: u64, owner: T) {
         if self.core.on_host {
-            self.drop_behind(owner);
+            self.drop_after_all(owner);
         } else {
             self.core.hold(ticket, Box::new(owner));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::contract::owned::OwnedMark;
 use crate::base::blocking::while_blocked;
 use crate::base::error::{DriverError, Error, Result};
-use crate::engine::stream::commands::caught;
+use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Always;
@@ -47,7 +47,7 @@ impl MarkerRun {
     }
 
     /// True when every task behind `retired`, up to `pushed`, is one of these markers.
-    fn is_all_behind(&self, retired: u64, pushed: u64) -> bool {
+    fn has_only_markers(&self, retired: u64, pushed: u64) -> bool {
         self.last == pushed && self.first <= retired + 1
     }
 }
@@ -84,7 +84,7 @@ impl StreamCore {
         // Reads the consumer's counter first, so that a task enqueued meanwhile counts as pending.
         let retired = self.progress.retired();
         let pushed = self.pushed();
-        pushed <= retired || self.markers.lock().is_all_behind(retired, pushed)
+        pushed <= retired || self.markers.lock().has_only_markers(retired, pushed)
     }
 
     /// Places a mark on a driver stream behind all work submitted so far.
@@ -141,7 +141,7 @@ impl StreamCore {
         if self.marks.held_until().is_none() {
             return;
         }
-        match caught(|| self.wait_idle()) {
+        match catch_panic(|| self.wait_idle()) {
             Ok(Ok(())) => self.marks.reached(until),
             _ => self.marks.abandon_held(),
         }
@@ -171,14 +171,14 @@ mod tests {
                 run.add(ticket);
             }
             let found = [(3, 6), (4, 6), (2, 6), (3, 7), (3, 5)]
-                .map(|(retired, pushed)| run.is_all_behind(retired, pushed));
+                .map(|(retired, pushed)| run.has_only_markers(retired, pushed));
             assert_eq!(found, [true, true, false, false, false], "{order:?}");
         }
         let mut run = MarkerRun::EMPTY;
         run.add(4);
         run.add(6);
-        assert!(!run.is_all_behind(3, 6) && run.is_all_behind(5, 6), "5 stands between");
+        assert!(!run.has_only_markers(3, 6) && run.has_only_markers(5, 6), "5 stands between");
         run.add(4);
-        assert!(!run.is_all_behind(3, 6), "5 still does");
+        assert!(!run.has_only_markers(3, 6), "5 still does");
     }
 }

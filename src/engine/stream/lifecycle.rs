@@ -33,7 +33,7 @@ pub(crate) struct Lifecycle {
     /// Called with each task while the runtime is watched.
     watcher: OnceLock<fn(&Action)>,
     /// Errors of dropped streams that no synchronise has raised.
-    unseen: Mutex<BTreeMap<Device, Unseen>>,
+    unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
     /// Called with each error that enters `unseen`, to drop everything but the error's text.
     reduce_error: OnceLock<fn(&Arc<StreamFailure>)>,
 }
@@ -43,12 +43,12 @@ const MOST_UNSEEN: usize = 16;
 
 /// Never-raised errors of dropped streams: the newest ones, and the number of older ones.
 #[derive(Debug, Default)]
-pub(crate) struct Unseen {
+pub(crate) struct UnseenErrors {
     pub(crate) errors: VecDeque<Arc<StreamFailure>>,
     pub(crate) num_forgotten: u64,
 }
 
-impl Unseen {
+impl UnseenErrors {
     /// Appends later errors. Returns the oldest errors above the maximum, which the caller must
     /// drop without a lock, because they are users' values.
     #[must_use = "it is a user's"]
@@ -201,7 +201,7 @@ impl Lifecycle {
 
     /// Adds the counts and unseen error of a dropped stream. Returns the errors beyond the maximum.
     #[must_use = "they are a user's"]
-    pub(crate) fn absorb(
+    pub(crate) fn add_dropped(
         &self,
         counts: StreamCounts,
         unseen: Option<Arc<StreamFailure>>,
@@ -212,7 +212,7 @@ impl Lifecycle {
             reduce_error(&error);
         }
         let (device, errors) = (error.device(), VecDeque::from([error]));
-        let later = Unseen { errors, num_forgotten: 0 };
+        let later = UnseenErrors { errors, num_forgotten: 0 };
         self.unseen.lock().entry(device).or_default().add(later)
     }
 
@@ -228,17 +228,17 @@ impl Lifecycle {
     }
 
     /// Takes the never-raised errors of a device's dropped streams.
-    pub(crate) fn take_unseen(&self, device: Device) -> Unseen {
+    pub(crate) fn take_unseen(&self, device: Device) -> UnseenErrors {
         self.unseen.lock().remove(&device).unwrap_or_default()
     }
 
     /// Takes the never-raised errors of all devices.
-    pub(crate) fn take_all_unseen(&self) -> Vec<Unseen> {
+    pub(crate) fn take_all_unseen(&self) -> Vec<UnseenErrors> {
         std::mem::take(&mut *self.unseen.lock()).into_values().collect()
     }
 
     /// Puts back errors that the caller took and could not raise, before any newer ones.
-    pub(crate) fn put_back(&self, device: Device, mut earlier: Unseen) {
+    pub(crate) fn put_back(&self, device: Device, mut earlier: UnseenErrors) {
         let forgotten = {
             let mut unseen = self.unseen.lock();
             let kept = unseen.entry(device).or_default();
@@ -258,11 +258,11 @@ mod tests {
     fn add_errors(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
             let error = StreamFailure::new(device, id, None, FailureCause::Unfinished);
-            drop(lifecycle.absorb(StreamCounts::default(), Some(error)));
+            drop(lifecycle.add_dropped(StreamCounts::default(), Some(error)));
         }
     }
 
-    fn ids(unseen: &Unseen) -> Vec<u64> {
+    fn ids(unseen: &UnseenErrors) -> Vec<u64> {
         unseen.errors.iter().map(|error| error.stream_id()).collect()
     }
 
@@ -287,11 +287,11 @@ mod tests {
     fn only_errors_added_after_the_first_fade_by_are_faded() {
         let lifecycle = Lifecycle::new(1, 10);
         add_errors(&lifecycle, Device::cpu(0), 0..1);
-        lifecycle.set_error_reducer(|error| error.set_seen());
+        lifecycle.set_error_reducer(|error| error.set_raised());
         lifecycle.set_error_reducer(|_| panic!("it is the same at each call"));
         add_errors(&lifecycle, Device::cpu(0), 1..3);
         let unseen = lifecycle.take_unseen(Device::cpu(0));
-        let faded: Vec<bool> = unseen.errors.iter().map(|error| error.is_seen()).collect();
+        let faded: Vec<bool> = unseen.errors.iter().map(|error| error.is_raised()).collect();
         assert_eq!(faded, [false, true, true]);
     }
 }

@@ -80,7 +80,7 @@ impl SchedulingHints {
 
     /// True when host threads have executed this stream lately.
     #[inline]
-    pub(crate) fn is_wanted_by_host(&self) -> bool {
+    pub(crate) fn is_run_by_host(&self) -> bool {
         self.turns_after_help.load(Ordering::Relaxed) != 0
     }
 
@@ -88,7 +88,7 @@ impl SchedulingHints {
     /// to help resets this in [`SchedulingHints::note_helper`].
     #[cold]
     pub(crate) fn note_collision(&self) {
-        if self.is_wanted_by_host() {
+        if self.is_run_by_host() {
             self.collided_ns.store(now_ns(), Ordering::Relaxed);
             self.turns_after_help.store(COLLIDED, Ordering::Relaxed);
         }
@@ -117,7 +117,7 @@ impl SchedulingHints {
     pub(crate) fn leave_for(&self, retired: u64) -> Option<Duration> {
         let times = self.times_left.load(Ordering::Relaxed);
         let made_no_progress = times > 0 && self.left_at.load(Ordering::Relaxed) == retired;
-        let is_left = self.is_wanted_by_host() && !made_no_progress;
+        let is_left = self.is_run_by_host() && !made_no_progress;
         self.left_at.store(retired, Ordering::Relaxed);
         self.times_left.store(if is_left { times.saturating_add(1) } else { 0 }, Ordering::Relaxed);
         is_left.then(|| FIRST_LEAVE * (1 << times.min(LEAVE_DOUBLINGS)))
@@ -295,12 +295,12 @@ mod tests {
     #[test]
     fn workers_linger_again_after_some_turns_without_a_helper() {
         let hints = SchedulingHints::new();
-        assert!(!hints.is_wanted_by_host());
+        assert!(!hints.is_run_by_host());
         hints.note_helper();
         for _ in 0..TURNS_AFTER_HELP {
-            assert!(hints.is_wanted_by_host());
+            assert!(hints.is_run_by_host());
             hints.note_worker();
         }
-        assert!(!hints.is_wanted_by_host());
+        assert!(!hints.is_run_by_host());
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::base::blocking::while_blocked;
 use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure};
 use crate::base::sync::{LockRank, Mutex};
-use crate::engine::stream::commands::caught;
+use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::frames;
 use crate::engine::stream::operation::OperationKind;
-use crate::engine::stream::wait::{Interrupt, ask_now};
+use crate::engine::stream::wait::{Interrupt, check_interrupt_now};
 use crate::queue::{Class, Command};
 
 /// The errors that the synchronise of one thread will raise. While the synchronise is in progress,
@@ -70,7 +70,7 @@ pub(crate) struct Pending {
 }
 
 /// A synchronise that a helping thread has completed, with the error that it cleared, if any.
-struct Passed {
+struct Synchronized {
     error: Option<Arc<StreamFailure>>,
 }
 
@@ -113,7 +113,7 @@ impl StreamCore {
     fn synchronize_by_helping(
         self: &Arc<Self>,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Option<Passed>> {
+    ) -> Result<Option<Synchronized>> {
         let until = self.pushed();
         while self.expect_helper() {
             let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
@@ -121,12 +121,12 @@ impl StreamCore {
             let consumed = guard.receiver.consumed();
             let is_reached = stop == Stop::Finished && consumed >= until;
             let clear = |context: &mut TaskContext| self.clear_error(consumed + 1, context);
-            let passed = is_reached.then(|| Passed { error: clear(&mut guard.context) });
+            let passed = is_reached.then(|| Synchronized { error: clear(&mut guard.context) });
             self.leave_and_submit(guard, stop);
             if passed.is_some() || stop != Stop::TimeIsUp {
                 return Ok(passed);
             }
-            ask_now(interrupt)?;
+            check_interrupt_now(interrupt)?;
         }
         Ok(None)
     }
@@ -161,7 +161,7 @@ impl StreamCore {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Vec<Arc<StreamFailure>>> {
         // A panic of the backend abandons the synchronise too, and then unwinds further.
-        let waited = caught(|| self.wait_for(pending, interrupt));
+        let waited = catch_panic(|| self.wait_for(pending, interrupt));
         if let Ok(Ok(())) = waited {
             return Ok(pending.point.take());
         }
@@ -214,7 +214,7 @@ pub(crate) fn raise_all(errors: Vec<Arc<StreamFailure>>) -> Result<()> {
 #[cold]
 pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamFailure>>, num_forgotten: u64) -> Result<()> {
     for error in &errors {
-        error.set_seen();
+        error.set_raised();
     }
     let count = errors.len();
     errors.retain(|error| !error.is_cancellation());

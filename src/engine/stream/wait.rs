@@ -7,7 +7,7 @@ use crate::base::blocking::{longest_park, while_blocked};
 use crate::base::error::{Error, Result, RuntimeError, StreamError};
 use crate::base::sync::Ordering;
 use crate::base::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
-use crate::engine::stream::commands::caught;
+use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
 use crate::engine::stream::frames;
@@ -111,7 +111,7 @@ impl StreamCore {
             || self.on_host || self.progress.done() >= ticket || crate::base::fork::is_child();
         // A device that refuses the wait may still use the memory, unless the device is lost. A
         // panic must not leave this function, which may run while another panic unwinds.
-        while !is_over() && !matches!(caught(|| self.wait_idle()), Ok(Ok(()))) {
+        while !is_over() && !matches!(catch_panic(|| self.wait_idle()), Ok(Ok(()))) {
             park(Some(THROTTLE_PERIOD));
         }
     }
@@ -133,7 +133,7 @@ impl StreamCore {
             match stop {
                 Stop::Finished => {}
                 // Called outside of the stream, because the check may run a user's signal handler.
-                Stop::TimeIsUp => ask_now(interrupt)?,
+                Stop::TimeIsUp => check_interrupt_now(interrupt)?,
                 Stop::Yield | Stop::Blocked => break,
             }
         }
@@ -175,14 +175,14 @@ impl StreamCore {
         };
         let is_over =
             || if is_marker { sleeper.is_woken() } else { self.progress.retired() >= ticket };
-        let mut asked = Instant::now();
+        let mut last_check = Instant::now();
         let mut outcome = Ok(());
         while outcome.is_ok() && !is_over() {
             let retry = longest_park();
             let period = retry.or(interrupt.is_some().then_some(INTERRUPT_PERIOD));
             park(if is_marker { period } else { Some(UNMARKED_PERIOD) });
             if !is_over() {
-                outcome = ask(interrupt, &mut asked);
+                outcome = check_interrupt(interrupt, &mut last_check);
             }
         }
         if !sleeper.is_woken() {
@@ -200,7 +200,7 @@ impl StreamCore {
             && !frames::is_inside_task()
         {
             // The result is ignored: only a shutdown fails the wait, and the next call reports it.
-            let _ = self.hold_back(enough, &mut None);
+            let _ = self.throttle_until(enough, &mut None);
         }
     }
 
@@ -211,7 +211,7 @@ impl StreamCore {
 
     /// Helps or waits until the next enqueue will not be throttled.
     pub(crate) fn wait_below_limit(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        self.hold_back(self.full_until(), interrupt)
+        self.throttle_until(self.full_until(), interrupt)
     }
 
     /// The ticket that has to be retired before the next enqueue. 0 when the enqueue need not wait.
@@ -229,32 +229,32 @@ impl StreamCore {
     }
 
     /// Helps or waits until `enough` tasks are retired. Fails after a shutdown.
-    fn hold_back(self: &Arc<Self>, enough: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let mut asked = Instant::now();
+    fn throttle_until(self: &Arc<Self>, enough: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let mut last_check = Instant::now();
         while self.progress.retired() < enough {
             self.lifecycle.check()?;
             if self.help(enough, interrupt)? {
                 break;
             }
             park(Some(THROTTLE_PERIOD));
-            ask(interrupt, &mut asked)?;
+            check_interrupt(interrupt, &mut last_check)?;
         }
         Ok(())
     }
 }
 
-/// Calls the interrupt check if its last call, at `asked`, is a period ago.
-fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
+/// Calls the interrupt check if its last call, at `last_check`, is a period ago.
+fn check_interrupt(interrupt: &mut Interrupt<'_>, last_check: &mut Instant) -> Result<()> {
     if let Some(is_interrupted) = interrupt
-        && asked.elapsed() >= INTERRUPT_PERIOD
+        && last_check.elapsed() >= INTERRUPT_PERIOD
     {
-        *asked = Instant::now();
-        return ask_now(&mut Some(is_interrupted));
+        *last_check = Instant::now();
+        return check_interrupt_now(&mut Some(is_interrupted));
     }
     Ok(())
 }
 
-pub(super) fn ask_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
+pub(super) fn check_interrupt_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
     let is_interrupted = interrupt.as_mut().is_some_and(|is_interrupted| is_interrupted());
     if is_interrupted { Err(Error::Runtime(RuntimeError::Interrupted)) } else { Ok(()) }
 }

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr::NonNull;
 
-use crate::base::dylib::{FoundLibrary, Library, Loaded};
+use crate::base::dylib::{FoundLibrary, Library, LoadedLibraries};
 use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicPtr;
@@ -21,7 +21,7 @@ pub(super) struct Pointers([&'static AtomicPtr<c_void>; 4]);
 
 impl Pointers {
     pub(super) fn in_loaded_copies() -> Vec<Self> {
-        let found = Loaded::now().definitions(NAMES[0]);
+        let found = LoadedLibraries::now().definitions(NAMES[0]);
         found.iter().filter_map(|one| Self::of(one.library)).collect()
     }
 

@@ -43,7 +43,7 @@ impl MklAllocator {
     /// the call fails and restores the previous state.
     pub(crate) fn register(self, folders: &[&Path]) -> Result<Self> {
         fork::check()?;
-        let _changing = Changing::begin().ok_or_else(|| {
+        let _guard = RegistrationGuard::begin().ok_or_else(|| {
             self.refused("another thread is changing oneMKL's allocator".to_owned())
         })?;
         let previous = Self::current();
@@ -100,25 +100,25 @@ impl MklAllocator {
     }
 }
 
-/// True after a successful probe. Relaxed: `Changing` orders all readers.
+/// True after a successful probe. Relaxed: `RegistrationGuard` orders all readers.
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Serialises registrations. Not a `Mutex`: a registration calls oneMKL, which calls functions of
 /// this crate that take locks.
-struct Changing;
+struct RegistrationGuard;
 
-static IS_CHANGING: AtomicBool = AtomicBool::new(false);
+static IS_REGISTERING: AtomicBool = AtomicBool::new(false);
 
-impl Changing {
+impl RegistrationGuard {
     fn begin() -> Option<Self> {
-        // Acquire: pairs with the drop of the previous `Changing`.
-        (!IS_CHANGING.swap(true, Ordering::Acquire)).then_some(Self)
+        // Acquire: pairs with the drop of the previous `RegistrationGuard`.
+        (!IS_REGISTERING.swap(true, Ordering::Acquire)).then_some(Self)
     }
 }
 
-impl Drop for Changing {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         // Release: pairs with the next `begin`.
-        IS_CHANGING.store(false, Ordering::Release);
+        IS_REGISTERING.store(false, Ordering::Release);
     }
 }

@@ -73,7 +73,7 @@ impl VerboseCapture {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         descriptor::flush_c_output();
-        if self.is_mine() { self.drain.lines(self.id) } else { Vec::new() }
+        if self.is_same_process() { self.drain.lines(self.id) } else { Vec::new() }
     }
 
     /// Ends the capture and returns its lines.
@@ -120,7 +120,7 @@ impl VerboseCapture {
             return Vec::new();
         }
         descriptor::flush_c_output();
-        if self.is_mine() { self.drain.close(self.id) } else { Vec::new() }
+        if self.is_same_process() { self.drain.close(self.id) } else { Vec::new() }
     }
 
     /// Leaves the pipe. Does not block. The last capture removes the pipe and returns it, for the
@@ -138,7 +138,7 @@ impl VerboseCapture {
         ended.and_then(Session::end)
     }
 
-    fn is_mine(&self) -> bool {
+    fn is_same_process(&self) -> bool {
         self.process == process::id()
     }
 }
@@ -188,8 +188,8 @@ impl Session {
                 None => descriptor::close_output(),
             }
         }
-        let is_mine = self.process == process::id();
-        is_mine.then(|| CaptureEnd {
+        let is_same_process = self.process == process::id();
+        is_same_process.then(|| CaptureEnd {
             drain: self.drain,
             reader: ManuallyDrop::into_inner(self.reader),
         })
@@ -207,8 +207,8 @@ impl CaptureEnd {
     /// descriptor 1 still holds the pipe, the thread continues instead. May block while the
     /// standard output accepts no bytes.
     pub(crate) fn finish(self) {
-        self.drain.catch_up();
-        self.drain.settle_all();
+        self.drain.read_available();
+        self.drain.emit_held();
         if self.drain.is_at_end() {
             // At the end of the pipe, the reader thread ends too. The result is ignored: a panic
             // has already printed its message.

@@ -19,7 +19,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// The time for which the drain holds a possible beginning of a keyword. A library writes the rest
 /// in the same write or in the next write of the same call.
-const DOUBT_MS: i32 = 20;
+const UNDECIDED_MS: i32 = 20;
 
 #[derive(Debug)]
 pub(super) struct Drain {
@@ -62,11 +62,11 @@ impl Drain {
         let mut timeout_ms = -1;
         loop {
             match descriptor::wait_for(&self.source, timeout_ms) {
-                PipeState::End => break self.settle_all(),
-                PipeState::Nothing => self.emit(Splitter::settle),
-                PipeState::Bytes => self.catch_up(), // another thread may have read them
+                PipeState::End => break self.emit_held(),
+                PipeState::Nothing => self.emit(Splitter::flush_undecided),
+                PipeState::Bytes => self.read_available(), // another thread may have read them
             }
-            timeout_ms = if self.state.lock().splitter.is_in_doubt() { DOUBT_MS } else { -1 };
+            timeout_ms = if self.state.lock().splitter.has_undecided() { UNDECIDED_MS } else { -1 };
         }
     }
 
@@ -79,7 +79,7 @@ impl Drain {
     }
 
     /// Reads and distributes all bytes that were written to the pipe before this call.
-    pub(super) fn catch_up(&self) {
+    pub(super) fn read_available(&self) {
         let state = &mut *self.state.lock();
         let mut count = descriptor::byte_count(&self.source);
         let mut chunk = vec![0; count.min(CHUNK_BYTES)];
@@ -96,7 +96,7 @@ impl Drain {
 
     /// Starts to collect the lines of a library. Returns the id of the collection.
     pub(super) fn open(&self, library: VerboseLibrary) -> u64 {
-        self.catch_up();
+        self.read_available();
         let mut state = self.state.lock();
         state.last_id += 1;
         let id = state.last_id;
@@ -105,22 +105,22 @@ impl Drain {
     }
 
     pub(super) fn lines(&self, id: u64) -> Vec<String> {
-        self.catch_up();
+        self.read_available();
         let state = self.state.lock();
         let collector = state.collectors.iter().find(|collector| collector.id == id);
         collector.map(|collector| collector.lines.clone()).unwrap_or_default()
     }
 
     pub(super) fn close(&self, id: u64) -> Vec<String> {
-        self.catch_up();
-        self.settle_all();
+        self.read_available();
+        self.emit_held();
         let mut state = self.state.lock();
         let place = state.collectors.iter().position(|collector| collector.id == id);
         place.map(|place| state.collectors.remove(place).lines).unwrap_or_default()
     }
 
     /// Emits all held bytes, including a library's line without an end.
-    pub(super) fn settle_all(&self) {
+    pub(super) fn emit_held(&self) {
         self.emit(Splitter::finish);
     }
 

@@ -10,7 +10,7 @@ use std::mem::{MaybeUninit, transmute};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use crate::base::dylib::{FoundLibrary, Library, Loaded, file_of};
+use crate::base::dylib::{FoundLibrary, Library, LoadedLibraries, file_of};
 use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::sync::{LockRank, Mutex};
 use crate::runtime::Runtime;
@@ -172,7 +172,7 @@ impl VerboseLibrary {
         if !found.is_empty() || self == Self::Accelrt {
             return Ok(found);
         }
-        let loaded = Loaded::now();
+        let loaded = LoadedLibraries::now();
         // `libtorch_cpu` contains a oneDNN without exporting the setter.
         let mut loaded_names = loaded.names.iter().map(|name| name.to_string_lossy());
         let hidden =
@@ -218,7 +218,7 @@ impl VerboseLibrary {
             return Vec::new();
         }
         let (changes, found) = &mut *KNOWN[self as usize].lock();
-        let loaded = Loaded::now();
+        let loaded = LoadedLibraries::now();
         if *changes != Some(loaded.changes) {
             *found = loaded.definitions(self.setter());
             *changes = Some(loaded.changes);
@@ -248,7 +248,8 @@ type KnownLibraries = (Option<(u64, u64)>, Vec<FoundLibrary>);
 /// found, which then stays loaded. `None` if none is found.
 pub(crate) fn cudnn_version() -> Option<usize> {
     let entry = "cudnnGetVersion";
-    let in_process = Loaded::now().definitions(entry).into_iter().next().map(|found| found.address);
+    let in_process =
+        LoadedLibraries::now().definitions(entry).into_iter().next().map(|found| found.address);
     let load = || Library::open_first(&["libcudnn.so.9", "libcudnn.so.8", "libcudnn.so"]);
     let address = in_process.or_else(|| load().ok()?.symbol(entry))?;
     // SAFETY: cuDNN's header declares this type in every version; the library stays loaded.
@@ -260,7 +261,7 @@ pub(crate) fn cudnn_version() -> Option<usize> {
 /// The file of an OpenMP runtime in the process. If there is none, loads one, which stays loaded.
 pub(crate) fn openmp() -> Option<String> {
     let entry = "omp_get_max_threads";
-    if let Some(found) = Loaded::now().definitions(entry).into_iter().next() {
+    if let Some(found) = LoadedLibraries::now().definitions(entry).into_iter().next() {
         return Some(found.path);
     }
     let names = ["libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so"];

@@ -66,12 +66,12 @@ impl Splitter {
     }
 
     /// True while the held bytes may be text or the beginning of a keyword.
-    pub(super) fn is_in_doubt(&self) -> bool {
+    pub(super) fn has_undecided(&self) -> bool {
         self.inside.is_none() && !self.held.is_empty()
     }
 
     /// Classifies the undecided bytes as text. Called when no further bytes have arrived.
-    pub(super) fn settle(&mut self) -> Vec<Piece> {
+    pub(super) fn flush_undecided(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         if self.inside.is_none() {
             self.pass_on(self.held.len(), &mut pieces);
@@ -79,9 +79,9 @@ impl Splitter {
         pieces
     }
 
-    /// As [`Splitter::settle`]. A library's line without an end counts as a line.
+    /// As [`Splitter::flush_undecided`]. A library's line without an end counts as a line.
     pub(super) fn finish(&mut self) -> Vec<Piece> {
-        let mut pieces = self.settle();
+        let mut pieces = self.flush_undecided();
         if let Some(library) = self.inside.take() {
             self.searched = 0;
             let line = std::mem::take(&mut self.held);
@@ -169,7 +169,7 @@ mod tests {
         let mut pieces: Vec<_> =
             parts.iter().flat_map(|part| splitter.feed(part, libraries)).collect();
         pieces.extend(splitter.finish());
-        assert!(splitter.held.is_empty() && !splitter.is_in_doubt());
+        assert!(splitter.held.is_empty() && !splitter.has_undecided());
         let (mut text, mut lines) = (Vec::new(), Vec::new());
         for piece in pieces {
             match piece {
@@ -229,11 +229,11 @@ mod tests {
     fn text_is_passed_on_at_once_except_a_possible_keyword() {
         let mut splitter = Splitter::default();
         assert_eq!(splitter.feed(b"Continue? ", &ALL), [Piece::Text(b"Continue? ".to_vec())]);
-        assert!(!splitter.is_in_doubt());
+        assert!(!splitter.has_undecided());
         assert_eq!(splitter.feed(b"yes or no", &ALL), [Piece::Text(b"yes or n".to_vec())]);
-        assert!(splitter.is_in_doubt());
-        assert_eq!(splitter.settle(), [Piece::Text(b"o".to_vec())]);
-        assert_eq!(splitter.settle(), []);
+        assert!(splitter.has_undecided());
+        assert_eq!(splitter.flush_undecided(), [Piece::Text(b"o".to_vec())]);
+        assert_eq!(splitter.flush_undecided(), []);
     }
 
     #[test]

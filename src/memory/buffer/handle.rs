@@ -68,7 +68,7 @@ impl Buffer {
 
     /// As [`Buffer::allocate`], without blocking; `None` when cached memory does not suffice.
     #[cold]
-    pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
+    pub(crate) fn cached(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
         let allocation = Allocation::cached(home.core(), bytes, origin, thread_hints::take)?;
         Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
     }

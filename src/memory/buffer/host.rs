@@ -14,7 +14,7 @@ use crate::engine::stream::synchronize::raise_all;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::host_accesses::HostAccess;
-use crate::memory::buffer::transfer::{Watched, check_sizes};
+use crate::memory::buffer::transfer::{WatchedTask, check_sizes};
 use crate::memory::buffer::uses::{AccessedBytes, Task, Use};
 
 /// The polling period of a thread that waits for the copy of another host thread.
@@ -158,7 +158,7 @@ fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         // A use that was done before this wait reports no error that a synchronise has cleared.
         let was_done = point.is_done();
         let Task { ticket, is_marker } = point.last.task;
-        let task = Watched::new(&point.stream, ticket);
+        let task = WatchedTask::new(&point.stream, ticket);
         point.stream.wait_ticket(ticket, is_marker, interrupt)?;
         if !was_done && point.stream.lifecycle.is_cancelled() {
             // A shutdown may have retired the task without running it, and leaves no error.

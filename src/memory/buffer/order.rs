@@ -19,7 +19,7 @@ use crate::base::error::Result;
 use crate::base::spin::SpinGuard;
 use crate::base::sync::park;
 use crate::engine::stream::Stream;
-use crate::engine::stream::commands::Behind;
+use crate::engine::stream::commands::WaitForMarker;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
@@ -303,7 +303,7 @@ impl Waits {
             ticket = source.enqueue(Marker, Unscheduled).ticket;
             self.marked.push(Arc::clone(source));
         }
-        self.push_command(core, Behind::new(Arc::clone(source), ticket));
+        self.push_command(core, WaitForMarker::new(Arc::clone(source), ticket));
     }
 
     #[cold]

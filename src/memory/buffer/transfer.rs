@@ -23,19 +23,19 @@ use crate::queue::Command;
 #[derive(Debug)]
 pub struct Transfer(
     /// `None` for a transfer of zero bytes, which has no task.
-    pub(super) Option<Inherited<Watched>>,
+    pub(super) Option<Inherited<WatchedTask>>,
 );
 
 /// A task of a stream. The stream keeps the task's failure until the drop of this value.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedTask {
     pub(super) stream: Arc<StreamCore>,
     pub(super) ticket: u64,
     /// False for a task that can no longer fail.
     is_bound: bool,
 }
 
-impl Watched {
+impl WatchedTask {
     pub(super) fn new(stream: &Arc<StreamCore>, ticket: u64) -> Self {
         stream.failures.retain_cleared();
         Self { stream: Arc::clone(stream), ticket, is_bound: true }
@@ -54,7 +54,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedTask {
     fn drop(&mut self) {
         if self.is_bound {
             self.stream.failures.release_cleared();
@@ -343,14 +343,14 @@ impl Buffer {
 
 impl Transfer {
     pub(super) fn of(core: &Arc<StreamCore>, ticket: u64, is_bound: bool) -> Self {
-        let task = Watched { stream: Arc::clone(core), ticket, is_bound };
+        let task = WatchedTask { stream: Arc::clone(core), ticket, is_bound };
         Self(Some(Inherited::new(task)))
     }
 }
 
 /// Ends a borrow: its drop blocks until the task no longer accesses the borrowed memory, even after
 /// an error or a panic.
-struct BorrowEnd<'a>(&'a Watched);
+struct BorrowEnd<'a>(&'a WatchedTask);
 
 impl Drop for BorrowEnd<'_> {
     fn drop(&mut self) {

@@ -81,7 +81,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
                 Err(self.out_of_range(value, "64 bits"))
             }
-            Err(_) => Err(self.wrong(UNDECLARED, value)), // arrays have `__index__`, which raises
+            Err(_) => Err(self.unexpected(UNDECLARED, value)), // an array's `__index__` raises
         }
     }
 
@@ -112,7 +112,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             Err(_) if value.is_instance_of::<PyInt>() => {
                 return Err(self.out_of_range(value, "64 bits"));
             }
-            Err(_) => return Err(self.wrong("an integer", value)),
+            Err(_) => return Err(self.unexpected("an integer", value)),
         };
         let bits = u32::from(bytes) * 8;
         if !integer_range(usize::from(bytes), is_signed).contains(&number) {
@@ -129,7 +129,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         value: &Bound<'py, PyAny>,
     ) -> PyResult<T> {
         let value = plain(value)?;
-        value.extract().map_err(|_| self.wrong("a float", &value))
+        value.extract().map_err(|_| self.unexpected("a float", &value))
     }
 
     /// Converts to a pointer. A declared ctypes `class` checks most objects by its `from_param`.
@@ -146,7 +146,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         }
         let Some(class) = class else {
             return match self.by_kind(value, 0)? {
-                Argument::F64(_) | Argument::F32(_) => Err(self.wrong("a pointer", value)),
+                Argument::F64(_) | Argument::F32(_) => Err(self.unexpected("a pointer", value)),
                 address => Ok(address),
             };
         };
@@ -202,13 +202,13 @@ impl<'py> ArgumentConverter<'_, 'py> {
         if value.hasattr("__index__")? {
             return self.integer(value);
         }
-        Err(self.wrong(UNDECLARED, value))
+        Err(self.unexpected(UNDECLARED, value))
     }
 
     fn ctypes_data(&mut self, types: &Types, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         let py = value.py();
         if types.is_aggregate(value)? {
-            return Err(self.wrong("passed by ctypes.byref: structures go by pointer", value));
+            return Err(self.unexpected("passed by ctypes.byref: structures go by pointer", value));
         }
         if value.is_instance(types.function.bind(py))? {
             ctypes::check_needs_no_gil(value).map_err(|error| self.caused(&error))?;
@@ -219,7 +219,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             return match signature::of_code(&code, &class) {
                 Some(Declared::Pointer(_)) => self.address_of(types, value),
                 Some(declared) => self.declared(&declared, &plain(value)?),
-                None => Err(self.wrong("of a type that can be launched", value)),
+                None => Err(self.unexpected("of a type that can be launched", value)),
             };
         }
         self.address_of(types, value)
@@ -251,7 +251,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
                     _ => self.integer(&value.call_method0("__int__")?),
                 }
             }
-            _ => Err(self.wrong("a number or a pointer that needs no GIL", value)),
+            _ => Err(self.unexpected("a number or a pointer that needs no GIL", value)),
         }
     }
 
@@ -294,7 +294,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         format!("argument {} of {}", self.index + 1, name_of(self.function))
     }
 
-    pub(crate) fn wrong(&self, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    pub(crate) fn unexpected(&self, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
         let (place, name, hint) = (self.place(), type_name(given), hint(given));
         PyTypeError::new_err(format!("{place} must be {expected}, not {name}{hint}"))
     }

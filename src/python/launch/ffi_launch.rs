@@ -195,7 +195,7 @@ fn launch_with_objects(
     memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !objects.is_empty() {
         // Enqueues a task that drops the objects after the call. The counters exclude this task.
-        stream.drop_behind(DeferredDrop::new(objects));
+        stream.drop_after_all(DeferredDrop::new(objects));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::python::launch::ctypes::Types;
 use crate::python::launch::marks::{AccessMark, UsedMemory, unmarked};
 use crate::python::launch::program::PyKernel;
 use crate::python::memory::host_memory::HostMemory;
-use crate::python::memory::transfers::{buffer_of, lent_memory};
+use crate::python::memory::transfers::{buffer_of, foreign_memory};
 use crate::python::memory::view::PyView;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::errors::{type_name, wrong_type};
@@ -138,12 +138,12 @@ fn argument<'py>(
         ParameterClass::Pointer => memory(converter, value)?.ok_or_else(|| {
             let expected = "an accelrt.Buffer, a View of one, None, a ctypes.c_void_p, or have \
                             __sycl_usm_array_interface__";
-            converter.wrong(expected, value)
+            converter.unexpected(expected, value)
         }),
         ParameterClass::Local => {
             let bytes = integer_of(value)?.and_then(|bytes| usize::try_from(bytes).ok());
             let expected = "a size in bytes, of memory of each work-group";
-            bytes.map(Converted::Local).ok_or_else(|| converter.wrong(expected, value))
+            bytes.map(Converted::Local).ok_or_else(|| converter.unexpected(expected, value))
         }
         ParameterClass::Signed(bytes) => number(converter, bytes, true, value),
         ParameterClass::Unsigned(bytes) => number(converter, bytes, false, value),
@@ -178,11 +178,11 @@ fn memory<'py>(
     if let Some(buffer) = buffer_of(value) {
         return Ok(Some(Converted::Buffer(buffer, mark)));
     }
-    if let Some(lent) = lent_memory(value).filter(|it| it.device.kind() != DeviceKind::CPU) {
+    if let Some(foreign) = foreign_memory(value).filter(|it| it.device.kind() != DeviceKind::CPU) {
         let used = UsedMemory::of_view(&converter.place(), value.cast::<PyView>()?.get(), mark)?;
         converter.used.memory.push(used);
         converter.keep(value);
-        return Ok(Some(pointer(lent.address.expose_provenance())));
+        return Ok(Some(pointer(foreign.address.expose_provenance())));
     }
     if value.is_none() {
         return Ok(Some(pointer(0)));
@@ -215,7 +215,7 @@ fn number<'py>(
     value: &Bound<'py, PyAny>,
 ) -> PyResult<Converted> {
     let Argument::I64(number) = converter.sized(bytes, is_signed, value)? else {
-        return Err(converter.wrong("an integer", value));
+        return Err(converter.unexpected("an integer", value));
     };
     #[expect(
         clippy::cast_possible_truncation,
@@ -250,7 +250,7 @@ fn unknown<'py>(
     let Some(memory) = memory else {
         let expected = "memory, or a value that says its size (of ctypes or NumPy, or bytes): the \
                         program does not tell the type";
-        return Err(converter.wrong(expected, value));
+        return Err(converter.unexpected(expected, value));
     };
     // SAFETY: the exporter keeps the bytes valid until `memory` is dropped; the GIL is held.
     let bytes = unsafe { std::slice::from_raw_parts(memory.address, memory.bytes) };

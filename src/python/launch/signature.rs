@@ -90,16 +90,16 @@ fn declared_by_ctypes(types: &Types, argtype: &Bound<'_, PyAny>) -> PyResult<Dec
     if let Ok(class) = argtype.cast::<PyType>() {
         if class.is_subclass(types.simple.bind(py))? {
             let code: String = class.getattr("_type_")?.extract()?;
-            return of_code(&code, argtype).ok_or_else(|| cannot(argtype));
+            return of_code(&code, argtype).ok_or_else(|| unsupported(argtype));
         }
         if class.hasattr("_fields_")? {
-            return Err(cannot(argtype)); // a structure or union
+            return Err(unsupported(argtype)); // a structure or union
         }
     }
     Ok(Declared::Pointer(Some(argtype.clone().unbind())))
 }
 
-fn cannot(argtype: &Bound<'_, PyAny>) -> PyErr {
+fn unsupported(argtype: &Bound<'_, PyAny>) -> PyErr {
     let name = argtype.getattr("__name__").and_then(|name| name.extract::<String>());
     needs_pointer(&name.unwrap_or_else(|_| argtype.to_string()))
 }

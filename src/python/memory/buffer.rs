@@ -18,7 +18,7 @@ use crate::python::memory::element::BYTE;
 use crate::python::memory::exposure::{self, Exposure};
 use crate::python::memory::transfers::{between, copy_into, copy_to_host, current_stream};
 use crate::python::memory::view::PyView;
-use crate::python::memory::view_memory::{ViewMemory, lend};
+use crate::python::memory::view_memory::{ViewMemory, export};
 use crate::python::objects::device::{PyDevice, device_or_default};
 use crate::python::objects::stream::{PyStream, state_of, stream_argument};
 use crate::python::support::deferred_drops::drop_parked;
@@ -115,7 +115,7 @@ impl PyBuffer {
 
     /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
     /// the same size into this buffer; returns this buffer. Runs on the current stream of this
-    /// buffer's device; blocks, without the GIL, until this copy is done.
+    /// buffer's device. Blocks, without the GIL, until the copy is done, unless `non_blocking`.
     #[pyo3(
         signature = (source, non_blocking=Flag::Is(false)),
         text_signature = "($self, source, non_blocking=False)"
@@ -131,7 +131,8 @@ impl PyBuffer {
 
     /// Copies this buffer into a buffer or view, or into a writable object with the buffer protocol
     /// or DLPack, of the same size. Runs on the current stream of the target's device, or of this
-    /// buffer's for a host target; blocks, without the GIL, until this copy is done.
+    /// buffer's device for a host target. Blocks, without the GIL, until the copy is done, unless
+    /// `non_blocking`.
     #[pyo3(
         signature = (target, non_blocking=Flag::Is(false)),
         text_signature = "($self, target, non_blocking=False)"
@@ -292,9 +293,9 @@ impl PyBuffer {
         flags: c_int,
     ) -> PyResult<()> {
         let buffer = slf.get().current.buffer(slf.py());
-        let lent = lend(slf.py(), &buffer)?;
+        let export = export(slf.py(), &buffer)?;
         let shape = vec![buffer.nbytes()];
-        let exposure = Exposure { lent, format: c"B".to_owned(), item_bytes: 1, shape };
+        let exposure = Exposure { export, format: c"B".to_owned(), item_bytes: 1, shape };
         // SAFETY: the interpreter passes a structure to fill for this object.
         unsafe { exposure.fill(slf.as_any(), view, flags) }
     }
@@ -441,7 +442,7 @@ pub(crate) fn allocate(
 ) -> PyResult<Buffer> {
     drop_parked(py);
     let home = Runtime::of_process()?.current_stream_of(device)?;
-    if let Some(buffer) = Buffer::at_once(&home, bytes, origin)? {
+    if let Some(buffer) = Buffer::cached(&home, bytes, origin)? {
         return Ok(buffer);
     }
     // The slow path may wait for pending frees.

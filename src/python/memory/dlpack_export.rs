@@ -16,7 +16,7 @@ use crate::python::memory::dlpack::{
     READ_ONLY, Tensor, Version, free,
 };
 use crate::python::memory::element::Element;
-use crate::python::memory::view_memory::{Lent, ViewMemory, lend_on_device};
+use crate::python::memory::view_memory::{MemoryExport, ViewMemory, export_on_device};
 use crate::python::support::parameters::{Flag, pair};
 
 /// What the arguments of `__dlpack__` ask for, after all checks.
@@ -53,17 +53,17 @@ impl ExportRequest {
         element: Element,
         shape: &[usize],
     ) -> PyResult<Bound<'py, PyAny>> {
-        let lent = if self.wants_copy {
-            lend_on_device(py, &memory.copied(py)?)?
+        let export = if self.wants_copy {
+            export_on_device(py, &memory.copied(py)?)?
         } else {
-            memory.lend_on_device(py)?
+            memory.export_on_device(py)?
         };
-        let is_read_only = lent.is_read_only;
+        let is_read_only = export.is_read_only;
         if is_read_only && !self.is_versioned {
             let text = "read-only memory can be exported with max_version=(1, 0) or later only";
             return Err(PyBufferError::new_err(text));
         }
-        let content = Content::new(lent, device_of(memory.device()), element, shape);
+        let content = Content::new(export, device_of(memory.device()), element, shape);
         if !self.is_versioned {
             return capsule(py, content, |tensor, context| Managed {
                 tensor,
@@ -109,7 +109,7 @@ pub(crate) fn device_of(device: Device) -> (i32, i32) {
 
 /// What the pointers of a DLPack tensor refer to: the memory, the shape and the strides.
 struct Content {
-    lent: Lent,
+    export: MemoryExport,
     device: (i32, i32),
     element: Element,
     shape: Vec<i64>,
@@ -117,13 +117,13 @@ struct Content {
 }
 
 /// One allocation for a DLPack structure and the content that it points to.
-struct Whole<M> {
+struct ExportBlock<M> {
     managed: M,
     _content: Content,
 }
 
 impl Content {
-    fn new(lent: Lent, device: (i32, i32), element: Element, shape: &[usize]) -> Self {
+    fn new(export: MemoryExport, device: (i32, i32), element: Element, shape: &[usize]) -> Self {
         let signed = |extent: &usize| i64::try_from(*extent).unwrap_or(i64::MAX);
         let mut strides: Vec<i64> = Vec::with_capacity(shape.len());
         let mut stride = 1_i64;
@@ -132,14 +132,14 @@ impl Content {
             stride = stride.saturating_mul(signed(extent).max(1));
         }
         strides.reverse();
-        Self { lent, device, element, shape: shape.iter().map(signed).collect(), strides }
+        Self { export, device, element, shape: shape.iter().map(signed).collect(), strides }
     }
 
     /// A tensor that points to elements of the vectors. A move of `self` leaves them in place.
     fn tensor(&mut self) -> Tensor {
         let bits = u8::try_from(self.element.item_bytes * 8).unwrap_or(0); // at most 128
         Tensor {
-            data: self.lent.pointer().cast(),
+            data: self.export.pointer().cast(),
             device_type: self.device.0,
             device_id: self.device.1,
             dimensions: i32::try_from(self.shape.len()).unwrap_or(i32::MAX),
@@ -156,11 +156,11 @@ fn capsule<M: Carried>(
     mut content: Content,
     managed: impl FnOnce(Tensor, *mut c_void) -> M,
 ) -> PyResult<Bound<'_, PyAny>> {
-    // The deleter finds the `Whole` by the address of its field `managed`, so it needs no context.
+    // The deleter finds the `ExportBlock` by the address of its field `managed`.
     let managed = managed(content.tensor(), ptr::null_mut());
-    let whole = Box::into_raw(Box::new(Whole { managed, _content: content }));
+    let block = Box::into_raw(Box::new(ExportBlock { managed, _content: content }));
     // SAFETY: `into_raw` returned a live allocation.
-    let managed = unsafe { &raw mut (*whole).managed };
+    let managed = unsafe { &raw mut (*block).managed };
     // SAFETY: the name is a static, the structure lives until its deleter is called, and the GIL is
     // held.
     let capsule = unsafe {
@@ -168,7 +168,7 @@ fn capsule<M: Carried>(
     };
     if capsule.is_null() {
         // SAFETY: the capsule was not created, so the allocation has no other owner.
-        drop(unsafe { Box::from_raw(whole) });
+        drop(unsafe { Box::from_raw(block) });
     }
     // SAFETY: `PyCapsule_New` returned a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
@@ -179,11 +179,11 @@ fn capsule<M: Carried>(
 /// # Safety
 /// `managed` must come from a capsule that `capsule` created, and must be freed only once.
 unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
-    let whole = managed.wrapping_byte_sub(std::mem::offset_of!(Whole<M>, managed));
+    let block = managed.wrapping_byte_sub(std::mem::offset_of!(ExportBlock<M>, managed));
     // SAFETY: `capsule` leaked the box that contains the structure, and a consumer calls the
     // deleter once.
-    let whole = unsafe { Box::from_raw(whole.cast::<Whole<M>>()) };
-    contain(|| drop(whole));
+    let block = unsafe { Box::from_raw(block.cast::<ExportBlock<M>>()) };
+    contain(|| drop(block));
 }
 
 /// The capsule's destructor. Frees the structure, unless a consumer has taken it.

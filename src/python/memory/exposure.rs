@@ -9,11 +9,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::python::memory::shape::bytes_of_shape;
-use crate::python::memory::view_memory::Lent;
+use crate::python::memory::view_memory::MemoryExport;
 
 /// Memory and its description, for a consumer of the buffer protocol.
 pub(crate) struct Exposure {
-    pub(crate) lent: Lent,
+    pub(crate) export: MemoryExport,
     pub(crate) format: CString,
     pub(crate) item_bytes: usize,
     pub(crate) shape: Vec<usize>,
@@ -21,7 +21,7 @@ pub(crate) struct Exposure {
 
 /// The data behind `Py_buffer::internal`. Lives until the consumer releases the `Py_buffer`.
 struct ExposedMemory {
-    _lent: Lent,
+    _export: MemoryExport,
     format: CString,
     shape: Vec<ffi::Py_ssize_t>,
     strides: Vec<ffi::Py_ssize_t>,
@@ -42,7 +42,7 @@ impl Exposure {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        if self.lent.is_read_only && flags & ffi::PyBUF_WRITABLE != 0 {
+        if self.export.is_read_only && flags & ffi::PyBUF_WRITABLE != 0 {
             return Err(PyBufferError::new_err("memory is read-only"));
         }
         let is_empty = self.shape.contains(&0);
@@ -54,9 +54,9 @@ impl Exposure {
         }
         let (bytes, item_bytes) = (bytes_of_shape(&self.shape, self.item_bytes), self.item_bytes);
         let strides = strides_of(&self.shape, item_bytes);
-        let (address, is_read_only) = (self.lent.pointer(), self.lent.is_read_only);
+        let (address, is_read_only) = (self.export.pointer(), self.export.is_read_only);
         let shape = self.shape.iter().map(|extent| signed(*extent)).collect();
-        let exposed = ExposedMemory { _lent: self.lent, format: self.format, shape, strides };
+        let exposed = ExposedMemory { _export: self.export, format: self.format, shape, strides };
         let exposed = Box::into_raw(Box::new(exposed));
         let has = |flag: c_int| flags & flag == flag;
         // SAFETY: `into_raw` returned a live allocation, which only `release` frees.

@@ -48,7 +48,7 @@ impl<'py> Entry<'py> {
         let Some(value) = self.values.get_item(key)? else {
             return Err(PyValueError::new_err(format!("{} has no '{key}'", self.place)));
         };
-        value.extract().map_err(|_| self.wrong(key, &value, expected))
+        value.extract().map_err(|_| self.unexpected(key, &value, expected))
     }
 
     /// As [`Entry::get`]; `None` when the dictionary lacks the key.
@@ -60,7 +60,7 @@ impl<'py> Entry<'py> {
         self.values.contains(key)?.then(|| self.get(key, expected)).transpose()
     }
 
-    fn wrong(&self, key: &str, value: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+    fn unexpected(&self, key: &str, value: &Bound<'_, PyAny>, expected: &str) -> PyErr {
         let value = value.repr().map_or_else(|_| "what it is".to_owned(), |repr| repr.to_string());
         PyValueError::new_err(format!("{}['{key}'] is {value}, not {expected}", self.place))
     }

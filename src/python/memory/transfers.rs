@@ -36,7 +36,7 @@ fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
     if let Some(buffer) = buffer_of(source) {
         return between(py, target, &buffer);
     }
-    if let Some(memory) = lent_memory(source) {
+    if let Some(memory) = foreign_memory(source) {
         let transfer = from_lender(py, target, Arc::clone(&memory))?;
         memory.record_use(&current_stream(target)?)?;
         return Ok(transfer);
@@ -162,7 +162,7 @@ pub(crate) fn copy_to_host(
         if let Some(transfer) = written(target, |buffer| between(py, buffer, source)) {
             return transfer;
         }
-        if let Some(memory) = lent_memory(target) {
+        if let Some(memory) = foreign_memory(target) {
             check_may_be_written(&memory)?;
             return to_lender(py, source, &memory);
         }
@@ -210,7 +210,7 @@ pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     }
 }
 
-pub(crate) fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
+pub(crate) fn foreign_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Foreign(memory, _) => Some(Arc::clone(memory)),
         ViewMemory::Ours(_) => None,

@@ -19,7 +19,7 @@ use crate::python::memory::host_memory::{HostMemory, acquire, name_argument};
 use crate::python::memory::shape;
 use crate::python::memory::transfers::{copy_into_view, fill_view};
 use crate::python::memory::value::bytes_of;
-use crate::python::memory::view_memory::{Lent, ViewMemory};
+use crate::python::memory::view_memory::{MemoryExport, ViewMemory};
 use crate::python::objects::device::PyDevice;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::{self, Flag};
@@ -39,7 +39,7 @@ use crate::runtime::Runtime;
 #[pyclass(name = "View", module = "accelrt", weakref, frozen)]
 pub(crate) struct PyView {
     /// The export for the array interfaces. Declared before `memory`, so that it drops first.
-    interface: OnceLock<Lent>,
+    interface: OnceLock<MemoryExport>,
     pub(crate) memory: ViewMemory,
     /// The buffer whose version counts writes to the memory, if the memory is a buffer's.
     pub(crate) owner: Option<Py<PyBuffer>>,
@@ -107,21 +107,21 @@ impl PyView {
         }
     }
 
-    /// The entries of both array interfaces. The view keeps `lent`, so the memory stays exported.
+    /// The entries of both array interfaces. The view keeps `export`, so the memory stays exported.
     fn array_interface<'py>(
         &self,
         py: Python<'py>,
         version: u8,
-        lent: Lent,
+        export: MemoryExport,
     ) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         let (element, shape) = self.element.for_numpy(&self.shape);
         dict.set_item("version", version)?;
         dict.set_item("shape", PyTuple::new(py, shape)?)?;
         dict.set_item("typestr", element.type_string())?;
-        dict.set_item("data", (lent.address, lent.is_read_only))?;
+        dict.set_item("data", (export.address, export.is_read_only))?;
         dict.set_item("strides", py.None())?;
-        let _ = self.interface.set(lent); // result ignored: one export is enough
+        let _ = self.interface.set(export); // result ignored: one export is enough
         Ok(dict)
     }
 
@@ -172,7 +172,7 @@ impl PyView {
     /// lives.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.array_interface(py, 3, self.memory.lend(py)?)
+        self.array_interface(py, 3, self.memory.export(py)?)
     }
 
     /// The array interface of SYCL libraries; only on xpu. Reading it waits for the work that uses
@@ -184,7 +184,7 @@ impl PyView {
             let text = format!("memory of {device} is no unified shared memory");
             return Err(PyAttributeError::new_err(text));
         }
-        let dict = self.array_interface(py, 1, self.memory.lend_on_device(py)?)?;
+        let dict = self.array_interface(py, 1, self.memory.export_on_device(py)?)?;
         dict.set_item("offset", 0)?;
         let is_gpu = Runtime::global()?.properties(device)?.is_gpu;
         let kind = if is_gpu { "gpu" } else { "cpu" };
@@ -215,8 +215,8 @@ impl PyView {
 
     /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
     /// the same size into this view; returns this view. Bytes are copied unchanged: a source with
-    /// another element type is refused. Runs on the current stream of the device; blocks, without
-    /// the GIL, until this copy is done.
+    /// another element type is refused. Runs on the current stream of the device. Blocks, without
+    /// the GIL, until the copy is done, unless `non_blocking`.
     #[pyo3(
         signature = (source, non_blocking=Flag::Is(false)),
         text_signature = "($self, source, non_blocking=False)"
@@ -269,11 +269,11 @@ impl PyView {
         flags: c_int,
     ) -> PyResult<()> {
         let Self { memory, element, shape, .. } = slf.get();
-        let lent = memory.lend(slf.py())?;
+        let export = memory.export(slf.py())?;
         let (element, shape) = element.for_numpy(shape);
         let (format, item_bytes) = (element.format(), element.item_bytes);
         // SAFETY: the interpreter passes a structure to fill for this object.
-        unsafe { Exposure { lent, format, item_bytes, shape }.fill(slf.as_any(), view, flags) }
+        unsafe { Exposure { export, format, item_bytes, shape }.fill(slf.as_any(), view, flags) }
     }
 
     /// # Safety

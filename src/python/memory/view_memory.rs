@@ -24,19 +24,19 @@ pub(crate) enum ViewMemory {
 }
 
 /// Exported memory, which stays valid while this value exists.
-pub(crate) struct Lent {
+pub(crate) struct MemoryExport {
     pub(crate) address: usize,
     pub(crate) is_read_only: bool,
-    _keeper: Keeper,
+    _owner: ExportOwner,
 }
 
 #[expect(dead_code, reason = "they are there to be dropped")]
-enum Keeper {
+enum ExportOwner {
     Export(ExportGuard),
     Lender(Arc<HostMemory>),
 }
 
-impl Lent {
+impl MemoryExport {
     pub(crate) fn pointer(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.address)
     }
@@ -98,34 +98,34 @@ impl ViewMemory {
     }
 
     /// Exports the bytes to the host. Waits, without the GIL, for all uses of the memory.
-    pub(crate) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
+    pub(crate) fn export(&self, py: Python<'_>) -> PyResult<MemoryExport> {
         match self {
-            Self::Ours(buffer) => lend(py, buffer),
+            Self::Ours(buffer) => export(py, buffer),
             Self::Foreign(memory, _) => {
                 check_host_access(memory.device.kind() == DeviceKind::CPU, memory.device)?;
-                self.lend_on_device(py)
+                self.export_on_device(py)
             }
         }
     }
 
-    /// Exports the bytes to code on the same device. Waits as [`ViewMemory::lend`] does.
-    pub(crate) fn lend_on_device(&self, py: Python<'_>) -> PyResult<Lent> {
+    /// Exports the bytes to code on the same device. Waits as [`ViewMemory::export`] does.
+    pub(crate) fn export_on_device(&self, py: Python<'_>) -> PyResult<MemoryExport> {
         let memory = match self {
-            Self::Ours(buffer) => return lend_on_device(py, buffer),
+            Self::Ours(buffer) => return export_on_device(py, buffer),
             Self::Foreign(memory, _) => memory,
         };
         memory.wait_for_uses(py)?;
         let address =
             if memory.bytes > 0 { memory.address.expose_provenance() } else { EMPTY_ADDRESS };
-        let (is_read_only, keeper) = (memory.is_read_only, Keeper::Lender(Arc::clone(memory)));
-        Ok(Lent { address, is_read_only, _keeper: keeper })
+        let (is_read_only, owner) = (memory.is_read_only, ExportOwner::Lender(Arc::clone(memory)));
+        Ok(MemoryExport { address, is_read_only, _owner: owner })
     }
 }
 
 /// Exports a buffer's bytes to the host. Waits, without the GIL, for all uses of the buffer.
-pub(crate) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
+pub(crate) fn export(py: Python<'_>, buffer: &Buffer) -> PyResult<MemoryExport> {
     check_host_access(buffer.is_host_accessible(), buffer.device())?;
-    lend_on_device(py, buffer)
+    export_on_device(py, buffer)
 }
 
 fn check_host_access(has_access: bool, device: Device) -> PyResult<()> {
@@ -136,8 +136,8 @@ fn check_host_access(has_access: bool, device: Device) -> PyResult<()> {
     Err(PyBufferError::new_err(text))
 }
 
-/// Exports a buffer's bytes to any code that can access them. Waits as [`lend`] does.
-pub(crate) fn lend_on_device(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
+/// Exports a buffer's bytes to any code that can access them. Waits as [`export`] does.
+pub(crate) fn export_on_device(py: Python<'_>, buffer: &Buffer) -> PyResult<MemoryExport> {
     let guard = buffer.export()?;
     let is_done = || buffer.is_unused();
     without_gil(py, is_done, |is_interrupted| buffer.wait_for_host_unless(is_interrupted))?;
@@ -145,5 +145,5 @@ pub(crate) fn lend_on_device(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> 
         Ok(address) if address != 0 => address,
         _ => EMPTY_ADDRESS,
     };
-    Ok(Lent { address, is_read_only: false, _keeper: Keeper::Export(guard) })
+    Ok(MemoryExport { address, is_read_only: false, _owner: ExportOwner::Export(guard) })
 }

@@ -70,7 +70,7 @@ pub(crate) fn fade_later(error: &Arc<StreamFailure>) {
 
 /// Replaces the frames in an error's traceback by their text, unless a program has seen the error.
 pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
-    if error.is_seen() {
+    if error.is_raised() {
         return;
     }
     let Some(exception) = raised_in_task(error).and_then(|raised| raised.exception.bind(py).next())
@@ -219,7 +219,7 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyE
     let attach = || -> PyResult<()> {
         let list = match errors {
             [_] => PyList::new(py, [raised.value(py)])?,
-            several => PyList::new(py, several.iter().map(|error| single(py, error)))?,
+            several => PyList::new(py, several.iter().map(|error| exception_of(py, error)))?,
         };
         raised.value(py).setattr("errors", list)?;
         let Some(first) = errors.first() else { return Ok(()) };
@@ -233,7 +233,7 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyE
     raised
 }
 
-fn single(py: Python<'_>, error: &Arc<StreamFailure>) -> PyErr {
+fn exception_of(py: Python<'_>, error: &Arc<StreamFailure>) -> PyErr {
     raised(py, named(error.to_string(), error), std::slice::from_ref(error))
 }
 

@@ -286,7 +286,7 @@ impl Heaps {
         let heap = &mut self[id];
         if heap.stream.is_none() {
             heap.stream = Some(HeapStream::new(stream));
-            stream.progress.tell_when_over(&self.ended, id.0);
+            stream.progress.subscribe(&self.ended, id.0);
         }
     }
 
