@@ -83,7 +83,7 @@ impl CpuVirtualMemory {
                     // The result is ignored: after a failure the pages are committed, but empty.
                     // SAFETY: owned and vacant, as for `open`; nothing uses the pages.
                     let _ = unsafe { pages::close(target) };
-                    self.explain_open(refusal, target)
+                    self.open_error(refusal, target)
                 });
             }
             // SAFETY: this device owns the target and the parked mapping. By the contract of `map`,
@@ -149,7 +149,7 @@ impl CpuVirtualMemory {
     }
 
     /// The error of a failed `open`. `ENOMEM` means that the kernel has too little memory.
-    fn explain_open(&self, refusal: Refusal, target: Span) -> Error {
+    fn open_error(&self, refusal: Refusal, target: Span) -> Error {
         if refusal.code == libc::ENOMEM {
             return self.capacity.out_of_memory(target.bytes);
         }

@@ -15,19 +15,19 @@ pub enum EventError {
         role: &'static str,
         stream: DeviceKind,
     },
-    /// A record on another device than that of the event's first record.
+    /// A call recorded the event on another device than its first record.
     #[error("Event device index {event} does not match recording stream's device index {stream}.")]
     DeviceMismatch { event: usize, stream: usize },
-    /// Elapsed time between events of two kinds.
+    /// A call asked for the time between events of two kinds.
     #[error("Event device type {this} does not match other's device type {other}.")]
     ElapsedKindMismatch { this: DeviceKind, other: DeviceKind },
-    /// Elapsed time of an event without timing.
+    /// A call asked for the time of an event without timing.
     #[error("Both events must be created with timing.")]
     WithoutTiming,
-    /// Elapsed time of an event that was never recorded.
+    /// A call asked for the time of an event without a record.
     #[error("Both events must be recorded before calculating elapsed time.")]
     NotRecorded,
-    /// Elapsed time of an event that the device has not reached.
+    /// A call asked for the time of an event that the device has not reached.
     #[error("Both events must be completed before calculating elapsed time.")]
     NotComplete,
 }

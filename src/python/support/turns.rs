@@ -51,7 +51,7 @@ impl Turns {
     }
 
     /// Prevents further turns and waits at most `GRACE` for a turn in progress. The interpreter's
-    /// exit calls this without the GIL. Has no effect in a forked child, which lacks the thread.
+    /// exit calls this without the GIL. Has no effect in a forked child, where no turn can end.
     pub(crate) fn close(&self) {
         if fork::is_child() || self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
             return;
