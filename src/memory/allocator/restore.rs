@@ -198,34 +198,17 @@ impl Books {
     /// A segment, or the mapped ranges of an expandable one.
     fn describe(&self, segment: &Segment, device_index: usize) -> Vec<SegmentInfo> {
         let Owner { stream, class, pool } = segment.owner;
-        let is_expandable = segment.is_expandable();
-        let mut ranges: Vec<SegmentInfo> = Vec::new();
-        let mut is_continued = false;
-        for (_, block) in self.blocks.chain(segment.first) {
-            if !segment.has_memory_at(block.address) {
-                is_continued = false;
-                continue;
-            }
-            if !is_continued {
-                ranges.push(SegmentInfo {
-                    device_index,
-                    address: block.address,
-                    total_bytes: 0,
-                    allocated_bytes: 0,
-                    active_bytes: 0,
-                    requested_bytes: 0,
-                    stream,
-                    class,
-                    pool,
-                    is_expandable,
-                    blocks: Vec::new(),
-                });
-                is_continued = true;
-            }
-            ranges.last_mut().expect("pushed above").blocks.push(describe(block));
-        }
-        ranges.iter_mut().for_each(SegmentInfo::sum_up);
-        ranges
+        let head = SegmentInfo {
+            device_index,
+            stream,
+            class,
+            pool,
+            is_expandable: segment.is_expandable(),
+            ..SegmentInfo::default()
+        };
+        let blocks = self.blocks.chain(segment.first).map(|(_, block)| block);
+        let mapped = blocks.filter(|block| segment.has_memory_at(block.address));
+        SegmentInfo::parts(&head, &mapped.map(describe).collect::<Vec<_>>())
     }
 
     /// The address that a new range is known by: the one that was announced for its size, else the

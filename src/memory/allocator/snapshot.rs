@@ -15,7 +15,7 @@ pub struct Snapshot {
 }
 
 /// A range of memory from the device; of an expandable segment a contiguous mapped part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Index of the device.
     pub device_index: usize,
@@ -42,6 +42,19 @@ pub struct SegmentInfo {
 }
 
 impl SegmentInfo {
+    /// What `head` is about, as one segment for each contiguous part of it: its blocks with memory,
+    /// by address.
+    pub(super) fn parts(head: &Self, blocks: &[BlockInfo]) -> Vec<Self> {
+        let parts = blocks.chunk_by(|block, next| block.end() == next.address);
+        let info = |blocks: &[BlockInfo]| {
+            let (address, blocks) = (blocks[0].address, blocks.to_vec());
+            let mut part = Self { address, blocks, ..head.clone() };
+            part.sum_up();
+            part
+        };
+        parts.map(info).collect()
+    }
+
     /// Sets the sums to what the blocks come to.
     pub(super) fn sum_up(&mut self) {
         let sum = |is_wanted: fn(BlockState) -> bool, bytes: fn(&BlockInfo) -> usize| {
@@ -77,6 +90,12 @@ pub struct BlockInfo {
     pub requested_bytes: usize,
     /// Who has it.
     pub state: BlockState,
+}
+
+impl BlockInfo {
+    pub(super) fn end(&self) -> u64 {
+        self.address + self.bytes as u64
+    }
 }
 
 /// Who has a block.

@@ -3,6 +3,7 @@
 use crate::memory::allocator::books::Books;
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{BlockId, State};
+use crate::memory::allocator::native::heap::Owner;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
@@ -13,35 +14,19 @@ impl Books {
         &self,
         device_index: usize,
     ) -> Vec<SegmentInfo> {
-        let mut segments = Vec::new();
-        for (_, area) in self.native.areas.iter() {
-            let owner = self.native.heaps[area.heap].owner;
-            let empty = SegmentInfo {
+        let describe = |(_, area): (_, &Area)| {
+            let Owner { stream, pool } = self.native.heaps[area.heap].owner;
+            let head = SegmentInfo {
                 device_index,
-                address: area.base.0,
-                total_bytes: 0,
-                allocated_bytes: 0,
-                active_bytes: 0,
-                requested_bytes: 0,
-                stream: owner.stream,
+                stream,
                 class: area.kind.class(),
-                pool: owner.pool,
+                pool,
                 is_expandable: area.pages.is_some(),
-                blocks: Vec::new(),
+                ..SegmentInfo::default()
             };
-            let mut open: Option<SegmentInfo> = None;
-            for block in self.mapped_parts(area) {
-                let follows = open.as_ref().and_then(|segment| segment.blocks.last());
-                if follows.is_none_or(|last| last.address + last.bytes as u64 != block.address) {
-                    segments.extend(open.take());
-                }
-                let begun = || SegmentInfo { address: block.address, ..empty.clone() };
-                open.get_or_insert_with(begun).blocks.push(block);
-            }
-            segments.extend(open);
-        }
-        segments.iter_mut().for_each(SegmentInfo::sum_up);
-        segments
+            SegmentInfo::parts(&head, &self.mapped_parts(area))
+        };
+        self.native.areas.iter().flat_map(describe).collect()
     }
 
     /// The blocks of an area, by address, where there is memory.
@@ -84,8 +69,8 @@ impl Books {
         let extent = self.native.extent(piece);
         let (address, bytes) = (extent.address, extent.bytes);
         if let Some(freed) = self.native.awaiting.get(&piece) {
-            let (requested_bytes, state) =
-                (freed.counted.requested_bytes, BlockState::AwaitingFree);
+            let state = BlockState::AwaitingFree;
+            let requested_bytes = freed.counted.requested_bytes;
             return BlockInfo { address, bytes, requested_bytes, state };
         }
         match self.native.live.mark(piece).and_then(|mark| mark.requested(bytes)) {
@@ -111,10 +96,7 @@ fn inactive(bytes: usize) -> BlockInfo {
 /// Adds an inactive part, to the one before it when that is inactive and ends here.
 fn push_joined(part: BlockInfo, parts: &mut Vec<BlockInfo>) {
     match parts.last_mut() {
-        Some(last)
-            if last.state == BlockState::Inactive
-                && last.address + last.bytes as u64 == part.address =>
-        {
+        Some(last) if last.state == BlockState::Inactive && last.end() == part.address => {
             last.bytes += part.bytes;
         }
         _ => parts.push(part),

@@ -149,14 +149,11 @@ impl Layout {
             device_index: infos().next().map_or(0, |info| info.device_index),
             address: begin,
             total_bytes: entry.bytes,
-            allocated_bytes: 0,
-            active_bytes: 0,
-            requested_bytes: 0,
             stream: entry.stream,
             class: class_of(entry.bytes, config, is_expandable),
             pool: entry.pool,
             is_expandable,
-            blocks: Vec::new(),
+            ..SegmentInfo::default()
         };
         let mut blocks = BTreeMap::new();
         for address in beside {
