@@ -203,9 +203,11 @@ fn what_another_thread_keeps_serves_before_the_device_is_asked() {
         let (bench, kept, ended) = (&bench, &kept, &ended);
         scope.spawn(move || {
             bench.allocator.free(block).unwrap();
-            // A large size is kept from its second free in a row on.
-            let again = bench.allocator.allocate(Request::new(20 * MIB, 0)).unwrap();
-            bench.allocator.free(again).unwrap();
+            // A large size is kept from its second free in a row on, of what the thread asked for.
+            for _ in 0..2 {
+                let again = bench.allocator.allocate(Request::new(20 * MIB, 0)).unwrap();
+                bench.allocator.free(again).unwrap();
+            }
             kept.wait();
             ended.wait();
         });

@@ -22,6 +22,7 @@ use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::memory::allocator::policy::{AnyPolicy, Candidate, policy};
 use crate::memory::allocator::pool::{PoolId, Pools};
 use crate::memory::allocator::segment::{Owner, Segments};
+use crate::memory::allocator::sleepers::Sleepers;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::Statistics;
 use crate::memory::allocator::waits::Waits;
@@ -137,6 +138,8 @@ pub(super) struct Books {
     pub(super) turn: Option<ThreadId>,
     /// Waits of requests that are inside of tasks.
     pub(super) waits: Waits,
+    /// Threads that wait until a turn, moves of pages, or what goes back is over.
+    pub(super) sleepers: Sleepers,
     /// What the policy `native` knows.
     pub(super) native: Native,
 }
@@ -168,6 +171,7 @@ impl Books {
             frees: 0,
             turn: None,
             waits: Waits::default(),
+            sleepers: Sleepers::default(),
             native: Native::new(page_bytes),
         };
         books.set_config(config);

@@ -2,7 +2,7 @@
 
 use crate::backend::contract::Address;
 use crate::base::error::{Error, MemoryError, Result};
-use crate::base::sync::{MutexGuard, yield_now};
+use crate::base::sync::MutexGuard;
 use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::books::{Books, Plan};
 use crate::memory::allocator::caching::CachingAllocator;
@@ -28,14 +28,7 @@ impl CachingAllocator {
 
     /// The lock, when no other thread has the turn.
     pub(super) fn lock_for_growth(&self) -> MutexGuard<'_, Books> {
-        loop {
-            let books = self.books.lock();
-            if !books.is_turn_of_another() {
-                return books;
-            }
-            drop(books);
-            yield_now();
-        }
+        self.lock_when(|books| !books.is_turn_of_another())
     }
 
     /// The same by a segment of its own.

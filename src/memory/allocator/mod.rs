@@ -48,6 +48,7 @@ pub mod replay;
 mod restore;
 mod segment;
 mod shared;
+mod sleepers;
 pub mod snapshot;
 mod source;
 mod stats;

@@ -153,14 +153,20 @@ impl CachingAllocator {
             if let Some(id) = self.search(plan) {
                 return Ok(Some(id));
             }
-            let is_coming = self.books.lock().releases_in_flight > 0;
+            let (is_coming, departures) = {
+                let books = self.books.lock();
+                (books.releases_in_flight > 0, books.departures)
+            };
             if let Some(id) = self.grow(plan)? {
                 return Ok(Some(id));
             }
             if !is_coming {
                 return Ok(self.books.lock().help_out(plan)); // with what came free since
             }
-            yield_now(); // another thread is giving memory back
+            // Another thread is giving memory back.
+            drop(self.lock_when(|books| {
+                books.releases_in_flight == 0 || books.departures != departures
+            }));
         }
     }
 

@@ -52,6 +52,7 @@ impl Drop for Coming<'_> {
     fn drop(&mut self) {
         let mut books = self.allocator.books.lock();
         books.releases_in_flight -= 1;
+        books.sleepers.wake();
         books.departures += 1;
         books.limits.give_back(self.bytes);
     }

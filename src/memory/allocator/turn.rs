@@ -77,6 +77,7 @@ impl Drop for Turn<'_> {
         let mut books = self.0.books.lock();
         books.turn = None;
         books.native.opens_from = books.native.frees + CLOSED_FREES;
+        books.sleepers.wake();
     }
 }
 
@@ -122,15 +123,9 @@ impl CachingAllocator {
     }
 
     fn take_turn(&self) -> Turn<'_> {
-        loop {
-            let mut books = self.books.lock();
-            if books.turn.is_none() {
-                books.turn = Some(thread::current().id());
-                return Turn(self);
-            }
-            drop(books); // another thread's
-            yield_now();
-        }
+        let mut books = self.lock_when(|books| books.turn.is_none());
+        books.turn = Some(thread::current().id());
+        Turn(self)
     }
 
     /// How often memory went back to the device, when none is on its way there or from there now.
@@ -234,6 +229,7 @@ impl Books {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::{Arc, mpsc};
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::backend::cpu::CpuBackend;
@@ -247,6 +243,8 @@ mod tests {
 
     /// Looks that see another thread in its turn, far more than that one needs to fail.
     const LOOKS: usize = 2000;
+    /// Until a thread counts as hanging.
+    const LONG: Duration = Duration::from_secs(20);
 
     #[test]
     fn what_another_thread_is_just_giving_back_is_waited_for() {
@@ -329,6 +327,61 @@ mod tests {
         let seen = allocator.trim_and_see(reserved_bytes);
         let left = reserved_bytes(&allocator.books.lock());
         assert_eq!((seen, left), (20 * MIB as u64, 0));
+    }
+
+    /// Asks on a thread of its own, which sleeps for what `end` brings to its end, and is served.
+    fn ask_and_sleep(allocator: &Arc<CachingAllocator>, bytes: usize, end: impl FnOnce()) {
+        let (tell, told) = mpsc::channel();
+        let theirs = Arc::clone(allocator);
+        thread::spawn(move || {
+            let outcome = theirs.allocate(Request::new(bytes, 2));
+            tell.send(outcome.map(|block| theirs.free(block).unwrap())).unwrap();
+        });
+        let began = Instant::now();
+        while allocator.books.lock().sleepers.count() == 0 {
+            assert!(began.elapsed() < LONG, "it does not sleep");
+            assert!(told.try_recv().is_err(), "it is served by another thread's memory");
+            yield_now();
+        }
+        end();
+        told.recv_timeout(LONG).expect("it is woken").expect("there is enough");
+    }
+
+    #[test]
+    fn who_waits_for_the_turn_of_another_sleeps_and_is_woken() {
+        // Goal: it takes no processor from the other one. Method: a turn that lasts until another
+        // thread sleeps that wants memory from the device, and one that wants the turn.
+        for settings in ["policy:torch", "policy:native"] {
+            let device = Device::new(DeviceKind::NULL, 0).unwrap();
+            let null = NullBackend::new(NullConfig::default());
+            let allocator = CachingAllocator::new(null, device, settings.parse().unwrap());
+            let allocator = Arc::new(allocator.unwrap());
+            let turn = allocator.take_turn();
+            ask_and_sleep(&allocator, 20 * MIB, || drop(turn));
+            allocator.check_all();
+        }
+    }
+
+    #[test]
+    fn who_waits_for_pages_that_others_map_sleeps_and_is_woken() {
+        // Method: a device that maps a page until another thread sleeps that needs some.
+        let faults = FaultBackend::new(NullBackend::new(NullConfig::default()));
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let backend = Arc::<FaultBackend>::clone(&faults);
+        let settings = "policy:native".parse().unwrap();
+        let allocator = Arc::new(CachingAllocator::new(backend, device, settings).unwrap());
+        let (asleep, has_slept) = mpsc::channel();
+        let (map, mapped) = mpsc::channel::<()>();
+        faults.act_inside(Method::VmMap, 1, move || {
+            asleep.send(()).unwrap();
+            mapped.recv_timeout(LONG).unwrap();
+        });
+        let first = Arc::clone(&allocator);
+        let mapping = thread::spawn(move || first.allocate(Request::new(MIB, 1)).unwrap());
+        has_slept.recv_timeout(LONG).unwrap();
+        ask_and_sleep(&allocator, 20 * MIB, || map.send(()).unwrap());
+        allocator.free(mapping.join().unwrap()).unwrap();
+        allocator.check_all();
     }
 
     #[test]

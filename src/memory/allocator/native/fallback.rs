@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::sync::yield_now;
 use crate::engine::frontier::Frontier;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::books::{Books, Request};
@@ -68,7 +67,7 @@ impl CachingAllocator {
             match step {
                 Step::Done(piece) => return Ok(Some(piece)),
                 Step::Map(work) => return self.map_pages(&plan.whole(), home, work),
-                Step::Wait => yield_now(),
+                Step::Wait => self.wait_for_pages(),
                 _ => return Ok(None),
             }
         }
@@ -87,7 +86,7 @@ impl Books {
         let before = home.and_then(|home| home.history.latest());
         let rooms = self.rooms(plan, left_bytes, Uses::Known(before.as_deref()), search);
         let room = rooms.best(plan, search);
-        let may_move = !self.native.is_mapping && !self.is_turn_of_another();
+        let may_move = self.may_move_pages();
         let native = &mut self.native;
         let is_left = |fresh: usize| fresh * native.sizes.page_bytes <= left_bytes;
         let Some((room, _)) = room.filter(|(_, fresh)| is_left(*fresh)) else {

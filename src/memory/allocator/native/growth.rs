@@ -12,7 +12,6 @@ use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB};
 use crate::base::steps::step;
-use crate::base::sync::yield_now;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::books::Books;
 use crate::memory::allocator::caching::CachingAllocator;
@@ -107,7 +106,7 @@ impl CachingAllocator {
             match step.take().unwrap_or_else(next) {
                 Step::Done(piece) => return Ok(Some(piece)),
                 Step::Short => return Ok(None),
-                Step::Wait => yield_now(),
+                Step::Wait => self.wait_for_pages(),
                 Step::ReachCaches => {
                     // Who stays inside may have what serves: that is seen before the request fails.
                     self.caches.empty_at_once();
@@ -246,7 +245,7 @@ impl Books {
         {
             return Step::Done(self.take_elsewhere(plan, &found));
         }
-        if self.native.is_mapping || self.is_turn_of_another() {
+        if !self.may_move_pages() {
             return Step::Wait;
         }
         match found {
@@ -382,6 +381,7 @@ impl Books {
         let is_complete = handles.len() == targets.len();
         let native = &mut self.native;
         native.is_mapping = false;
+        self.sleepers.wake();
         let class = native.areas[area].kind.class();
         let fresh_done = fresh_count.min(handles.len());
         let moved_done = handles.len() - fresh_done;

@@ -3,7 +3,6 @@
 use std::panic::resume_unwind;
 
 use crate::backend::contract::{Address, PhysicalHandle};
-use crate::base::sync::yield_now;
 use crate::memory::allocator::books::Books;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::drop_page;
@@ -36,14 +35,7 @@ impl CachingAllocator {
         &self,
         is_wanted: impl Fn(&Books, PoolId) -> bool,
     ) {
-        let departure = loop {
-            let mut books = self.books.lock();
-            if !books.native.is_mapping {
-                break books.begin_departure(is_wanted);
-            }
-            drop(books); // another thread moves pages
-            yield_now();
-        };
+        let departure = self.lock_when(|books| !books.native.is_mapping).begin_departure(is_wanted);
         if let Some(departure) = departure {
             self.depart(departure);
         }
@@ -67,6 +59,7 @@ impl CachingAllocator {
         });
         let mut books = self.books.lock();
         books.native.is_mapping = false;
+        books.sleepers.wake();
         books.departures += 1;
         books.limits.give_back(bytes);
         drop(books); // which others wait for

@@ -1,0 +1,108 @@
+//! Threads that wait for what another one does under the allocator's lock: they sleep.
+//!
+//! Who finds that another thread has the turn, moves pages, or gives memory back, looks a few times
+//! more, because that is short, and then sleeps without the lock: the other thread may need this
+//! one's processor. Whoever ends such a thing wakes all who sleep, under the lock.
+
+use std::sync::Arc;
+
+use crate::base::sync::{Mutex, MutexGuard, Sleeper, spin_hint};
+use crate::memory::allocator::books::Books;
+use crate::memory::allocator::caching::CachingAllocator;
+
+/// Looks before a thread sleeps, and what is between two of them.
+#[cfg(not(loom))]
+const LOOKS: usize = 8;
+#[cfg(loom)]
+const LOOKS: usize = 0;
+const HINTS: usize = 50;
+
+/// Those that sleep, beside what they wait for.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers(Vec<Arc<Sleeper>>);
+
+impl Sleepers {
+    /// What some of them may wait for has come.
+    pub(super) fn wake(&mut self) {
+        self.0.drain(..).for_each(|sleeper| sleeper.wake());
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The lock, as soon as something is so. Who makes it so has the lock, and wakes.
+pub(super) fn lock_when<T>(
+    mutex: &Mutex<T>,
+    is_so: impl Fn(&T) -> bool,
+    sleepers: impl Fn(&mut T) -> &mut Sleepers,
+) -> MutexGuard<'_, T> {
+    for look in 0.. {
+        let mut value = mutex.lock();
+        if is_so(&value) {
+            return value;
+        }
+        if look < LOOKS {
+            drop(value);
+            (0..HINTS).for_each(|_| spin_hint());
+            continue;
+        }
+        let sleeper = Sleeper::new();
+        sleepers(&mut value).0.push(Arc::clone(&sleeper));
+        drop(value);
+        sleeper.sleep();
+    }
+    unreachable!("it looks until it is so")
+}
+
+impl CachingAllocator {
+    /// The lock, when something is so that wakes the books' sleepers.
+    pub(super) fn lock_when(&self, is_so: impl Fn(&Books) -> bool) -> MutexGuard<'_, Books> {
+        lock_when(&self.books, is_so, |books| &mut books.sleepers)
+    }
+
+    /// Waits until no other thread moves pages or has the turn.
+    pub(super) fn wait_for_pages(&self) {
+        drop(self.lock_when(Books::may_move_pages));
+    }
+}
+
+impl Books {
+    /// True when this thread may move pages, and take memory from the device.
+    pub(super) fn may_move_pages(&self) -> bool {
+        !self.native.is_mapping && !self.is_turn_of_another()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::thread;
+
+    use super::*;
+    use crate::base::sync::LockRank;
+    use crate::base::sync::models::{EVERY, model_without_fences};
+
+    /// Goal: nobody sleeps on when what it waits for has come. Method: two threads wait for one
+    /// that works, of which the first goes on with work of its own.
+    #[test]
+    fn loom_whoever_waits_for_others_is_woken() {
+        model_without_fences(EVERY, || {
+            let is_busy = Arc::new(Mutex::new(LockRank::Allocator, (true, Sleepers::default())));
+            let wait = |is_busy: &Mutex<(bool, Sleepers)>| {
+                drop(lock_when(is_busy, |(is_busy, _)| !is_busy, |(_, sleepers)| sleepers));
+            };
+            let others = [(); 2].map(|()| {
+                let is_busy = Arc::clone(&is_busy);
+                thread::spawn(move || wait(&is_busy))
+            });
+            {
+                let (is_busy, sleepers) = &mut *is_busy.lock();
+                *is_busy = false;
+                sleepers.wake();
+            }
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+    }
+}
