@@ -18,3 +18,4 @@ pub(crate) mod stack;
 pub(crate) mod steps;
 pub(crate) mod stream_map;
 pub(crate) mod sync;
+pub(crate) mod table;

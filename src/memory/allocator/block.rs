@@ -1,21 +1,10 @@
 //! Blocks: pieces of segments, linked to their neighbours, in an arena where they are numbers.
 
+use crate::base::table::{Id, Table};
 use crate::memory::allocator::segment::SegmentId;
 
 /// A block's place in the arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct BlockId(u32);
-
-impl BlockId {
-    pub(super) fn number(self) -> u32 {
-        self.0
-    }
-
-    /// What [`BlockId::number`] gave.
-    pub(super) fn from_number(number: u32) -> Self {
-        Self(number)
-    }
-}
+pub(super) type BlockId = Id<Block>;
 
 /// Who has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,31 +72,10 @@ impl Block {
     }
 }
 
-/// All blocks of an allocator. Numbers of blocks that are gone are used again.
-#[derive(Debug, Default)]
-pub(super) struct Blocks {
-    places: Vec<Option<Block>>,
-    vacant: Vec<BlockId>,
-}
+/// All blocks of an allocator.
+pub(super) type Blocks = Table<Block>;
 
 impl Blocks {
-    pub(super) fn insert(&mut self, block: Block) -> BlockId {
-        if let Some(id) = self.vacant.pop() {
-            self.places[id.0 as usize] = Some(block);
-            return id;
-        }
-        let id = u32::try_from(self.places.len()).expect("fewer than 2^32 blocks");
-        self.places.push(Some(block));
-        BlockId(id)
-    }
-
-    /// Takes a block out of the arena; who links to it is the caller's business.
-    pub(super) fn remove(&mut self, id: BlockId) -> Block {
-        let block = self.places[id.0 as usize].take().expect("a block that is there");
-        self.vacant.push(id);
-        block
-    }
-
     /// Cuts the front off a block: the new block has the first `bytes` and the same state.
     pub(super) fn split_front(&mut self, id: BlockId, bytes: usize) -> BlockId {
         let rest = &self[id];
@@ -148,34 +116,10 @@ impl Blocks {
         gone
     }
 
-    pub(super) fn get(&self, id: BlockId) -> Option<&Block> {
-        self.places.get(id.0 as usize)?.as_ref()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        let id = |index: usize| BlockId(u32::try_from(index).expect("fewer than 2^32 blocks"));
-        let places = self.places.iter().enumerate();
-        places.filter_map(move |(index, block)| Some((id(index), block.as_ref()?)))
-    }
-
     /// A block and those behind it in its segment.
     pub(super) fn chain(&self, first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
         let step = |(_, block): &(BlockId, &Block)| block.next.map(|next| (next, &self[next]));
         std::iter::successors(Some((first, &self[first])), step)
-    }
-}
-
-impl std::ops::Index<BlockId> for Blocks {
-    type Output = Block;
-
-    fn index(&self, id: BlockId) -> &Block {
-        self.places[id.0 as usize].as_ref().expect("a block that is there")
-    }
-}
-
-impl std::ops::IndexMut<BlockId> for Blocks {
-    fn index_mut(&mut self, id: BlockId) -> &mut Block {
-        self.places[id.0 as usize].as_mut().expect("a block that is there")
     }
 }
 

@@ -2,13 +2,13 @@
 
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::size::to_usize;
+use crate::base::table::{Id, Table};
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// A segment's place in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct SegmentId(u32);
+pub(super) type SegmentId = Id<Segment>;
 
 /// Whose requests a segment serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,52 +96,4 @@ impl Pages {
 }
 
 /// All segments of an allocator.
-#[derive(Debug, Default)]
-pub(super) struct Segments {
-    places: Vec<Option<Segment>>,
-    vacant: Vec<SegmentId>,
-}
-
-impl Segments {
-    /// The number that the next segment gets.
-    pub(super) fn next_id(&self) -> SegmentId {
-        let fresh = || u32::try_from(self.places.len()).expect("fewer than 2^32 segments");
-        self.vacant.last().copied().unwrap_or_else(|| SegmentId(fresh()))
-    }
-
-    pub(super) fn insert(&mut self, segment: Segment) -> SegmentId {
-        let id = self.next_id();
-        if self.vacant.pop().is_some() {
-            self.places[id.0 as usize] = Some(segment);
-        } else {
-            self.places.push(Some(segment));
-        }
-        id
-    }
-
-    pub(super) fn remove(&mut self, id: SegmentId) -> Segment {
-        let segment = self.places[id.0 as usize].take().expect("a segment that is there");
-        self.vacant.push(id);
-        segment
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
-        let id = |index: usize| SegmentId(u32::try_from(index).expect("fewer than 2^32 segments"));
-        let places = self.places.iter().enumerate();
-        places.filter_map(move |(index, segment)| Some((id(index), segment.as_ref()?)))
-    }
-}
-
-impl std::ops::Index<SegmentId> for Segments {
-    type Output = Segment;
-
-    fn index(&self, id: SegmentId) -> &Segment {
-        self.places[id.0 as usize].as_ref().expect("a segment that is there")
-    }
-}
-
-impl std::ops::IndexMut<SegmentId> for Segments {
-    fn index_mut(&mut self, id: SegmentId) -> &mut Segment {
-        self.places[id.0 as usize].as_mut().expect("a segment that is there")
-    }
-}
+pub(super) type Segments = Table<Segment>;

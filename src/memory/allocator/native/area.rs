@@ -4,6 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::backend::contract::Address;
 use crate::base::size::to_usize;
+use crate::base::table::{Id, Table};
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks};
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::pages::Pages;
@@ -13,15 +14,15 @@ use crate::memory::allocator::native::pages::Pages;
 pub(super) struct AreaId([u8; 3]);
 
 impl AreaId {
-    fn of_place(place: usize) -> Self {
-        assert!(place < 1 << 24, "fewer than 2^24 areas");
-        let [a, b, c, ..] = place.to_le_bytes();
+    fn of(id: Id<Area>) -> Self {
+        assert!(id.place() < 1 << 24, "fewer than 2^24 areas");
+        let [a, b, c, ..] = id.place().to_le_bytes();
         Self([a, b, c])
     }
 
-    fn place(self) -> usize {
+    fn id(self) -> Id<Area> {
         let Self([a, b, c]) = self;
-        usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16
+        Id::<Area>::of_place(usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16)
     }
 }
 
@@ -151,8 +152,7 @@ pub(super) struct AreaRange {
 /// All areas of an allocator.
 #[derive(Debug, Default)]
 pub(super) struct Areas {
-    places: Vec<Option<Area>>,
-    vacant: Vec<AreaId>,
+    table: Table<Area>,
     /// By their first bytes, for addresses to be found.
     by_address: std::collections::BTreeMap<u64, AreaId>,
 }
@@ -160,29 +160,24 @@ pub(super) struct Areas {
 impl Areas {
     /// The number that the next area gets.
     pub(super) fn next_id(&self) -> AreaId {
-        self.vacant.last().copied().unwrap_or_else(|| AreaId::of_place(self.places.len()))
+        AreaId::of(self.table.next_id())
     }
 
     pub(super) fn insert(&mut self, area: Area) -> AreaId {
-        let id = self.next_id();
-        self.by_address.insert(area.base.0, id);
-        if self.vacant.pop().is_some() {
-            self.places[id.place()] = Some(area);
-        } else {
-            self.places.push(Some(area));
-        }
+        let address = area.base.0;
+        let id = AreaId::of(self.table.insert(area));
+        self.by_address.insert(address, id);
         id
     }
 
     pub(super) fn remove(&mut self, id: AreaId) -> Area {
-        let area = self.places[id.place()].take().expect("an area that is there");
+        let area = self.table.remove(id.id());
         self.by_address.remove(&area.base.0);
-        self.vacant.push(id);
         area
     }
 
     pub(super) fn get(&self, id: AreaId) -> Option<&Area> {
-        self.places.get(id.place())?.as_ref()
+        self.table.get(id.id())
     }
 
     /// The area that an address is in.
@@ -201,12 +196,12 @@ impl std::ops::Index<AreaId> for Areas {
     type Output = Area;
 
     fn index(&self, id: AreaId) -> &Area {
-        self.places[id.place()].as_ref().expect("an area that is there")
+        &self.table[id.id()]
     }
 }
 
 impl std::ops::IndexMut<AreaId> for Areas {
     fn index_mut(&mut self, id: AreaId) -> &mut Area {
-        self.places[id.place()].as_mut().expect("an area that is there")
+        &mut self.table[id.id()]
     }
 }

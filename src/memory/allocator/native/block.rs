@@ -3,34 +3,13 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use crate::base::table::Id;
 use crate::memory::allocator::native::area::AreaId;
 use crate::memory::allocator::native::free_blocks::FreeId;
 use crate::memory::allocator::native::slab::SlabId;
 
 /// A block's place in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::memory::allocator) struct BlockId(NonZeroU32);
-
-impl BlockId {
-    fn of_place(place: usize) -> Self {
-        let number = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
-        Self(number.expect("fewer than 2^32 blocks"))
-    }
-
-    /// Its number, from 0.
-    pub(super) fn place(self) -> usize {
-        self.0.get() as usize - 1
-    }
-
-    pub(super) fn number(self) -> u32 {
-        self.0.get()
-    }
-
-    /// What [`BlockId::number`] was taken from.
-    pub(super) fn from_number(number: u32) -> Self {
-        Self(NonZeroU32::new(number).expect("a number of a block"))
-    }
-}
+pub(in crate::memory::allocator) type BlockId = Id<Block>;
 
 /// What a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,11 +77,11 @@ impl Block {
     /// Its entry among the free blocks, while it is listed there.
     pub(super) fn entry(&self) -> Option<FreeId> {
         let is_listed = matches!(self.state, State::Free | State::Bare);
-        self.link.filter(|_| is_listed).map(FreeId::from_number)
+        self.link.filter(|_| is_listed).map(|link| FreeId::from_number(link.get()))
     }
 
     pub(super) fn set_entry(&mut self, entry: Option<FreeId>) {
-        self.link = entry.map(FreeId::number);
+        self.link = entry.and_then(|entry| NonZeroU32::new(entry.number()));
     }
 
     pub(super) fn set_busy_until(&mut self, ticket: u64) {

@@ -1,32 +1,10 @@
 //! Free blocks: in which list of an index each stands, and in which order their pages became idle.
 
-use std::num::NonZeroU32;
-
+use crate::base::table::Id;
 use crate::memory::allocator::native::block::BlockId;
 
 /// An entry's place in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FreeId(NonZeroU32);
-
-impl FreeId {
-    fn of_place(place: usize) -> Self {
-        let number = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
-        Self(number.expect("fewer than 2^32 free blocks"))
-    }
-
-    fn place(self) -> usize {
-        self.0.get() as usize - 1
-    }
-
-    pub(super) fn number(self) -> NonZeroU32 {
-        self.0
-    }
-
-    /// What [`FreeId::number`] was taken from.
-    pub(super) fn from_number(number: NonZeroU32) -> Self {
-        Self(number)
-    }
-}
+pub(super) type FreeId = Id<FreeBlock>;
 
 /// In which index of its arena a free block stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 
 use crate::base::steps::step;
 use crate::base::stream_map::Mixer;
+use crate::base::table::{Id, Table};
 use crate::engine::frontier::{Ended, Point, Progress};
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::native::area::AreaId;
@@ -29,8 +30,7 @@ const MOST_GONE_LOOKS: usize = 8;
 const MOST_ROOMY: usize = 16;
 
 /// A heap's place in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::memory::allocator) struct HeapId(pub(super) u32);
+pub(in crate::memory::allocator) type HeapId = Id<Heap>;
 
 /// Which of a heap's arenas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,8 +201,7 @@ impl Heap {
 /// All heaps of an allocator.
 #[derive(Debug, Default)]
 pub(super) struct Heaps {
-    places: Vec<Option<Heap>>,
-    vacant: Vec<HeapId>,
+    table: Table<Heap>,
     by_owner: HashMap<Owner, HeapId, BuildHasherDefault<Mixer>>,
     /// The one that was asked for last: the next request is of the same owner, as a rule.
     last: Option<(Owner, HeapId)>,
@@ -247,12 +246,14 @@ impl Heaps {
     /// heaps are made, so what is told and not heard of is less than the heaps that are there.
     fn take_over(&mut self, owner: Owner) -> Option<HeapId> {
         for _ in 0..MOST_HEARD {
-            let Some(place) = self.ended.pop() else { break };
+            let Some(number) = self.ended.pop() else { break };
             step();
+            let id = HeapId::from_number(number);
             // It may have gone, and another one be in its place.
-            let heap = self.places[place as usize].as_mut().filter(|heap| heap.is_over());
-            if heap.is_some_and(|heap| !std::mem::replace(&mut heap.is_known_gone, true)) {
-                self.gone.push(HeapId(place));
+            let is_news = |heap: &Heap| heap.is_over() && !heap.is_known_gone;
+            if self.table.get(id).is_some_and(is_news) {
+                self[id].is_known_gone = true;
+                self.gone.push(id);
             }
         }
         let is_fit = |id: &HeapId| {
@@ -271,12 +272,7 @@ impl Heaps {
     }
 
     fn add(&mut self, owner: Owner) -> HeapId {
-        let heap = Heap::new(owner);
-        let id = self.vacant.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            HeapId(u32::try_from(self.places.len() - 1).expect("fewer than 2^32 heaps"))
-        });
-        self.places[id.0 as usize] = Some(heap);
+        let id = self.table.insert(Heap::new(owner));
         self.by_owner.insert(owner, id);
         id
     }
@@ -286,17 +282,16 @@ impl Heaps {
         let heap = &mut self[id];
         if heap.stream.is_none() {
             heap.stream = Some(HeapStream::new(stream));
-            stream.progress.subscribe(&self.ended, id.0);
+            stream.progress.subscribe(&self.ended, id.number());
         }
     }
 
     /// Forgets a heap that has nothing.
     pub(super) fn remove(&mut self, id: HeapId) {
-        let heap = self.places[id.0 as usize].take().expect("a heap that is there");
+        let heap = self.table.remove(id);
         debug_assert!(heap.is_empty(), "{heap:?}");
         self.by_owner.remove(&heap.owner);
         self.last = None;
-        self.vacant.push(id);
         if heap.is_roomy {
             self.roomy.retain(|listed| *listed != id);
         }
@@ -353,9 +348,7 @@ impl Heaps {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (HeapId, &Heap)> {
-        let id = |place: usize| HeapId(u32::try_from(place).expect("fewer than 2^32 heaps"));
-        let places = self.places.iter().enumerate();
-        places.filter_map(move |(place, heap)| Some((id(place), heap.as_ref()?)))
+        self.table.iter()
     }
 }
 
@@ -363,12 +356,12 @@ impl std::ops::Index<HeapId> for Heaps {
     type Output = Heap;
 
     fn index(&self, id: HeapId) -> &Heap {
-        self.places[id.0 as usize].as_ref().expect("a heap that is there")
+        &self.table[id]
     }
 }
 
 impl std::ops::IndexMut<HeapId> for Heaps {
     fn index_mut(&mut self, id: HeapId) -> &mut Heap {
-        self.places[id.0 as usize].as_mut().expect("a heap that is there")
+        &mut self.table[id]
     }
 }

@@ -1,35 +1,12 @@
 //! Slabs: blocks of an arena that are cut into small blocks of one size.
 
-use std::num::NonZeroU32;
-
+use crate::base::table::{Id, Table};
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::heap::HeapId;
 use crate::memory::allocator::native::size_class::SizeClass;
 
 /// A slab's place in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::memory::allocator) struct SlabId(NonZeroU32);
-
-impl SlabId {
-    fn of_place(place: usize) -> Self {
-        let number = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
-        Self(number.expect("fewer than 2^32 slabs"))
-    }
-
-    /// Its number, from 0.
-    pub(super) fn place(self) -> usize {
-        self.0.get() as usize - 1
-    }
-
-    pub(super) fn number(self) -> u32 {
-        self.0.get()
-    }
-
-    /// What [`SlabId::number`] was taken from.
-    pub(super) fn from_number(number: u32) -> Self {
-        Self(NonZeroU32::new(number).expect("a number of a slab"))
-    }
-}
+pub(in crate::memory::allocator) type SlabId = Id<Slab>;
 
 /// At most 64 small blocks of one size, side by side.
 ///
@@ -92,29 +69,10 @@ fn every_block(class: SizeClass) -> u64 {
     u64::MAX >> (u64::BITS - class.slab_blocks())
 }
 
-/// All slabs of an allocator. Places of slabs that are gone are used again.
-#[derive(Debug, Default)]
-pub(super) struct Slabs {
-    places: Vec<Option<Slab>>,
-    vacant: Vec<SlabId>,
-}
+/// All slabs of an allocator.
+pub(super) type Slabs = Table<Slab>;
 
 impl Slabs {
-    pub(super) fn insert(&mut self, slab: Slab) -> SlabId {
-        if let Some(id) = self.vacant.pop() {
-            self.places[id.place()] = Some(slab);
-            return id;
-        }
-        self.places.push(Some(slab));
-        SlabId::of_place(self.places.len() - 1)
-    }
-
-    pub(super) fn remove(&mut self, id: SlabId) -> Slab {
-        let slab = self.places[id.place()].take().expect("a slab that is there");
-        self.vacant.push(id);
-        slab
-    }
-
     /// Puts a slab in front of a list.
     pub(super) fn link(&mut self, id: SlabId, first: &mut Option<SlabId>) {
         let behind = first.replace(id);
@@ -141,24 +99,5 @@ impl Slabs {
     /// The slabs of a list.
     pub(super) fn list(&self, first: Option<SlabId>) -> impl Iterator<Item = SlabId> {
         std::iter::successors(first, |id| self[*id].listed_behind)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (SlabId, &Slab)> {
-        let places = self.places.iter().enumerate();
-        places.filter_map(|(place, slab)| Some((SlabId::of_place(place), slab.as_ref()?)))
-    }
-}
-
-impl std::ops::Index<SlabId> for Slabs {
-    type Output = Slab;
-
-    fn index(&self, id: SlabId) -> &Slab {
-        self.places[id.place()].as_ref().expect("a slab that is there")
-    }
-}
-
-impl std::ops::IndexMut<SlabId> for Slabs {
-    fn index_mut(&mut self, id: SlabId) -> &mut Slab {
-        self.places[id.place()].as_mut().expect("a slab that is there")
     }
 }

@@ -1,0 +1,113 @@
+//! Tables: values by numbers, which stay what they are while other values come and go.
+
+use std::marker::PhantomData;
+use std::num::NonZeroU32;
+use std::ops::{Index, IndexMut};
+
+/// The number of a value in a [`Table`] of `T`. An `Option` of it is as small.
+pub(crate) type Id<T> = Number<fn() -> T>;
+
+/// Of a function's type, which has all that is derived here, whatever the function returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Number<F>(NonZeroU32, PhantomData<F>);
+
+impl<F> Number<F> {
+    pub(crate) fn of_place(place: usize) -> Self {
+        let number = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
+        Self(number.expect("fewer than 2^32 places"), PhantomData)
+    }
+
+    /// As an index, from 0.
+    pub(crate) fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    /// As a number, from 1.
+    pub(crate) fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    /// What [`Number::number`] gave.
+    pub(crate) fn from_number(number: u32) -> Self {
+        Self(NonZeroU32::new(number).expect("a number from 1"), PhantomData)
+    }
+}
+
+/// Values by number. Numbers of values that are gone are used again, last first.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    places: Vec<Option<T>>,
+    vacant: Vec<Id<T>>,
+}
+
+impl<T> Table<T> {
+    /// The number that the next value gets.
+    pub(crate) fn next_id(&self) -> Id<T> {
+        self.vacant.last().copied().unwrap_or_else(|| Id::<T>::of_place(self.places.len()))
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Id<T> {
+        if let Some(id) = self.vacant.pop() {
+            self.places[id.place()] = Some(value);
+            return id;
+        }
+        self.places.push(Some(value));
+        Id::<T>::of_place(self.places.len() - 1)
+    }
+
+    /// Takes a value out; who has its number is the caller's business.
+    pub(crate) fn remove(&mut self, id: Id<T>) -> T {
+        let value = self.places[id.place()].take().expect("a value that is there");
+        self.vacant.push(id);
+        value
+    }
+
+    pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
+        self.places.get(id.place())?.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+        let places = self.places.iter().enumerate();
+        places.filter_map(|(place, value)| Some((Id::<T>::of_place(place), value.as_ref()?)))
+    }
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), vacant: Vec::new() }
+    }
+}
+
+impl<T> Index<Id<T>> for Table<T> {
+    type Output = T;
+
+    fn index(&self, id: Id<T>) -> &T {
+        self.places[id.place()].as_ref().expect("a value that is there")
+    }
+}
+
+impl<T> IndexMut<Id<T>> for Table<T> {
+    fn index_mut(&mut self, id: Id<T>) -> &mut T {
+        self.places[id.place()].as_mut().expect("a value that is there")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_values_that_are_gone_are_used_again_the_last_of_them_first() {
+        let mut table = Table::default();
+        let [a, b, c] = ["a", "b", "c"].map(|value| table.insert(value));
+        assert_eq!([a, b, c].map(Number::number), [1, 2, 3]);
+        assert_eq!([table.remove(a), table.remove(c)], ["a", "c"]);
+        assert_eq!((table.get(a), table.get(b)), (None, Some(&"b")));
+        for (value, id) in [("d", c), ("e", a), ("f", Number::from_number(4))] {
+            assert_eq!(table.next_id(), id);
+            assert_eq!(table.insert(value), id);
+        }
+        let values = table.iter().map(|(id, value)| (id.number(), *value));
+        assert_eq!(values.collect::<Vec<_>>(), [(1, "e"), (2, "b"), (3, "d"), (4, "f")]);
+    }
+}
