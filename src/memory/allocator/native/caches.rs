@@ -152,6 +152,9 @@ impl Caches {
             self.threads.lock().shared.end(counted);
             return false;
         };
+        if may_keep && inside.is_closed() && self.books.lock().may_open_caches() {
+            inside.open(); // a thread may do nothing but free what others asked for
+        }
         if !may_keep || inside.is_closed() || !self.is_on() {
             inside.kept.count_end(counted);
             return false;
