@@ -7,6 +7,7 @@ use crate::base::size::to_usize;
 use crate::memory::allocator::block::{BlockId, State};
 use crate::memory::allocator::books::Books;
 use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::pending::Freed;
 use crate::memory::allocator::segment::Segment;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot};
 use crate::memory::allocator::stats::{PooledStat, Statistics};
@@ -208,7 +209,7 @@ impl Books {
     fn check_waiting(&self) {
         let waiting = self.users.waiting_points();
         for (id, block) in self.blocks.iter() {
-            let points = waiting.get(&id).copied().unwrap_or(0);
+            let points = waiting.get(&Freed::Block(id)).copied().unwrap_or(0);
             assert_eq!(block.waiting_points, points, "{block:?}");
             assert_eq!(points > 0, block.state == State::AwaitingFree, "{block:?}");
         }

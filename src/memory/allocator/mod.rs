@@ -12,7 +12,7 @@
 //! * `growth`, `expandable`, `release`: memory from the `source` and back; what a device and the
 //!   host share comes from an allocator beside the device's, in `shared`
 //! * `native`: the policy of our own, which keeps books of its own
-//! * `pending`: who still uses what was freed
+//! * `pending`: who still uses what was freed; `known_stream`: a stream there, or gone
 //! * `out_of_memory`, `turn`, `waits`: what is tried when memory is short, and what is said then
 //! * `snapshot`, `restore`: what it holds, as plain values, and back
 //! * `invariants`: the laws, checked
@@ -30,6 +30,7 @@ mod host;
 #[cfg(test)]
 mod host_tests;
 mod invariants;
+mod known_stream;
 mod limits;
 #[cfg(all(test, loom))]
 mod loom_tests;

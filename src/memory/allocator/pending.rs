@@ -11,10 +11,10 @@ use std::sync::{Arc, Weak};
 
 use crate::base::device::Device;
 use crate::base::stream_map::StreamMap;
-use crate::engine::frontier::Progress;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::books::Books;
+use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::piece::Piece;
 
 /// A stream's task after which it does not use a block any more.
@@ -42,9 +42,7 @@ pub(super) const ALL: usize = usize::MAX;
 /// A stream that free blocks may still be in use on: their own.
 #[derive(Debug)]
 struct Home {
-    progress: Arc<Progress>,
-    /// For waiting alone: how far it is, the counter says, also when the stream is gone.
-    stream: Weak<StreamCore>,
+    stream: KnownStream,
     /// The last of its tasks that used any block.
     last_ticket: u64,
 }
@@ -52,17 +50,14 @@ struct Home {
 impl Home {
     /// True when the stream is gone and its last task is done.
     fn is_over(&self) -> bool {
-        self.stream.strong_count() == 0 && self.progress.done() >= self.last_ticket
+        self.stream.core.strong_count() == 0 && self.stream.progress.done() >= self.last_ticket
     }
 }
 
 /// A stream that something waits for, be it gone or not.
 #[derive(Debug)]
 struct WaitedFor {
-    progress: Arc<Progress>,
-    /// As in [`Home`].
-    stream: Weak<StreamCore>,
-    /// The stream's.
+    stream: KnownStream,
     device: Device,
     /// What was freed, by the task that it waits for.
     freed: BTreeSet<(u64, Freed)>,
@@ -73,7 +68,7 @@ struct WaitedFor {
 impl WaitedFor {
     /// Takes out what waits no longer; true when nothing is left.
     fn pass(&mut self, key: u64, passed: &mut Vec<(u64, Freed)>) -> bool {
-        let done = self.progress.done();
+        let done = self.stream.progress.done();
         if done < self.first_ticket {
             return false;
         }
@@ -100,8 +95,7 @@ impl Users {
             self.homes.extract_if(LOOKS, |_, home| home.is_over());
         }
         let home = self.homes.get_or_insert_with(stream.key(), || Home {
-            progress: Arc::clone(&stream.progress),
-            stream: Arc::downgrade(stream),
+            stream: KnownStream::of(stream),
             last_ticket: 0,
         });
         home.last_ticket = ticket.max(home.last_ticket);
@@ -114,8 +108,7 @@ impl Users {
             return false;
         }
         let waited_for = self.waited_for.get_or_insert_with(stream.key(), || WaitedFor {
-            progress: Arc::clone(&stream.progress),
-            stream: Arc::downgrade(stream),
+            stream: KnownStream::of(stream),
             device: stream.identity.device,
             freed: BTreeSet::new(),
             first_ticket: u64::MAX,
@@ -138,53 +131,36 @@ impl Users {
     /// True when a stream has not passed its task `ticket`. Streams that are only numbers never
     /// use anything after a free.
     pub(super) fn is_using(&self, stream: u64, ticket: u64) -> bool {
-        ticket > 0 && self.homes.get(stream).is_some_and(|home| home.progress.done() < ticket)
+        ticket > 0
+            && self.homes.get(stream).is_some_and(|home| home.stream.progress.done() < ticket)
     }
 
-    /// For how many points each block waits.
-    pub(super) fn waiting_points(&self) -> BTreeMap<BlockId, u32> {
-        let blocks = self.all_waiting().filter_map(|freed| match freed {
-            Freed::Block(id) => Some(id),
-            Freed::Piece(_) => None,
-        });
-        counted(blocks)
-    }
-
-    /// The same of the native policy's pieces.
-    pub(super) fn waiting_pieces(&self) -> BTreeMap<Piece, u32> {
-        let pieces = self.all_waiting().filter_map(|freed| match freed {
-            Freed::Piece(piece) => Some(piece),
-            Freed::Block(_) => None,
-        });
-        counted(pieces)
-    }
-
-    fn all_waiting(&self) -> impl Iterator<Item = Freed> {
-        self.waited_for.values().flat_map(|stream| stream.freed.iter()).map(|(_, freed)| *freed)
+    /// For how many points each block and piece waits.
+    pub(super) fn waiting_points(&self) -> BTreeMap<Freed, u32> {
+        let mut points = BTreeMap::new();
+        let freed = self.waited_for.values().flat_map(|waited_for| &waited_for.freed);
+        freed.for_each(|(_, freed)| *points.entry(*freed).or_default() += 1);
+        points
     }
 
     /// Of the streams that are looked at next the drivers', and the first task of each that
     /// something waits for.
     pub(super) fn next_on_drivers(&self, most: usize) -> Vec<(Weak<StreamCore>, u64)> {
-        let next = self.waited_for.next(most).map(|(_, stream)| stream);
+        let next = self.waited_for.next(most).map(|(_, waited_for)| waited_for);
         let first = |waited_for: &WaitedFor| {
             let (ticket, _) = waited_for.freed.first()?;
-            Some((Weak::clone(&waited_for.stream), *ticket))
+            Some((Weak::clone(&waited_for.stream.core), *ticket))
         };
-        next.filter(|stream| !stream.progress.is_on_host()).filter_map(first).collect()
+        next.filter(|waited_for| !waited_for.stream.progress.is_on_host())
+            .filter_map(first)
+            .collect()
     }
 
     /// The stream with a key, if it is known and there.
     fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
-        let waited_for = self.waited_for.get(key).and_then(|known| known.stream.upgrade());
-        waited_for.or_else(|| self.homes.get(key)?.stream.upgrade())
+        let waited_for = self.waited_for.get(key).and_then(|known| known.stream.core.upgrade());
+        waited_for.or_else(|| self.homes.get(key)?.stream.core.upgrade())
     }
-}
-
-fn counted<T: Ord>(items: impl Iterator<Item = T>) -> BTreeMap<T, u32> {
-    let mut counts = BTreeMap::new();
-    items.for_each(|item| *counts.entry(item).or_default() += 1);
-    counts
 }
 
 /// What free memory is wanted for.

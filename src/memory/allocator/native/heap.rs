@@ -7,13 +7,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crate::base::steps::step;
 use crate::base::stream_map::Mixer;
 use crate::base::table::{Id, Table};
-use crate::engine::frontier::{Ended, Point, Progress};
+use crate::engine::frontier::{Ended, Point};
 use crate::engine::stream::core::StreamCore;
+use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::area::AreaId;
 use crate::memory::allocator::native::free_blocks::Listing;
 use crate::memory::allocator::native::index::Index;
@@ -77,46 +78,13 @@ impl Arena {
     }
 }
 
-/// The stream of a heap. It may be gone before its heap is.
-#[derive(Debug)]
-pub(super) struct HeapStream {
-    progress: Arc<Progress>,
-    core: Weak<StreamCore>,
-}
-
-impl HeapStream {
-    fn new(stream: &Arc<StreamCore>) -> Self {
-        Self { progress: Arc::clone(&stream.progress), core: Arc::downgrade(stream) }
-    }
-
-    /// Tasks that are known to be done.
-    pub(super) fn done(&self) -> u64 {
-        self.progress.done()
-    }
-
-    /// One of its tasks.
-    pub(super) fn point(&self, ticket: u64) -> Point {
-        Point { progress: Arc::clone(&self.progress), ticket }
-    }
-
-    /// The stream, to be waited for.
-    pub(super) fn core(&self) -> Option<Arc<StreamCore>> {
-        self.core.upgrade()
-    }
-
-    /// True when it is gone, and nothing that was freed behind its tasks is used any more.
-    fn is_over(&self) -> bool {
-        self.progress.is_over()
-    }
-}
-
 /// What one stream has in one pool.
 #[derive(Debug)]
 pub(super) struct Heap {
     pub(super) owner: Owner,
     /// How far its stream is; `None` for a stream that is only a number, which never uses
     /// anything after a free.
-    pub(super) stream: Option<HeapStream>,
+    pub(super) stream: Option<KnownStream>,
     /// How many tasks the streams had that it was of before. Numbers of tasks in blocks, slabs,
     /// pages and what awaits its free count on from there; 0 stands for none.
     pub(super) earlier_tasks: u64,
@@ -158,17 +126,19 @@ impl Heap {
     /// True when its stream has not passed a task, as the heap counts it.
     pub(super) fn is_using(&self, count: u64) -> bool {
         let ticket = self.ticket_of(count);
-        ticket > 0 && self.stream.as_ref().is_some_and(|stream| stream.done() < ticket)
+        ticket > 0 && self.stream.as_ref().is_some_and(|stream| stream.progress.done() < ticket)
     }
 
     /// One of its stream's tasks, as the heap counts it.
     pub(super) fn point(&self, count: u64) -> Option<Point> {
-        self.stream.as_ref().map(|stream| stream.point(self.ticket_of(count)))
+        let stream = self.stream.as_ref()?;
+        Some(Point { progress: Arc::clone(&stream.progress), ticket: self.ticket_of(count) })
     }
 
-    /// True when another stream may have it.
+    /// True when another stream may have it: its own is gone, and nothing that was freed behind
+    /// that one's tasks is used any more.
     pub(super) fn is_over(&self) -> bool {
-        self.stream.as_ref().is_some_and(HeapStream::is_over)
+        self.stream.as_ref().is_some_and(|stream| stream.progress.is_over())
     }
 
     fn pass_on(&mut self, owner: Owner) {
@@ -281,7 +251,7 @@ impl Heaps {
     pub(super) fn note_stream(&mut self, id: HeapId, stream: &Arc<StreamCore>) {
         let heap = &mut self[id];
         if heap.stream.is_none() {
-            heap.stream = Some(HeapStream::new(stream));
+            heap.stream = Some(KnownStream::of(stream));
             stream.progress.subscribe(&self.ended, id.number());
         }
     }
@@ -344,7 +314,7 @@ impl Heaps {
     /// The stream with a key, if a heap is known to be of it.
     pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
         let mut of_stream = self.iter().filter(|(_, heap)| heap.owner.stream == key);
-        of_stream.find_map(|(_, heap)| heap.stream.as_ref()?.core())
+        of_stream.find_map(|(_, heap)| heap.stream.as_ref()?.core.upgrade())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (HeapId, &Heap)> {

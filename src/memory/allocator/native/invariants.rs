@@ -1,6 +1,6 @@
 //! The laws of the native policy, checked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::base::size::to_usize;
@@ -10,9 +10,9 @@ use crate::memory::allocator::native::block::{BlockId, State};
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::free_blocks::Listing;
 use crate::memory::allocator::native::heap::Kind;
-use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::Sizes;
 use crate::memory::allocator::native::slab::SlabId;
+use crate::memory::allocator::pending::Freed;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo};
 
 impl Books {
@@ -85,10 +85,11 @@ impl Books {
     }
 
     fn check_awaiting(&self) {
-        let waiting = self.users.waiting_pieces();
-        let found: BTreeMap<Piece, u32> =
-            self.native.awaiting.iter().map(|(piece, freed)| (*piece, freed.points)).collect();
-        assert_eq!(found, waiting, "pieces await their free exactly while streams are to pass");
+        let mut waiting = self.users.waiting_points();
+        waiting.retain(|freed, _| matches!(freed, Freed::Piece(_)));
+        let awaiting = self.native.awaiting.iter();
+        let found = awaiting.map(|(piece, freed)| (Freed::Piece(*piece), freed.points)).collect();
+        assert_eq!(waiting, found, "pieces await their free exactly while streams are to pass");
     }
 }
 
