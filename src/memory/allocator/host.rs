@@ -56,10 +56,7 @@ impl HostStatistics {
             (&mut self.allocations, &other.allocations),
             (&mut self.allocated_bytes, &other.allocated_bytes),
         ] {
-            stat.current += more.current;
-            stat.peak += more.peak;
-            stat.allocated += more.allocated;
-            stat.freed += more.freed;
+            stat.add(more);
         }
         self.num_leaks += other.num_leaks;
         self.host_alloc_time.join(&other.host_alloc_time);

@@ -29,7 +29,7 @@ impl CachingAllocator {
             books.check_tiling(segment);
             books.check_pages(segment);
         }
-        books.check_segments_apart();
+        check_apart(books.segments.iter().map(|(_, segment)| (segment.address, segment.bytes)));
         books.check_indices();
         books.check_map();
         books.check_waiting();
@@ -151,19 +151,6 @@ impl Books {
         assert_eq!(pages.handles().count() * pages.page_bytes, expected, "pages of no block");
     }
 
-    fn check_segments_apart(&self) {
-        let ends: BTreeMap<u64, u64> = self
-            .segments
-            .iter()
-            .map(|(_, segment)| (segment.address, segment.address + segment.bytes as u64))
-            .collect();
-        assert_eq!(ends.len(), self.segments.iter().count(), "two segments begin at one address");
-        let begins = ends.keys().skip(1);
-        for (end, begin) in ends.values().zip(begins) {
-            assert!(end <= begin, "a segment that ends at {end:#x} overlaps one at {begin:#x}");
-        }
-    }
-
     /// The indices hold what is free, and what has no memory, each once and in its place.
     fn check_indices(&self) {
         let mut indexed: BTreeMap<BlockId, State> = BTreeMap::new();
@@ -220,5 +207,30 @@ impl Books {
             let count = self.segments.iter().filter(|(_, segment)| segment.owner.pool == id);
             assert_eq!(pool.segments, count.count(), "segments of {id:?}");
         }
+    }
+}
+
+/// No two of these ranges of addresses overlap.
+pub(super) fn check_apart(ranges: impl Iterator<Item = (u64, usize)>) {
+    let mut ranges: Vec<_> = ranges.map(|(begin, bytes)| begin..begin + bytes as u64).collect();
+    ranges.sort_by_key(|range| range.start);
+    for pair in ranges.windows(2) {
+        assert!(pair[0].end <= pair[1].start, "{pair:x?} overlap");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_apart;
+
+    #[test]
+    fn ranges_side_by_side_are_apart_in_any_order() {
+        check_apart([(8, 4), (0, 8), (16, 1)].into_iter());
+    }
+
+    #[test]
+    #[should_panic(expected = "[0..8, 7..c] overlap")]
+    fn ranges_that_share_a_byte_are_told() {
+        check_apart([(7, 5), (0, 8)].into_iter());
     }
 }

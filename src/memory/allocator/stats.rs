@@ -32,7 +32,7 @@ impl Stat {
         self.freed += amount;
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.current += other.current;
         self.peak += other.peak;
         self.allocated = self.allocated.wrapping_add(other.allocated);

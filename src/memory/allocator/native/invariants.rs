@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::base::size::to_usize;
 use crate::memory::allocator::books::Books;
+use crate::memory::allocator::invariants::check_apart;
 use crate::memory::allocator::native::area::{Area, AreaId};
 use crate::memory::allocator::native::block::{BlockId, State};
 use crate::memory::allocator::native::core::Native;
@@ -25,7 +26,7 @@ impl Books {
             native.check_pages(id, area);
         }
         assert_eq!(known, native.blocks.len(), "every block is of an area");
-        native.check_areas_apart();
+        check_apart(native.areas.iter().map(|(_, area)| (area.base.0, area.bytes)));
         native.check_indices();
         native.check_slabs();
         self.check_addresses();
@@ -143,14 +144,6 @@ impl Native {
         }
         assert!(last <= pages.len(), "known pages");
         assert_eq!(self.idle_pages_of(id), idle, "what is listed as idle");
-    }
-
-    fn check_areas_apart(&self) {
-        let areas: Vec<&Area> = self.areas.iter().map(|(_, area)| area).collect();
-        for pair in areas.windows(2) {
-            let end = pair[0].base.0 + pair[0].bytes as u64;
-            assert!(end <= pair[1].base.0, "areas overlap at {end:#x}");
-        }
     }
 
     /// The indices hold what is free, each in the list of its size.
