@@ -361,11 +361,13 @@ impl CachingAllocator {
         self.books.lock().complete_behind_synchronize(device);
     }
 
-    /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.
+    /// Keeps nothing from now on, for users of pools neither: what is free goes back, now or when
+    /// no stream uses it.
     pub(crate) fn close(&self) {
         {
             let mut books = self.books.lock();
             books.is_closed = true;
+            books.pools.end_all();
             self.caches.switch(books.keeps_caches());
         }
         self.trim();
@@ -507,14 +509,8 @@ impl Drop for CachingAllocator {
     /// Everything goes back that no stream uses: whoever has a block keeps the allocator alive.
     /// What a stream that does not end still uses stays with the device.
     fn drop(&mut self) {
-        if fork::is_child() {
-            return; // the parent has it
+        if !fork::is_child() {
+            self.close(); // in a child the parent has it
         }
-        {
-            let mut books = self.books.lock();
-            books.is_closed = true;
-            books.pools.end_all();
-        }
-        self.trim();
     }
 }

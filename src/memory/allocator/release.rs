@@ -261,11 +261,16 @@ impl Books {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what goes back first. Method: free segments of every pool and class, noted by hand.
+    //! Goal: what goes back first, and at the end. Method: free segments of every pool and class,
+    //! noted by hand; memory of a pool with a user.
 
     use super::*;
+    use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::config::AllocatorConfig;
+    use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
+    use crate::memory::allocator::books::Request;
+    use crate::memory::allocator::pool::PoolOptions;
     use crate::memory::allocator::segment::Owner;
 
     #[test]
@@ -291,5 +296,27 @@ mod tests {
         };
         let victims = books.release_cached();
         assert_eq!(victims.iter().map(base).collect::<Vec<_>>(), [4, 3, 1, 2]);
+    }
+
+    #[test]
+    fn behind_a_close_all_that_is_free_goes_back_also_of_pools_with_users() {
+        for settings in ["policy:torch", "policy:native"] {
+            let device = Device::new(DeviceKind::NULL, 0).unwrap();
+            let (null, config) = (NullBackend::new(NullConfig::default()), settings.parse());
+            let allocator = CachingAllocator::new(null, device, config.unwrap()).unwrap();
+            let reserved_bytes = || allocator.statistics().reserved_bytes.all.current;
+            let pool = PoolId(0, 1);
+            allocator.retain_pool(pool, PoolOptions::default());
+            let blocks = [30 * MIB, 50 * MIB].map(|bytes| {
+                allocator.allocate(Request { pool, ..Request::new(bytes, 0) }).unwrap()
+            });
+            let [kept, freed] = blocks;
+            allocator.free(freed).unwrap();
+            assert_eq!(reserved_bytes(), 80 * MIB as u64, "{settings}: it has a user");
+            allocator.close();
+            assert_eq!(reserved_bytes(), 30 * MIB as u64, "{settings}: free before");
+            allocator.free(kept).unwrap();
+            assert_eq!(reserved_bytes(), 0, "{settings}: freed behind it");
+        }
     }
 }
