@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::base::table::Id;
 use crate::memory::allocator::native::area::AreaId;
-use crate::memory::allocator::native::free_blocks::FreeId;
+use crate::memory::allocator::native::free_blocks::{FreeId, Listing};
 use crate::memory::allocator::native::slab::SlabId;
 
 /// A block's place in the table.
@@ -152,6 +152,23 @@ impl Blocks {
             self[next].previous = Some(id);
         }
         self.remove(gone);
+    }
+
+    /// The index in which a free block is found, and by how many units.
+    #[inline]
+    pub(super) fn listing_of(&self, block: &Block) -> (Listing, u32) {
+        let beside = |id: Option<BlockId>| id.map(|id| &self[id]);
+        let (previous, next) = (beside(block.previous), beside(block.next));
+        if block.state == State::Bare {
+            let units = |block: Option<&Block>| match block {
+                Some(Block { state: State::Free, units, .. }) => *units,
+                _ => 0,
+            };
+            return (Listing::Bare, block.units + units(previous) + units(next));
+        }
+        let is_bare = |block: Option<&Block>| block.is_some_and(|it| it.state == State::Bare);
+        let is_open = is_bare(previous) || is_bare(next);
+        (if is_open { Listing::Open } else { Listing::Closed }, block.units)
     }
 
     /// How many there are.

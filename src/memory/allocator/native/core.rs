@@ -124,23 +124,20 @@ impl Native {
     /// The first free block of a slab that has one, taken.
     pub(super) fn take_of_slab(&mut self, id: SlabId) -> Piece {
         let slab = &mut self.slabs[id];
-        let free_before = slab.free;
         let slot = slab.take_first();
         if slab.free == 0 {
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }
-        self.count_slab(id, free_before);
+        self.splits.moved -= self.parts_of_small(id, 1 << slot);
+        self.splits.count_moved(SLABS.class());
         Piece::small(id, slot)
     }
 
-    /// Other small blocks of a slab are free than before.
-    fn count_slab(&mut self, id: SlabId, free_before: u64) {
-        let area = &self.areas[self.blocks[self.slabs[id].block].area];
-        let grid = self.sizes.grid(SLABS);
-        let change = Change::of_slab(id, free_before, area, &self.blocks, &self.slabs, grid);
-        self.splits.moved += change;
-        self.splits.count_moved(SLABS.class());
+    /// What small blocks of a slab, by their bits, add to the parts that cannot go back.
+    fn parts_of_small(&self, id: SlabId, small: u64) -> Change {
+        let Self { areas, blocks, slabs, sizes, .. } = self;
+        Change::of_small(&slabs[id], small, areas, blocks, slabs, sizes.grid(SLABS))
     }
 
     /// Small blocks for a thread's cache: as many as there are in slabs, `count` at most.
@@ -168,10 +165,12 @@ impl Native {
                 put(Allocated::of_piece(handle, address, bytes, busy_until, stream));
                 left -= 1;
             }
+            let taken = free_before & !slab.free;
             if slab.free == 0 {
                 self.slabs.unlink(id, &mut self.heaps[heap].slabs[class.number()]);
             }
-            self.count_slab(id, free_before);
+            self.splits.moved -= self.parts_of_small(id, taken);
+            self.splits.count_moved(SLABS.class());
         }
         self.out.leave_several(Sizes::class(bytes), count - left, bytes);
     }
@@ -185,7 +184,8 @@ impl Native {
         self.blocks[block].become_slab(id);
         self.live.know_slab(id.place());
         self.slabs.link(id, &mut self.heaps[heap].slabs[class.number()]);
-        self.count_slab(id, 0);
+        self.splits.moved += self.parts_of_small(id, self.slabs[id].free);
+        self.splits.count_moved(SLABS.class());
         id
     }
 
@@ -193,21 +193,22 @@ impl Native {
         let slab = &mut self.slabs[id];
         let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
         let free_before = slab.free;
-        let was_full = free_before == 0;
         slab.free |= 1 << slot;
         slab.busy_until = slab.busy_until.max(busy_until);
         if !slab.is_unused() {
-            if was_full {
+            if free_before == 0 {
                 self.slabs.link(id, first);
             }
-            self.count_slab(id, free_before);
+            self.splits.moved += self.parts_of_small(id, 1 << slot);
+            self.splits.count_moved(SLABS.class());
             return;
         }
         slab.free = 0; // from here on its block is what is free
-        if !was_full {
+        if free_before != 0 {
             self.slabs.unlink(id, first);
         }
-        self.count_slab(id, free_before);
+        self.splits.moved -= self.parts_of_small(id, free_before);
+        self.splits.count_moved(SLABS.class());
         let Slab { block, busy_until, .. } = self.slabs.remove(id);
         self.release_block(block, busy_until);
     }
@@ -258,15 +259,6 @@ impl Native {
                 let (heap, kind, busy_until) = (slab.heap, SLABS, slab.busy_until);
                 Extent { address, bytes, heap, kind, busy_until }
             }
-        }
-    }
-
-    /// A piece leaves its heap.
-    pub(super) fn count_out(&mut self, extent: &Extent) {
-        let class = Sizes::class(extent.bytes);
-        self.out.leave(class, extent.bytes, 0);
-        if class != extent.kind.class() {
-            self.lent.increase(class, extent.bytes);
         }
     }
 

@@ -93,12 +93,7 @@ impl Books {
             return Step::Short;
         };
         let piece = match room {
-            Room::Slab(slab) => {
-                let piece = native.take_of_slab(slab);
-                let extent = native.extent(piece);
-                native.count_out(&extent);
-                piece
-            }
+            Room::Slab(slab) => native.take_of_slab(slab),
             Room::Place(found) if found.cost.missing == 0 => {
                 let block = native.carve(&found);
                 native.finish(block, &plan.whole())

@@ -17,10 +17,12 @@ impl Grid {
         }
     }
 
-    /// The pages that some units touch.
+    /// How many of some pages are touched by units from an offset on.
     #[inline]
-    pub(super) fn touched(self, units: &Range<u32>) -> Range<u32> {
-        self.shift.map_or(0..0, |shift| units.start >> shift..((units.end - 1) >> shift) + 1)
+    pub(super) fn count_touched(self, offset: u32, units: u32, pages: &Range<u32>) -> u32 {
+        let Some(shift) = self.shift else { return 0 };
+        let (first, last) = (offset >> shift, (offset + units - 1) >> shift);
+        pages.end.min(last + 1).saturating_sub(pages.start.max(first))
     }
 
     /// The pages that some units cover.
@@ -56,12 +58,6 @@ impl Grid {
     }
 }
 
-/// How many pages are in both ranges.
-#[inline]
-pub(super) fn count_common(one: &Range<u32>, other: &Range<u32>) -> u32 {
-    one.end.min(other.end).saturating_sub(one.start.max(other.start))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,12 +72,14 @@ mod tests {
             (3..5, 0..2, 1..1, [2, 0]),
             (2..15, 0..4, 1..3, [2, 3]),
         ] {
-            assert_eq!(grid.touched(&units), touched, "{units:?}");
+            for pages in [0..9, 1..3, 2..2, 7..9] {
+                let both = touched.clone().filter(|page| pages.contains(page));
+                let count = grid.count_touched(units.start, units.end - units.start, &pages);
+                assert_eq!(count as usize, both.count(), "{units:?} of {pages:?}");
+            }
             assert_eq!(grid.covered(&units), covered, "{units:?}");
             assert_eq!(grid.beside_covered(&units), beside, "{units:?}");
         }
-        assert_eq!(count_common(&(0..3), &(2..9)), 1);
-        assert_eq!(count_common(&(0..3), &(5..9)), 0);
     }
 
     #[test]

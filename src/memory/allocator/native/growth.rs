@@ -22,7 +22,7 @@ use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::{Heap, HeapId, Kind};
 use crate::memory::allocator::native::piece::Piece;
-use crate::memory::allocator::native::plan::{NativePlan, Sizes};
+use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::search::{Cost, Found, Search, Want};
 use crate::memory::allocator::native::size_class::UNIT_BYTES;
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
@@ -525,7 +525,6 @@ impl Native {
         if let Some(class) = plan.class
             && let Some(piece) = self.take_small(want.heap, class)
         {
-            self.out.leave(Sizes::class(plan.bytes), plan.bytes, 0);
             return Ok(piece);
         }
         match self.find(want, search, |_| true) {
@@ -545,16 +544,13 @@ impl Native {
     /// The piece of a request whose block has its memory.
     pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
-        let piece = match plan.class {
+        match plan.class {
             None => Piece::block(block),
             Some(class) => {
                 let heap = self.heap_of_block(block);
                 let slab = self.add_slab(block, heap, class);
                 self.take_of_slab(slab)
             }
-        };
-        let extent = self.extent(piece);
-        self.count_out(&extent);
-        piece
+        }
     }
 }

@@ -16,7 +16,8 @@ use crate::engine::frontier::{Ended, Point};
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::area::AreaId;
-use crate::memory::allocator::native::free_blocks::Listing;
+use crate::memory::allocator::native::block::{Block, Blocks};
+use crate::memory::allocator::native::free_blocks::{FreeBlocks, Listing};
 use crate::memory::allocator::native::index::Index;
 use crate::memory::allocator::native::size_class::CLASS_COUNT;
 use crate::memory::allocator::native::slab::SlabId;
@@ -75,6 +76,17 @@ impl Arena {
 
     pub(super) fn index_mut(&mut self, listing: Listing) -> &mut Index {
         &mut self.indices[listing as usize]
+    }
+
+    /// What is beside a block has changed: if it is listed, it is found by that from now on.
+    pub(super) fn relist(&mut self, block: &Block, blocks: &Blocks, free: &mut FreeBlocks) {
+        let Some(entry) = block.entry() else { return };
+        let (listing, units) = blocks.listing_of(block);
+        let before = std::mem::replace(&mut free[entry].listing, listing);
+        if before != listing || !Index::has_in_list_of(units, &free[entry]) {
+            self.index_mut(before).remove(entry, free);
+            self.index_mut(listing).insert(entry, units, free);
+        }
     }
 }
 

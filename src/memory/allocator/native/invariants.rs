@@ -162,14 +162,14 @@ impl Native {
                     let blocks = blocks.flat_map(|area| self.blocks.chain(self.areas[*area].first));
                     let free: Vec<_> = blocks
                         .filter(|(_, block)| [State::Free, State::Bare].contains(&block.state))
-                        .filter(|(id, _)| self.listing_of(*id).0 == listing)
+                        .filter(|(_, block)| self.blocks.listing_of(block).0 == listing)
                         .collect();
                     let expected: BTreeSet<BlockId> = free.iter().map(|(id, _)| *id).collect();
                     assert_eq!(found, expected, "the index holds what is free");
-                    for (id, block) in free {
+                    for (_, block) in free {
                         let entry = block.entry().expect("it is listed");
                         assert_eq!(self.free[entry].listing, listing, "{block:?}");
-                        index.check_place(entry, self.listing_of(id).1, &self.free);
+                        index.check_place(entry, self.blocks.listing_of(block).1, &self.free);
                     }
                 }
             }

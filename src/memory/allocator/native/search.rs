@@ -11,7 +11,7 @@ use crate::base::steps::step;
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::free_blocks::Listing;
-use crate::memory::allocator::native::grid::{Grid, count_common};
+use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::index::Index;
 
@@ -182,8 +182,7 @@ impl Native {
                     return (Some(Found { id, offset: first, units, cost }), true);
                 }
                 let covered = grid.covered(&block.range());
-                let pages =
-                    |offset| count_common(&grid.touched(&(offset..offset + units)), &covered);
+                let pages = |offset| grid.count_touched(offset, units, &covered);
                 let (at_first, at_last) = (pages(first), pages(last));
                 let (offset, pages) =
                     if at_last < at_first { (last, at_last) } else { (first, at_first) };
@@ -323,7 +322,8 @@ impl Native {
             [begin.min(last), first + (end - first) / step * step]
         });
         let cost = |offset| (self.cost_in(gap, offset, choice), offset);
-        let (cost, offset) = [first, last].into_iter().chain(at_borders).map(cost).min()?;
+        let at_ends = cost(first).min(cost(last));
+        let (cost, offset) = at_borders.map(cost).fold(at_ends, Ord::min);
         let (id, _) = blocks().find(|(_, block)| block.end() > offset).expect("it is in the gap");
         Some(Found { id, offset, units, cost })
     }
@@ -331,12 +331,17 @@ impl Native {
     /// What a place in a gap costs.
     fn cost_in(&self, gap: &Gap, offset: u32, choice: Choice) -> Cost {
         let Choice { units, grid, .. } = choice;
-        let touched = grid.touched(&(offset..offset + units));
-        let blocks = self.blocks.chain(gap.first).map(|(_, block)| block);
-        let blocks = blocks.take_while(|block| block.offset < offset + units);
-        let bare = blocks.filter(|block| block.state == State::Bare);
-        let missing = bare.map(|block| count_common(&touched, &grid.covered(&block.range()))).sum();
-        let covered = || count_common(&touched, &grid.covered(&gap.units));
+        let count = |pages: Range<u32>| grid.count_touched(offset, units, &pages);
+        let (mut missing, mut next) = (0, Some(gap.first));
+        while let Some(block) = next.map(|id| &self.blocks[id])
+            && block.offset < offset + units
+        {
+            next = block.next;
+            if block.state == State::Bare {
+                missing += count(grid.covered(&block.range()));
+            }
+        }
+        let covered = || count(grid.covered(&gap.units));
         Cost { pages: if choice.spares_idle_pages { covered() } else { missing }, missing }
     }
 }

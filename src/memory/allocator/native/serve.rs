@@ -201,8 +201,14 @@ impl Books {
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
     ) -> (Allocated, Counted) {
-        let Extent { address, bytes, heap, kind, busy_until } = self.native.extent(piece);
-        let (heap, stream) = (&self.native.heaps[heap], plan.owner.stream);
+        let native = &mut self.native;
+        let Extent { address, bytes, heap, kind, busy_until } = native.extent(piece);
+        let class = Sizes::class(bytes);
+        native.out.leave(class, bytes, 0);
+        if class != kind.class() {
+            native.lent.increase(class, bytes);
+        }
+        let (heap, stream) = (&native.heaps[heap], plan.owner.stream);
         let owner = heap.owner;
         let busy_until = if owner.stream == stream {
             heap.ticket_of(busy_until)
@@ -211,12 +217,12 @@ impl Books {
             home.filter(|_| heap.is_using(busy_until)).map_or(0, |home| home.pushed())
         };
         let requested_bytes = plan.requested_bytes;
-        let mark = self.native.live.mark(piece).expect("a piece that is known");
+        let mark = native.live.mark(piece).expect("a piece that is known");
         mark.begin(bytes, requested_bytes);
-        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
-        let is_of_its_size = kind == self.native.sizes.kind(bytes);
+        let counted = Counted { class, bytes, requested_bytes };
+        let is_of_its_size = kind == native.sizes.kind(bytes);
         let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner && is_of_its_size;
-        let handle = Handle::of_mark(mark, self.native.live.tag());
+        let handle = Handle::of_mark(mark, native.live.tag());
         let block = Allocated::of_piece(handle, address, bytes, busy_until, stream);
         (if is_cached { block } else { block.unkept() }, counted)
     }

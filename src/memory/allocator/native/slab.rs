@@ -20,6 +20,8 @@ pub(super) struct Slab {
     pub(super) class: SizeClass,
     pub(super) address: u64,
     pub(super) free: u64,
+    /// All bits that it has.
+    every: u64,
     /// The task of its heap's stream after which nothing uses what was freed here.
     pub(super) busy_until: u64,
     /// Its neighbours in the list of slabs that have a free block.
@@ -29,12 +31,14 @@ pub(super) struct Slab {
 
 impl Slab {
     pub(super) fn new(block: BlockId, heap: HeapId, class: SizeClass, address: u64) -> Self {
+        let every = u64::MAX >> (u64::BITS - class.slab_blocks());
         Self {
             block,
             heap,
             class,
             address,
-            free: every_block(class),
+            free: every,
+            every,
             busy_until: 0,
             listed_before: None,
             listed_behind: None,
@@ -43,7 +47,20 @@ impl Slab {
 
     /// True when nobody has any of it.
     pub(super) fn is_unused(&self) -> bool {
-        self.free == every_block(self.class)
+        self.free == self.every
+    }
+
+    /// The bit of its last block.
+    pub(super) fn last_bit(&self) -> u64 {
+        self.every & !(self.every >> 1)
+    }
+
+    pub(super) fn begins_free(&self) -> bool {
+        self.free & 1 != 0
+    }
+
+    pub(super) fn ends_free(&self) -> bool {
+        self.free & self.last_bit() != 0
     }
 
     /// Takes the first of its free blocks, of which there is one.
@@ -63,10 +80,6 @@ impl Slab {
         let slot = (address - self.address) / self.class.bytes() as u64;
         u8::try_from(slot).ok().filter(|slot| u32::from(*slot) < self.class.slab_blocks())
     }
-}
-
-fn every_block(class: SizeClass) -> u64 {
-    u64::MAX >> (u64::BITS - class.slab_blocks())
 }
 
 /// All slabs of an allocator.

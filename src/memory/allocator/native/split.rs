@@ -8,10 +8,10 @@
 
 use std::ops::{AddAssign, SubAssign};
 
-use crate::memory::allocator::native::area::Area;
+use crate::memory::allocator::native::area::{Area, Areas};
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::memory::allocator::native::grid::Grid;
-use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
+use crate::memory::allocator::native::slab::{Slab, Slabs};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
 
@@ -31,7 +31,7 @@ pub(super) struct Change {
     bytes: isize,
 }
 
-/// The parts of one block.
+/// The parts of a free block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts {
     sum: Change,
@@ -78,46 +78,43 @@ impl Change {
         grid: Grid,
     ) -> Self {
         let Parts { mut sum, begin, end } = Parts::of_free(block, area, grid);
-        let slab = |neighbour: Option<BlockId>| {
-            let slab = neighbour.and_then(|neighbour| blocks[neighbour].slab())?;
-            Some(Parts::of_slab(&slabs[slab]))
-        };
-        let meets_before = begin && slab(block.previous).is_some_and(|slab| slab.end);
-        let meets_behind = end && slab(block.next).is_some_and(|slab| slab.begin);
+        let slab = |neighbour: Option<BlockId>| Some(&slabs[blocks[neighbour?].slab()?]);
+        let meets_before = begin && slab(block.previous).is_some_and(Slab::ends_free);
+        let meets_behind = end && slab(block.next).is_some_and(Slab::begins_free);
         sum.count -= isize::from(meets_before) + isize::from(meets_behind);
         sum
     }
 
-    /// What it comes to that other small blocks of a slab are free than before.
-    pub(super) fn of_slab(
-        id: SlabId,
-        free_before: u64,
-        area: &Area,
+    /// What small blocks of a slab, by their bits, add while they are free beside the others that
+    /// are.
+    pub(super) fn of_small(
+        slab: &Slab,
+        small: u64,
+        areas: &Areas,
         blocks: &Blocks,
         slabs: &Slabs,
         grid: Grid,
     ) -> Self {
-        let slab = &slabs[id];
-        let (before, now) = (Parts::of_mask(slab, free_before), Parts::of_slab(slab));
-        let mut change = now.sum;
-        change -= before.sum;
-        let block = &blocks[slab.block];
-        let parts = |neighbour: Option<BlockId>| {
-            let block = &blocks[neighbour?];
-            match block.state {
-                State::Free => Some(Parts::of_free(block, area, grid)),
-                State::Slab => block.slab().map(|slab| Parts::of_slab(&slabs[slab])),
-                State::Bare | State::Used => None,
-            }
-        };
-        // What meets a neighbour's part is no part more.
-        if before.begin != now.begin && parts(block.previous).is_some_and(|parts| parts.end) {
-            change.count += if now.begin { -1 } else { 1 };
+        let (with, without) = (slab.free | small, slab.free & !small);
+        // Each begins a part, or goes on with one; what is behind it began one without it.
+        let begin = (small & !(with << 1)).count_ones();
+        let joined = (small << 1 & without).count_ones();
+        let mut count = begin.cast_signed() - joined.cast_signed();
+        let [first, last] = [small & 1 != 0, small & slab.last_bit() != 0];
+        if first || last {
+            let block = &blocks[slab.block];
+            let parts = |neighbour: Option<BlockId>| {
+                let neighbour = neighbour.map(|neighbour| &blocks[neighbour]);
+                neighbour.map_or(Parts::default(), |block| match block.state {
+                    State::Free => Parts::of_free(block, &areas[block.area], grid),
+                    _ => block.slab().map_or(Parts::default(), |slab| Parts::of_slab(&slabs[slab])),
+                })
+            };
+            count -= i32::from(first && parts(block.previous).end);
+            count -= i32::from(last && parts(block.next).begin);
         }
-        if before.end != now.end && parts(block.next).is_some_and(|parts| parts.begin) {
-            change.count += if now.end { -1 } else { 1 };
-        }
-        change
+        let bytes = small.count_ones() as usize * slab.class.bytes();
+        Self { count: count as isize, bytes: bytes.cast_signed() }
     }
 }
 
@@ -149,15 +146,7 @@ impl Parts {
     }
 
     fn of_slab(slab: &Slab) -> Self {
-        Self::of_mask(slab, slab.free)
-    }
-
-    /// Of a slab of which the small blocks of a mask are free.
-    fn of_mask(slab: &Slab, free: u64) -> Self {
-        let runs = (free & !(free << 1)).count_ones() as usize;
-        let bytes = free.count_ones() as usize * slab.class.bytes();
-        let last = slab.class.slab_blocks() - 1;
-        let sum = Change { count: runs.cast_signed(), bytes: bytes.cast_signed() };
-        Self { sum, begin: free & 1 == 1, end: free >> last & 1 == 1 }
+        let sum = Change::default(); // is not asked for
+        Self { sum, begin: slab.begins_free(), end: slab.ends_free() }
     }
 }

@@ -12,7 +12,6 @@ use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::free_blocks::Listing;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::index::Index;
 use crate::memory::allocator::native::search::Found;
 use crate::memory::allocator::native::split::Change;
 
@@ -200,68 +199,51 @@ impl Native {
 
     /// A free block can be found from now on.
     fn enlist(&mut self, id: BlockId) {
-        let block = &self.blocks[id];
+        let Self { sizes, blocks, areas, heaps, slabs, free, splits, .. } = self;
+        let block = &blocks[id];
         let Block { state, previous, next, .. } = *block;
-        let area = &self.areas[block.area];
-        let (heap, kind) = (area.heap, area.kind);
+        let area = &areas[block.area];
         let mut idle_pages = 0;
         if state == State::Free {
-            let grid = self.sizes.grid(kind);
-            self.splits.moved += Change::of_free(block, area, &self.blocks, &self.slabs, grid);
+            let grid = sizes.grid(area.kind);
+            splits.moved += Change::of_free(block, area, blocks, slabs, grid);
             let pages = grid.covered(&block.range());
             idle_pages = pages.end - pages.start;
         }
-        let (listing, units) = self.listing_of(id);
-        let entry = self.free.insert(id, listing, idle_pages);
-        self.blocks[id].set_entry(Some(entry));
-        let indices = self.heaps[heap].arena_mut(kind);
-        indices.index_mut(listing).insert(entry, units, &mut self.free);
+        let (listing, units) = blocks.listing_of(block);
+        let entry = free.insert(id, listing, idle_pages);
+        let arena = heaps[area.heap].arena_mut(area.kind);
+        arena.index_mut(listing).insert(entry, units, free);
+        blocks[id].set_entry(Some(entry));
         if listing != Listing::Closed {
             for beside in [previous, next].into_iter().flatten() {
-                self.relist(beside);
+                arena.relist(&blocks[beside], blocks, free);
             }
         }
     }
 
     /// A free block cannot be found any more.
     fn delist(&mut self, id: BlockId) {
-        let block = &self.blocks[id];
+        let Self { sizes, blocks, areas, heaps, slabs, free, splits, .. } = self;
+        let block = &blocks[id];
         let entry = block.entry().expect("a free block is listed");
-        let area = &self.areas[block.area];
+        let area = &areas[block.area];
         if block.state == State::Free {
-            let grid = self.sizes.grid(area.kind);
-            self.splits.moved -= Change::of_free(block, area, &self.blocks, &self.slabs, grid);
+            let grid = sizes.grid(area.kind);
+            splits.moved -= Change::of_free(block, area, blocks, slabs, grid);
         }
-        let indices = self.heaps[area.heap].arena_mut(area.kind);
-        indices.index_mut(self.free[entry].listing).remove(entry, &mut self.free);
-        self.free.remove(entry);
-        self.blocks[id].set_entry(None);
+        let arena = heaps[area.heap].arena_mut(area.kind);
+        arena.index_mut(free[entry].listing).remove(entry, free);
+        free.remove(entry);
+        blocks[id].set_entry(None);
     }
 
     /// What is beside a block has changed: if it is listed, it is found by that from now on.
     fn relist(&mut self, id: BlockId) {
         let block = &self.blocks[id];
-        let Some(entry) = block.entry() else { return };
         let area = &self.areas[block.area];
-        let (listing, units) = self.listing_of(id);
-        let indices = self.heaps[area.heap].arena_mut(area.kind);
-        let before = std::mem::replace(&mut self.free[entry].listing, listing);
-        if before != listing || !Index::has_in_list_of(units, &self.free[entry]) {
-            indices.index_mut(before).remove(entry, &mut self.free);
-            indices.index_mut(listing).insert(entry, units, &mut self.free);
-        }
-    }
-
-    /// The index in which a free block is found, and by how many units.
-    pub(super) fn listing_of(&self, id: BlockId) -> (Listing, u32) {
-        let Block { units, state, previous, next, .. } = self.blocks[id];
-        let mut beside = [previous, next].into_iter().flatten().map(|id| &self.blocks[id]);
-        if state == State::Bare {
-            let free = beside.filter(|block| block.state == State::Free);
-            return (Listing::Bare, units + free.map(|block| block.units).sum::<u32>());
-        }
-        let is_open = beside.any(|block| block.state == State::Bare);
-        (if is_open { Listing::Open } else { Listing::Closed }, units)
+        let arena = self.heaps[area.heap].arena_mut(area.kind);
+        arena.relist(block, &self.blocks, &mut self.free);
     }
 
     fn count_splits_of(&mut self, id: BlockId) {
