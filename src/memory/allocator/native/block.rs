@@ -94,6 +94,7 @@ impl Block {
 /// All blocks of an allocator. Places of blocks that are gone are used again, last first.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
+    /// By their numbers; the first one is no block's.
     places: Vec<Block>,
     /// Heads a list through `next` of places without a block.
     vacant: Option<BlockId>,
@@ -108,8 +109,8 @@ impl Blocks {
             self[id] = block;
             return id;
         }
-        self.places.push(block);
-        BlockId::of_place(self.places.len() - 1)
+        self.places.resize(self.places.len().max(1) + 1, block);
+        BlockId::of_place(self.places.len() - 2)
     }
 
     /// Takes a block out of the table; who links to it is the caller's business.
@@ -187,13 +188,13 @@ impl std::ops::Index<BlockId> for Blocks {
     type Output = Block;
 
     fn index(&self, id: BlockId) -> &Block {
-        &self.places[id.place()]
+        &self.places[id.number() as usize]
     }
 }
 
 impl std::ops::IndexMut<BlockId> for Blocks {
     fn index_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.places[id.place()]
+        &mut self.places[id.number() as usize]
     }
 }
 

@@ -140,7 +140,6 @@ impl Caches {
 
     /// Counts the end of a piece's use, and keeps the piece where it may be kept and has a place
     /// then, with what was in its way driven out. It is the caller's still when not.
-    #[cold]
     pub(super) fn end_use(
         self: &Arc<Self>,
         block: &Allocated,

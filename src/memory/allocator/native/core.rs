@@ -214,13 +214,16 @@ impl Native {
     }
 
     /// A piece of a size that nobody has any more; see [`Self::release_block`].
-    pub(super) fn release(&mut self, piece: Piece, bytes: usize, busy_until: u64) {
-        debug_assert_eq!(self.extent(piece).bytes, bytes, "{piece:?}");
+    pub(super) fn release(&mut self, part: Part, bytes: usize, busy_until: u64) {
         let class = Sizes::class(bytes);
         self.out.come_back(class, bytes, 0);
         self.frees += 1;
-        match piece.part() {
+        match part {
             Part::Block(id) => {
+                debug_assert_eq!(
+                    self.areas[self.blocks[id].area].bytes_of(self.blocks[id].units),
+                    bytes
+                );
                 if class != self.areas[self.blocks[id].area].kind.class() {
                     self.lent.decrease(class, bytes);
                 }
@@ -234,11 +237,12 @@ impl Native {
     pub(super) fn release_kept(&mut self, block: &Allocated) {
         let piece = block.handle().mark().and_then(|mark| self.live.piece(mark));
         let piece = piece.expect("a thread keeps what it had from here");
-        let heap = &self.heaps[self.heap_of(piece)];
+        let part = piece.part();
+        let heap = &self.heaps[self.heap_of(part)];
         // A heap goes on to another stream when the tasks of the one before are done.
         let is_its_own = heap.owner.stream == block.stream();
         let busy_until = if is_its_own { heap.count_of(block.busy_until()) } else { 0 };
-        self.release(piece, block.bytes(), busy_until);
+        self.release(part, block.bytes(), busy_until);
     }
 
     /// Where a piece is, and the task, as its heap counts it, after which nothing from its earlier
@@ -263,8 +267,9 @@ impl Native {
     }
 
     /// The heap that a piece is of.
-    pub(super) fn heap_of(&self, piece: Piece) -> HeapId {
-        match piece.part() {
+    #[inline]
+    pub(super) fn heap_of(&self, part: Part) -> HeapId {
+        match part {
             Part::Block(id) => self.heap_of_block(id),
             Part::Small(slab, _) => self.slabs[slab].heap,
         }

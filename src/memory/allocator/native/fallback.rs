@@ -101,7 +101,7 @@ impl Books {
             Room::Place(_) if !may_move => return Step::Wait,
             Room::Place(found) => return self.begin_page_work(&found, search),
         };
-        let owner = native.heaps[native.heap_of(piece)].owner;
+        let owner = native.heaps[native.heap_of(piece.part())].owner;
         self.statistics.num_frontier_reuses += u64::from(owner.stream != plan.owner.stream);
         Step::Done(piece)
     }

@@ -2,6 +2,7 @@
 
 use crate::base::table::Id;
 use crate::memory::allocator::native::block::BlockId;
+use crate::memory::allocator::native::split::Parts;
 
 /// An entry's place in the table.
 pub(super) type FreeId = Id<FreeBlock>;
@@ -27,8 +28,9 @@ pub(super) struct FreeBlock {
     /// Its neighbours in that list.
     pub(super) before: Option<FreeId>,
     pub(super) behind: Option<FreeId>,
-    /// Pages that no other block touches. Those of a block with memory are idle.
-    idle_pages: u32,
+    /// What of it is held back, and the pages that no other block touches, which are idle; none
+    /// without memory.
+    pub(super) parts: Parts,
     /// Its neighbours among the blocks with idle pages.
     older: Option<FreeId>,
     newer: Option<FreeId>,
@@ -40,6 +42,7 @@ pub(super) struct FreeBlock {
 /// `idle_page_count` together.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
+    /// By their numbers; the first one is no block's.
     places: Vec<FreeBlock>,
     /// Heads a list through `behind` of places without an entry.
     vacant: Option<FreeId>,
@@ -50,17 +53,18 @@ pub(super) struct FreeBlocks {
 
 impl FreeBlocks {
     /// The entry of a block that became free, with its idle pages behind those of all others.
-    pub(super) fn insert(&mut self, block: BlockId, listing: Listing, idle_pages: u32) -> FreeId {
+    pub(super) fn insert(&mut self, block: BlockId, listing: Listing, parts: Parts) -> FreeId {
+        let idle_pages = parts.idle_pages;
         let older = self.newest.filter(|_| idle_pages > 0);
         let (list, before, behind, newer) = (0, None, None, None);
-        let entry = FreeBlock { block, listing, list, before, behind, idle_pages, older, newer };
+        let entry = FreeBlock { block, listing, list, before, behind, parts, older, newer };
         let id = if let Some(id) = self.vacant {
             self.vacant = self[id].behind;
             self[id] = entry;
             id
         } else {
-            self.places.push(entry);
-            FreeId::of_place(self.places.len() - 1)
+            self.places.resize(self.places.len().max(1) + 1, entry);
+            FreeId::of_place(self.places.len() - 2)
         };
         if idle_pages > 0 {
             self.idle_page_count += idle_pages as usize;
@@ -77,7 +81,7 @@ impl FreeBlocks {
         let vacant = self.vacant.replace(id);
         let entry = &mut self[id];
         entry.behind = vacant;
-        let FreeBlock { idle_pages, older, newer, .. } = *entry;
+        let FreeBlock { parts: Parts { idle_pages, .. }, older, newer, .. } = *entry;
         if idle_pages == 0 {
             return;
         }
@@ -107,12 +111,12 @@ impl std::ops::Index<FreeId> for FreeBlocks {
     type Output = FreeBlock;
 
     fn index(&self, id: FreeId) -> &FreeBlock {
-        &self.places[id.place()]
+        &self.places[id.number() as usize]
     }
 }
 
 impl std::ops::IndexMut<FreeId> for FreeBlocks {
     fn index_mut(&mut self, id: FreeId) -> &mut FreeBlock {
-        &mut self.places[id.place()]
+        &mut self.places[id.number() as usize]
     }
 }

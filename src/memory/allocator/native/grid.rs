@@ -45,16 +45,16 @@ impl Grid {
         u32::try_from(unit).expect("a page of an area")
     }
 
-    /// Of some units those before the pages that they cover, and those behind; all of them are
-    /// before when they cover none.
+    /// How many pages some units cover, and of the units those before and behind these; all of
+    /// them are before when they cover none.
     #[inline]
-    pub(super) fn beside_covered(self, units: &Range<u32>) -> [u32; 2] {
+    pub(super) fn covered_and_beside(self, units: &Range<u32>) -> (u32, [u32; 2]) {
         let pages = self.covered(units);
         if pages.is_empty() {
-            return [units.end - units.start, 0];
+            return (0, [units.end - units.start, 0]);
         }
         let mask = (1 << self.shift.unwrap_or(0)) - 1;
-        [units.start.wrapping_neg() & mask, units.end & mask]
+        (pages.end - pages.start, [units.start.wrapping_neg() & mask, units.end & mask])
     }
 }
 
@@ -78,7 +78,8 @@ mod tests {
                 assert_eq!(count as usize, both.count(), "{units:?} of {pages:?}");
             }
             assert_eq!(grid.covered(&units), covered, "{units:?}");
-            assert_eq!(grid.beside_covered(&units), beside, "{units:?}");
+            let (count, parts) = grid.covered_and_beside(&units);
+            assert_eq!((count as usize, parts), (covered.len(), beside), "{units:?}");
         }
     }
 
@@ -95,6 +96,6 @@ mod tests {
     fn without_pages_nothing_is_covered() {
         let grid = Grid::new(None);
         assert_eq!(grid.covered(&(0..100)), 0..0);
-        assert_eq!(grid.beside_covered(&(5..100)), [95, 0]);
+        assert_eq!(grid.covered_and_beside(&(5..100)), (0, [95, 0]));
     }
 }

@@ -231,10 +231,15 @@ impl Books {
     ) -> Step {
         let is_bounded = search == Search::Bounded;
         self.complete_some_if_free(if is_bounded { LOOKS } else { LOOKS_BEFORE_GROWTH });
-        if is_bounded && let Some(piece) = self.take_without_heap(plan, home) {
+        let known = self.native.heaps.known(plan.owner);
+        if is_bounded
+            && known.is_none()
+            && let Some(piece) = self.take_without_heap(plan, home)
+        {
             return Step::Done(piece);
         }
-        let want = self.native.want(plan);
+        let heap = known.unwrap_or_else(|| self.native.heaps.of(plan.owner));
+        let want = plan.want_of(heap);
         self.note_stream(want.heap, home);
         let found = match self.native.take_or_find(plan, &want, search) {
             Ok(piece) => return Step::Done(piece),
@@ -269,7 +274,7 @@ impl Books {
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
     ) -> Option<Piece> {
-        if plan.prefers_own_pages() || self.native.heaps.known(plan.owner).is_some() {
+        if plan.prefers_own_pages() {
             return None;
         }
         let found = self.find_elsewhere(plan, None, Search::Bounded, home)?;

@@ -32,10 +32,9 @@ struct Thread {
 fn pieces(live: &Live) -> Vec<Allocated> {
     let sizes = [512, 1024, 8 * KIB, 64 * KIB, 300 * KIB, MIB, 3 * MIB, 40 * MIB];
     let piece = |number: u32| {
-        live.know_block(number as usize - 1);
         let bytes = sizes[number as usize % sizes.len()];
         let piece = Piece::block(BlockId::from_number(number));
-        let handle = Handle::of_mark(live.mark(piece).expect("just made"), live.tag());
+        let handle = Handle::of_mark(live.mark_of(piece), live.tag());
         Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, u64::from(number / 8 % 3))
     };
     (1..=PIECES).map(piece).collect()

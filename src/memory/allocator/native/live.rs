@@ -92,12 +92,6 @@ impl Live {
         self.tag
     }
 
-    /// Makes room for a block's place; under the allocator's lock.
-    pub(super) fn know_block(&self, place: usize) {
-        let number = place as u64 + 1; // what its name is made of, in the same chunk
-        self.blocks.grow_to(number);
-    }
-
     /// Makes room for a slab's place; under the allocator's lock.
     pub(super) fn know_slab(&self, place: usize) {
         let number = (place as u64 + 1) * 64; // as above
@@ -111,6 +105,20 @@ impl Live {
             Name::Small(place) => Mark::Small(self.small.get(place)?),
             Name::Block(place) => Mark::Block(self.blocks.get(place)?),
         })
+    }
+
+    /// The mark of a piece that a program is to have, which is made when there is none; under the
+    /// allocator's lock.
+    #[inline]
+    pub(super) fn mark_of(&self, piece: Piece) -> Mark {
+        self.mark(piece).unwrap_or_else(|| self.make_mark(piece))
+    }
+
+    #[cold]
+    fn make_mark(&self, piece: Piece) -> Mark {
+        let Name::Block(place) = piece.name() else { unreachable!("slabs are known: {piece:?}") };
+        self.blocks.grow_to(place.index());
+        self.mark(piece).expect("just made")
     }
 
     /// The piece that has a mark, if that is in this table.

@@ -63,11 +63,10 @@ fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
 fn loom_a_piece_is_the_threads_or_the_claimers() {
     model_without_fences(EVERY, || {
         let live = Arc::new(Live::default());
-        live.know_block(0);
         let owner = Owner::new(ID, Tag::TEST);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
-            let mark = live.mark(Piece::block(BlockId::from_number(1))).unwrap();
+            let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let put = |inside: super::thread_cache::Inside<'_>| {
                 inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
@@ -94,12 +93,11 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
 fn loom_a_cache_that_is_closed_has_nothing() {
     model_without_fences(EVERY, || {
         let live = Arc::new(Live::default());
-        live.know_block(0);
         let owner = Owner::new(ID, Tag::TEST);
         owner.enter(ID).expect("nobody has claimed it").open();
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
-            let mark = live.mark(Piece::block(BlockId::from_number(1))).unwrap();
+            let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let open = owner.enter(ID).filter(|inside| !inside.is_closed());
             open.is_some_and(|inside| {
@@ -127,12 +125,11 @@ fn loom_a_cache_that_is_closed_has_nothing() {
 fn loom_a_cache_that_was_opened_is_seen_behind_the_lock() {
     model_without_fences(EVERY, || {
         let live = Arc::new(Live::default());
-        live.know_block(0);
         let books = Arc::new(Mutex::new(LockRank::Allocator, false));
         let owner = Owner::new(ID, Tag::TEST);
         let (cache, theirs) = (Arc::clone(owner.cache()), Arc::clone(&books));
         let thread = thread::spawn(move || {
-            let mark = live.mark(Piece::block(BlockId::from_number(1))).unwrap();
+            let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let Some(mut inside) = owner.enter(ID) else { return false };
             {

@@ -267,7 +267,7 @@ impl Native {
                 return units.end - units.start;
             }
             // At one end of the gap, with what is beside its whole pages there.
-            let [before, behind] = grid.beside_covered(&units);
+            let (_, [before, behind]) = grid.covered_and_beside(&units);
             before.max(behind) + grid.first_unit(most_pages as usize)
         });
         ready.map(|block| block.units).chain(in_gaps).max().unwrap_or(0)
@@ -311,19 +311,21 @@ impl Native {
         let area = &self.areas[self.blocks[gap.first].area];
         let Choice { units, align_bytes, search, .. } = choice;
         let (first, last) = area.offsets(&gap.units, units, align_bytes)?.into_inner();
-        let is_bounded = search == Search::Bounded;
         let blocks = || self.blocks.chain(gap.first);
-        let inside = blocks().take_while(|(_, block)| !is_bounded && block.offset < last);
-        let step = u32::try_from(align_bytes / area.unit_bytes).unwrap_or(u32::MAX).max(1);
-        let at_borders = inside.flat_map(|(_, block)| {
-            let behind_first = block.offset.saturating_sub(first).checked_next_multiple_of(step);
-            let begin = first.saturating_add(behind_first.unwrap_or(u32::MAX));
-            let end = block.end().saturating_sub(units).clamp(first, last);
-            [begin.min(last), first + (end - first) / step * step]
-        });
         let cost = |offset| (self.cost_in(gap, offset, choice), offset);
-        let at_ends = cost(first).min(cost(last));
-        let (cost, offset) = at_borders.map(cost).fold(at_ends, Ord::min);
+        let mut best = cost(first).min(cost(last));
+        if search != Search::Bounded {
+            let step = u32::try_from(align_bytes / area.unit_bytes).unwrap_or(u32::MAX).max(1);
+            for (_, block) in blocks().take_while(|(_, block)| block.offset < last) {
+                let behind_first = block.offset.saturating_sub(first);
+                let behind_first = behind_first.checked_next_multiple_of(step);
+                let begin = first.saturating_add(behind_first.unwrap_or(u32::MAX));
+                let end = block.end().saturating_sub(units).clamp(first, last);
+                let end = first + (end - first) / step * step;
+                best = best.min(cost(begin.min(last))).min(cost(end));
+            }
+        }
+        let (cost, offset) = best;
         let (id, _) = blocks().find(|(_, block)| block.end() > offset).expect("it is in the gap");
         Some(Found { id, offset, units, cost })
     }

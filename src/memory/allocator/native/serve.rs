@@ -25,7 +25,6 @@ use crate::memory::allocator::turn::{Attempt, Wants};
 impl CachingAllocator {
     /// A piece for a request of a byte at least, which this thread's cache did not serve. Waits and
     /// fails as [`CachingAllocator::allocate_unless`].
-    #[cold]
     pub(in crate::memory::allocator) fn allocate_native(
         &self,
         request: &Request,
@@ -175,7 +174,6 @@ impl CachingAllocator {
         true
     }
 
-    #[cold]
     fn free_piece(
         &self,
         piece: Piece,
@@ -217,7 +215,7 @@ impl Books {
             home.filter(|_| heap.is_using(busy_until)).map_or(0, |home| home.pushed())
         };
         let requested_bytes = plan.requested_bytes;
-        let mark = native.live.mark(piece).expect("a piece that is known");
+        let mark = native.live.mark_of(piece);
         mark.begin(bytes, requested_bytes);
         let counted = Counted { class, bytes, requested_bytes };
         let is_of_its_size = kind == native.sizes.kind(bytes);
@@ -236,7 +234,8 @@ impl Books {
         others: &[UsePoint],
     ) {
         self.complete_some_for(others.len());
-        let heap = self.native.heap_of(piece);
+        let part = piece.part();
+        let heap = self.native.heap_of(part);
         let stream = self.native.heaps[heap].owner.stream;
         // A piece of another stream's heap is another stream's use there.
         let (own, foreign) = match home {
@@ -253,7 +252,7 @@ impl Books {
             points += u32::from(self.users.wait_for(stream, *ticket, Freed::Piece(piece)));
         }
         if points == 0 {
-            return self.native.release(piece, counted.bytes, busy_until);
+            return self.native.release(part, counted.bytes, busy_until);
         }
         self.native.awaiting_sums.leave(counted.class, counted.bytes, counted.requested_bytes);
         self.native.awaiting.insert(piece, Awaiting { points, counted, busy_until });
@@ -269,7 +268,7 @@ impl Books {
                 self.native.awaiting.remove(&piece).expect("just seen");
             let sums = &mut self.native.awaiting_sums;
             sums.come_back(counted.class, counted.bytes, counted.requested_bytes);
-            self.native.release(piece, counted.bytes, busy_until);
+            self.native.release(piece.part(), counted.bytes, busy_until);
         }
         is_last
     }

@@ -31,14 +31,13 @@ pub(super) struct Change {
     bytes: isize,
 }
 
-/// The parts of a free block.
+/// The parts of a free block with memory, in units: the one before the pages that it covers, which
+/// is all of it when it covers none, and the one behind.
 #[derive(Clone, Copy, Debug, Default)]
-struct Parts {
-    sum: Change,
-    /// One of them begins with the block.
-    begin: bool,
-    /// One of them ends with it.
-    end: bool,
+pub(super) struct Parts {
+    before: u32,
+    behind: u32,
+    pub(super) idle_pages: u32,
 }
 
 impl Splits {
@@ -69,20 +68,21 @@ impl Splits {
 
 impl Change {
     /// What a free block with memory adds while it is one, beside the neighbours that it has.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of_free(
+        parts: Parts,
         block: &Block,
         area: &Area,
         blocks: &Blocks,
         slabs: &Slabs,
-        grid: Grid,
     ) -> Self {
-        let Parts { mut sum, begin, end } = Parts::of_free(block, area, grid);
         let slab = |neighbour: Option<BlockId>| Some(&slabs[blocks[neighbour?].slab()?]);
-        let meets_before = begin && slab(block.previous).is_some_and(Slab::ends_free);
-        let meets_behind = end && slab(block.next).is_some_and(Slab::begins_free);
-        sum.count -= isize::from(meets_before) + isize::from(meets_behind);
-        sum
+        let meets_before = parts.begin() && slab(block.previous).is_some_and(Slab::ends_free);
+        let meets_behind = parts.end() && slab(block.next).is_some_and(Slab::begins_free);
+        let count = isize::from(parts.before > 0) + isize::from(parts.behind > 0);
+        let met = isize::from(meets_before) + isize::from(meets_behind);
+        let bytes = area.bytes_of(parts.before + parts.behind).cast_signed();
+        Self { count: count - met, bytes }
     }
 
     /// What small blocks of a slab, by their bits, add while they are free beside the others that
@@ -103,15 +103,18 @@ impl Change {
         let [first, last] = [small & 1 != 0, small & slab.last_bit() != 0];
         if first || last {
             let block = &blocks[slab.block];
-            let parts = |neighbour: Option<BlockId>| {
-                let neighbour = neighbour.map(|neighbour| &blocks[neighbour]);
-                neighbour.map_or(Parts::default(), |block| match block.state {
-                    State::Free => Parts::of_free(block, &areas[block.area], grid),
-                    _ => block.slab().map_or(Parts::default(), |slab| Parts::of_slab(&slabs[slab])),
-                })
+            let parts = |id: Option<BlockId>| {
+                let Some(block) = id.map(|id| &blocks[id]) else { return Parts::default() };
+                match block.slab() {
+                    Some(slab) => Parts::of_slab(&slabs[slab]),
+                    None if block.state == State::Free => {
+                        Parts::of_free(block, &areas[block.area], grid)
+                    }
+                    None => Parts::default(),
+                }
             };
-            count -= i32::from(first && parts(block.previous).end);
-            count -= i32::from(last && parts(block.next).begin);
+            count -= i32::from(first && parts(block.previous).end());
+            count -= i32::from(last && parts(block.next).begin());
         }
         let bytes = small.count_ones() as usize * slab.class.bytes();
         Self { count: count as isize, bytes: bytes.cast_signed() }
@@ -134,19 +137,27 @@ impl SubAssign for Change {
 
 impl Parts {
     #[inline]
-    fn of_free(block: &Block, area: &Area, grid: Grid) -> Self {
+    pub(super) fn of_free(block: &Block, area: &Area, grid: Grid) -> Self {
         if area.pages.is_none() && block.offset == 0 && block.next.is_none() {
             return Self::default(); // a whole segment
         }
-        let [before, behind] = grid.beside_covered(&block.range());
-        let count = isize::from(before > 0) + isize::from(behind > 0);
-        let sum = Change { count, bytes: area.bytes_of(before + behind).cast_signed() };
-        let is_all = before == block.units;
-        Self { sum, begin: before > 0, end: behind > 0 || is_all }
+        let (idle_pages, [before, behind]) = grid.covered_and_beside(&block.range());
+        Self { before, behind, idle_pages }
     }
 
+    /// Those at its ends; what they come to is not asked for.
     fn of_slab(slab: &Slab) -> Self {
-        let sum = Change::default(); // is not asked for
-        Self { sum, begin: slab.begins_free(), end: slab.ends_free() }
+        let [before, behind] = [slab.begins_free(), slab.ends_free()].map(u32::from);
+        Self { before, behind, idle_pages: 1 } // one of them is not the other
+    }
+
+    /// True when one begins with the block.
+    fn begin(&self) -> bool {
+        self.before > 0
+    }
+
+    /// True when one ends with it.
+    fn end(&self) -> bool {
+        self.behind > 0 || self.before > 0 && self.idle_pages == 0
     }
 }

@@ -10,10 +10,10 @@ use std::ops::Range;
 use crate::memory::allocator::native::area::{Area, AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
-use crate::memory::allocator::native::free_blocks::Listing;
+use crate::memory::allocator::native::free_blocks::{FreeBlock, Listing};
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::search::Found;
-use crate::memory::allocator::native::split::Change;
+use crate::memory::allocator::native::split::{Change, Parts};
 
 impl Native {
     /// Notes addresses for a heap, all of them free; those of a segment have memory.
@@ -33,7 +33,6 @@ impl Native {
     pub(super) fn carve(&mut self, found: &Found) -> BlockId {
         self.delist(found.id);
         let id = self.cut_out(found.id, found.offset, found.units);
-        self.live.know_block(id.place());
         self.count_splits_of(id);
         id
     }
@@ -51,7 +50,6 @@ impl Native {
             self.cut_out(next, begin, place.end.min(end) - begin);
             self.join_next(id);
         }
-        self.live.know_block(id.place());
         self.count_splits_of(id);
         id
     }
@@ -76,7 +74,6 @@ impl Native {
         if offset > self.blocks[id].offset {
             let before = id;
             id = self.split(before, offset - self.blocks[before].offset);
-            self.live.know_block(id.place());
             self.settle(before, State::Free);
         }
         if self.blocks[id].units > units {
@@ -203,37 +200,35 @@ impl Native {
         let block = &blocks[id];
         let Block { state, previous, next, .. } = *block;
         let area = &areas[block.area];
-        let mut idle_pages = 0;
+        let mut parts = Parts::default();
         if state == State::Free {
-            let grid = sizes.grid(area.kind);
-            splits.moved += Change::of_free(block, area, blocks, slabs, grid);
-            let pages = grid.covered(&block.range());
-            idle_pages = pages.end - pages.start;
+            parts = Parts::of_free(block, area, sizes.grid(area.kind));
+            splits.moved += Change::of_free(parts, block, area, blocks, slabs);
         }
         let (listing, units) = blocks.listing_of(block);
-        let entry = free.insert(id, listing, idle_pages);
-        let arena = heaps[area.heap].arena_mut(area.kind);
-        arena.index_mut(listing).insert(entry, units, free);
+        let entry = free.insert(id, listing, parts);
+        let indices = heaps[area.heap].arena_mut(area.kind);
+        indices.index_mut(listing).insert(entry, units, free);
         blocks[id].set_entry(Some(entry));
         if listing != Listing::Closed {
             for beside in [previous, next].into_iter().flatten() {
-                arena.relist(&blocks[beside], blocks, free);
+                indices.relist(&blocks[beside], blocks, free);
             }
         }
     }
 
     /// A free block cannot be found any more.
     fn delist(&mut self, id: BlockId) {
-        let Self { sizes, blocks, areas, heaps, slabs, free, splits, .. } = self;
+        let Self { blocks, areas, heaps, slabs, free, splits, .. } = self;
         let block = &blocks[id];
         let entry = block.entry().expect("a free block is listed");
         let area = &areas[block.area];
+        let FreeBlock { listing, parts, .. } = free[entry];
         if block.state == State::Free {
-            let grid = sizes.grid(area.kind);
-            splits.moved -= Change::of_free(block, area, blocks, slabs, grid);
+            splits.moved -= Change::of_free(parts, block, area, blocks, slabs);
         }
-        let arena = heaps[area.heap].arena_mut(area.kind);
-        arena.index_mut(free[entry].listing).remove(entry, free);
+        let indices = heaps[area.heap].arena_mut(area.kind);
+        indices.index_mut(listing).remove(entry, free);
         free.remove(entry);
         blocks[id].set_entry(None);
     }
@@ -242,8 +237,8 @@ impl Native {
     fn relist(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let area = &self.areas[block.area];
-        let arena = self.heaps[area.heap].arena_mut(area.kind);
-        arena.relist(block, &self.blocks, &mut self.free);
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
+        indices.relist(block, &self.blocks, &mut self.free);
     }
 
     fn count_splits_of(&mut self, id: BlockId) {
