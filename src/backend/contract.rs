@@ -538,9 +538,9 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// not released since. No task or thread uses the memory, now or later.
     unsafe fn release(&self, device_index: usize, address: Address) -> Result<()>;
 
-    /// Allocates host memory that this kind's devices access directly, aligned to at least 64
-    /// bytes. `bytes` must not be zero.
-    fn allocate_host(&self, bytes: usize) -> Result<Address>;
+    /// Allocates host memory that this kind's devices access directly, aligned as by `allocate`.
+    /// `bytes` must not be zero.
+    fn allocate_host(&self, bytes: usize, align_bytes: usize) -> Result<Address>;
 
     /// Frees memory of `allocate_host`.
     ///

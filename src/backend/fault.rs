@@ -149,7 +149,8 @@ unsafe impl Backend for FaultBackend {
             allocate(device_index: usize, bytes: usize, align_bytes: usize) -> Address;
         AllocateShared(Request { device_index, bytes })
             allocate_shared(device_index: usize, bytes: usize, align_bytes: usize) -> Address;
-        AllocateHost(Request { bytes, ..Request::ANY }) allocate_host(bytes: usize) -> Address;
+        AllocateHost(Request { bytes, ..Request::ANY })
+            allocate_host(bytes: usize, align_bytes: usize) -> Address;
         PointerOwner(Request::ANY) pointer_owner(address: Address) -> Option<PointerOwner>;
     }
 

@@ -40,7 +40,7 @@ macro_rules! hand_on_the_usual {
             allocate(device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address>;
             allocate_shared(device_index: usize, bytes: usize, align_bytes: usize)
                 -> Result<Address>;
-            allocate_host(bytes: usize) -> Result<Address>;
+            allocate_host(bytes: usize, align_bytes: usize) -> Result<Address>;
             pointer_owner(address: Address) -> Result<Option<PointerOwner>>;
             shutdown(deadline: Instant) -> Leftover;
         }

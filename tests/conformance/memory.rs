@@ -25,7 +25,7 @@ pub(crate) fn allocations_are_aligned_as_asked(subject: &impl Subject) {
     for address in live {
         backend.release(0, address).unwrap();
     }
-    let host = backend.allocate_host(100).unwrap();
+    let host = backend.allocate_host(100, 1).unwrap();
     assert_eq!(host.0 % 64, 0);
     backend.release_host(host).unwrap();
 }
@@ -40,7 +40,7 @@ pub(crate) fn live_allocations_do_not_overlap(subject: &impl Subject) {
         let device = (round % 5 != 4).then_some(round % devices(&backend).end);
         let address = match device {
             Some(device) => backend.allocate(device, bytes, 64).unwrap(),
-            None => backend.allocate_host(bytes).unwrap(),
+            None => backend.allocate_host(bytes, 1).unwrap(),
         };
         live.push((device, address, bytes));
         if round % 3 == 2 {
@@ -88,7 +88,7 @@ pub(crate) fn every_address_of_an_allocation_has_its_owner(subject: &impl Subjec
 
 pub(crate) fn host_memory_has_an_owner_that_says_so(subject: &impl Subject) {
     let backend = subject.backend();
-    let base = backend.allocate_host(10 * KIB).unwrap();
+    let base = backend.allocate_host(10 * KIB, 1).unwrap();
     for offset in [0, 5_000, 10 * KIB - 1] {
         let owner = backend.pointer_owner(base.offset(offset)).unwrap().unwrap();
         let expected = (base, 10 * KIB, MemoryKind::Host);

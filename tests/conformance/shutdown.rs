@@ -98,7 +98,7 @@ pub(crate) fn everything_can_be_given_back_after_a_shutdown(subject: &impl Subje
     let stream = stream_on(&backend, 0);
     let mark = on_stream(&backend, stream, |inside, stream| inside.mark(stream, true).unwrap());
     let (place, host) =
-        (backend.allocate(0, 100, 64).unwrap(), backend.allocate_host(100).unwrap());
+        (backend.allocate(0, 100, 64).unwrap(), backend.allocate_host(100, 1).unwrap());
     let pages = backend.virtual_memory(0).map(|pages| {
         let granule = pages.granularity_bytes();
         let (range, physical) = (pages.reserve(granule).unwrap(), pages.create(granule).unwrap());

@@ -230,7 +230,7 @@ pub(crate) struct HostMemory<'a> {
 impl<'a> HostMemory<'a> {
     pub(crate) fn new(subject: &'a impl Subject, bytes: usize) -> Self {
         let backend = subject.backend();
-        let address = backend.allocate_host(bytes).unwrap();
+        let address = backend.allocate_host(bytes, 1).unwrap();
         Self { backend, view: subject.host_bytes(), address, bytes }
     }
 

@@ -54,7 +54,7 @@ pub(crate) fn tasks_from_many_threads_keep_each_threads_order(subject: &impl Sub
 fn one_life(backend: &Trusted, device: usize) {
     let stream = stream_on(backend, device);
     let place = backend.allocate(device, 5_000, 256).unwrap();
-    let host = backend.allocate_host(5_000).unwrap();
+    let host = backend.allocate_host(5_000, 1).unwrap();
     assert_eq!(backend.pointer_owner(place).unwrap().unwrap().device_index, device);
     let (start, end) = on_stream(backend, stream, move |inside, stream| {
         let start = inside.mark(stream, true).unwrap();

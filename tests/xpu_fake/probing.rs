@@ -17,7 +17,7 @@ fn assert_unavailable(config: &Config, reasons: &[&str]) {
     let told = [
         backend.device_count().unwrap_err(),
         backend.stream_create(0, 0).unwrap_err(),
-        backend.allocate_host(64).unwrap_err(),
+        backend.allocate_host(64, 1).unwrap_err(),
         runtime.accelerator().unwrap_err(),
         runtime.stream(xpu(0)).unwrap_err(),
         runtime.empty(1, xpu(0)).unwrap_err(),

@@ -219,8 +219,8 @@ unsafe impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn allocate_host(&self, bytes: usize) -> Result<Address> {
-        self.host.allocate(bytes, 1)
+    fn allocate_host(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
+        self.host.allocate(bytes, align_bytes)
     }
 
     unsafe fn release_host(&self, address: Address) -> Result<()> {

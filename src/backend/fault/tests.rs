@@ -113,7 +113,7 @@ fn memory_life_cycle(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Meth
         // Releases through the inner backend, so that the fault backend counts one call per method.
         Ok(address) => inner(backend).release(1, address).unwrap(),
     }
-    match backend.allocate_host(100) {
+    match backend.allocate_host(100, 1) {
         Err(_) => note(Method::AllocateHost, true),
         Ok(address) => note(Method::ReleaseHost, backend.release_host(address).is_err()),
     }

@@ -148,9 +148,9 @@ unsafe impl Backend for NullBackend {
         Ok(())
     }
 
-    fn allocate_host(&self, bytes: usize) -> Result<Address> {
+    fn allocate_host(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         let HostMemory { arena, allocations } = &mut *self.host.lock();
-        let address = allocations.allocate(arena, bytes, LEAST_ALIGN_BYTES);
+        let address = allocations.allocate(arena, bytes, align_bytes.max(LEAST_ALIGN_BYTES));
         address.ok_or_else(|| driver_error(self.kind, "allocate_host", Code::OutOfAddresses))
     }
 

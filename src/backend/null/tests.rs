@@ -14,7 +14,7 @@ fn moved_bytes_are_counted_over_every_pair_of_memories() {
     let stream = null.stream_create(1, 0).unwrap();
     let here = null.allocate(0, 1000, 64).unwrap();
     let there = null.allocate(1, 1000, 64).unwrap();
-    let host = null.allocate_host(1000).unwrap();
+    let host = null.allocate_host(1000, 1).unwrap();
     let pageable = Address(0x7fff_0000_0000);
     for (to, from) in [(here, there), (there, host), (host, pageable), (pageable, here)] {
         null.copy(stream, to, from, 1000).unwrap();
@@ -29,7 +29,7 @@ fn moved_bytes_are_counted_over_every_pair_of_memories() {
 fn a_copy_past_the_end_of_an_allocation_is_caught() {
     let null = small();
     let stream = null.stream_create(0, 0).unwrap();
-    let (to, from) = (null.allocate(0, 100, 64).unwrap(), null.allocate_host(101).unwrap());
+    let (to, from) = (null.allocate(0, 100, 64).unwrap(), null.allocate_host(101, 1).unwrap());
     null.copy(stream, to, from, 101).unwrap();
 }
 
@@ -38,7 +38,7 @@ fn a_copy_past_the_end_of_an_allocation_is_caught() {
 fn a_fill_of_released_memory_is_caught() {
     let null = small();
     let stream = null.stream_create(0, 0).unwrap();
-    let host = null.allocate_host(100).unwrap();
+    let host = null.allocate_host(100, 1).unwrap();
     null.release_host(host).unwrap();
     null.fill(stream, host, 0, 1).unwrap();
 }
@@ -52,7 +52,7 @@ fn live_resources_are_counted() {
     null.virtual_memory(0).unwrap().reserve(4 * page_bytes).unwrap();
     null.virtual_memory(1).unwrap().create(page_bytes).unwrap();
     null.allocate(1, 10, 64).unwrap();
-    null.allocate_host(20).unwrap();
+    null.allocate_host(20, 1).unwrap();
     let kernels = null.kernels().unwrap();
     let program = kernels.compile(1, ProgramSource::Text("kernel void nop() {}"), "").unwrap();
     kernels.kernel(program, "nop").unwrap();

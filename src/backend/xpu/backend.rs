@@ -207,9 +207,9 @@ unsafe impl Backend for XpuBackend {
         released.map_err(|refusal| device.error(self.driver(), refusal))
     }
 
-    fn allocate_host(&self, bytes: usize) -> Result<Address> {
+    fn allocate_host(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         let (device, session) = self.begin(0)?;
-        self.memory.allocate(session, device, bytes, 1, MemoryKind::Host)
+        self.memory.allocate(session, device, bytes, align_bytes, MemoryKind::Host)
     }
 
     unsafe fn release_host(&self, address: Address) -> Result<()> {

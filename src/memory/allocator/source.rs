@@ -39,7 +39,7 @@ impl Source {
             };
         };
         let started = Instant::now();
-        let given = self.backend.allocate_host(bytes);
+        let given = self.backend.allocate_host(bytes, align_bytes);
         match &given {
             Ok(_) => host.took(bytes, started.elapsed()),
             Err(refusal) => host.was_refused(refusal),

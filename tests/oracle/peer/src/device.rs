@@ -189,8 +189,8 @@ unsafe impl Backend for Numbers {
         forward!(self.inner, release(device_index, address))
     }
 
-    fn allocate_host(&self, bytes: usize) -> Result<Address> {
-        self.inner.allocate_host(bytes)
+    fn allocate_host(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
+        self.inner.allocate_host(bytes, align_bytes)
     }
 
     unsafe fn release_host(&self, address: Address) -> Result<()> {
