@@ -158,9 +158,6 @@ pub(crate) enum LockRank {
     Generators = 14,
     /// The streams of one device.
     StreamTable = 20,
-    /// The threads' caches of the host heap, or the slabs of one of its sizes.
-    #[cfg(not(loom))]
-    HostHeap = 24,
     /// The list of threads with caches of one allocator.
     ThreadCaches = 25,
     /// The state of the allocator of one device.

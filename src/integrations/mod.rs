@@ -1,6 +1,6 @@
 //! L3, integrations with other libraries of the process: their memory and their verbose lines.
 //!
-//! * `host_heap`: `malloc` and related functions over the cache of pinned memory
+//! * `host_heap`: `malloc` and related functions over an allocator of pinned memory
 //! * `mkl_allocator`: the selection of oneMKL's allocator
 //! * `verbose`: the lines that oneMKL, oneDNN and this runtime print per call
 

@@ -139,7 +139,7 @@ impl Runtime {
         let backend = Arc::clone(self.initialized(device)?);
         let mut allocators = self.inner.allocators.lock();
         let config = allocators.settings.config().clone();
-        let allocator = || Arc::new(CachingAllocator::pinned(backend, device, config));
+        let allocator = || Arc::new(CachingAllocator::heap(backend, device, config));
         Ok(Arc::clone(allocators.heap.get_or_insert_with(allocator)))
     }
 

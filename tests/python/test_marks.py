@@ -29,6 +29,7 @@ def work() -> Iterator[Any]:
 
 def test_a_mark_says_what_it_marks() -> None:
     buffer = accelrt.zeros(8)
+    accelrt.accelerator.synchronize()  # a repr says whether something is to come
     for mark, access in ((accelrt.reads(buffer), "reads"), (accelrt.writes(buffer), "writes")):
         assert (mark.access, mark.memory) == (access, buffer)
         assert repr(mark) == f"accelrt.{access}({buffer!r})"

@@ -9,9 +9,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::integrations::host_heap::boundary::{contain, leak};
-use crate::integrations::host_heap::heap::Heap;
-use crate::integrations::host_heap::{is_serving, kept, process_heap};
+use crate::integrations::host_heap::boundary::contain;
+use crate::integrations::host_heap::{is_serving, process_heap};
 
 /// An allocator by its four functions.
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +45,7 @@ pub(crate) fn malloc(bytes: usize, other: &Functions) -> *mut c_void {
         // SAFETY: any size may be asked for.
         return unsafe { (other.malloc)(bytes) };
     };
-    let given = contain(None, || {
-        let cache = kept::own().or_else(|| kept::join(&heap.caches));
-        heap.allocate(cache, bytes)
-    });
+    let given = contain(None, || heap.allocate(bytes));
     given.map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
 }
 
@@ -80,7 +76,8 @@ pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) 
         return malloc(bytes, other);
     }
     let Some(usable) = process_heap().and_then(|heap| heap.usable_bytes(old.addr())) else {
-        let is_lost = || process_heap().is_some_and(|heap| is_stray(heap, old.addr()));
+        // What is the heap's and not in use: the free is the one that is wrong.
+        let is_lost = || process_heap().is_some_and(|heap| heap.free(old.addr()));
         if is_serving() && contain(true, is_lost) {
             return ptr::null_mut();
         }
@@ -103,17 +100,6 @@ pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) 
     new
 }
 
-/// True for an address in memory of the heap which is not in use there: it was freed before, or
-/// never given. No other allocator would know it.
-#[cold]
-fn is_stray(heap: &Heap, address: usize) -> bool {
-    let is_stray = heap.allocator().has_memory_at(address as u64);
-    if is_stray {
-        leak(format_args!("{address:#x} is freed, and not in use"));
-    }
-    is_stray
-}
-
 /// Gives memory back to whoever gave it.
 ///
 /// # Safety
@@ -125,10 +111,7 @@ pub(crate) unsafe fn free(old: *mut c_void, other: &Functions) {
         return unsafe { (other.free)(old) };
     };
     let is_known = if is_serving() {
-        contain(true, || {
-            let cache = kept::own().or_else(|| kept::join(&heap.caches));
-            heap.free(cache, old.addr()) || is_stray(heap, old.addr())
-        })
+        contain(true, || heap.free(old.addr()))
     } else {
         is_ours(old) // the parent's, or the end's
     };

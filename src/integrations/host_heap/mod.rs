@@ -4,20 +4,11 @@
 //!
 //! * `boundary`: what cannot be continued, in front of C
 //! * `functions`: `malloc` and its kin, from any thread, also in a forked child and at the end
-//! * `heap`: how a request is served
-//! * `size_class`, `stock`: small objects share slabs
-//! * `kept`: what threads keep of them
-//! * `owners`: whose memory an address is
-//! * `tally`: what is counted
+//! * `heap`: the allocator behind them, by addresses alone
 
 mod boundary;
 mod functions;
 mod heap;
-mod kept;
-mod owners;
-mod size_class;
-mod stock;
-mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -82,9 +73,8 @@ pub(crate) fn statistics(kind: DeviceKind) -> Option<HostStatistics> {
     of_kind(kind).map(Heap::statistics)
 }
 
-/// Gives what is free in slabs and with threads to the allocator of the heap, which is returned.
-pub(crate) fn empty(kind: DeviceKind) -> Option<Arc<CachingAllocator>> {
+/// The allocator of the heap, where its memory is of this kind and it serves.
+pub(crate) fn allocator(kind: DeviceKind) -> Option<Arc<CachingAllocator>> {
     let heap = of_kind(kind).filter(|_| is_serving())?;
-    heap.empty();
     Some(Arc::clone(heap.allocator()))
 }

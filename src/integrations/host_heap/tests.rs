@@ -17,26 +17,32 @@ use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::config::Config;
 use crate::base::device::Device;
-use crate::base::size::MIB;
+use crate::base::size::{KIB, MIB};
 use crate::base::sync::{LockRank, Mutex};
 use crate::integrations::host_heap::boundary;
 use crate::integrations::host_heap::heap::Heap;
-use crate::integrations::host_heap::kept::ThreadCache;
-use crate::integrations::host_heap::size_class::{
-    ALIGN_BYTES, MOST_SMALL_BYTES, MOST_SPARE_BYTES, PAGE_BYTES,
-};
 use crate::integrations::host_heap::{Functions, calloc, free, is_ours, malloc, open, realloc};
 use crate::memory::allocator::CachingAllocator;
 use crate::numbers::Numbers;
 use crate::seed::seed;
 
+/// What every address is a multiple of.
+const ALIGN_BYTES: usize = 64;
+/// The largest objects that share slabs.
+const MOST_SMALL_BYTES: usize = 32 * KIB;
+const PAGE_BYTES: usize = 4 * KIB;
+
 /// As the process's, they stay: a sanitizer finds what they made for threads from here.
 static HEAPS: Mutex<Vec<&'static Heap>> = Mutex::new(LockRank::Runtime, Vec::new());
 
 fn heap_over(backend: Arc<dyn Backend>) -> &'static Heap {
+    heap_by(backend, "")
+}
+
+fn heap_by(backend: Arc<dyn Backend>, settings: &str) -> &'static Heap {
     let device = Device::new(backend.kind(), 0).unwrap();
-    let config = "pinned_reserve_segment_size_mb:1".parse().unwrap();
-    let allocator = Arc::new(CachingAllocator::pinned(backend, device, config));
+    let config = settings.parse().unwrap();
+    let allocator = Arc::new(CachingAllocator::heap(backend, device, config));
     let heap: &Heap = Box::leak(Box::new(Heap::new(allocator)));
     HEAPS.lock().push(heap);
     heap
@@ -53,16 +59,15 @@ fn check(heap: &Heap, requests: u64, bytes: u64) {
     assert_eq!(statistics.active_bytes.current, bytes);
     assert!(statistics.active_requests.peak >= requests && statistics.active_bytes.peak >= bytes);
     assert!(statistics.allocated_bytes.current >= bytes);
-    heap.check();
+    heap.allocator().check_all();
 }
 
 /// Asserts that nothing is out, and that everything goes back to the device.
 fn check_empty(heap: &Heap) {
     check(heap, 0, 0);
-    heap.empty();
     heap.allocator().empty_cache();
     assert_eq!(heap.statistics().allocated_bytes.current, 0);
-    heap.check();
+    heap.allocator().check_all();
 }
 
 /// Memory of a test, full of one byte.
@@ -99,18 +104,18 @@ fn some_bytes(numbers: &mut Numbers) -> usize {
 }
 
 /// Takes and frees at random; what is left.
-fn run(heap: &Heap, cache: Option<&ThreadCache>, numbers: &mut Numbers, steps: usize) -> Vec<Live> {
+fn run(heap: &Heap, numbers: &mut Numbers, steps: usize) -> Vec<Live> {
     let mut live: Vec<Live> = Vec::new();
     for step in 0..steps {
         if live.is_empty() || numbers.below(100) < 52 {
             let bytes = some_bytes(numbers);
-            let address = heap.allocate(cache, bytes).unwrap();
+            let address = heap.allocate(bytes).unwrap();
             assert!(heap.usable_bytes(address).unwrap() >= bytes);
             live.push(Live::new(address, bytes, u8::try_from(step % 251).unwrap()));
         } else {
             let gone = live.swap_remove(numbers.below(live.len()));
             gone.check();
-            assert!(heap.free(cache, gone.address));
+            assert!(heap.free(gone.address));
         }
     }
     live
@@ -118,25 +123,21 @@ fn run(heap: &Heap, cache: Option<&ThreadCache>, numbers: &mut Numbers, steps: u
 
 #[test]
 fn an_address_has_no_owner_when_the_system_has_it_back() {
-    // Law 9, for slabs and for blocks of their own. What another thread gets meanwhile, mostly at
-    // the same address, is known from then on.
+    // Law 9, for slabs and for blocks of their own. What is had later, mostly at the same address,
+    // is known from then on.
     for bytes in [64, 3 * MIB] {
         let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
         let heap = heap_over(Arc::<FaultBackend>::clone(&faults));
-        let address = heap.allocate(None, bytes).unwrap();
-        let (told, seen) = channel();
-        faults.act_inside(Method::ReleaseHost, 1, move || {
-            let owned = heap.usable_bytes(address);
-            let other = std::thread::spawn(move || heap.allocate(None, bytes).unwrap());
-            told.send((owned, other.join().unwrap())).unwrap();
-        });
-        assert!(heap.free(None, address));
-        heap.empty();
+        let address = heap.allocate(bytes).unwrap();
+        let (tell, told) = channel();
+        let look = move || tell.send(heap.usable_bytes(address)).unwrap();
+        faults.act_inside(Method::ReleaseHost, 1, look);
+        assert!(heap.free(address));
         heap.allocator().empty_cache();
-        let (owned, other) = seen.recv().unwrap();
-        assert_eq!(owned, None);
+        assert_eq!(told.recv(), Ok(None));
+        let other = heap.allocate(bytes).unwrap();
         assert_eq!(heap.usable_bytes(other), Some(bytes));
-        assert!(heap.free(None, other));
+        assert!(heap.free(other));
         check_empty(heap);
     }
 }
@@ -145,17 +146,19 @@ fn an_address_has_no_owner_when_the_system_has_it_back() {
 fn what_is_freed_and_not_in_use_is_leaked_and_counted() {
     open().unwrap();
     let (leaks, other) = (boundary::leaks(), Functions::LIBC);
-    let large = malloc(3 * MOST_SPARE_BYTES, &other); // no thread keeps it
+    let large = malloc(40 * MIB, &other); // no thread keeps it
     // SAFETY: in use, and freed.
     unsafe { free(large, &other) };
     // SAFETY: planted: it is not in use.
     unsafe { free(large, &other) };
     assert!(boundary::leaks() > leaks, "the second free of a block");
     let heap = heap();
-    let address = heap.allocate(None, 200).unwrap();
-    assert!(heap.free(None, address + 8)); // planted: no object begins there
+    let address = heap.allocate(200).unwrap();
+    assert!(heap.free(address + 8)); // planted: no object begins there
     assert!(boundary::leaks() > leaks + 1, "a free inside of an object");
-    heap.check();
+    assert!(heap.free(address) && heap.free(address)); // planted: the second one
+    assert!(boundary::leaks() > leaks + 2, "the second free of an object");
+    heap.allocator().check_all();
 }
 
 #[test]
@@ -163,36 +166,32 @@ fn a_panic_ends_before_c_and_the_heap_goes_on() {
     let leaks = boundary::leaks();
     let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
     let heap = heap_over(Arc::<FaultBackend>::clone(&faults));
-    let address = heap.allocate(None, 3 * MIB).unwrap();
+    let address = heap.allocate(3 * MIB).unwrap();
     faults.plan(Fault::nth(Method::AllocateHost, 1, FaultError::Panic));
-    assert_eq!(boundary::contain(None, || heap.allocate(None, 3 * MIB)), None);
+    assert_eq!(boundary::contain(None, || heap.allocate(3 * MIB)), None);
     faults.plan(Fault::nth(Method::ReleaseHost, 1, FaultError::Panic));
     boundary::contain((), || {
-        assert!(heap.free(None, address));
+        assert!(heap.free(address));
         heap.allocator().empty_cache();
     });
     assert!(boundary::leaks() >= leaks + 2);
-    let address = heap.allocate(None, 3 * MIB).unwrap();
-    assert!(heap.free(None, address));
+    let address = heap.allocate(3 * MIB).unwrap();
+    assert!(heap.free(address));
     check_empty(heap);
 }
 
 #[test]
 fn random_requests_and_frees_agree_with_a_model() {
     let (heap, mut numbers) = (heap(), Numbers::new(seed()));
-    for with_cache in [true, false] {
-        let cache = with_cache.then(|| heap.caches.join());
-        let live = run(heap, cache, &mut numbers, 4000);
+    for _ in 0..2 {
+        let live = run(heap, &mut numbers, 4000);
         let bytes = live.iter().map(|one| heap.usable_bytes(one.address).unwrap() as u64).sum();
         check(heap, live.len() as u64, bytes);
         for one in &live {
             one.check();
-            assert!(heap.free(cache, one.address));
+            assert!(heap.free(one.address));
         }
         check_empty(heap);
-        if let Some(cache) = cache {
-            heap.retire(cache);
-        }
     }
 }
 
@@ -206,19 +205,17 @@ fn threads_free_what_others_were_given() {
             let (receive, post) = (&receive, post.clone());
             scope.spawn(move || {
                 let mut numbers = Numbers::new(begin ^ thread);
-                let cache = heap.caches.join();
                 for _ in 0..20 {
-                    post.send(run(heap, Some(cache), &mut numbers, 300)).unwrap();
+                    post.send(run(heap, &mut numbers, 300)).unwrap();
                     let others = receive.lock().recv().unwrap();
                     for one in others {
                         one.check();
-                        assert!(heap.free(Some(cache), one.address));
+                        assert!(heap.free(one.address));
                     }
                     if thread == 0 {
-                        heap.empty(); // reaches into the others' caches
+                        heap.allocator().empty_cache(); // reaches into the others' caches
                     }
                 }
-                heap.retire(cache);
             });
         }
     });
@@ -228,85 +225,87 @@ fn threads_free_what_others_were_given() {
 #[test]
 fn a_peak_is_exact_for_one_thread_and_bounded_by_what_threads_keep() {
     let heap = heap();
-    let (first, second) = (heap.caches.join(), heap.caches.join());
-    let addresses: Vec<_> = (0..100).map(|_| heap.allocate(Some(first), 64).unwrap()).collect();
-    for address in addresses {
-        assert!(heap.free(Some(second), address));
-    }
+    let take = || -> Vec<usize> { (0..100).map(|_| heap.allocate(64).unwrap()).collect() };
+    let addresses = take();
     let statistics = heap.statistics();
     assert_eq!((statistics.active_requests.peak, statistics.active_bytes.peak), (100, 6400));
-    for _ in 0..1000 {
-        let address = heap.allocate(Some(first), 64).unwrap();
-        assert!(heap.free(Some(second), address));
+    std::thread::scope(|scope| {
+        let free = move || addresses.into_iter().for_each(|one| assert!(heap.free(one)));
+        scope.spawn(free).join().unwrap();
+    });
+    for _ in 0..10 {
+        for one in take() {
+            assert!(heap.free(one));
+        }
     }
     let statistics = heap.statistics();
     assert_eq!(statistics.active_requests.allocated, 1100);
     assert_eq!(statistics.active_requests.freed, 1100);
     let peak = statistics.active_requests.peak;
-    assert!((100..=100 + 2 * 64).contains(&peak), "{peak}: the threads' own peaks are 1100");
+    assert!((100..=100 + 3 * 64).contains(&peak), "{peak}: the threads' own peaks are 200");
     check_empty(heap);
 }
 
 #[test]
 fn what_a_thread_kept_serves_others_after_its_end() {
     let heap = heap();
-    let cache = heap.caches.join();
-    let address = heap.allocate(Some(cache), 20_000).unwrap();
-    assert!(heap.free(Some(cache), address));
-    heap.retire(cache);
-    assert_eq!(heap.allocate(None, 20_000), Some(address));
-    assert!(ptr::eq(heap.caches.join(), cache), "the cache is handed on");
-    assert!(heap.free(None, address));
+    let address = std::thread::scope(|scope| {
+        let turn_over = || {
+            let address = heap.allocate(20_000).unwrap();
+            assert!(heap.free(address));
+            address
+        };
+        scope.spawn(turn_over).join().unwrap()
+    });
+    assert_eq!(heap.allocate(20_000), Some(address));
+    assert!(heap.free(address));
     check_empty(heap);
 }
 
 #[test]
-fn a_thread_keeps_a_few_large_blocks_and_no_very_large_one() {
-    let heap = heap();
-    let cache = heap.caches.join();
-    let kept_bytes = |heap: &Heap| heap.allocator().host_statistics().unwrap().active_bytes.current;
-    for bytes in [8 * MIB + 1, 8 * MIB, 5 * MIB, 6 * MIB, 100_000] {
-        let first = heap.allocate(Some(cache), bytes).unwrap();
-        assert!(heap.free(Some(cache), first));
-        assert!(kept_bytes(heap) <= 16 * MIB as u64);
-        let is_kept = heap.usable_bytes(first).is_some();
-        assert_eq!(is_kept, bytes <= 8 * MIB, "{bytes}");
-        if is_kept {
-            assert_eq!(heap.allocate(Some(cache), bytes), Some(first));
-            assert!(heap.free(Some(cache), first));
-        }
-    }
-    let many: Vec<_> = (0..20).map(|_| heap.allocate(Some(cache), 40_000).unwrap()).collect();
-    for address in many {
-        assert!(heap.free(Some(cache), address));
-    }
-    assert!(kept_bytes(heap) <= 8 * 40_960);
+fn free_segments_above_the_bound_are_not_kept() {
+    let settings = "pinned_max_cached_size_mb:4";
+    let heap = heap_by(CpuBackend::new(&Config::default()).unwrap(), settings);
+    let [small, large] = [MIB, 6 * MIB].map(|bytes| heap.allocate(bytes).unwrap());
+    assert!(heap.free(small) && heap.free(large));
+    let reserved_bytes = heap.statistics().allocated_bytes.current;
+    assert!((1..=4 * MIB as u64).contains(&reserved_bytes), "{reserved_bytes}");
+    check_empty(heap);
+}
+
+#[test]
+fn segments_are_at_least_as_large_as_the_settings_say() {
+    let settings = "pinned_reserve_segment_size_mb:8";
+    let heap = heap_by(CpuBackend::new(&Config::default()).unwrap(), settings);
+    let address = heap.allocate(100).unwrap();
+    assert_eq!(heap.statistics().allocated_bytes.current, 8 * MIB as u64);
+    assert!(heap.free(address));
     check_empty(heap);
 }
 
 #[test]
 fn of_several_frees_of_a_large_block_one_counts() {
     // Goal: a program that frees twice harms nobody else where that can be told. Method: threads
-    // with a cache each free one block at once; what they keep then is handed out once.
+    // each free one block at once; what they keep then is handed out once.
     const THREADS: usize = 3;
     let heap = heap();
-    let caches = [(); THREADS].map(|()| heap.caches.join());
     for _ in 0..200 {
-        let address = heap.allocate(Some(caches[0]), 100_000).unwrap();
+        let address = heap.allocate(100_000).unwrap();
         let begin = Barrier::new(THREADS);
-        std::thread::scope(|scope| {
-            for cache in caches {
-                let begin = &begin;
-                scope.spawn(move || {
-                    begin.wait();
-                    assert!(heap.free(Some(cache), address), "it is the heap's");
-                });
-            }
+        let free_and_take = || {
+            begin.wait();
+            assert!(heap.free(address), "it is the heap's");
+            begin.wait();
+            heap.allocate(100_000).unwrap()
+        };
+        let mut again = std::thread::scope(|scope| {
+            let threads = [(); THREADS].map(|()| scope.spawn(free_and_take));
+            threads.map(|thread| thread.join().unwrap())
         });
-        let again = caches.map(|cache| heap.allocate(Some(cache), 100_000).unwrap());
-        assert!(again[0] != again[1] && again[1] != again[2] && again[2] != again[0]);
-        for (cache, address) in caches.into_iter().zip(again) {
-            assert!(heap.free(Some(cache), address));
+        again.sort_unstable();
+        assert!(again[0] != again[1] && again[1] != again[2]);
+        for address in again {
+            assert!(heap.free(address));
         }
     }
     check_empty(heap);
@@ -316,29 +315,40 @@ fn of_several_frees_of_a_large_block_one_counts() {
 fn what_threads_keep_serves_a_request_that_the_device_cannot() {
     let backend = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
     let heap = heap_over(Arc::clone(&backend) as Arc<dyn Backend>);
-    let (first, second) = (heap.caches.join(), heap.caches.join());
-    let kept = heap.allocate(Some(first), 6 * MIB).unwrap();
-    assert!(heap.free(Some(first), kept));
-    backend.plan(Fault::always(Method::AllocateHost, FaultError::OutOfMemory));
-    assert_eq!(heap.allocate(Some(second), 5 * MIB), Some(kept));
-    assert!(heap.free(Some(second), kept));
-    assert_eq!(heap.allocate(Some(second), 50 * MIB), None);
+    let (tell, told) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..2 {
+                let kept = heap.allocate(6 * MIB).unwrap();
+                assert!(heap.free(kept)); // the second one it keeps
+            }
+            tell.send(()).unwrap();
+            goes_on.recv().unwrap();
+        });
+        told.recv().unwrap();
+        backend.plan(Fault::always(Method::AllocateHost, FaultError::OutOfMemory));
+        let served = heap.allocate(5 * MIB).unwrap();
+        assert!(heap.free(served));
+        assert_eq!(heap.allocate(50 * MIB), None);
+        go_on.send(()).unwrap();
+    });
     check_empty(heap);
 }
 
 #[test]
 fn slabs_that_are_free_go_back_while_others_are_in_use() {
     let heap = heap();
-    let all: Vec<_> = (0..10_000).map(|_| heap.allocate(None, 1000).unwrap()).collect();
+    let all: Vec<_> = (0..10_000).map(|_| heap.allocate(1000).unwrap()).collect();
     let (kept, freed) = all.split_first().unwrap();
     for address in freed {
-        assert!(heap.free(None, *address));
+        assert!(heap.free(*address));
     }
     heap.allocator().empty_cache();
     let reserved = heap.statistics().allocated_bytes.current;
     assert!(reserved <= 2 * MIB as u64, "{reserved} B for one object of 1 KiB");
     assert_eq!(heap.usable_bytes(freed[9000]), None, "the page is not the heap's any more");
-    assert!(heap.free(None, *kept));
+    assert!(heap.free(*kept));
     check_empty(heap);
 }
 
@@ -347,13 +357,12 @@ fn without_memory_nothing_is_given_and_nothing_has_changed() {
     let backend = FaultBackend::new(NullBackend::new(NullConfig::default()));
     let heap = heap_over(Arc::clone(&backend) as Arc<dyn Backend>);
     backend.plan(Fault::always(Method::AllocateHost, FaultError::OutOfMemory));
-    let cache = heap.caches.join();
     for bytes in [0, 1, MOST_SMALL_BYTES, MOST_SMALL_BYTES + 1, 5 * MIB] {
-        assert_eq!(heap.allocate(Some(cache), bytes), None);
+        assert_eq!(heap.allocate(bytes), None);
     }
     backend.clear();
     for bytes in [usize::MAX, usize::MAX - PAGE_BYTES, isize::MAX.unsigned_abs(), 1 << 62] {
-        assert_eq!(heap.allocate(Some(cache), bytes), None);
+        assert_eq!(heap.allocate(bytes), None);
     }
     check_empty(heap);
 }

@@ -107,11 +107,21 @@ impl Plan {
     }
 }
 
+/// What an allocator's memory is for, which says who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A device's: the policy that settings name.
+    Device,
+    /// Pinned, for transfers: `policy::pinned`.
+    Pinned,
+    /// Pinned, for programs that keep an address alone: the native policy.
+    Heap,
+}
+
 /// What an allocator knows. See the head of this file.
 #[derive(Debug)]
 pub(super) struct Books {
-    /// True for host memory: it has a policy of its own, and no limit.
-    pub(super) is_host: bool,
+    pub(super) purpose: Purpose,
     pub(super) config: AllocatorConfig,
     pub(super) blocks: Blocks,
     pub(super) segments: Segments,
@@ -148,12 +158,12 @@ impl Books {
     pub(super) fn new(
         mut config: AllocatorConfig,
         total_bytes: usize,
-        is_host: bool,
+        purpose: Purpose,
         page_bytes: Option<usize>,
     ) -> Self {
         config.is_limit_named = config.per_process_memory_fraction.is_some(); // by whatever text
         let mut books = Self {
-            is_host,
+            purpose,
             config: AllocatorConfig::default(),
             blocks: Blocks::default(),
             segments: Segments::default(),
@@ -172,7 +182,7 @@ impl Books {
             turn: None,
             waits: Waits::default(),
             sleepers: Sleepers::default(),
-            native: Native::new(page_bytes),
+            native: Native::new(page_bytes, purpose == Purpose::Heap),
         };
         books.set_config(config);
         books
@@ -181,17 +191,28 @@ impl Books {
     /// Serves the next requests by other settings; what was handed out stays.
     pub(super) fn set_config(&mut self, config: AllocatorConfig) {
         self.statistics.max_split_size = Statistics::of_nothing(&config).max_split_size;
-        if !self.is_host {
+        if !self.is_host() {
             self.limits.follow(config.per_process_memory_fraction, config.is_limit_named);
         }
         self.native.holds_pages = config.deterministic;
         self.config = config;
     }
 
+    /// How large the free segments of a heap are that are kept, when that is bounded.
+    pub(super) fn most_segment_bytes(&self) -> Option<usize> {
+        self.config.pinned_max_cached_bytes.filter(|_| self.purpose == Purpose::Heap)
+    }
+
+    /// True for memory of the host: no limit holds for it.
+    pub(super) fn is_host(&self) -> bool {
+        self.purpose != Purpose::Device
+    }
+
     /// True while threads keep what they free, to have it again.
     pub(super) fn keeps_caches(&self) -> bool {
         let AllocatorConfig { exact_statistics, deterministic, .. } = self.config;
         self.serves_natively(PoolId::DEFAULT)
+            && self.most_segment_bytes().is_none()
             && !self.is_closed
             && !exact_statistics
             && !deterministic
@@ -205,12 +226,16 @@ impl Books {
     /// True when the native policy serves the next requests for a pool. It always splits, so where
     /// blocks are to stay whole the other one does.
     pub(super) fn serves_natively(&self, pool: PoolId) -> bool {
-        let is_native = self.config.policy == PolicyName::Native && !self.is_host;
+        let is_native = match self.purpose {
+            Purpose::Device => self.config.policy == PolicyName::Native,
+            Purpose::Pinned => false,
+            Purpose::Heap => true,
+        };
         is_native && !self.pools[pool].options.no_split
     }
 
     pub(super) fn policy(&self) -> AnyPolicy<'_> {
-        policy(&self.config, self.is_host)
+        policy(&self.config, self.is_host())
     }
 
     /// What a request comes to; `None` when it is larger than anything.
@@ -219,7 +244,7 @@ impl Books {
         let is_possible = request.bytes <= MOST_BYTES && request.align_bytes <= MOST_BYTES;
         let policy = is_possible.then(|| self.policy())?;
         let bytes = policy.round(request.bytes);
-        let least_align_bytes = if self.is_host { HOST_ALIGN_BYTES } else { LEAST_BLOCK_BYTES };
+        let least_align_bytes = if self.is_host() { HOST_ALIGN_BYTES } else { LEAST_BLOCK_BYTES };
         let align_bytes = request.align_bytes.max(least_align_bytes);
         let search_bytes = bytes + align_bytes - least_align_bytes;
         let class = policy.class(bytes);
@@ -257,7 +282,7 @@ impl Books {
     /// The size of a segment that is made for a request: devices align what they give, but not to
     /// addresses that a recording chose.
     pub(super) fn segment_bytes(&self, plan: &Plan) -> usize {
-        let is_aligned = !self.is_host && !self.has_chosen_addresses && self.announced.is_empty();
+        let is_aligned = !self.is_host() && !self.has_chosen_addresses && self.announced.is_empty();
         let bytes = if is_aligned { plan.bytes } else { plan.search_bytes };
         self.policy().segment_bytes(bytes)
     }

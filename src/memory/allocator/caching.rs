@@ -13,7 +13,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::allocated::{Allocated, ForeignBlock};
 use crate::memory::allocator::block::{Block, BlockId, State};
-use crate::memory::allocator::books::{Books, Plan, Request};
+use crate::memory::allocator::books::{Books, Plan, Purpose, Request};
 use crate::memory::allocator::host::Meter;
 use crate::memory::allocator::native::caches::Caches;
 use crate::memory::allocator::native::handle::Held;
@@ -69,7 +69,7 @@ impl CachingAllocator {
         let source = Source { backend, device, host: None, is_shared: false };
         let config = source.in_force(config);
         let page_bytes = source.virtual_memory().map(DevicePages::granularity_bytes);
-        Ok(Self::of_source(source, Books::new(config, total_bytes, false, page_bytes)))
+        Ok(Self::of_source(source, Books::new(config, total_bytes, Purpose::Device, page_bytes)))
     }
 
     /// The allocator of pinned host memory that the devices of a kind reach; its errors name
@@ -77,9 +77,25 @@ impl CachingAllocator {
     /// request; its blocks split, and no request is rounded to a power of two.
     #[must_use]
     pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
+        Self::of_host(backend, device, config, Purpose::Pinned)
+    }
+
+    /// The same for the heap of a process, whose programs keep addresses alone: what they free is
+    /// found by its address (`native::by_address`), under the native policy.
+    #[cfg(not(loom))]
+    pub(crate) fn heap(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
+        Self::of_host(backend, device, config, Purpose::Heap)
+    }
+
+    fn of_host(
+        backend: Arc<dyn Backend>,
+        device: Device,
+        config: AllocatorConfig,
+        purpose: Purpose,
+    ) -> Self {
         let source = Source { backend, device, host: Some(Meter::new()), is_shared: false };
         let config = source.in_force(config);
-        Self::of_source(source, Books::new(config, usize::MAX, true, None))
+        Self::of_source(source, Books::new(config, usize::MAX, purpose, None))
     }
 
     pub(super) fn of_source(source: Source, books: Books) -> Self {
@@ -270,26 +286,6 @@ impl CachingAllocator {
         true
     }
 
-    /// Frees the block in use that begins at an address, for programs that keep nothing else of it.
-    /// False, and nothing has changed, when there is none: of several frees of one block one is
-    /// told true. A free that comes so late that the place is a later block's ends that one: an
-    /// address does not say which life is meant.
-    pub(crate) fn free_at(&self, address: u64) -> bool {
-        if self.free_native_at(address) {
-            return true;
-        }
-        let mut books = self.books.lock();
-        let Some(id) = books.block_in_use_at(address) else { return false };
-        if books.blocks[id].address != address {
-            return false;
-        }
-        books.free(id, None, &[]);
-        let victims = books.release_beyond_cache();
-        drop(books); // the device takes them next
-        self.give_back(victims);
-        true
-    }
-
     /// What is known of the block in use that an address is in, at its beginning or further on.
     /// Information: it frees nothing, and is out of date as soon as the block's owner frees it.
     ///
@@ -320,13 +316,6 @@ impl CachingAllocator {
             let id = books.block_in_use_at(address)?;
             Some(describe(&books.blocks[id]))
         })
-    }
-
-    /// True for an address in memory that it has from the host, in use or not.
-    #[cfg(not(loom))]
-    pub(crate) fn has_memory_at(&self, address: u64) -> bool {
-        let books = self.books.lock();
-        books.map.containing(address, &books.blocks).is_some()
     }
 
     /// Waits until no stream uses free memory, and gives all of it back to the device, but that of

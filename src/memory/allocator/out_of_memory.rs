@@ -333,7 +333,7 @@ impl Books {
         let fraction = self.config.per_process_memory_fraction.unwrap_or(1.0);
         let bytes = self.segment_bytes(plan);
         let is_rejected = self.config.reject_above_fraction
-            && !self.is_host
+            && !self.is_host()
             && self.limits.is_only_above(bytes, fraction);
         self.statistics.num_oom_rejections += u64::from(is_rejected);
         is_rejected

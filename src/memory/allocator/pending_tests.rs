@@ -6,8 +6,8 @@
 //! both.
 #![expect(unsafe_code, reason = "plays an owner that frees twice")]
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::backend::contract::Backend;
@@ -330,32 +330,6 @@ fn a_block_is_given_back_once_also_when_its_place_is_taken_again() {
     let refused = world.allocator.free(stale).unwrap_err();
     assert_eq!(refused.block.address(), freed);
     assert!(world.allocator.block_at(freed).is_some(), "it is in use by another program");
-}
-
-#[test]
-fn of_several_frees_of_an_address_one_counts() {
-    // Goal: programs that keep an address alone cannot free a life of a block twice. Method:
-    // threads that free it at once, and frees of addresses inside of it.
-    const ROUNDS: u64 = 100;
-    for settings in POLICIES {
-        let world = World::cpu(settings, 64 * MIB);
-        for _ in 0..ROUNDS {
-            let address = world.take(&world.stream(), 300_000).unwrap().address();
-            assert!(!world.allocator.free_at(address + 512), "it begins elsewhere");
-            let begin = Barrier::new(3);
-            let free = || {
-                begin.wait();
-                world.allocator.free_at(address)
-            };
-            let freed = thread::scope(|scope| {
-                [(); 3].map(|()| scope.spawn(free)).map(|thread| thread.join().unwrap())
-            });
-            assert_eq!(freed.iter().filter(|is_freed| **is_freed).count(), 1);
-            world.allocator.check_all();
-        }
-        let allocation = world.allocator.statistics().allocation.all;
-        assert_eq!((allocation.current, allocation.freed), (0, ROUNDS));
-    }
 }
 
 #[test]

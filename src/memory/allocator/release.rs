@@ -173,7 +173,8 @@ impl Books {
         if self.is_closed {
             return self.release_cached();
         }
-        let Some(most_bytes) = self.config.pinned_max_cached_bytes.filter(|_| self.is_host) else {
+        let Some(most_bytes) = self.config.pinned_max_cached_bytes.filter(|_| self.is_host())
+        else {
             return Vec::new();
         };
         let classes = [PoolClass::Large, PoolClass::Small];
@@ -269,14 +270,14 @@ mod tests {
     use crate::base::config::AllocatorConfig;
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
-    use crate::memory::allocator::books::Request;
+    use crate::memory::allocator::books::{Purpose, Request};
     use crate::memory::allocator::pool::PoolOptions;
     use crate::memory::allocator::segment::Owner;
 
     #[test]
     fn large_segments_go_back_before_small_ones_and_those_of_private_pools_last() {
         // As PyTorch's: large pool, small pool, and of private pools the small one first.
-        let mut books = Books::new(AllocatorConfig::default(), 1 << 30, false, None);
+        let mut books = Books::new(AllocatorConfig::default(), 1 << 30, Purpose::Device, None);
         let private = PoolId(0, 1);
         books.pools.make(private);
         let noted = [

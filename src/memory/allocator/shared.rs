@@ -9,7 +9,7 @@ use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::base::size::to_usize;
 use crate::engine::stream::wait::Interrupt;
-use crate::memory::allocator::books::Books;
+use crate::memory::allocator::books::{Books, Purpose};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::source::Source;
 
@@ -37,7 +37,8 @@ impl CachingAllocator {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
         let source = Source { backend, device, host: None, is_shared: true };
         let config = source.in_force(config);
-        let shared = Self::of_source(source, Books::new(config, total_bytes, false, None));
+        let shared =
+            Self::of_source(source, Books::new(config, total_bytes, Purpose::Device, None));
         shared.sibling.is(beside);
         Ok(shared)
     }

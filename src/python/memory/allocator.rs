@@ -137,7 +137,7 @@ pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
 pub(crate) fn empty_host_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let kind = kind_argument(kind)?;
     let of_buffers = Runtime::global()?.known_pinned_allocator(kind)?;
-    for allocator in of_buffers.into_iter().chain(host_heap::empty(kind)) {
+    for allocator in of_buffers.into_iter().chain(host_heap::allocator(kind)) {
         empty(py, &allocator)?;
     }
     Ok(())

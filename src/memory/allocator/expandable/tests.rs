@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::base::size::MIB;
-use crate::memory::allocator::books::Request;
+use crate::memory::allocator::books::{Purpose, Request};
 
 /// Pages on their way for a request of a stream.
 fn begin(books: &mut Books, plan: &Plan) -> Mapping {
@@ -29,7 +29,7 @@ fn end(books: &mut Books, plan: &Plan, mapping: &Mapping) -> u64 {
 #[test]
 fn a_request_keeps_from_others_only_the_addresses_that_it_maps() {
     let config = "expandable_segments:True".parse().unwrap();
-    let mut books = Books::new(config, 512 * MIB, false, None);
+    let mut books = Books::new(config, 512 * MIB, Purpose::Device, None);
     let plan = books.plan(&Request::new(30 * MIB, 0)).unwrap();
     let refused = begin(&mut books, &plan);
     let second = begin(&mut books, &plan);

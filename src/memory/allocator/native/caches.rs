@@ -11,12 +11,12 @@ use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::{Books, Request};
+use crate::memory::allocator::native::addresses::Addresses;
 use crate::memory::allocator::native::cell::{Cell, Counted};
 use crate::memory::allocator::native::kept::{Kept, Key};
 use crate::memory::allocator::native::live::Live;
 use crate::memory::allocator::native::own::Stay;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
-use crate::memory::allocator::native::size_class::UNIT_BYTES;
 use crate::memory::allocator::native::thread_cache::{
     Claimed, Claims, ID_STEP, ThreadCache, claim,
 };
@@ -49,6 +49,7 @@ pub(in crate::memory::allocator) struct Caches {
     most_bytes: AtomicU64,
     pub(super) sizes: Sizes,
     pub(super) live: Arc<Live>,
+    pub(super) addresses: Option<Arc<Addresses>>,
     pub(super) books: Arc<Mutex<Books>>,
     thread_count: AtomicUsize,
     /// Of those who waited for a thread to leave its cache.
@@ -71,9 +72,9 @@ impl Caches {
     pub(in crate::memory::allocator) fn new(books: Arc<Mutex<Books>>) -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(ID_STEP);
         asymmetric::prepare();
-        let (live, sizes) = {
-            let books = books.lock();
-            (Arc::clone(&books.native.live), books.native.sizes)
+        let (live, addresses, sizes) = {
+            let native = &books.lock().native;
+            (Arc::clone(&native.live), native.addresses.clone(), native.sizes)
         };
         Arc::new(Self {
             id: NEXT_ID.fetch_add(ID_STEP, Ordering::Relaxed), // only uniqueness matters
@@ -81,6 +82,7 @@ impl Caches {
             most_bytes: AtomicU64::new(0),
             sizes,
             live,
+            addresses,
             books,
             thread_count: AtomicUsize::new(0),
             #[cfg(all(test, not(loom)))]
@@ -132,7 +134,9 @@ impl Caches {
         request: &Request,
     ) -> (Option<Stay<'_>>, Option<Allocated>) {
         let mut inside = self.enter_prepared();
-        let kept = inside.as_mut().filter(|_| self.is_on() && request.is_plain(UNIT_BYTES));
+        let kept = inside
+            .as_mut()
+            .filter(|_| self.is_on() && request.is_plain(self.sizes.granularity.small_bytes));
         let key = self.key(request);
         let block = kept.and_then(|inside| inside.kept.take_and_settle(key, request.bytes));
         (inside, block)
@@ -199,14 +203,6 @@ impl Caches {
         books.native.take_stock(heap, size, room, |block| {
             assert!(inside.kept.stock(&block, 0), "there is room for {block:?}");
         });
-    }
-
-    /// Counts the end of a piece's use.
-    pub(super) fn count_end(&self, counted: Counted) {
-        match self.enter() {
-            Some(mut inside) => inside.kept.count_end(counted),
-            None => self.threads.lock().shared.end(counted),
-        }
     }
 
     /// Gives pieces that were kept back to their heaps.

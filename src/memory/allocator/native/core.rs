@@ -11,9 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::size::to_usize;
 use crate::engine::frontier::Frontier;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::native::addresses::Addresses;
 use crate::memory::allocator::native::area::Areas;
 use crate::memory::allocator::native::block::{BlockId, Blocks, State};
 use crate::memory::allocator::native::cell::Counted;
@@ -26,7 +28,7 @@ use crate::memory::allocator::native::out::Amounts;
 use crate::memory::allocator::native::piece::{Part, Piece};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::search::{Found, Want};
-use crate::memory::allocator::native::size_class::SizeClass;
+use crate::memory::allocator::native::size_class::{Granularity, SizeClass};
 use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::native::split::{Change, Splits};
 use crate::memory::allocator::stats::PooledStat;
@@ -41,6 +43,8 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) slabs: Slabs,
     pub(super) free: FreeBlocks,
     pub(super) live: Arc<Live>,
+    /// What is at which address, of a heap.
+    pub(super) addresses: Option<Arc<Addresses>>,
     pub(in crate::memory::allocator) awaiting: BTreeMap<Piece, Awaiting>,
     /// What is with programs, in threads' caches, or awaits its free. What programs have is never
     /// more, and less at most by what caches keep: from here come the peaks when several threads
@@ -81,10 +85,13 @@ impl Awaiting {
 }
 
 impl Native {
-    /// Knows nothing yet. `page_bytes` is the size of pages that are mapped one by one.
-    pub(in crate::memory::allocator) fn new(page_bytes: Option<usize>) -> Self {
+    /// Knows nothing yet. `page_bytes` is the size of pages that are mapped one by one. A heap's
+    /// pieces are found by their addresses alone.
+    pub(in crate::memory::allocator) fn new(page_bytes: Option<usize>, is_heap: bool) -> Self {
+        let granularity = if is_heap { Granularity::HEAP } else { Granularity::DEVICE };
         Self {
-            sizes: Sizes::new(page_bytes),
+            sizes: Sizes::new(page_bytes, granularity),
+            addresses: is_heap.then(|| Arc::new(Addresses::new())),
             blocks: Blocks::default(),
             areas: Areas::default(),
             heaps: Heaps::default(),
@@ -178,9 +185,14 @@ impl Native {
     /// Makes a slab of a block.
     pub(super) fn add_slab(&mut self, block: BlockId, heap: HeapId, class: SizeClass) -> SlabId {
         let record = &self.blocks[block];
-        let mut slab = Slab::new(block, heap, class, self.areas[record.area].address_of(record));
+        let area = &self.areas[record.area];
+        let (address, bytes) = (area.address_of(record), area.bytes_of(record.units));
+        let mut slab = Slab::new(block, heap, class, address);
         slab.busy_until = record.busy_until();
         let id = self.slabs.insert(slab);
+        if let Some(addresses) = &self.addresses {
+            addresses.set_slab(address, bytes, Some((id, class)));
+        }
         self.blocks[block].become_slab(id);
         self.live.know_slab(id.place());
         self.slabs.link(id, &mut self.heaps[heap].slabs[class.number()]);
@@ -209,7 +221,11 @@ impl Native {
         }
         self.splits.moved -= self.parts_of_small(id, free_before);
         self.splits.count_moved(SLABS.class());
-        let Slab { block, busy_until, .. } = self.slabs.remove(id);
+        let Slab { block, busy_until, address, .. } = self.slabs.remove(id);
+        if let Some(addresses) = &self.addresses {
+            let record = &self.blocks[block];
+            addresses.set_slab(address, self.areas[record.area].bytes_of(record.units), None);
+        }
         self.release_block(block, busy_until);
     }
 
@@ -220,12 +236,14 @@ impl Native {
         self.frees += 1;
         match part {
             Part::Block(id) => {
-                debug_assert_eq!(
-                    self.areas[self.blocks[id].area].bytes_of(self.blocks[id].units),
-                    bytes
-                );
-                if class != self.areas[self.blocks[id].area].kind.class() {
+                let block = &self.blocks[id];
+                let area = &self.areas[block.area];
+                debug_assert_eq!(area.bytes_of(block.units), bytes);
+                if class != area.kind.class() {
                     self.lent.decrease(class, bytes);
+                }
+                if let Some(addresses) = &self.addresses {
+                    addresses.set(to_usize(area.address_of(block)), None);
                 }
                 self.release_block(id, busy_until);
             }
@@ -285,6 +303,12 @@ impl Native {
             (_, Some(slab)) => Some(Piece::small(slab, self.slabs[slab].slot_at(address)?)),
             _ => Some(Piece::block(id)),
         }
+    }
+
+    /// True for an address in memory that it has, in use or not.
+    #[cfg(not(loom))]
+    pub(super) fn has_memory_at(&self, address: u64) -> bool {
+        self.areas.containing(address).is_some()
     }
 
     /// The stream with a key, if a heap is known to be of it.

@@ -48,7 +48,7 @@ impl Books {
 
     fn push_slab(&self, id: SlabId, bytes: usize, parts: &mut Vec<BlockInfo>) {
         let slab = &self.native.slabs[id];
-        for slot in 0..slab.class.slab_blocks() {
+        for slot in 0..slab.blocks() {
             if slab.free >> slot & 1 == 0 {
                 let slot = u8::try_from(slot).expect("below 64");
                 parts.push(self.describe_piece(Piece::small(id, slot)));

@@ -20,7 +20,7 @@ use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::search::{Cost, Found, Search};
-use crate::memory::allocator::native::size_class::{CLASS_COUNT, SizeClass, UNIT_BYTES};
+use crate::memory::allocator::native::size_class::{CLASS_COUNT, SizeClass};
 use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::pool::PoolId;
@@ -131,8 +131,9 @@ impl Books {
         request: &Request,
         left_bytes: usize,
     ) -> usize {
+        let unit_bytes = self.native.sizes.granularity.block_bytes;
         let plan = |units: usize| {
-            let bytes = units * UNIT_BYTES;
+            let bytes = units * unit_bytes;
             self.native.sizes.plan(&Request { bytes, ..*request })
         };
         let Some(least) = plan(1) else { return 0 };
@@ -141,12 +142,12 @@ impl Books {
         let has_room = |units: usize| plan(units).is_some_and(|plan| rooms.hold(&plan, &places));
         let taken_bytes = self.limits.taken_bytes.saturating_add(left_bytes);
         // What holds a request holds a smaller one: the border is halved in.
-        let (mut enough, mut above) = (0, taken_bytes / UNIT_BYTES + 1);
+        let (mut enough, mut above) = (0, taken_bytes / unit_bytes + 1);
         while enough + 1 < above {
             let middle = enough.midpoint(above);
             if has_room(middle) { enough = middle } else { above = middle }
         }
-        enough * UNIT_BYTES
+        enough * unit_bytes
     }
 
     /// True when a request could be served if no stream used what is free, as far as that can be
@@ -224,7 +225,7 @@ impl Rooms<'_> {
         {
             return true;
         }
-        if plan.align_bytes > UNIT_BYTES {
+        if plan.align_bytes > native.sizes.granularity.block_bytes {
             let fresh = self.best(plan, Search::Last).map(|(_, fresh)| fresh);
             return fresh.is_some_and(|fresh| fresh <= self.most_fresh());
         }

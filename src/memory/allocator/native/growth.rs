@@ -10,13 +10,14 @@ use std::thread;
 
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::{Error, MemoryError, Result};
-use crate::base::size::{GIB, MIB};
+use crate::base::size::{GIB, MIB, to_usize};
 use crate::base::steps::step;
 use crate::engine::stream::core::StreamCore;
-use crate::memory::allocator::books::Books;
+use crate::memory::allocator::books::{Books, Purpose};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::drop_page;
 use crate::memory::allocator::growth::{Taken, none_if_short};
+use crate::memory::allocator::native::addresses::Owner;
 use crate::memory::allocator::native::area::{AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::Native;
@@ -24,7 +25,7 @@ use crate::memory::allocator::native::heap::{Heap, HeapId, Kind};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::search::{Cost, Found, Search, Want};
-use crate::memory::allocator::native::size_class::UNIT_BYTES;
+use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::release::try_each;
@@ -421,8 +422,8 @@ impl Books {
         let arena = native.heaps[want.heap].arena(want.kind);
         let known_bytes: usize = arena.areas.iter().map(|area| native.areas[*area].bytes).sum();
         let granule_bytes = native.sizes.page_bytes;
-        let enough_bytes =
-            (want.bytes + want.align_bytes - UNIT_BYTES).next_multiple_of(granule_bytes);
+        let enough_bytes = (want.bytes + want.align_bytes - native.sizes.granularity.block_bytes)
+            .next_multiple_of(granule_bytes);
         if plan.bytes > self.limits.total_bytes {
             return Step::Short; // the device never has as much, so no addresses are taken for it
         }
@@ -437,7 +438,7 @@ impl Books {
         let shared_bytes = match want.kind {
             Kind::Large => least_bytes,
             Kind::Middle => {
-                let (least, most) = SHARED_SEGMENT_BYTES.into_inner();
+                let (least, most) = self.shared_segment_bytes();
                 let part_bytes = (known_bytes / 8).next_multiple_of(granule_bytes);
                 least_bytes.max(part_bytes.clamp(least, most))
             }
@@ -449,6 +450,17 @@ impl Books {
             return Step::Short;
         }
         Step::Segment { bytes: least_bytes, is_least: true }
+    }
+
+    /// The bounds of segments that blocks share.
+    fn shared_segment_bytes(&self) -> (usize, usize) {
+        let (least, most) = SHARED_SEGMENT_BYTES.into_inner();
+        if self.purpose != Purpose::Heap {
+            return (least, most);
+        }
+        let granule_bytes = self.native.sizes.page_bytes;
+        let least = self.config.pinned_segment_bytes.next_multiple_of(granule_bytes);
+        (least, most.max(least))
     }
 
     fn end_reserve(&mut self, plan: &NativePlan, (base, bytes): (Address, usize)) {
@@ -550,7 +562,16 @@ impl Native {
     pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
         match plan.class {
-            None => Piece::block(block),
+            None => {
+                if let Some(addresses) = &self.addresses {
+                    let record = &self.blocks[block];
+                    let area = &self.areas[record.area];
+                    let pages = area.bytes_of(record.units) / HEAP_PAGE_BYTES;
+                    let spare = Owner::Spare { id: block, pages };
+                    addresses.set(to_usize(area.address_of(record)), Some(spare));
+                }
+                Piece::block(block)
+            }
             Some(class) => {
                 let heap = self.heap_of_block(block);
                 let slab = self.add_slab(block, heap, class);

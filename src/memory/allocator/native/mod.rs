@@ -7,6 +7,7 @@
 //!   `chunks`) and `handle` (what programs have of it)
 //! * `growth`: memory for blocks: `idle` pages are moved before the device is asked
 //! * `fallback`: any free memory, for requests that neither their own arena nor the device serves
+//! * `by_address`: a heap's pieces by their addresses alone, which `addresses` finds without a lock
 //! * `caches`: what threads keep of what they freed, to have it without a lock: `own` (how a thread
 //!   finds its cache), `thread_cache` (how others reach into it), `kept` (what is in it)
 //! * `cell`, `out`, `tally`: what is counted, by whom, and the sums of it; `split`: of free memory,
@@ -15,8 +16,11 @@
 //! * `shrink`: memory that goes back to the device; `left_pools`: pools that are looked at for it
 //! * `describe`, `invariants`: what it holds as plain values, and the laws, checked
 
+mod addresses;
 mod area;
 mod block;
+#[cfg(not(loom))]
+pub(super) mod by_address;
 pub(super) mod caches;
 mod cell;
 mod chunks;

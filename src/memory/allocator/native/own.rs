@@ -10,7 +10,6 @@ use crate::base::fork;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::Request;
 use crate::memory::allocator::native::caches::Caches;
-use crate::memory::allocator::native::size_class::UNIT_BYTES;
 use crate::memory::allocator::native::thread_cache::{Inside, Owner, ThreadCache};
 
 /// A thread's cache of one allocator.
@@ -98,7 +97,7 @@ impl Caches {
         front: Front,
         request: &Request,
     ) -> Option<Allocated> {
-        if !request.is_plain(UNIT_BYTES) {
+        if !request.is_plain(self.sizes.granularity.small_bytes) {
             return None;
         }
         // SAFETY: read by this thread since it left; nothing below enters a cache.

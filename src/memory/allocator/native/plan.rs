@@ -6,7 +6,7 @@ use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
 use crate::memory::allocator::native::search::Want;
 use crate::memory::allocator::native::size_class::{
-    MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
+    Granularity, MOST_SMALL_BYTES, SizeClass, most_middle_bytes,
 };
 use crate::memory::allocator::policy::torch::MOST_SMALL_BYTES as MOST_SMALL_POOL_BYTES;
 use crate::memory::allocator::snapshot::PoolClass;
@@ -26,6 +26,7 @@ pub(super) struct Sizes {
     pub(super) page_bytes: usize,
     /// True where memory is mapped page by page.
     pub(super) has_pages: bool,
+    pub(super) granularity: Granularity,
     most_middle_bytes: usize,
     /// By [`Kind`].
     grids: [Grid; 2],
@@ -33,20 +34,21 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// `page_bytes` is the size of pages that are mapped one by one.
-    pub(super) fn new(page_bytes: Option<usize>) -> Self {
+    pub(super) fn new(page_bytes: Option<usize>, granularity: Granularity) -> Self {
+        let unit_bytes = granularity.block_bytes;
         let has_pages = page_bytes.is_some();
         // Smaller pages are taken several at a time: blocks are whole units.
-        let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES).max(UNIT_BYTES);
+        let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES).max(unit_bytes);
         assert!(page_bytes.is_power_of_two(), "pages of {page_bytes} bytes");
         let most_middle_bytes = most_middle_bytes(page_bytes);
         let grid = |unit_bytes| Grid::new(has_pages.then_some(page_bytes / unit_bytes));
-        let grids = [grid(UNIT_BYTES), grid(page_bytes)];
-        Self { page_bytes, has_pages, most_middle_bytes, grids }
+        let grids = [grid(unit_bytes), grid(page_bytes)];
+        Self { page_bytes, has_pages, granularity, most_middle_bytes, grids }
     }
 
     pub(super) fn unit_bytes(&self, kind: Kind) -> usize {
         match kind {
-            Kind::Middle => UNIT_BYTES,
+            Kind::Middle => self.granularity.block_bytes,
             Kind::Large => self.page_bytes,
         }
     }
@@ -62,12 +64,15 @@ impl Sizes {
     #[inline(always)]
     pub(super) fn rounded(&self, bytes: usize) -> usize {
         let last = bytes.wrapping_sub(1);
-        // Sizes are multiples of a power of two. Two comparisons tell most of them sooner than the
+        let Granularity { small_bytes, block_bytes } = self.granularity;
+        // Sizes are multiples of a power of two. Comparisons tell most of them sooner than the
         // highest bit, which some processors look for in many steps.
-        let mask = if (SizeClass::UNIT_STEPS_BYTES..MOST_SMALL_BYTES).contains(&last) {
+        let mask = if last < self.granularity.even_steps_bytes() {
+            small_bytes - 1
+        } else if last < MOST_SMALL_BYTES {
             SizeClass::step_mask(last.ilog2())
         } else if last < self.most_middle_bytes {
-            UNIT_BYTES - 1
+            block_bytes - 1
         } else {
             self.page_bytes - 1
         };
@@ -91,10 +96,14 @@ impl Sizes {
         let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
         debug_assert!(request.check().is_ok(), "checked before: {request:?}");
         let owner = Owner { stream, pool };
-        let align_bytes = align_bytes.max(UNIT_BYTES);
-        if requested_bytes <= MOST_SMALL_BYTES && align_bytes == UNIT_BYTES {
-            let class = SizeClass::of(requested_bytes);
-            let (bytes, kind, class) = (class.bytes(), Kind::Middle, Some(class));
+        let granularity = self.granularity;
+        let is_small = requested_bytes <= MOST_SMALL_BYTES;
+        let is_plain = align_bytes <= granularity.small_bytes;
+        let align_bytes = align_bytes.max(granularity.block_bytes);
+        if is_small && is_plain {
+            let class = SizeClass::of(requested_bytes, granularity);
+            let (bytes, kind) = (class.bytes(), Kind::Middle);
+            let class = Some(class);
             return Some(NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class });
         }
         // Sizes and offsets are counted in 32 bits: what is further apart has whole pages.
@@ -181,8 +190,10 @@ mod tests {
     #[test]
     fn a_request_is_rounded_to_the_size_that_it_gets() {
         let mut numbers = Numbers::new(seed());
-        for page_bytes in [None, Some(64 * KIB), Some(2 * MIB), Some(32 * MIB)] {
-            let sizes = Sizes::new(page_bytes);
+        let pages = [None, Some(64 * KIB), Some(2 * MIB), Some(32 * MIB)];
+        let devices = pages.map(|page_bytes| (page_bytes, Granularity::DEVICE));
+        for (page_bytes, granularity) in devices.into_iter().chain([(None, Granularity::HEAP)]) {
+            let sizes = Sizes::new(page_bytes, granularity);
             let borders = (0..40).map(|power| 1 << power).chain([sizes.most_middle_bytes]);
             let near = borders.flat_map(|border: usize| (border.max(2) - 1)..=(border + 1));
             let mut one = || {

@@ -164,16 +164,6 @@ impl CachingAllocator {
         true
     }
 
-    /// Frees the piece that begins at an address; false when no program has one there. Of two
-    /// threads that do so for one life of a piece one is told true: the lock decides.
-    pub(in crate::memory::allocator) fn free_native_at(&self, address: u64) -> bool {
-        let ended = self.books.lock().end_piece_at(address);
-        let Some((piece, counted)) = ended else { return false };
-        self.caches.count_end(counted);
-        self.free_piece(piece, counted, None, &[]);
-        true
-    }
-
     fn free_piece(
         &self,
         piece: Piece,
@@ -184,9 +174,12 @@ impl CachingAllocator {
         let mut books = self.books.lock();
         books.free_piece(piece, counted, home, others);
         let is_closed = books.is_closed;
+        let most_bytes = books.most_segment_bytes();
         drop(books); // the device may take it
         if is_closed {
             self.shrink_native(|_, _| true);
+        } else if let Some(most_bytes) = most_bytes {
+            self.shrink_segments_above(most_bytes);
         }
     }
 }
@@ -278,17 +271,6 @@ impl Books {
         let is_rejected = self.config.reject_above_fraction && self.limits.is_above(plan.bytes);
         self.statistics.num_oom_rejections += u64::from(is_rejected);
         is_rejected
-    }
-
-    /// A program does not have the piece any more that begins at an address; if it had it.
-    fn end_piece_at(&mut self, address: u64) -> Option<(Piece, Counted)> {
-        let piece = self.native.piece_at(address)?;
-        let extent = self.native.extent(piece);
-        let mark = self.native.live.mark(piece).filter(|_| extent.address == address)?;
-        let bytes = extent.bytes;
-        let requested_bytes = mark.end(bytes)?;
-        let class = Sizes::class(bytes);
-        Some((piece, Counted { class, bytes, requested_bytes }))
     }
 
     /// The piece that an address is in, if a program has it.

@@ -41,6 +41,20 @@ impl CachingAllocator {
         }
     }
 
+    /// Gives back free segments that are larger than those which are kept.
+    pub(super) fn shrink_segments_above(&self, most_bytes: usize) {
+        let departure = {
+            let mut books = self.lock_when(|books| !books.native.is_mapping);
+            let areas = books.native.areas.iter();
+            let above = areas.filter(|(_, area)| area.bytes > most_bytes && books.is_vacant(area));
+            let ids: Vec<AreaId> = above.map(|(id, _)| id).collect();
+            books.areas_depart(&ids, Departure::default())
+        };
+        if let Some(departure) = departure {
+            self.depart(departure);
+        }
+    }
+
     /// Gives back what was taken out.
     pub(super) fn depart(&self, Departure { parts, bytes }: Departure) {
         // What the device refuses to take back stays with it, and nobody uses it again.

@@ -2,32 +2,62 @@
 
 use crate::base::size::{KIB, MIB};
 
-/// Sizes and addresses of blocks are multiples of this.
-pub(super) const UNIT_BYTES: usize = 512;
+/// What sizes and addresses of pieces are multiples of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Granularity {
+    /// Of small ones, which share slabs.
+    pub(super) small_bytes: usize,
+    /// Of all others, and of slabs.
+    pub(super) block_bytes: usize,
+}
+
+impl Granularity {
+    pub(super) const DEVICE: Self = Self { small_bytes: 512, block_bytes: 512 };
+    /// Of a heap: cache lines, and pages that addresses are looked up by.
+    pub(super) const HEAP: Self = Self { small_bytes: 64, block_bytes: HEAP_PAGE_BYTES };
+
+    /// Up to this each multiple of the small granularity is the size of a class.
+    #[inline(always)]
+    pub(super) const fn even_steps_bytes(self) -> usize {
+        16 * self.small_bytes
+    }
+}
+
+const HEAP_SHIFT: u8 = 6;
+/// See [`Granularity::HEAP`].
+pub(super) const HEAP_PAGE_BYTES: usize = 4 * KIB;
 /// The largest request that is served from a slab.
 pub(super) const MOST_SMALL_BYTES: usize = 32 * KIB;
-/// Up to 4 KiB each multiple of a unit, then eight steps between powers of two.
-pub(super) const CLASS_COUNT: usize = 32;
+/// Up to sixteen times the granularity each multiple of it, then eight steps between powers of two:
+/// these are those of the smallest.
+pub(super) const CLASS_COUNT: usize = 56;
 
 /// A size of small blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SizeClass(u8);
+pub(super) struct SizeClass {
+    number: u8,
+    /// The exponent of the granularity.
+    shift: u8,
+}
 
 impl SizeClass {
     /// The class of a request of at most [`MOST_SMALL_BYTES`] and at least a byte.
     #[inline]
-    pub(super) fn of(bytes: usize) -> Self {
+    #[expect(clippy::cast_possible_truncation, reason = "a number below 56, an exponent")]
+    pub(super) fn of(bytes: usize, granularity: Granularity) -> Self {
         debug_assert!(bytes > 0 && bytes <= MOST_SMALL_BYTES, "{bytes}");
-        let last = (bytes - 1) / UNIT_BYTES; // of units, from 0
-        let doublings = (last | 8).ilog2() - 3; // none below eight units
+        let shift = granularity.small_bytes.trailing_zeros();
+        let last = (bytes - 1) >> shift; // of steps, from 0
+        let doublings = (last | 8).ilog2() - 3; // none below eight steps
         let number = 8 * doublings as usize + (last >> doublings);
-        #[expect(clippy::cast_possible_truncation, reason = "below 32")]
-        let number = number as u8;
-        Self(number)
+        Self { number: number as u8, shift: shift as u8 }
     }
 
-    /// Up to this each multiple of a unit is the size of a class.
-    pub(super) const UNIT_STEPS_BYTES: usize = 16 * UNIT_BYTES;
+    /// The class of a heap with a number.
+    #[inline]
+    pub(super) fn of_heap(number: u8) -> Self {
+        Self { number, shift: HEAP_SHIFT }
+    }
 
     /// The size of the class of a larger request, less one, has the bits of the last byte's offset,
     /// and these; by the highest bit of the former.
@@ -37,26 +67,24 @@ impl SizeClass {
     }
 
     pub(super) fn number(self) -> usize {
-        self.0 as usize
+        self.number as usize
     }
 
     /// The size of its blocks.
     #[inline]
     pub(super) fn bytes(self) -> usize {
-        let number = self.0 as usize;
-        let (octave, step) = (number / 8, number % 8);
-        if octave == 0 {
-            (step + 1) * UNIT_BYTES
-        } else {
-            ((step + 9) * UNIT_BYTES) << (octave - 1)
-        }
+        let (octave, step) = (self.number / 8, self.number as usize % 8);
+        if octave == 0 { (step + 1) << self.shift } else { (step + 9) << (self.shift + octave - 1) }
     }
 
-    /// Blocks of one slab: of 64 KiB where that is at least eight and at most as many as a word has
-    /// bits.
+    /// Blocks of one slab: of 64 KiB or a little more where that is at least eight and at most as
+    /// many as a word has bits; together whole blocks of the granularity.
     pub(super) fn slab_blocks(self) -> u32 {
+        let count = (64 * KIB / self.bytes()).clamp(8, 64);
+        let block_bytes = if self.shift == HEAP_SHIFT { HEAP_PAGE_BYTES } else { 1 };
+        let parts = block_bytes >> self.bytes().trailing_zeros().min(block_bytes.trailing_zeros());
         #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
-        let count = (64 * KIB / self.bytes()).clamp(8, 64) as u32;
+        let count = count.next_multiple_of(parts) as u32;
         count
     }
 
@@ -76,26 +104,40 @@ mod tests {
 
     #[test]
     fn classes_hold_what_they_serve_and_waste_an_eighth_at_most() {
-        let mut before = None;
-        for bytes in 1..=MOST_SMALL_BYTES {
-            let class = SizeClass::of(bytes);
-            let size = class.bytes();
-            assert!(size >= bytes && size.is_multiple_of(UNIT_BYTES), "{bytes} in {size}");
-            let last = bytes - 1;
-            let is_unit = bytes <= SizeClass::UNIT_STEPS_BYTES;
-            let mask = if is_unit { UNIT_BYTES - 1 } else { SizeClass::step_mask(last.ilog2()) };
-            assert_eq!(size, (last | mask) + 1, "{bytes}");
-            assert!(bytes <= 4 * KIB || (size - bytes) * 8 <= bytes, "{bytes} in {size}");
-            assert!(bytes > 4 * KIB || size - bytes < UNIT_BYTES, "{bytes} in {size}");
-            assert!(before.is_none_or(|before| class.number() - before <= 1), "{bytes}");
-            before = Some(class.number());
+        for (granularity, count) in [(Granularity::DEVICE, 32), (Granularity::HEAP, CLASS_COUNT)] {
+            let step_bytes = granularity.small_bytes;
+            let mut before = None;
+            for bytes in 1..=MOST_SMALL_BYTES {
+                let class = SizeClass::of(bytes, granularity);
+                let size = class.bytes();
+                assert!(size >= bytes && size.is_multiple_of(step_bytes), "{bytes} in {size}");
+                let last = bytes - 1;
+                let is_even = bytes <= granularity.even_steps_bytes();
+                let mask =
+                    if is_even { step_bytes - 1 } else { SizeClass::step_mask(last.ilog2()) };
+                assert_eq!(size, (last | mask) + 1, "{bytes}");
+                let is_fine = bytes <= 8 * step_bytes;
+                assert!(is_fine || (size - bytes) * 8 <= bytes, "{bytes} in {size}");
+                assert!(!is_fine || size - bytes < step_bytes, "{bytes} in {size}");
+                assert!(before.is_none_or(|before| class.number() - before <= 1), "{bytes}");
+                before = Some(class.number());
+            }
+            assert_eq!(before, Some(count - 1));
         }
-        assert_eq!(before, Some(CLASS_COUNT - 1));
+        let class = SizeClass::of(5000, Granularity::HEAP);
+        assert_eq!(SizeClass::of_heap(class.number), class);
     }
 
     #[test]
     fn slabs_have_at_most_64_blocks_and_at_least_8() {
-        assert_eq!((SizeClass(0).slab_blocks(), SizeClass(0).slab_bytes()), (64, 32 * KIB));
-        assert_eq!(SizeClass::of(MOST_SMALL_BYTES).slab_bytes(), 256 * KIB);
+        let least = SizeClass::of(1, Granularity::DEVICE);
+        assert_eq!((least.slab_blocks(), least.slab_bytes()), (64, 32 * KIB));
+        for number in 0..u8::try_from(CLASS_COUNT).unwrap() {
+            let class = SizeClass::of_heap(number);
+            assert!((8..=64).contains(&class.slab_blocks()), "{number}");
+            assert!(class.slab_bytes().is_multiple_of(HEAP_PAGE_BYTES), "{number}");
+        }
+        let most = SizeClass::of(MOST_SMALL_BYTES, Granularity::DEVICE);
+        assert_eq!(most.slab_bytes(), 256 * KIB);
     }
 }

@@ -45,6 +45,11 @@ impl Slab {
         }
     }
 
+    /// How many small blocks it has.
+    pub(super) fn blocks(&self) -> u32 {
+        self.every.trailing_ones()
+    }
+
     /// True when nobody has any of it.
     pub(super) fn is_unused(&self) -> bool {
         self.free == self.every
@@ -78,7 +83,7 @@ impl Slab {
     /// The small block that an address is in, unless it is behind the last.
     pub(super) fn slot_at(&self, address: u64) -> Option<u8> {
         let slot = (address - self.address) / self.class.bytes() as u64;
-        u8::try_from(slot).ok().filter(|slot| u32::from(*slot) < self.class.slab_blocks())
+        u8::try_from(slot).ok().filter(|slot| u32::from(*slot) < self.blocks())
     }
 }
 
