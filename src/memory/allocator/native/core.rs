@@ -30,7 +30,7 @@ use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::search::{Found, Want};
 use crate::memory::allocator::native::size_class::{Granularity, SizeClass};
 use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
-use crate::memory::allocator::native::split::{Change, Splits};
+use crate::memory::allocator::native::split::Splits;
 use crate::memory::allocator::stats::PooledStat;
 
 /// What the native policy of one allocator knows. See the head of this file.
@@ -136,15 +136,9 @@ impl Native {
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }
-        self.splits.moved -= self.parts_of_small(id, 1 << slot);
+        self.splits.moved -= self.change_of_small(id, 1 << slot);
         self.splits.count_moved(SLABS.class());
         Piece::small(id, slot)
-    }
-
-    /// What small blocks of a slab, by their bits, add to the parts that cannot go back.
-    fn parts_of_small(&self, id: SlabId, small: u64) -> Change {
-        let Self { areas, blocks, slabs, sizes, .. } = self;
-        Change::of_small(&slabs[id], small, areas, blocks, slabs, sizes.grid(SLABS))
     }
 
     /// Small blocks for a thread's cache: as many as there are in slabs, `count` at most.
@@ -176,7 +170,7 @@ impl Native {
             if slab.free == 0 {
                 self.slabs.unlink(id, &mut self.heaps[heap].slabs[class.number()]);
             }
-            self.splits.moved -= self.parts_of_small(id, taken);
+            self.splits.moved -= self.change_of_small(id, taken);
             self.splits.count_moved(SLABS.class());
         }
         self.out.leave_several(Sizes::class(bytes), count - left, bytes);
@@ -196,7 +190,7 @@ impl Native {
         self.blocks[block].become_slab(id);
         self.live.know_slab(id.place());
         self.slabs.link(id, &mut self.heaps[heap].slabs[class.number()]);
-        self.splits.moved += self.parts_of_small(id, self.slabs[id].free);
+        self.splits.moved += self.change_of_small(id, self.slabs[id].free);
         self.splits.count_moved(SLABS.class());
         id
     }
@@ -211,7 +205,7 @@ impl Native {
             if free_before == 0 {
                 self.slabs.link(id, first);
             }
-            self.splits.moved += self.parts_of_small(id, 1 << slot);
+            self.splits.moved += self.change_of_small(id, 1 << slot);
             self.splits.count_moved(SLABS.class());
             return;
         }
@@ -219,7 +213,7 @@ impl Native {
         if free_before != 0 {
             self.slabs.unlink(id, first);
         }
-        self.splits.moved -= self.parts_of_small(id, free_before);
+        self.splits.moved -= self.change_of_small(id, free_before);
         self.splits.count_moved(SLABS.class());
         let Slab { block, busy_until, address, .. } = self.slabs.remove(id);
         if let Some(addresses) = &self.addresses {

@@ -62,7 +62,7 @@ impl Index {
         let place = Place::of(units);
         let level = place.level as usize;
         if self.levels.len() <= level {
-            self.add_levels(level);
+            self.levels.resize_with(level + 1, Level::default);
         }
         let lists = &mut self.levels[level];
         let behind = lists.heads[place.step as usize].replace(id);
@@ -73,11 +73,6 @@ impl Index {
         if let Some(behind) = behind {
             free[behind].before = Some(id);
         }
-    }
-
-    #[cold]
-    fn add_levels(&mut self, last: usize) {
-        self.levels.resize_with(last + 1, Level::default);
     }
 
     /// Takes an entry out.

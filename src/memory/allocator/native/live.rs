@@ -111,14 +111,11 @@ impl Live {
     /// allocator's lock.
     #[inline]
     pub(super) fn mark_of(&self, piece: Piece) -> Mark {
-        self.mark(piece).unwrap_or_else(|| self.make_mark(piece))
-    }
-
-    #[cold]
-    fn make_mark(&self, piece: Piece) -> Mark {
-        let Name::Block(place) = piece.name() else { unreachable!("slabs are known: {piece:?}") };
-        self.blocks.grow_to(place.index());
-        self.mark(piece).expect("just made")
+        self.mark(piece).unwrap_or_else(|| {
+            let Name::Block(place) = piece.name() else { unreachable!("of no slab: {piece:?}") };
+            self.blocks.grow_to(place.index());
+            self.mark(piece).expect("just made")
+        })
     }
 
     /// The piece that has a mark, if that is in this table.

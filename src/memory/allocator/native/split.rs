@@ -8,10 +8,11 @@
 
 use std::ops::{AddAssign, SubAssign};
 
-use crate::memory::allocator::native::area::{Area, Areas};
-use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
+use crate::memory::allocator::native::area::Area;
+use crate::memory::allocator::native::block::{Block, BlockId, State};
+use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::grid::Grid;
-use crate::memory::allocator::native::slab::{Slab, Slabs};
+use crate::memory::allocator::native::slab::{Slab, SlabId};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
 
@@ -66,35 +67,23 @@ impl Splits {
     }
 }
 
-impl Change {
+impl Native {
     /// What a free block with memory adds while it is one, beside the neighbours that it has.
     #[inline(always)]
-    pub(super) fn of_free(
-        parts: Parts,
-        block: &Block,
-        area: &Area,
-        blocks: &Blocks,
-        slabs: &Slabs,
-    ) -> Self {
-        let slab = |neighbour: Option<BlockId>| Some(&slabs[blocks[neighbour?].slab()?]);
+    pub(super) fn change_of_free(&self, block: &Block, area: &Area, parts: Parts) -> Change {
+        let slab = |id: Option<BlockId>| Some(&self.slabs[self.blocks[id?].slab()?]);
         let meets_before = parts.begin() && slab(block.previous).is_some_and(Slab::ends_free);
         let meets_behind = parts.end() && slab(block.next).is_some_and(Slab::begins_free);
         let count = isize::from(parts.before > 0) + isize::from(parts.behind > 0);
         let met = isize::from(meets_before) + isize::from(meets_behind);
         let bytes = area.bytes_of(parts.before + parts.behind).cast_signed();
-        Self { count: count - met, bytes }
+        Change { count: count - met, bytes }
     }
 
     /// What small blocks of a slab, by their bits, add while they are free beside the others that
     /// are.
-    pub(super) fn of_small(
-        slab: &Slab,
-        small: u64,
-        areas: &Areas,
-        blocks: &Blocks,
-        slabs: &Slabs,
-        grid: Grid,
-    ) -> Self {
+    pub(super) fn change_of_small(&self, id: SlabId, small: u64) -> Change {
+        let slab = &self.slabs[id];
         let (with, without) = (slab.free | small, slab.free & !small);
         // Each begins a part, or goes on with one; what is behind it began one without it.
         let begin = (small & !(with << 1)).count_ones();
@@ -102,22 +91,25 @@ impl Change {
         let mut count = begin.cast_signed() - joined.cast_signed();
         let [first, last] = [small & 1 != 0, small & slab.last_bit() != 0];
         if first || last {
-            let block = &blocks[slab.block];
-            let parts = |id: Option<BlockId>| {
-                let Some(block) = id.map(|id| &blocks[id]) else { return Parts::default() };
-                match block.slab() {
-                    Some(slab) => Parts::of_slab(&slabs[slab]),
-                    None if block.state == State::Free => {
-                        Parts::of_free(block, &areas[block.area], grid)
-                    }
-                    None => Parts::default(),
-                }
-            };
-            count -= i32::from(first && parts(block.previous).end());
-            count -= i32::from(last && parts(block.next).begin());
+            let block = &self.blocks[slab.block];
+            count -= i32::from(first && self.parts(block.previous).end());
+            count -= i32::from(last && self.parts(block.next).begin());
         }
         let bytes = small.count_ones() as usize * slab.class.bytes();
-        Self { count: count as isize, bytes: bytes.cast_signed() }
+        Change { count: count as isize, bytes: bytes.cast_signed() }
+    }
+
+    /// The parts of a block, if it is there; of a slab those at its ends alone.
+    fn parts(&self, id: Option<BlockId>) -> Parts {
+        let Some(block) = id.map(|id| &self.blocks[id]) else { return Parts::default() };
+        if let Some(slab) = block.slab() {
+            let slab = &self.slabs[slab];
+            let [before, behind] = [slab.begins_free(), slab.ends_free()].map(u32::from);
+            return Parts { before, behind, idle_pages: 1 }; // one of them is not the other
+        }
+        let area = &self.areas[block.area];
+        let is_free = block.state == State::Free;
+        is_free.then(|| Parts::of_free(block, area, self.sizes.grid(area.kind))).unwrap_or_default()
     }
 }
 
@@ -143,12 +135,6 @@ impl Parts {
         }
         let (idle_pages, [before, behind]) = grid.covered_and_beside(&block.range());
         Self { before, behind, idle_pages }
-    }
-
-    /// Those at its ends; what they come to is not asked for.
-    fn of_slab(slab: &Slab) -> Self {
-        let [before, behind] = [slab.begins_free(), slab.ends_free()].map(u32::from);
-        Self { before, behind, idle_pages: 1 } // one of them is not the other
     }
 
     /// True when one begins with the block.

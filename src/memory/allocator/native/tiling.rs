@@ -13,7 +13,7 @@ use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::free_blocks::{FreeBlock, Listing};
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::search::Found;
-use crate::memory::allocator::native::split::{Change, Parts};
+use crate::memory::allocator::native::split::Parts;
 
 impl Native {
     /// Notes addresses for a heap, all of them free; those of a segment have memory.
@@ -196,41 +196,39 @@ impl Native {
 
     /// A free block can be found from now on.
     fn enlist(&mut self, id: BlockId) {
-        let Self { sizes, blocks, areas, heaps, slabs, free, splits, .. } = self;
-        let block = &blocks[id];
+        let block = &self.blocks[id];
         let Block { state, previous, next, .. } = *block;
-        let area = &areas[block.area];
+        let area = &self.areas[block.area];
         let mut parts = Parts::default();
         if state == State::Free {
-            parts = Parts::of_free(block, area, sizes.grid(area.kind));
-            splits.moved += Change::of_free(parts, block, area, blocks, slabs);
+            parts = Parts::of_free(block, area, self.sizes.grid(area.kind));
+            self.splits.moved += self.change_of_free(block, area, parts);
         }
-        let (listing, units) = blocks.listing_of(block);
-        let entry = free.insert(id, listing, parts);
-        let indices = heaps[area.heap].arena_mut(area.kind);
-        indices.index_mut(listing).insert(entry, units, free);
-        blocks[id].set_entry(Some(entry));
+        let (listing, units) = self.blocks.listing_of(block);
+        let entry = self.free.insert(id, listing, parts);
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
+        indices.index_mut(listing).insert(entry, units, &mut self.free);
+        self.blocks[id].set_entry(Some(entry));
         if listing != Listing::Closed {
             for beside in [previous, next].into_iter().flatten() {
-                indices.relist(&blocks[beside], blocks, free);
+                indices.relist(&self.blocks[beside], &self.blocks, &mut self.free);
             }
         }
     }
 
     /// A free block cannot be found any more.
     fn delist(&mut self, id: BlockId) {
-        let Self { blocks, areas, heaps, slabs, free, splits, .. } = self;
-        let block = &blocks[id];
+        let block = &self.blocks[id];
         let entry = block.entry().expect("a free block is listed");
-        let area = &areas[block.area];
-        let FreeBlock { listing, parts, .. } = free[entry];
+        let area = &self.areas[block.area];
+        let FreeBlock { listing, parts, .. } = self.free[entry];
         if block.state == State::Free {
-            splits.moved -= Change::of_free(parts, block, area, blocks, slabs);
+            self.splits.moved -= self.change_of_free(block, area, parts);
         }
-        let indices = heaps[area.heap].arena_mut(area.kind);
-        indices.index_mut(listing).remove(entry, free);
-        free.remove(entry);
-        blocks[id].set_entry(None);
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
+        indices.index_mut(listing).remove(entry, &mut self.free);
+        self.free.remove(entry);
+        self.blocks[id].set_entry(None);
     }
 
     /// What is beside a block has changed: if it is listed, it is found by that from now on.
