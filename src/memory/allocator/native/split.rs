@@ -109,7 +109,10 @@ impl Native {
         }
         let area = &self.areas[block.area];
         let is_free = block.state == State::Free;
-        is_free.then(|| Parts::of_free(block, area, self.sizes.grid(area.kind))).unwrap_or_default()
+        if !is_free {
+            return Parts::default();
+        }
+        Parts::of_free(block, area, self.sizes.grid(area.kind))
     }
 }
 
