@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::integrations::host_heap::boundary::{self, leak};
-use crate::memory::allocator::{CachingAllocator, FreedAt, HostStatistics};
+use crate::memory::allocator::{CachingAllocator, HostStatistics};
 
 /// See the head of this file. Addresses are numbers here: the memory is its user's.
 pub(super) struct Heap {
@@ -31,10 +31,10 @@ impl Heap {
     #[inline]
     pub(super) fn free(&self, address: usize) -> bool {
         let freed = self.allocator.free_at(address);
-        if freed == FreedAt::NotInUse {
+        if freed == Some(false) {
             leak(format_args!("{address:#x} is freed, and not in use"));
         }
-        freed != FreedAt::Foreign
+        freed.is_some()
     }
 
     /// How many bytes there are at an address that was handed out; `None` when it is not of this

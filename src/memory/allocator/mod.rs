@@ -61,8 +61,6 @@ pub use allocated::{Allocated, ForeignBlock};
 pub use books::Request;
 pub use caching::CachingAllocator;
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
-#[cfg(not(loom))]
-pub(crate) use native::by_address::FreedAt;
 pub(crate) use out_of_memory::new_observer_id;
 pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};

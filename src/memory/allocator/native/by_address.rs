@@ -8,16 +8,6 @@ use crate::memory::allocator::native::addresses::{Addresses, Owner};
 use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::live::Mark;
 
-/// What became of a free by an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FreedAt {
-    Freed,
-    /// Nothing in use begins there: it was freed before, or never given.
-    NotInUse,
-    /// The heap has no memory there.
-    Foreign,
-}
-
 impl CachingAllocator {
     /// Memory of at least so many bytes, aligned to 64; `None` when there is not enough.
     #[inline]
@@ -32,24 +22,25 @@ impl CachingAllocator {
 
     /// Gives back what [`Self::give`] returned. Of several frees of one address, one after the
     /// other, the first counts, and of a larger piece also of those at once. A free that comes when
-    /// its place is in use again ends that use: an address does not say which is meant.
+    /// its place is in use again ends that use: an address does not say which is meant. False when
+    /// nothing in use begins there, `None` when no memory of this allocator is there.
     #[inline]
-    pub(crate) fn free_at(&self, address: usize) -> FreedAt {
+    pub(crate) fn free_at(&self, address: usize) -> Option<bool> {
         let Some(owner) = self.addresses().at(address) else {
-            return self.freed_elsewhere(address);
+            return self.has_memory_at(address).then_some(false);
         };
-        let Some((piece, bytes)) = owner.piece(address) else { return FreedAt::NotInUse };
+        let Some((piece, bytes)) = owner.piece(address) else { return Some(false) };
         let is_first = match owner {
             Owner::Slab { .. } => true,
             Owner::Large { id, pages } => self.addresses().end(address, id, pages),
             Owner::Spare { .. } => false,
         };
         let Some(mark) = self.caches.live.mark(piece).filter(|_| is_first) else {
-            return FreedAt::NotInUse;
+            return Some(false);
         };
         let handle = Handle::of_mark(mark, self.caches.live.tag());
         let freed = self.free(Allocated::of_piece(handle, address as u64, bytes, 0, 0));
-        if freed.is_ok() { FreedAt::Freed } else { FreedAt::NotInUse }
+        Some(freed.is_ok())
     }
 
     /// How many bytes there are where a piece begins; `None` where none does.
@@ -58,9 +49,8 @@ impl CachingAllocator {
     }
 
     #[cold]
-    fn freed_elsewhere(&self, address: usize) -> FreedAt {
-        let is_own = self.books.lock().native.has_memory_at(address as u64);
-        if is_own { FreedAt::NotInUse } else { FreedAt::Foreign }
+    fn has_memory_at(&self, address: usize) -> bool {
+        self.books.lock().native.has_memory_at(address as u64)
     }
 
     fn addresses(&self) -> &Addresses {
