@@ -82,7 +82,7 @@ pub use kernels::{
 };
 pub use virtual_memory::{PhysicalHandle, VirtualMemory};
 
-/// The number that a backend gave a stream. A copy of it keeps nothing alive.
+/// The number that a backend gave a stream. A copy of the number does not keep the stream alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamHandle(pub u64);
 
@@ -153,7 +153,7 @@ impl DeviceProperties {
 pub struct MemoryInfo {
     /// Upper bound of the next allocation's size.
     pub free_bytes: usize,
-    /// Capacity, free or in use.
+    /// The device's capacity, including the memory in use.
     pub total_bytes: usize,
 }
 
@@ -194,7 +194,7 @@ pub struct PointerOwner {
     pub base: Address,
     /// Size of the allocation.
     pub bytes: usize,
-    /// Which processors can access it.
+    /// Which processors can access the allocation.
     pub memory: MemoryKind,
 }
 
@@ -220,17 +220,17 @@ pub trait Work: Send + Sync {
     }
 
     /// False when a run now would probably find no task. The backend may then drop the work from
-    /// its queue. The backend holds a lock during the call.
+    /// its queue. The backend holds a lock during the call, so this must not call the backend.
     fn is_needed(&self) -> bool {
         true
     }
 
     /// The backend calls this after it dropped [unneeded](Work::is_needed) work from its queue. If
-    /// tasks have arrived since, the implementation submits itself again. Never panics.
+    /// tasks have arrived since, the implementation submits the work again. Never panics.
     fn give_up(self: Arc<Self>) {}
 
     /// The submitting thread calls this when no thread can run the work. The implementation retires
-    /// its tasks with the reason as their error.
+    /// the work's tasks with `_reason` as their error.
     fn refuse(self: Arc<Self>, _reason: &Error) {}
 }
 
@@ -240,18 +240,18 @@ impl fmt::Debug for dyn Work {
     }
 }
 
-/// One run of a work on a thread. The turn tells the work when to give way to other work.
+/// Tells work, during one [`Work::run`], when to give way to other work on the thread.
 pub struct Turn<'a> {
     must_yield: &'a dyn Fn() -> bool,
     others_wait: &'a dyn Fn() -> bool,
     linger: Option<&'a Linger<'a>>,
 }
 
-/// Polls its argument for some microseconds. [`Turn::linger`] has the meaning of the result.
+/// Polls its argument for some microseconds. [`Turn::linger`] documents the result.
 pub type Linger<'a> = dyn Fn(&dyn Fn() -> bool) -> bool + 'a;
 
 impl<'a> Turn<'a> {
-    /// A turn on a worker. `must_yield` reports whether more urgent work is runnable, and
+    /// Creates a turn on a worker. `must_yield` reports whether more urgent work is runnable, and
     /// `others_wait` whether any other work is runnable.
     #[must_use]
     pub fn new(must_yield: &'a dyn Fn() -> bool, others_wait: &'a dyn Fn() -> bool) -> Self {
@@ -264,7 +264,7 @@ impl<'a> Turn<'a> {
         Self { linger: Some(linger), ..self }
     }
 
-    /// A turn that never demands an end, for a thread without other work.
+    /// Creates a turn that never demands an end, for a thread without other work.
     #[must_use]
     pub fn unshared() -> Turn<'static> {
         Turn::new(&|| false, &|| false)
@@ -282,8 +282,8 @@ impl<'a> Turn<'a> {
         (self.others_wait)()
     }
 
-    /// A work without tasks calls this. A thread that may linger polls `has_more` for some
-    /// microseconds. After false, the turn must end: the thread then searches for other work.
+    /// Work that has run out of tasks calls this. A thread that may linger polls `has_more` for
+    /// some microseconds. After false, the turn must end, so that the thread runs other work.
     #[must_use]
     pub fn linger(&self, has_more: &dyn Fn() -> bool) -> bool {
         self.linger.is_none_or(|linger| linger(has_more))
@@ -312,7 +312,7 @@ pub struct Leftover {
     pub busy_threads: usize,
 }
 
-/// Called once when the device has reached a mark: see [`Backend::when_done`] for its limits.
+/// A function to call when the device has reached a mark. [`Backend::when_done`] has the rules.
 pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
 
 /// The error of `allocate_shared` on a kind without shared memory.
@@ -323,7 +323,7 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
     })
 }
 
-/// One kind of device, as the engine uses it. The [module](self) has rules and the drivers' calls.
+/// One kind of device, as the engine uses it. The [module](self) defines the terms used here.
 ///
 /// Safe code cannot access memory through an address:
 ///
@@ -358,11 +358,11 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
 pub unsafe trait Backend: Send + Sync + fmt::Debug {
     // --- Probing: these methods initialise no device and start no thread of this crate. ---
 
-    /// The kind that this backend implements.
+    /// The kind of this backend's devices.
     fn kind(&self) -> DeviceKind;
 
-    /// A cheap test that loads no driver. False when a probe would find no GPU. The runtime calls
-    /// this before it probes a kind that the user did not name.
+    /// A cheap test that loads no driver. False only when a probe would find no GPU. The runtime
+    /// calls this before it probes a kind that the user did not name.
     fn may_have_gpu(&self) -> bool {
         true
     }
@@ -389,7 +389,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Free and total memory for [`Backend::allocate_host`]; `None` without accounting.
+    /// Free and total memory for [`Backend::allocate_host`]; `None` if the backend counts neither.
     fn host_memory_info(&self) -> Option<MemoryInfo> {
         None
     }
@@ -397,7 +397,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The priorities that streams of this device accept.
     fn priority_range(&self, device_index: usize) -> PriorityRange;
 
-    /// True when a task executes on the thread that runs it and is complete when it returns. False
+    /// True when a task is complete as soon as the thread that executes it returns from it. False
     /// when a task only submits commands to a driver; marks then report completion.
     fn runs_on_host(&self) -> bool;
 

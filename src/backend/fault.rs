@@ -51,7 +51,7 @@ pub use method::Method;
 pub use plan::{Fault, FaultError, Repeat};
 use plan::{Injector, Request};
 
-/// Wraps a backend and fails planned calls to it. The head of this module has the rules.
+/// Wraps a backend and fails planned calls to it. The [module](self) has the rules.
 ///
 /// ```
 /// use accelrt::backend::contract::Backend;

@@ -11,7 +11,7 @@ use crate::base::config::Config;
 use crate::base::device::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
 
-/// Kinds that can become the accelerator without a setting. Earlier kinds are preferred.
+/// Kinds that can become the accelerator when no setting names one, in order of preference.
 const CANDIDATES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
 /// Kinds whose backend needs the cargo feature of the same name.
@@ -34,8 +34,8 @@ static CONSTRUCTORS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new(
 /// Registers a backend's constructor. Each runtime created later calls `make` once, for its backend
 /// of `kind`. `make` must not start a thread or open a device.
 ///
-/// The first use of the process's runtime creates that runtime, so register before. To add a
-/// backend to one runtime only, see [`Runtime::with_backends`](crate::Runtime::with_backends).
+/// The first use of the global runtime creates that runtime, so register backends before. To add
+/// one to a single runtime, see [`Runtime::with_backends`](crate::Runtime::with_backends).
 ///
 /// Fails when the kind already has a backend.
 ///
@@ -56,20 +56,20 @@ pub fn register_backend(
     make: impl Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync + 'static,
 ) -> Result<()> {
     register_builtin();
-    set_maker(kind, Box::new(make))
+    set_constructor(kind, Box::new(make))
 }
 
 fn register_builtin() {
     for (kind, make) in BUILTINS {
-        let _ = set_maker(*kind, Box::new(make)); // an error means that the kind is registered
+        let _ = set_constructor(*kind, Box::new(make)); // fails if the kind is registered already
     }
 }
 
-fn set_maker(kind: DeviceKind, make: Box<MakeBackend>) -> Result<()> {
-    maker(kind).set(make).map_err(|_| Error::Device(DeviceError::BackendRegistered { kind }))
+fn set_constructor(kind: DeviceKind, make: Box<MakeBackend>) -> Result<()> {
+    constructor(kind).set(make).map_err(|_| Error::Device(DeviceError::BackendRegistered { kind }))
 }
 
-fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
+fn constructor(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
     &CONSTRUCTORS[usize::from(kind.type_code())]
 }
 
@@ -98,7 +98,7 @@ impl Registry {
         register_builtin();
         let mut registry = Self { backends: Vec::new() };
         for kind in DeviceKind::registered() {
-            let Some(make) = maker(kind).get() else { continue };
+            let Some(make) = constructor(kind).get() else { continue };
             let backend = make(config)?;
             if backend.kind() != kind {
                 let reason = format!("its backend is one of kind {}", backend.kind());
@@ -177,7 +177,7 @@ impl Registry {
     }
 }
 
-/// Creates a backend to replay allocations on. Its only device has addresses without memory.
+/// Creates a null backend, on which a snapshot's allocations can be replayed without memory.
 ///
 /// # Panics
 /// When the granularity is not a power of two of at least 64 bytes.
@@ -190,7 +190,7 @@ pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Ar
 fn missing_reason(kind: DeviceKind) -> String {
     if WITH_FEATURE.contains(&kind) {
         format!("this build has no {kind} backend (cargo feature `{kind}`)")
-    } else if maker(kind).get().is_some() {
+    } else if constructor(kind).get().is_some() {
         format!("this runtime was made before the {kind} backend was registered")
     } else {
         format!("no {kind} backend was added to this runtime")

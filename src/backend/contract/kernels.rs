@@ -60,7 +60,7 @@ pub enum LaunchArgument {
     Local(usize),
 }
 
-/// The bytes of a value of 1 to 16 bytes, in memory order.
+/// A kernel argument of 1 to 16 bytes, passed by value: the bytes as they lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueBytes {
     bytes: [u8; Self::MOST],
@@ -98,8 +98,8 @@ pub struct LaunchSize {
     pub dimensions: u32,
 }
 
-/// Compiles programs for a device and launches their kernels. Handles are the backend's numbers. A
-/// kernel may be released before its launches are done, and a program before its kernels.
+/// Compiles programs for a device and launches their kernels. A kernel may be released before its
+/// launches are done, and a program before its kernels.
 ///
 /// # Safety
 /// As for [`Backend`](super::Backend). An implementation's launch runs only the kernel that it is
@@ -117,7 +117,7 @@ pub unsafe trait Kernels: Send + Sync {
     /// Lists every kernel that the program defines.
     ///
     /// # Safety
-    /// The program is live: see the head of `contract`.
+    /// The program is live, as the [contract](super) defines it.
     unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>>;
 
     /// Looks a kernel up by its name, one of [`Self::kernel_names`].

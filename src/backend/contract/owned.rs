@@ -39,12 +39,12 @@ impl OwnedStream {
     }
 
     pub(crate) fn submit(&self, work: Arc<dyn Work>) {
-        // SAFETY: the stream is live until this returns, because the caller borrows its owner.
+        // SAFETY: the stream is live until this returns, because the caller borrows `self`.
         unsafe { self.backend.submit(self.stream, work) }
     }
 
     pub(crate) fn resume(&self, work: Arc<dyn Work>) {
-        // SAFETY: the stream is live until this returns, because the caller borrows its owner.
+        // SAFETY: the stream is live until this returns, because the caller borrows `self`.
         unsafe { self.backend.resume(self.stream, work) }
     }
 
@@ -70,7 +70,7 @@ impl OwnedStream {
         Ok(unsafe { mark.into_owned(&self.backend) })
     }
 
-    /// As [`Self::mark`], without an owner: the caller releases the mark or adds an owner.
+    /// Records a mark without an owner. The caller must release the mark or add an owner.
     #[inline]
     pub(crate) fn bare_mark(&self, timed: bool) -> Result<BareMark> {
         // SAFETY: the stream is live, because only the drop of `self` destroys it.
@@ -134,7 +134,7 @@ impl fmt::Debug for OwnedStream {
     }
 }
 
-/// A mark without an owner, which saves the owner's heap allocation. Users request few marks.
+/// A mark that no drop releases. Most marks have one holder, which needs no [`OwnedMark`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an unreleased mark leaks in the backend"]
 pub(crate) struct BareMark(Mark);
@@ -177,7 +177,7 @@ impl OwnedMark {
     }
 
     pub(crate) fn when_done(&self, callback: DoneCallback) -> Result<()> {
-        // SAFETY: the mark is live until this returns: the caller borrows its owner.
+        // SAFETY: the mark is live until this returns, because the caller borrows `self`.
         unsafe { self.backend.when_done(self.mark, callback) }
     }
 

@@ -1,4 +1,4 @@
-//! The cpu kind behind the contract: devices, streams, marks and memory.
+//! The contract's methods for the cpu kind: devices, streams, marks and memory.
 #![expect(unsafe_code, reason = "copies between addresses that the caller guarantees")]
 
 use std::ptr;
@@ -23,7 +23,7 @@ use crate::base::error::{DriverError, Error, Result};
 use crate::base::machine_memory;
 use crate::base::size::to_usize;
 
-/// The same numbers as in Intel's GPU runtime; one for each level of the run queue.
+/// Stream priorities, as in Intel's GPU runtime. Each priority has one level of the run queue.
 const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
 /// The machine's cores as one or several asynchronous devices.

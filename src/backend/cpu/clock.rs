@@ -98,7 +98,7 @@ impl Clock {
 
     /// Nanoseconds between two readings; negative when `end` was taken first.
     ///
-    /// A conversion from the counter spins until the clock is 10 ms old, to measure the rate.
+    /// The first conversion of counter ticks spins until the measurement of the rate spans 10 ms.
     pub(crate) fn ticks_between_ns(&self, start: u64, end: u64) -> i64 {
         let rate = self.rate(Self::CONVERSION_SPAN_NS);
         let ns = u128::from(end.abs_diff(start)) * u128::from(rate) / u128::from(Self::RATE_ONE);
@@ -118,7 +118,7 @@ impl Clock {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Measures the rate from `base` to now. First spins until this span has `least_span_ns`.
+    /// Measures the rate from `base` to now. First spins until this span is `least_span_ns` long.
     fn measure(&self, least_span_ns: u64) {
         let mut base = self.base.lock();
         while self.monotonic_ns() < base.ns.saturating_add(least_span_ns) {
@@ -219,7 +219,7 @@ mod tests {
         sources.into_iter().map(Clock::with_source).collect()
     }
 
-    /// Executes 20 million dependent multiplications, a measurable time on any machine.
+    /// Executes 20 million dependent multiplications, which take a measurable time on any machine.
     fn work() {
         let mut value = 1_u64;
         for _ in 0..20_000_000_u64 {
@@ -238,7 +238,7 @@ mod tests {
             let end = clock.now_ticks();
             let outer = i128::try_from(outer_start.elapsed().as_nanos()).unwrap();
             let ns = i128::from(clock.ticks_between_ns(start, end));
-            // The tolerance is 50 ppm, and 200 ns for the readings.
+            // The tolerance is 50 ppm for the rate, and 200 ns for the two readings.
             let (least, most) = (inner - inner / 20_000 - 200, outer + outer / 20_000 + 200);
             assert!((least..=most).contains(&ns), "{:?}: {least} {ns} {most}", clock.source());
         }

@@ -1,8 +1,8 @@
-//! Copies and fills: libc's for sizes that fit the last cache, streaming stores for larger ones.
+//! Copies and fills: by libc if they fit the last-level cache, else by streaming stores.
 //!
 //! A store to an uncached line first reads the line; a streaming (non-temporal) store of a whole
 //! line does not. This saves a third of a large copy's traffic and leaves the caches to other data.
-//! A streaming store always goes to memory, so sizes that fit the last cache use libc. Only
+//! A streaming store always goes to memory, so libc is faster for sizes that fit the cache. Only
 //! `sfence` orders streaming stores before a later release store. The streaming loops end with an
 //! `sfence`, so a thread that then publishes completion also publishes the bytes.
 #![expect(unsafe_code, reason = "moves bytes between raw addresses, with vector instructions")]
@@ -63,15 +63,15 @@ impl Width {
     }
 }
 
-/// How this machine copies and fills. `width` is always one of [`Width::available`]; to execute
+/// How this machine copies and fills. `width` must be one of [`Width::available`]: to execute
 /// instructions that the processor lacks is undefined behaviour.
 #[derive(Clone, Copy, Debug)]
 struct Engine {
     width: Width,
     /// Copies of this size and above bypass the caches.
-    copy_from_bytes: usize,
+    copy_threshold_bytes: usize,
     /// Fills of this size and above bypass the caches.
-    fill_from_bytes: usize,
+    fill_threshold_bytes: usize,
 }
 
 impl Engine {
@@ -87,17 +87,17 @@ impl Engine {
         })
     }
 
-    /// Chooses the sizes from which source and target together, or a fill's target, exceed the last
-    /// cache. The clamp guards against a misreported size and a cache shared by very many cores.
+    /// Creates an engine that streams fills larger than the last-level cache and copies larger than
+    /// half of it. The clamp bounds misreported sizes, and caches that very many cores share.
     fn for_cache(width: Width, last_cache_bytes: Option<usize>) -> Self {
         let cache_bytes = last_cache_bytes.unwrap_or(32 * MIB).clamp(8 * MIB, 64 * MIB);
-        Self { width, copy_from_bytes: cache_bytes / 2, fill_from_bytes: cache_bytes }
+        Self { width, copy_threshold_bytes: cache_bytes / 2, fill_threshold_bytes: cache_bytes }
     }
 
     /// # Safety
     /// As [`copy_nonoverlapping_streaming`].
     unsafe fn copy(self, to: *mut u8, from: *const u8, bytes: usize) {
-        if bytes < self.copy_from_bytes || self.width == Width::Plain {
+        if bytes < self.copy_threshold_bytes || self.width == Width::Plain {
             // SAFETY: the caller upholds that the ranges are valid and disjoint.
             unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
             return;
@@ -117,7 +117,7 @@ impl Engine {
     /// # Safety
     /// As [`fill_streaming`].
     unsafe fn fill(self, to: *mut u8, byte: u8, bytes: usize) {
-        if bytes < self.fill_from_bytes || self.width == Width::Plain {
+        if bytes < self.fill_threshold_bytes || self.width == Width::Plain {
             // SAFETY: the caller upholds that the range is valid.
             unsafe { std::ptr::write_bytes(to, byte, bytes) };
             return;
@@ -266,7 +266,8 @@ mod tests {
 
     /// Engines that stream from 1 KiB, one for each width of this machine.
     fn engines() -> Vec<Engine> {
-        let engine = |width| Engine { width, copy_from_bytes: 1024, fill_from_bytes: 1024 };
+        let engine =
+            |width| Engine { width, copy_threshold_bytes: 1024, fill_threshold_bytes: 1024 };
         Width::available().into_iter().map(engine).collect()
     }
 
@@ -276,7 +277,7 @@ mod tests {
         (0..4).chain(near(1024)).chain(near(1280)).chain(near(1344)).chain([4096, 9999])
     }
 
-    /// Bytes with a prime period, so that a wrong offset by a power of two shows.
+    /// Bytes with a prime period, which shows an offset that is wrong by a power of two.
     fn pattern(bytes: usize) -> Vec<u8> {
         let block: Vec<u8> = (0..4093_u32).map(|index| (index * 40_503).to_be_bytes()[2]).collect();
         let mut pattern = block.repeat(bytes / block.len() + 1);
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn the_machines_own_engine_copies_and_fills_around_its_thresholds() {
         let engine = Engine::get();
-        for threshold in [engine.copy_from_bytes, engine.fill_from_bytes] {
+        for threshold in [engine.copy_threshold_bytes, engine.fill_threshold_bytes] {
             for bytes in [threshold - 1, threshold, threshold + 321] {
                 let source = pattern(bytes);
                 check(13, &source, |to| {
@@ -349,7 +350,7 @@ mod tests {
         let width = *Width::available().last().unwrap();
         let thresholds = |cache_bytes| {
             let engine = Engine::for_cache(width, cache_bytes);
-            (engine.copy_from_bytes / MIB, engine.fill_from_bytes / MIB)
+            (engine.copy_threshold_bytes / MIB, engine.fill_threshold_bytes / MIB)
         };
         assert_eq!(thresholds(Some(32 * MIB)), (16, 32));
         assert_eq!(thresholds(Some(1)), (4, 8));

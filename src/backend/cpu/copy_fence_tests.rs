@@ -15,8 +15,8 @@ use super::*;
 
 /// Serialises the tests, which share the counters and the signal.
 static STEPPING: Mutex<()> = Mutex::new(());
-/// Streaming stores since the last fence, and in total. Relaxed, here and below: the handler runs
-/// on the thread that reads them.
+/// Streaming stores since the last fence; `STORES` counts all. Relaxed, here and below: the handler
+/// runs on the thread that reads the counters.
 static UNFENCED: AtomicUsize = AtomicUsize::new(0);
 static STORES: AtomicUsize = AtomicUsize::new(0);
 
@@ -51,7 +51,7 @@ fn kind(code: [u8; CODE_BYTES]) -> Kind {
 }
 
 /// The signal handler: runs after each instruction while the trap flag is set.
-extern "C" fn look(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_trap(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let context = context.cast::<libc::ucontext_t>();
     let place = usize::try_from(libc::REG_RIP).unwrap_or_default();
     // SAFETY: the system passes a valid context to a handler installed with `SA_SIGINFO`.
@@ -96,7 +96,7 @@ fn step_through(steps: impl FnOnce()) -> (usize, usize) {
     UNFENCED.store(0, Ordering::Relaxed);
     // SAFETY: a `sigaction` of zeroes is valid: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = look as *const () as usize;
+    action.sa_sigaction = on_trap as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
     let mut before = action;
     // SAFETY: both pointers are to valid actions; no other code of this program uses the signal.
@@ -114,7 +114,7 @@ fn every_streaming_store_is_followed_by_a_fence() {
     const BYTES: usize = 2 * Engine::STEP_BYTES + 3;
     let source = vec![7_u8; BYTES];
     for width in Width::available() {
-        let engine = Engine { width, copy_from_bytes: 0, fill_from_bytes: 0 };
+        let engine = Engine { width, copy_threshold_bytes: 0, fill_threshold_bytes: 0 };
         let mut target = vec![0_u8; BYTES];
         let to = target.as_mut_ptr();
         // SAFETY: `source` and `to` are separate allocations of `BYTES`.
@@ -123,7 +123,7 @@ fn every_streaming_store_is_followed_by_a_fence() {
         // SAFETY: `to` is writable for `BYTES`.
         let filled = step_through(|| unsafe { engine.fill(to, 9, BYTES) });
         assert!(target == vec![9; BYTES]);
-        // A store has at most 64 bytes; libc may copy the bytes before the first whole line.
+        // At least one whole step is streamed, by stores of at most 64 bytes; libc copies the rest.
         for (what, (stores, unfenced)) in [("copy", copied), ("fill", filled)] {
             assert!(stores >= Engine::STEP_BYTES / 64, "{width:?} {what}: {stores} stores");
             assert_eq!(unfenced, 0, "{width:?} {what}: of {stores} stores");

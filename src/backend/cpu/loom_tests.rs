@@ -1,10 +1,10 @@
-//! Loom models of the run queue: no wake is lost when a worker goes to sleep, no work at the close.
+//! Loom models of the run queue: a worker's sleep loses no wake, and a close loses no work.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
-use crate::backend::cpu::run_queue::{Help, NextWork, PushError, RunQueue};
+use crate::backend::cpu::run_queue::{NextWork, PushError, RunQueue, WorkerRequest};
 use crate::base::sync::Sleeper;
 use crate::base::sync::models::model_without_fences;
 
@@ -22,10 +22,10 @@ impl Device {
         self.ran.fetch_add(work, Ordering::SeqCst);
     }
 
-    /// Submits as the backend does. Returns the worker that the submission started, for the join.
+    /// Submits as the backend does. Returns the worker that this started, if any, for the join.
     fn submit(this: &Arc<Self>, work: usize) -> Option<JoinHandle<()>> {
         match this.queue.push(1, work) {
-            Ok(help) => Self::provide(this, help),
+            Ok(request) => Self::fulfil(this, request),
             Err(PushError::Closed(work)) => {
                 this.run(work);
                 None
@@ -34,29 +34,29 @@ impl Device {
         }
     }
 
-    fn provide(this: &Arc<Self>, help: Help) -> Option<JoinHandle<()>> {
-        match help {
-            Help::None => None,
-            Help::RetryStart(_) => unreachable!("every start succeeds"),
-            Help::Wake(sleeper) => {
+    fn fulfil(this: &Arc<Self>, request: WorkerRequest) -> Option<JoinHandle<()>> {
+        match request {
+            WorkerRequest::None => None,
+            WorkerRequest::RetryStart(_) => unreachable!("every start succeeds"),
+            WorkerRequest::Wake(sleeper) => {
                 sleeper.wake();
                 None
             }
-            Help::Start => {
+            WorkerRequest::Start => {
                 let this = Arc::clone(this);
                 Some(thread::spawn(move || Self::work(&this)))
             }
         }
     }
 
-    /// A worker's loop, without spinning. The models' limits leave it no worker to start.
+    /// A worker's loop, without spinning. In these models, it never has to start another worker.
     fn work(this: &Arc<Self>) {
         let sleeper = Sleeper::new();
         loop {
             match this.queue.take() {
                 NextWork::End => return,
-                NextWork::Work(work, _, help) => {
-                    assert!(Self::provide(this, help).is_none());
+                NextWork::Work(work, _, request) => {
+                    assert!(Self::fulfil(this, request).is_none());
                     this.run(work);
                     this.queue.begin_search();
                 }
@@ -111,20 +111,23 @@ fn loom_a_shutdown_loses_no_work() {
     });
 }
 
-/// Goal: work that arrives while the only worker lingers wakes no other worker. The worker runs
-/// the new work even if it first continues with its current work.
+/// Goal: work that arrives while the only worker lingers runs although that worker never takes it.
+/// If the submission requests no second worker, the end of the linger must.
 #[test]
 fn loom_work_that_arrives_during_a_linger_is_run() {
     model_without_fences(Some(3), || {
         let device = Device::new(2);
-        assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this thread is the worker");
+        assert!(
+            matches!(device.queue.push(1, 1), Ok(WorkerRequest::Start)),
+            "this thread is the worker"
+        );
         assert!(matches!(device.queue.take(), NextWork::Work(1, ..)));
         let producer = {
             let device = Arc::clone(&device);
             thread::spawn(move || Device::submit(&device, 10))
         };
         device.queue.begin_search();
-        let started = Device::provide(&device, device.queue.stop_searching());
+        let started = Device::fulfil(&device, device.queue.stop_searching());
         while device.ran.load(Ordering::SeqCst) != 10 {
             thread::yield_now();
         }
@@ -136,13 +139,16 @@ fn loom_work_that_arrives_during_a_linger_is_run() {
 }
 
 /// Goal: a wake that races with the end of a timed sleep loses no work and does not end the next
-/// sleep. The timed sleep ends at once: models have no clock.
+/// sleep. Models have no clock, so the timed sleep ends at once.
 #[test]
 fn loom_the_end_of_a_timed_sleep_races_with_a_wake() {
     model_without_fences(Some(3), || {
         let device = Device::new(1);
         let worker = {
-            assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this is the first");
+            assert!(
+                matches!(device.queue.push(1, 1), Ok(WorkerRequest::Start)),
+                "this is the first"
+            );
             let device = Arc::clone(&device);
             thread::spawn(move || {
                 assert!(matches!(device.queue.take(), NextWork::Work(1, ..)));

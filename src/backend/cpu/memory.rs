@@ -61,7 +61,7 @@ impl CpuMemory {
         let counted_bytes = counted_bytes.ok_or_else(out_of_memory)?;
         self.capacity.take(bytes, counted_bytes)?;
         let taken = if is_pages {
-            let span = pages::map_open(counted_bytes, align_bytes.max(HUGE_PAGE_BYTES));
+            let span = pages::map_committed(counted_bytes, align_bytes.max(HUGE_PAGE_BYTES));
             span.ok().map(|span| (span.address(), Source::Pages))
         } else {
             allocate_from_heap(bytes, align_bytes)
@@ -124,8 +124,8 @@ fn free_allocation(address: Address, allocation: Allocation) {
     match allocation.source {
         Source::Allocator(layout) => {
             let pointer = std::ptr::with_exposed_provenance_mut(span.base);
-            // SAFETY: allocated with this layout, which the map recorded; the caller of `release`
-            // upholds that nothing uses the memory any more.
+            // SAFETY: the memory was allocated with this layout. The caller of `release` upholds
+            // that nothing uses the memory any more.
             unsafe { std::alloc::dealloc(pointer, layout) };
         }
         Source::Pages => {
@@ -133,8 +133,8 @@ fn free_allocation(address: Address, allocation: Allocation) {
             // that nothing uses them any more.
             let unmapped = unsafe { pages::unmap(span) };
             if unmapped.is_err() {
-                // `munmap` fails where it would split a mapping and exceed the kernel's limit of
-                // mappings. The addresses stay mapped; `discard` frees their memory.
+                // `munmap` fails when a split mapping would exceed the kernel's limit of mappings.
+                // The addresses stay mapped; `discard` frees their memory.
                 // SAFETY: the failed call left the pages mapped, and this allocation owns them.
                 unsafe { pages::discard(span) };
             }

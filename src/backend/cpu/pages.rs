@@ -1,8 +1,8 @@
 //! System calls that map, commit, move and unmap pages of this process.
 //!
-//! *Committed* (in names: open) pages are readable and writable, and huge where the kernel supports
-//! it. *Inaccessible* (in names: closed) pages only reserve addresses, and `MADV_DONTDUMP` flags
-//! them. Mappings of other code lack this flag in the kernel's table.
+//! *Committed* pages are readable and writable, and huge where the kernel supports it.
+//! *Inaccessible* pages only reserve addresses. `MADV_DONTDUMP` flags them in the kernel's table,
+//! which distinguishes them from mappings of other code.
 //!
 //! The owner of a range may replace its mappings with `MAP_FIXED`. The unsafe functions of this
 //! file require that the caller owns the range and that nothing uses it.
@@ -31,14 +31,14 @@ pub(super) fn page_bytes() -> usize {
 }
 
 /// Maps readable and writable pages at a multiple of `align_bytes`, a power of two.
-pub(super) fn map_open(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
+pub(super) fn map_committed(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
     let span = map_aligned(bytes, align_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
     advise(span, libc::MADV_HUGEPAGE);
     Ok(span)
 }
 
 /// Reserves addresses, as inaccessible pages, at a multiple of `align_bytes`, a power of two.
-pub(super) fn map_closed(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
+pub(super) fn reserve(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
     let span = map_aligned(bytes, align_bytes, libc::PROT_NONE, libc::MAP_NORESERVE)?;
     advise(span, libc::MADV_DONTDUMP);
     Ok(span)
@@ -122,7 +122,7 @@ pub(super) unsafe fn discard(span: Span) {
 ///
 /// # Safety
 /// The caller owns the pages of `span`.
-pub(super) unsafe fn open(span: Span) -> Result<(), Refusal> {
+pub(super) unsafe fn commit(span: Span) -> Result<(), Refusal> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the caller owns the pages.
     attempt("mprotect", || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0)?;
@@ -139,11 +139,11 @@ pub(super) unsafe fn open(span: Span) -> Result<(), Refusal> {
 ///
 /// # Safety
 /// The caller owns the pages of `span`, and nothing uses them any more.
-pub(super) unsafe fn close(span: Span) -> Result<(), Refusal> {
+pub(super) unsafe fn decommit(span: Span) -> Result<(), Refusal> {
     let (access, flags) = (libc::PROT_NONE, libc::MAP_NORESERVE | libc::MAP_FIXED);
     // SAFETY: `MAP_FIXED` replaces only pages that the caller owns.
-    let closed = unsafe { map_at(span, access, flags) };
-    if let Err(refusal) = closed {
+    let mapped = unsafe { map_at(span, access, flags) };
+    if let Err(refusal) = mapped {
         // SAFETY: the caller owns the pages.
         let protect = || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0;
         attempt("mprotect", protect).map_err(|_| refusal)?;
@@ -184,18 +184,18 @@ pub(super) fn reclaim(span: Span) -> bool {
         advise(span, libc::MADV_DONTDUMP);
         return true;
     }
-    is_closed(span)
+    is_inaccessible(span)
 }
 
 /// True when the kernel lists all of `span` as inaccessible pages that this file has mapped.
-pub(super) fn is_closed(span: Span) -> bool {
+pub(super) fn is_inaccessible(span: Span) -> bool {
     let table = std::fs::File::open("/proc/self/smaps");
-    table.is_ok_and(|table| is_closed_in(std::io::BufReader::new(table), span))
+    table.is_ok_and(|table| is_inaccessible_in(std::io::BufReader::new(table), span))
 }
 
-/// True when `table`, as `/proc/self/smaps`, lists all of `span` as inaccessible and flagged with
-/// `MADV_DONTDUMP`. Such an entry begins `1000-2000 ---p …` and has a line `VmFlags: … dd …`.
-fn is_closed_in(table: impl BufRead, span: Span) -> bool {
+/// Parses `table`, the text of `/proc/self/smaps`. True when it lists all of `span` as inaccessible
+/// and flagged: such an entry begins `1000-2000 ---p …` and has a line `VmFlags: … dd …`.
+fn is_inaccessible_in(table: impl BufRead, span: Span) -> bool {
     let mut next = span.base;
     let mut entry: Option<(usize, usize, bool)> = None;
     for line in table.lines().map_while(Result::ok) {
@@ -248,7 +248,7 @@ fn advise(span: Span, advice: c_int) {
     unsafe { libc::madvise(pointer(span), span.bytes, advice) };
 }
 
-/// Makes a system call, unless a test plans its failure. A failure has the code `errno`.
+/// Runs `make`, which makes a system call; false fails with `errno`. Tests can plan a failure.
 fn attempt(call: &'static str, make: impl FnOnce() -> bool) -> Result<(), Refusal> {
     #[cfg(all(test, not(loom)))]
     if super::faults::is_due() {
@@ -274,26 +274,26 @@ mod tests {
     #[test]
     fn pages_have_any_alignment_and_the_surplus_is_unmapped() {
         for align in [page_bytes(), HUGE_PAGE_BYTES, 64 * MIB] {
-            let span = map_open(3 * page_bytes() - 1, align).unwrap();
+            let span = map_committed(3 * page_bytes() - 1, align).unwrap();
             assert_eq!((span.base % align, span.bytes), (0, 3 * page_bytes()));
             bytes_of(span).fill(1);
             // SAFETY: mapped above; the slice is no longer used.
             unsafe { unmap(span) }.unwrap();
         }
         for (bytes, align) in [(usize::MAX, 4096), (1 << 60, 4096), (4096, 1 << 63)] {
-            assert_eq!(map_open(bytes, align).unwrap_err().code, libc::ENOMEM);
+            assert_eq!(map_committed(bytes, align).unwrap_err().code, libc::ENOMEM);
         }
     }
 
     #[test]
     fn moved_pages_retain_their_contents_and_closed_pages_are_recognised() {
-        let range = map_closed(2 * HUGE_PAGE_BYTES, HUGE_PAGE_BYTES).unwrap();
+        let range = reserve(2 * HUGE_PAGE_BYTES, HUGE_PAGE_BYTES).unwrap();
         let [low, high] = [0, 1]
             .map(|at| Span { base: range.base + at * HUGE_PAGE_BYTES, bytes: range.bytes / 2 });
-        assert!(is_closed(range));
+        assert!(is_inaccessible(range));
         // SAFETY: mapped above, and not used yet.
-        unsafe { open(low) }.unwrap();
-        assert!(!is_closed(range) && !is_closed(low) && is_closed(high));
+        unsafe { commit(low) }.unwrap();
+        assert!(!is_inaccessible(range) && !is_inaccessible(low) && is_inaccessible(high));
         bytes_of(low).fill(7);
         assert!(can_move_pages());
         // SAFETY: two halves of the range above, and no slice of them is in use.
@@ -301,15 +301,15 @@ mod tests {
         assert!(bytes_of(high).iter().all(|byte| *byte == 7));
         assert!(bytes_of(low).iter().all(|byte| *byte == 0));
         // SAFETY: part of the range above, and no slice of it is in use.
-        unsafe { close(low) }.unwrap();
-        assert!(is_closed(low) && reclaim(low) && !is_closed(high));
+        unsafe { decommit(low) }.unwrap();
+        assert!(is_inaccessible(low) && reclaim(low) && !is_inaccessible(high));
         // SAFETY: two halves of the range above, and no slice of them is in use.
         unsafe { move_pages(high, low.base, false) }.unwrap();
         assert!(bytes_of(low).iter().all(|byte| *byte == 7));
-        assert!(!reclaim(low), "open pages are not what a refused move leaves");
-        // The old addresses are vacant now: another test may have mapped pages there.
+        assert!(!reclaim(low), "committed pages are not what a refused move leaves");
+        // The old addresses are vacant now, so another test may have mapped pages there.
         let is_reclaimed = reclaim(high);
-        assert!(!is_reclaimed || is_closed(high));
+        assert!(!is_reclaimed || is_inaccessible(high));
         for span in [Some(low), is_reclaimed.then_some(high)].into_iter().flatten() {
             // SAFETY: the test owns these pages, and no slice of them is in use.
             unsafe { unmap(span) }.unwrap();
@@ -319,13 +319,18 @@ mod tests {
     #[test]
     fn malformed_kernel_tables_are_not_closed() {
         let span = Span { base: 0x3000, bytes: 0x2000 };
-        let closed_in = |table: &str| is_closed_in(table.as_bytes(), span);
+        let inaccessible_in = |table: &str| is_inaccessible_in(table.as_bytes(), span);
         let low = "1000-4000 ---p 00000000 00:00 0 \nRss: 0 kB\nVmFlags: mr mw dd nr \n";
         let high = "4000-6000 ---p 00000000 00:00 0 \nRss: 0 kB\nVmFlags: mr dd\n";
-        assert!(closed_in(&format!("{low}{high}")));
-        assert!(!closed_in(low) && !closed_in(high) && !closed_in("") && !closed_in("VmFlags: dd"));
-        assert!(!closed_in(&format!("{low}{}", high.replace("---p", "rw-p"))));
-        assert!(!closed_in(&format!("{low}{}", high.replace(" dd", ""))));
-        assert!(!closed_in(&format!("{low}{}", high.replace("4000-", "5000-"))));
+        assert!(inaccessible_in(&format!("{low}{high}")));
+        assert!(
+            !inaccessible_in(low)
+                && !inaccessible_in(high)
+                && !inaccessible_in("")
+                && !inaccessible_in("VmFlags: dd")
+        );
+        assert!(!inaccessible_in(&format!("{low}{}", high.replace("---p", "rw-p"))));
+        assert!(!inaccessible_in(&format!("{low}{}", high.replace(" dd", ""))));
+        assert!(!inaccessible_in(&format!("{low}{}", high.replace("4000-", "5000-"))));
     }
 }

@@ -9,7 +9,7 @@ use crate::backend::contract::PhysicalHandle;
 /// Reservations and physical memory of one device.
 #[derive(Debug, Default)]
 pub(super) struct MemoryTable {
-    /// Keyed by first address.
+    /// The reservations, by first address.
     pub(super) reservations: BTreeMap<usize, Reservation>,
     pub(super) physical: BTreeMap<u64, Physical>,
     num_created: u64,
@@ -32,11 +32,11 @@ pub(super) struct Physical {
 /// | any | `release` | |
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// No page is mapped yet.
+    /// Never mapped yet: no page exists.
     Nowhere,
-    /// In a mapping outside all reservations, with its contents.
+    /// Unmapped by `unmap`: the pages wait in a mapping outside all reservations.
     Parked(Span),
-    /// In this range of a reservation.
+    /// Mapped at this range of a reservation.
     Mapped(Span),
 }
 

@@ -4,7 +4,7 @@
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 
-/// Recorded before the first [`LastProcessor::note`], and where the system reports no processor.
+/// The value before the first [`LastProcessor::note`], and where the system reports no processor.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The processor of the last thread that called [`LastProcessor::note`].

@@ -35,7 +35,7 @@ pub(crate) struct RunQueue<W> {
 
 struct State<W> {
     levels: [VecDeque<W>; LEVELS],
-    takings: u64,
+    num_dequeues: u64,
     searching: usize,
     asleep: Vec<Arc<Sleeper>>,
     /// Workers that exist or are starting.
@@ -46,9 +46,9 @@ struct State<W> {
     is_closed: bool,
 }
 
-/// How the caller must provide a worker for queued work, outside the lock.
+/// What the caller must do, outside the lock, so that a worker takes the queued work.
 #[must_use]
-pub(crate) enum Help {
+pub(crate) enum WorkerRequest {
     /// Nothing to do: a worker is searching, no work is queued, or the workers are at their limit.
     None,
     /// Wake this worker.
@@ -70,8 +70,8 @@ pub(crate) enum PushError<W> {
 
 /// The result of a worker's search.
 pub(crate) enum NextWork<W> {
-    /// Work, its level, and the help that the caller must give. The worker now counts as running.
-    Work(W, usize, Help),
+    /// Work, its level, and a request for the caller to fulfil. The worker now counts as running.
+    Work(W, usize, WorkerRequest),
     /// No work is queued.
     Nothing,
     /// The worker must end: the queue is closed and empty, or there are too many workers.
@@ -82,7 +82,7 @@ impl<W> RunQueue<W> {
     pub(crate) fn new(worker_limit: usize) -> Self {
         let state = State {
             levels: std::array::from_fn(|_| VecDeque::with_capacity(LEAST_CAPACITY)),
-            takings: 0,
+            num_dequeues: 0,
             searching: 0,
             asleep: Vec::new(),
             workers: 0,
@@ -95,7 +95,7 @@ impl<W> RunQueue<W> {
     }
 
     /// Adds work. A closed or full queue returns the work.
-    pub(crate) fn push(&self, level: usize, work: W) -> Result<Help, PushError<W>> {
+    pub(crate) fn push(&self, level: usize, work: W) -> Result<WorkerRequest, PushError<W>> {
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(PushError::Closed(work));
@@ -106,7 +106,7 @@ impl<W> RunQueue<W> {
         }
         state.levels[level].push_back(work);
         self.update_hint(&state);
-        Ok(state.help())
+        Ok(state.request_worker())
     }
 
     /// Removes and returns the unneeded work of a level, and reserves capacity for more. The caller
@@ -135,8 +135,8 @@ impl<W> RunQueue<W> {
         };
         self.update_hint(&state);
         state.searching -= 1;
-        let help = if state.has_work() { state.help() } else { Help::None };
-        NextWork::Work(work, level, help)
+        let request = if state.has_work() { state.request_worker() } else { WorkerRequest::None };
+        NextWork::Work(work, level, request)
     }
 
     /// Counts a running worker as searching, so pushes wake no other worker.
@@ -145,10 +145,10 @@ impl<W> RunQueue<W> {
     }
 
     /// Counts a searching worker as running again, because it already holds work.
-    pub(crate) fn stop_searching(&self) -> Help {
+    pub(crate) fn stop_searching(&self) -> WorkerRequest {
         let mut state = self.state.lock();
         state.searching -= 1;
-        if state.has_work() { state.help() } else { Help::None }
+        if state.has_work() { state.request_worker() } else { WorkerRequest::None }
     }
 
     /// Counts a searching worker as asleep, unless work is queued, the queue is closed or there are
@@ -164,7 +164,7 @@ impl<W> RunQueue<W> {
         sleeps
     }
 
-    /// Counts a worker as searching after a timed sleep. False when another thread will wake it.
+    /// Counts a worker as searching after a timed sleep. False if its waker has done so already.
     pub(crate) fn end_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let place = state.asleep.iter().position(|one| Arc::ptr_eq(one, sleeper));
@@ -176,26 +176,26 @@ impl<W> RunQueue<W> {
     }
 
     /// A running worker calls this before it blocks inside a task. One more worker may then exist.
-    pub(crate) fn begin_block(&self, worker: &Thread) -> Help {
+    pub(crate) fn begin_block(&self, worker: &Thread) -> WorkerRequest {
         let mut state = self.state.lock();
         state.blocked.push(worker.clone());
-        if state.has_work() { state.help() } else { Help::None }
+        if state.has_work() { state.request_worker() } else { WorkerRequest::None }
     }
 
     /// A worker calls this when it no longer blocks. If a failed start depended on its retries, the
-    /// returned help replaces them.
-    pub(crate) fn end_block(&self, worker: &Thread) -> Help {
+    /// returned request replaces them.
+    pub(crate) fn end_block(&self, worker: &Thread) -> WorkerRequest {
         let mut state = self.state.lock();
         let place = state.blocked.iter().rposition(|one| one.id() == worker.id());
         state.blocked.remove(place.expect("it has begun to block"));
-        if state.has_work() { state.help() } else { Help::None }
+        if state.has_work() { state.request_worker() } else { WorkerRequest::None }
     }
 
-    /// A worker that blocks inside a task calls this to retry a failed start. Returns `Help::None`
-    /// if no work is queued or a worker is searching.
-    pub(crate) fn retry_start(&self) -> Help {
+    /// A worker that blocks inside a task calls this to retry a failed start. Requests nothing if
+    /// no work is queued or a worker is searching.
+    pub(crate) fn retry_start(&self) -> WorkerRequest {
         let mut state = self.state.lock();
-        if state.has_work() { state.help() } else { Help::None }
+        if state.has_work() { state.request_worker() } else { WorkerRequest::None }
     }
 
     /// Counts a new worker, which begins by searching. False when the queue is closed.
@@ -210,15 +210,15 @@ impl<W> RunQueue<W> {
 
     /// Undoes the count of a worker whose start failed. For queued work, requests the wake of a
     /// sleeper or, if none sleeps, retries of the start by the blocked workers.
-    pub(crate) fn start_failed(&self) -> Help {
+    pub(crate) fn start_failed(&self) -> WorkerRequest {
         let mut state = self.state.lock();
         state.workers -= 1;
         state.searching -= 1;
         if !state.has_work() {
-            return Help::None;
+            return WorkerRequest::None;
         }
         match state.wake() {
-            Help::None => Help::RetryStart(state.blocked.clone()),
+            WorkerRequest::None => WorkerRequest::RetryStart(state.blocked.clone()),
             wake => wake,
         }
     }
@@ -269,20 +269,20 @@ impl<W> State<W> {
 
     fn pop(&mut self) -> Option<(W, usize)> {
         let has_work = |level: &usize| !self.levels[*level].is_empty();
-        let is_fair_turn = (self.takings + 1).is_multiple_of(FAIR_PERIOD);
+        let is_fair_turn = (self.num_dequeues + 1).is_multiple_of(FAIR_PERIOD);
         let level = if is_fair_turn {
             (0..LEVELS).rev().find(has_work)?
         } else {
             (0..LEVELS).find(has_work)?
         };
-        self.takings += 1;
+        self.num_dequeues += 1;
         self.levels[level].pop_front().map(|work| (work, level))
     }
 
     /// Finds a worker for queued work. Counts the woken or started worker as searching.
-    fn help(&mut self) -> Help {
+    fn request_worker(&mut self) -> WorkerRequest {
         if self.searching > 0 {
-            return Help::None;
+            return WorkerRequest::None;
         }
         if !self.asleep.is_empty() {
             return self.wake();
@@ -290,16 +290,16 @@ impl<W> State<W> {
         if self.workers < self.worker_limit + self.blocked.len() {
             self.workers += 1;
             self.searching += 1;
-            return Help::Start;
+            return WorkerRequest::Start;
         }
-        Help::None
+        WorkerRequest::None
     }
 
     /// Takes a sleeper, if any, off the list and counts it as searching. The caller must wake it.
-    fn wake(&mut self) -> Help {
-        let Some(sleeper) = self.asleep.pop() else { return Help::None };
+    fn wake(&mut self) -> WorkerRequest {
+        let Some(sleeper) = self.asleep.pop() else { return WorkerRequest::None };
         self.searching += 1;
-        Help::Wake(sleeper)
+        WorkerRequest::Wake(sleeper)
     }
 }
 

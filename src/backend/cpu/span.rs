@@ -41,7 +41,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// An error whose text has the failed system call, the system's reason and `attempt`.
+    /// An error whose text contains the failed system call, the system's reason and `attempt`.
     pub(super) fn error(self, attempt: &str) -> Error {
         let reason = std::io::Error::from_raw_os_error(self.code);
         Error::refused(DeviceKind::CPU, self.call, self.code, format!("{reason}, {attempt}"))

@@ -4,7 +4,7 @@
 //! entries and copies nothing. The flag `MREMAP_DONTUNMAP` keeps the old addresses reserved;
 //! without it, an `mmap` of another thread could take them before the next call. On kernels without
 //! the flag, the device therefore has no virtual memory.
-#![expect(unsafe_code, reason = "opens, closes and moves pages")]
+#![expect(unsafe_code, reason = "commits, decommits and moves pages")]
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl CpuVirtualMemory {
         Self { capacity, mappings, table }
     }
 
-    /// Maps physical memory, from any location, at a vacant `target`. A failure does not move it.
+    /// Moves physical memory to the vacant `target` and maps it there. A failed call moves nothing.
     fn place(&self, table: &mut MemoryTable, physical: PhysicalHandle, target: Span) -> Result<()> {
         let place = table.physical(physical).place;
         let range = table.reservation(target);
@@ -78,12 +78,12 @@ impl CpuVirtualMemory {
             Place::Nowhere => {
                 // SAFETY: this device owns the target, a vacant range that is not lost. The caller
                 // holds the lock, so the range stays vacant.
-                let opened = unsafe { pages::open(target) };
-                return opened.map_err(|refusal| {
+                let committed = unsafe { pages::commit(target) };
+                return committed.map_err(|refusal| {
                     // The result is ignored: after a failure the pages are committed, but empty.
-                    // SAFETY: owned and vacant, as for `open`; nothing uses the pages.
-                    let _ = unsafe { pages::close(target) };
-                    self.open_error(refusal, target)
+                    // SAFETY: owned and vacant, as for `commit`; nothing uses the pages.
+                    let _ = unsafe { pages::decommit(target) };
+                    self.commit_error(refusal, target)
                 });
             }
             // SAFETY: this device owns the target and the parked mapping. By the contract of `map`,
@@ -116,7 +116,7 @@ impl CpuVirtualMemory {
         // The result is ignored: after a failure the device still owns the range, and can map it.
         // SAFETY: this device owns the range. Its pages were moved or are being released, so
         // nothing uses it.
-        let _ = unsafe { pages::close(from) };
+        let _ = unsafe { pages::decommit(from) };
         let range = table.reservation(from);
         range.vacate(from);
         self.mappings.release(range.mappings_to_fill(from));
@@ -132,7 +132,7 @@ impl CpuVirtualMemory {
             self.mappings.release(1);
             refusal.error(&format!("unmapping {} from {from:x?}", display_bytes(from.bytes)))
         };
-        let parking = pages::map_closed(from.bytes, GRANULE_BYTES).map_err(refused)?;
+        let parking = pages::reserve(from.bytes, GRANULE_BYTES).map_err(refused)?;
         // SAFETY: this device owns the new mapping and the pages to move. The caller of `unmap` or
         // `relocate` upholds that nothing uses these pages.
         if let Err(refusal) = unsafe { pages::move_pages(from, parking.base, true) } {
@@ -148,8 +148,8 @@ impl CpuVirtualMemory {
         Ok(())
     }
 
-    /// The error of a failed `open`. `ENOMEM` means that the kernel has too little memory.
-    fn open_error(&self, refusal: Refusal, target: Span) -> Error {
+    /// The error of a failed `commit`. `ENOMEM` means that the kernel has too little memory.
+    fn commit_error(&self, refusal: Refusal, target: Span) -> Error {
         if refusal.code == libc::ENOMEM {
             return self.capacity.out_of_memory(target.bytes);
         }
@@ -166,10 +166,10 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
     fn reserve(&self, bytes: usize) -> Result<Address> {
         assert_granules(bytes);
         self.mappings.take(1)?;
-        let span = pages::map_closed(bytes, GRANULE_BYTES).map_err(|refusal| {
+        let span = pages::reserve(bytes, GRANULE_BYTES).map_err(|refusal| {
             self.mappings.release(1);
             if refusal.code == libc::ENOMEM {
-                return self.capacity.out_of_memory(bytes); // the process's limit, not the device's
+                return self.capacity.out_of_memory(bytes); // the process is out of addresses
             }
             refusal.error(&format!("reserving {} of addresses", display_bytes(bytes)))
         })?;

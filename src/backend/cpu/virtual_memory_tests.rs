@@ -32,15 +32,15 @@ fn bytes_at(address: Address, granules: usize) -> &'static mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(base, granules * GRANULE_BYTES) }
 }
 
-fn is_closed(address: Address, granules: usize) -> bool {
-    pages::is_closed(Span::new(address, granules * GRANULE_BYTES))
+fn is_inaccessible(address: Address, granules: usize) -> bool {
+    pages::is_inaccessible(Span::new(address, granules * GRANULE_BYTES))
 }
 
 #[test]
 fn contents_move_with_the_pages_and_vacated_addresses_are_closed() {
     let memory = memory();
     let range = memory.reserve(8 * GRANULE_BYTES).unwrap();
-    assert!(is_closed(range, 8));
+    assert!(is_inaccessible(range, 8));
     let [left, moved, right] = [1, 2, 1].map(|n| memory.create(n * GRANULE_BYTES).unwrap());
     for (index, handle, granules) in [(0, left, 1), (1, moved, 2), (3, right, 1)] {
         memory.map(granule(range, index), handle).unwrap();
@@ -52,14 +52,14 @@ fn contents_move_with_the_pages_and_vacated_addresses_are_closed() {
         assert!(bytes_at(granule(range, 3), 1).iter().all(|byte| *byte == 4));
     };
     memory.relocate(moved, granule(range, 4)).unwrap();
-    assert!(is_closed(granule(range, 1), 2));
+    assert!(is_inaccessible(granule(range, 1), 2));
     check(4);
     memory.relocate(moved, granule(range, 5)).unwrap(); // overlaps its old range
-    assert!(is_closed(granule(range, 4), 1));
+    assert!(is_inaccessible(granule(range, 4), 1));
     check(5);
     memory.relocate(moved, granule(range, 5)).unwrap();
     memory.unmap(moved).unwrap();
-    assert!(is_closed(granule(range, 4), 4));
+    assert!(is_inaccessible(granule(range, 4), 4));
     memory.map(granule(range, 1), moved).unwrap();
     check(1);
     assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES - 4 * GRANULE_BYTES);
@@ -155,7 +155,7 @@ fn a_refusal_of_any_system_call_leaves_the_accounting_true_and_a_second_try_work
             assert!(bytes_at(granule(range, index), 2).iter().all(|byte| *byte == 9));
         }
         again(&|| memory.unmap(handle));
-        assert!(is_closed(range, 8));
+        assert!(is_inaccessible(range, 8));
         again(&|| memory.map(granule(range, 2), handle));
         assert!(bytes_at(granule(range, 2), 2).iter().all(|byte| *byte == 9));
         again(&|| memory.unmap(handle));
@@ -181,7 +181,7 @@ fn addresses_taken_by_another_thread_during_a_failed_move_are_not_touched() {
         // The kernel unmaps the target before it fails; then another thread maps pages there. Here
         // both happen at once: a parallel test must not take the addresses in between.
         // SAFETY: the test owns these vacant pages, which now simulate another thread's mapping.
-        unsafe { pages::open(taken) }.unwrap();
+        unsafe { pages::commit(taken) }.unwrap();
         bytes_at(to, 1).fill(8);
     });
     assert!(memory.relocate(handle, to).is_err());
@@ -310,7 +310,7 @@ fn random_sequence(seed: u64) {
             }
         }
         for (range, index) in vacancies(&models, None, 1) {
-            assert!(step % 10 > 0 || is_closed(at((range, index)), 1), "{range} {index}");
+            assert!(step % 10 > 0 || is_inaccessible(at((range, index)), 1), "{range} {index}");
         }
         let used: usize = models.iter().map(|model| model.granules * GRANULE_BYTES).sum();
         assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES - used);

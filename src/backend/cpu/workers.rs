@@ -14,7 +14,7 @@ use crate::backend::cpu::deferred_work::DeferredWork;
 #[cfg(all(test, not(loom)))]
 use crate::backend::cpu::faults;
 use crate::backend::cpu::processor::LastProcessor;
-use crate::backend::cpu::run_queue::{Help, NextWork, PushError, RunQueue};
+use crate::backend::cpu::run_queue::{NextWork, PushError, RunQueue, WorkerRequest};
 use crate::base::blocking::{BlockingHook, set_hook};
 use crate::base::fork;
 use crate::base::signals::with_signals_blocked;
@@ -155,7 +155,7 @@ impl Shared {
         };
         drop(starting);
         match pushed {
-            Ok(help) => Self::provide(this, help),
+            Ok(request) => Self::fulfil(this, request),
             Err(PushError::Closed(work) | PushError::Full(work)) => {
                 return Err(SubmitError::Closed(work));
             }
@@ -163,12 +163,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Adds work to a full queue. First drops the queued work that is no longer needed because
-    /// waiting threads executed it while all workers were inside long tasks.
+    /// Adds work to a full queue. First drops the queued work that waiting threads have executed
+    /// while all workers were inside long tasks.
     #[cold]
-    fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, PushError<Item>> {
+    fn push_to_full(&self, level: usize, mut work: Item) -> Result<WorkerRequest, PushError<Item>> {
         loop {
-            // While a first start is in progress, the queue is empty and this drops nothing.
+            // While the caller holds `threads` for a first start, the queue is empty, so this drops
+            // nothing: `give_up` could wait for that lock.
             for unneeded in self.queue.purge(level, |work| work.is_needed()) {
                 unneeded.give_up();
             }
@@ -190,7 +191,7 @@ impl Shared {
             match Self::spawn(this) {
                 Ok(thread) => threads.push(thread),
                 Err(refusal) => {
-                    let _ = this.queue.start_failed(); // no help is needed: nothing is queued yet
+                    let _ = this.queue.start_failed(); // no request: nothing is queued yet
                     return Err(refusal);
                 }
             }
@@ -200,16 +201,16 @@ impl Shared {
         Ok(threads)
     }
 
-    fn provide(this: &Arc<Self>, help: Help) {
-        match help {
-            Help::None => {}
-            Help::Wake(sleeper) => {
+    fn fulfil(this: &Arc<Self>, request: WorkerRequest) {
+        match request {
+            WorkerRequest::None => {}
+            WorkerRequest::Wake(sleeper) => {
                 // Relaxed: a statistic orders nothing.
                 this.wakes.fetch_add(1, Ordering::Relaxed);
                 sleeper.wake();
             }
-            Help::Start => Self::provide(this, Self::start(this)),
-            Help::RetryStart(blocked) => blocked.iter().for_each(Thread::unpark),
+            WorkerRequest::Start => Self::fulfil(this, Self::start(this)),
+            WorkerRequest::RetryStart(blocked) => blocked.iter().for_each(Thread::unpark),
         }
     }
 
@@ -232,36 +233,36 @@ impl Shared {
     /// Starts one more worker. If the thread cannot be started, a worker that wakes or ends its
     /// task takes the work. A blocked worker retries the start, as does the next submission while
     /// no worker is searching.
-    fn start(this: &Arc<Self>) -> Help {
+    fn start(this: &Arc<Self>) -> WorkerRequest {
         match Self::spawn(this) {
             Ok(thread) => {
                 let mut threads = this.threads.lock();
                 // Workers that have ended need no join.
                 threads.retain(|thread| !thread.is_finished());
                 threads.push(thread);
-                Help::None
+                WorkerRequest::None
             }
             Err(_) => this.queue.start_failed(),
         }
     }
 
     /// A worker that blocks inside a task calls this to retry a failed start if work is queued.
-    /// True when the start fails again.
+    /// True when the start fails again and no other worker can take the work.
     fn retry_start(this: &Arc<Self>) -> bool {
-        let help = match this.queue.retry_start() {
-            Help::Start => Self::start(this),
-            help => help,
+        let request = match this.queue.retry_start() {
+            WorkerRequest::Start => Self::start(this),
+            request => request,
         };
         // Wakes no other blocked worker: each retries by itself.
-        let must_retry = matches!(help, Help::RetryStart(_));
+        let must_retry = matches!(request, WorkerRequest::RetryStart(_));
         if !must_retry {
-            Self::provide(this, help);
+            Self::fulfil(this, request);
         }
         must_retry
     }
 
-    /// True when a search does not delay the submitting thread. The system may have woken this
-    /// worker on the submitter's processor; the submitter cannot run there during the search.
+    /// False when a search would delay the submitting thread: the system may have woken this worker
+    /// on the submitter's processor, where the submitter cannot run during the search.
     fn may_search(&self) -> bool {
         self.may_spin && !self.submitter.is_current()
     }
@@ -281,7 +282,7 @@ impl Shared {
         loop {
             for _ in 0..SPINS_PER_READING {
                 if has_more() {
-                    Self::provide(this, this.queue.stop_searching());
+                    Self::fulfil(this, this.queue.stop_searching());
                     return true;
                 }
                 if this.queue.may_have_work() {
@@ -318,7 +319,7 @@ impl Worker {
         while !fork::is_child() {
             if let Some((level, work)) = self.deferred.take_due() {
                 if let Some(work) = self.defer_or_return(level, work) {
-                    Shared::provide(&shared, shared.queue.stop_searching());
+                    Shared::fulfil(&shared, shared.queue.stop_searching());
                     let search_time = self.search_time;
                     self.run(level, work);
                     self.search_time = search_time; // deferred work does not lengthen the search
@@ -327,8 +328,8 @@ impl Worker {
             }
             match shared.queue.take() {
                 NextWork::End => return self.requeue_deferred(),
-                NextWork::Work(work, level, help) => {
-                    Shared::provide(&shared, help);
+                NextWork::Work(work, level, request) => {
+                    Shared::fulfil(&shared, request);
                     match self.defer_or_return(level, work) {
                         Some(work) => self.run(level, work),
                         None => shared.queue.begin_search(),
@@ -434,15 +435,15 @@ struct Hook(Arc<Shared>, Thread);
 impl BlockingHook for Hook {
     fn begin(&self) {
         debug_assert_eq!(current_thread().id(), self.1.id());
-        Shared::provide(&self.0, self.0.queue.begin_block(&self.1));
+        Shared::fulfil(&self.0, self.0.queue.begin_block(&self.1));
     }
 
     fn end(&self) {
-        Shared::provide(&self.0, self.0.queue.end_block(&self.1));
+        Shared::fulfil(&self.0, self.0.queue.end_block(&self.1));
     }
 
     fn try_again(&self) -> bool {
-        // In a forked child, a thread that exists only in the parent may hold a lock for ever.
+        // Makes no retry in a forked child, where a thread of the parent may hold a lock for ever.
         !fork::is_child() && Shared::retry_start(&self.0)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Backend, Turn, Work};
-use crate::backend::cpu::run_queue::{Help, NextWork, RunQueue};
+use crate::backend::cpu::run_queue::{NextWork, RunQueue, WorkerRequest};
 use crate::backend::cpu::workers::Workers;
 use crate::backend::cpu::{CpuBackend, faults};
 use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
@@ -129,7 +129,7 @@ fn a_refused_wait_leaves_the_streams_order_unchanged() {
     assert!(!waiting.is_ordered_after(&event));
     let (tell, told) = channel();
     waiting.enqueue(move || tell.send(()).unwrap()).unwrap();
-    told.recv().unwrap(); // ordered before the event
+    told.recv().unwrap(); // the task does not wait for the event
     drop(open);
     source.synchronize().unwrap();
 }
@@ -139,7 +139,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Submits a task that occupies the second device's worker, so that no waiting thread executes it.
 /// Returns the sender that ends the task, the stream, and the event behind the task.
-fn gate(runtime: &Runtime) -> (Sender<()>, Stream, Event) {
+fn occupy_second_device(runtime: &Runtime) -> (Sender<()>, Stream, Event) {
     let elsewhere = stream(runtime, 1);
     let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
     let task = move || {
@@ -157,7 +157,7 @@ fn a_spare_worker_refused_to_a_waiting_task_is_started_while_it_waits() {
     for is_marked in [true, false] {
         let runtime = runtime();
         let [waiting, behind] = [0, 0].map(|index| stream(&runtime, index));
-        let (open, elsewhere, event) = gate(&runtime);
+        let (open, elsewhere, event) = occupy_second_device(&runtime);
         let ((enter, entered), (go, gone)) = (channel(), channel::<()>());
         let task = move || {
             enter.send(()).unwrap();
@@ -166,7 +166,7 @@ fn a_spare_worker_refused_to_a_waiting_task_is_started_while_it_waits() {
             if is_marked {
                 event.synchronize().unwrap();
             } else {
-                elsewhere.core().wait_ticket(1, false, &mut None).unwrap(); // the gate
+                elsewhere.core().wait_ticket(1, false, &mut None).unwrap(); // the occupying task
             }
             assert!(!faults::clear(), "a worker was asked for");
         };
@@ -185,7 +185,7 @@ fn a_spare_worker_refused_to_a_waiting_task_is_started_while_it_waits() {
 fn a_spare_worker_refused_to_a_submitter_is_started_by_the_waiting_task() {
     let runtime = runtime();
     let [waiting, behind] = [0, 0].map(|index| stream(&runtime, index));
-    let (open, elsewhere, event) = gate(&runtime);
+    let (open, elsewhere, event) = occupy_second_device(&runtime);
     waiting.enqueue(move || event.synchronize().unwrap()).unwrap();
     while elsewhere.core().waiters.count() == 0 {
         std::thread::yield_now(); // until the task sleeps
@@ -205,20 +205,21 @@ fn a_worker_that_unblocks_retries_the_start_it_requested() {
     let queue = RunQueue::new(2);
     let [first, second] = [(); 2].map(|()| std::thread::spawn(|| ()).thread().clone());
     for work in 0..2 {
-        assert!(matches!(queue.push(0, work), Ok(Help::Start)));
+        assert!(matches!(queue.push(0, work), Ok(WorkerRequest::Start)));
         assert!(matches!(queue.take(), NextWork::Work(..)));
     }
-    assert!(matches!(queue.begin_block(&first), Help::None));
-    assert!(matches!(queue.push(0, 2), Ok(Help::Start)));
+    assert!(matches!(queue.begin_block(&first), WorkerRequest::None));
+    assert!(matches!(queue.push(0, 2), Ok(WorkerRequest::Start)));
     // The second worker blocks while a worker starts, so it requests no start itself.
-    assert!(matches!(queue.begin_block(&second), Help::None));
-    assert!(matches!(queue.retry_start(), Help::None), "a worker is on its way");
-    assert!(matches!(queue.start_failed(), Help::RetryStart(blocked) if blocked.len() == 2));
-    assert!(matches!(queue.end_block(&first), Help::Start));
+    assert!(matches!(queue.begin_block(&second), WorkerRequest::None));
+    assert!(matches!(queue.retry_start(), WorkerRequest::None), "a worker is on its way");
     assert!(
-        matches!(queue.start_failed(), Help::RetryStart(blocked) if blocked[0].id() == second.id())
+        matches!(queue.start_failed(), WorkerRequest::RetryStart(blocked) if blocked.len() == 2)
     );
-    assert!(matches!(queue.retry_start(), Help::Start));
+    assert!(matches!(queue.end_block(&first), WorkerRequest::Start));
+    let WorkerRequest::RetryStart(blocked) = queue.start_failed() else { panic!("no retry") };
+    assert_eq!(blocked[0].id(), second.id());
+    assert!(matches!(queue.retry_start(), WorkerRequest::Start));
 }
 
 /// Work that calls a function each time it runs.
@@ -235,7 +236,7 @@ fn dropped_streams_leave_the_run_queue_during_long_tasks() {
     // Goal: work that waiting threads have executed does not stay queued. Method: the only worker
     // is inside a task while the test creates, uses and drops 500 streams.
     let runtime = runtime();
-    let (open, busy, _) = gate(&runtime);
+    let (open, busy, _) = occupy_second_device(&runtime);
     let used = |_| {
         let used = stream(&runtime, 1);
         used.enqueue(|| ()).unwrap();
@@ -252,7 +253,7 @@ fn dropped_streams_leave_the_run_queue_during_long_tasks() {
 #[test]
 fn a_full_run_queue_retains_streams_that_have_work() {
     let runtime = runtime();
-    let (open, busy, _) = gate(&runtime);
+    let (open, busy, _) = occupy_second_device(&runtime);
     let (tell, told) = channel();
     let streams: Vec<_> = (0..500).map(|_| stream(&runtime, 1)).collect();
     for (number, waiting) in streams.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use crate::backend::contract::ParameterClass;
 
-/// The class of a parameter that kernels take by value; `Unknown` for a type without a class.
+/// The class of a parameter that kernels take by value; `Unknown` for all other types.
 pub(crate) fn class_of_value(type_name: &str) -> ParameterClass {
     match type_name {
         "char" | "signed char" => ParameterClass::Signed(1),

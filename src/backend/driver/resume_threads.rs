@@ -72,7 +72,7 @@ impl ResumeThread {
         None
     }
 
-    /// True for a thread inside work, unless it is the caller. A thread slow to end is not busy.
+    /// True when the thread is inside work and is not the calling thread.
     fn is_busy(&self) -> bool {
         let is_own = self.thread.thread().id() == std::thread::current().id();
         self.is_inside.load(Ordering::Relaxed) && !is_own // relaxed: see the field
@@ -91,7 +91,7 @@ impl ResumeThreads {
     pub(crate) fn post(&self, work: Arc<dyn Work>) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
-            drop(state); // the drop may end a stream
+            drop(state); // before the drop of `work`, which may end a stream
             return;
         }
         state.posted.push_back(work);
@@ -231,7 +231,7 @@ mod tests {
     use crate::base::blocking::while_blocked;
 
     thread_local! {
-        /// True while the next thread start by this thread must fail.
+        /// When true, the next thread start by this thread fails.
         static REFUSED: Cell<bool> = const { Cell::new(false) };
     }
 

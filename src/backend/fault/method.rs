@@ -119,9 +119,9 @@ mod tests {
         include_str!("../contract/kernels.rs"),
     ];
 
-    /// The names of all methods of a trait that return a `Result`, each behind `prefix`.
+    /// Lists the methods of a trait that return a `Result`, each as `prefix` and its name.
     fn fallible(trait_head: &str, prefix: &str) -> Vec<String> {
-        // Safe and unsafe methods count alike.
+        // Removes `unsafe`, so that the split below finds safe and unsafe methods.
         let contract = CONTRACT.concat().replace("unsafe fn ", "fn ");
         let body = contract.split_once(trait_head).expect("the trait is in the contract").1;
         let body = body.split_once("\n}").expect("a trait ends").0;

@@ -25,7 +25,7 @@ pub enum FaultError {
     Panic,
 }
 
-/// How many calls a planned fault fails.
+/// Whether a planned fault affects one call or also all later calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     /// Only the planned call fails.
@@ -157,7 +157,7 @@ impl Injector {
         self.counts[method as usize].failures.load(Ordering::Relaxed)
     }
 
-    /// Makes the inner call `act`, or fails it as planned. Releases fail after the inner call.
+    /// Calls `act`, unless a fault is due. A due fault of a release takes effect after `act`.
     pub(super) fn call<T>(
         &self,
         method: Method,

@@ -6,10 +6,10 @@ use crate::base::size::{GIB, MIB};
 /// The moment at which a device of the null kind completes a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionMode {
-    /// When the device receives it.
+    /// When the device receives the submission.
     AtOnce,
-    /// At the first wait for it, at the first callback for its mark, or at the poll after `polls`
-    /// negative polls. Completion also covers all earlier submissions of the stream.
+    /// At the first wait for the submission, at the first callback for its mark, or at the poll
+    /// after `polls` negative polls. Then all earlier submissions of the stream complete too.
     WhenAsked {
         /// How many polls are negative before one completes the submission.
         polls: u32,
@@ -30,7 +30,7 @@ pub enum Reuse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent capabilities")]
 pub struct NullConfig {
-    /// The kind that the backend reports. It may be one whose hardware the machine lacks.
+    /// The kind that the backend reports, even if the machine has no hardware of this kind.
     pub kind: DeviceKind,
     /// Whether the devices report that they are GPUs.
     pub is_gpu: bool,
@@ -46,7 +46,7 @@ pub struct NullConfig {
     pub reuse: Reuse,
     /// Whether the kind has a compiler and launches kernels.
     pub has_kernels: bool,
-    /// Whether the compiler defines `cl_khr_fp64`, the macro for double precision.
+    /// Whether the compiler defines the macro `cl_khr_fp64`, which announces double precision.
     pub has_fp64: bool,
     /// Whether `allocate_shared` succeeds.
     pub has_shared_memory: bool,

@@ -11,7 +11,7 @@ use crate::backend::null::Reuse;
 use crate::base::sync::yield_now;
 
 /// Start of the first arena. Even with five-level page tables, all user addresses are lower.
-const NUMBERS_START: u64 = 0x7000_0000_0000_0000;
+const ARENAS_START: u64 = 0x7000_0000_0000_0000;
 /// Binary logarithm of an arena's size: an arena has 256 TiB of addresses.
 const ARENA_SHIFT: u32 = 48;
 /// Unused addresses behind each span, so that an overrun does not reach the next span.
@@ -31,7 +31,7 @@ pub(super) enum Place {
 
 impl Place {
     pub(super) fn of(address: Address, device_count: usize) -> Self {
-        let slot = address.0.checked_sub(NUMBERS_START).map(|offset| offset >> ARENA_SHIFT);
+        let slot = address.0.checked_sub(ARENAS_START).map(|offset| offset >> ARENA_SHIFT);
         match slot.and_then(|slot| usize::try_from(slot).ok()) {
             Some(0) => Self::Host,
             Some(slot) if slot <= device_count => Self::Device(slot - 1),
@@ -45,7 +45,7 @@ impl Place {
             Self::Device(index) => index as u64 + 1,
             Self::Elsewhere => unreachable!("an arena is the host's or a device's"),
         };
-        NUMBERS_START + (slot << ARENA_SHIFT)
+        ARENAS_START + (slot << ARENA_SHIFT)
     }
 }
 

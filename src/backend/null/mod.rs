@@ -48,7 +48,7 @@ fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
     Error::refused(kind, call, code as i64, message)
 }
 
-/// The backend of the null kind, as the head of this module describes.
+/// The backend of the null kind. The [module](self) describes its behaviour.
 ///
 /// ```
 /// use accelrt::backend::contract::Backend;

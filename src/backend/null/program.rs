@@ -26,7 +26,7 @@ pub struct Launched {
     pub size: LaunchSize,
 }
 
-/// The signature of a kernel: of a created one, or of one that a compiled program contains.
+/// The signature of a kernel, in a compiled program or behind a kernel's handle.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
     pub(super) device_index: usize,

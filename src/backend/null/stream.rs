@@ -28,8 +28,8 @@ pub(super) struct Submission {
 /// | `submitted` | submissions to the stream |
 /// | `done` | executed submissions, from the first; never more than `submitted` |
 ///
-/// A wait is also a submission, and is done only after its point. Code that advances `done` past a
-/// wait therefore also advances the awaited stream, under the same lock.
+/// A wait is also a submission, and is done only after its `until`. Code that advances `done` past
+/// a wait therefore also advances the awaited stream, under the same lock.
 #[derive(Debug)]
 pub(super) struct Streams {
     completion: CompletionMode,
@@ -46,7 +46,7 @@ struct Stream {
     submitted: u64,
     done: u64,
     waits: VecDeque<Wait>,
-    /// The number of negative polls of submission `polled_at`, the stream's last one at that time.
+    /// The negative polls of the submission `polled_at`, the last one at the latest poll.
     polls: u32,
     polled_at: u64,
 }
@@ -147,7 +147,7 @@ impl Streams {
         self.by_number.get(&point.stream).is_none_or(|stream| stream.done >= point.number)
     }
 
-    /// Polls a point; true when it is done. Counts the negative polls: enough complete the point.
+    /// True when the point is done. Counts negative polls; the configured number completes it.
     pub(super) fn poll(&mut self, point: Point, polls: &mut u32) -> bool {
         if self.is_done(point) {
             return true;

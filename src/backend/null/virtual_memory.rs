@@ -16,7 +16,7 @@ use crate::base::size::to_usize;
 pub(super) struct Pages {
     granularity_bytes: usize,
     reservations: BTreeMap<u64, Reservation>,
-    /// Entries by ascending id, from `first_physical` on; `None` is released. Ids are not reused.
+    /// Entries by ascending id, from `first_physical` on; `None` if released. Ids are not reused.
     physical: VecDeque<Option<Physical>>,
     first_physical: u64,
     reserved_bytes: usize,

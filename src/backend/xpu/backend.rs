@@ -65,7 +65,7 @@ unsafe impl Backend for XpuBackend {
 
     fn available_bytes(&self, device_index: usize) -> Option<usize> {
         let device = self.device(device_index).ok()?;
-        device.facts.is_host_memory.then(machine_memory::available).flatten()
+        device.info.is_host_memory.then(machine_memory::available).flatten()
     }
 
     fn host_memory_info(&self) -> Option<MemoryInfo> {
@@ -84,7 +84,7 @@ unsafe impl Backend for XpuBackend {
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
         let (device, session) = self.begin(device_index)?;
         let properties = device.queue_properties(priority);
-        let queue = session.driver.create_queue(session.context, device.facts.id, &properties);
+        let queue = session.driver.create_queue(session.context, device.info.id, &properties);
         let queue = queue.map_err(|refusal| device.error(&session.driver, refusal))?;
         Ok(StreamHandle(handle::issue(XpuStream::new(session, queue, device, true))))
     }
@@ -162,10 +162,10 @@ unsafe impl Backend for XpuBackend {
         self.stream_result(&stream, stream.wait_for(event::of_mark(mark)))
     }
 
-    /// The callback runs on a thread of this backend. The driver's thread only posts the callback.
+    /// Runs the callback on a thread of this backend. The driver's thread only posts it there.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
         let completions = Arc::clone(&self.completions);
-        completions.prepare()?; // starts a thread if there is none: `post` cannot fail
+        completions.prepare()?; // starts a thread now, because `post` cannot return an error
         let completion = event::Completion::new(callback);
         let posted = Arc::clone(&completion);
         let post = Box::new(move || completions.post(posted));
@@ -195,7 +195,7 @@ unsafe impl Backend for XpuBackend {
         align_bytes: usize,
     ) -> Result<Address> {
         let (device, session) = self.begin(device_index)?;
-        if !device.facts.has_shared_memory {
+        if !device.info.has_shared_memory {
             return Err(no_shared_memory(DeviceKind::XPU));
         }
         self.memory.allocate(session, device, bytes, align_bytes, MemoryKind::Shared)
@@ -252,7 +252,7 @@ unsafe impl Backend for XpuBackend {
 
     /// Stops the resume threads. Streams and memory remain until their owners release them.
     fn shutdown(&self, deadline: Instant) -> Leftover {
-        // Release: pairs with `is_shut_down`.
+        // Release: pairs with the acquire load in `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);
         let pools = [&self.resume_threads, &*self.completions];
         let busy = pools.map(|threads| threads.shutdown(deadline).busy_threads);

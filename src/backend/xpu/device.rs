@@ -23,7 +23,7 @@ const ONE_LEVEL: PriorityRange = PriorityRange { least: 0, greatest: 0 };
 /// The driver's description of a device.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent capabilities")]
-pub(super) struct Facts {
+pub(super) struct DeviceInfo {
     pub(super) id: DeviceId,
     pub(super) name: String,
     pub(super) is_gpu: bool,
@@ -40,7 +40,7 @@ pub(super) struct Facts {
     has_bfloat16_conversions: bool,
 }
 
-impl Facts {
+impl DeviceInfo {
     /// Asks the driver for the description. The error says why the device is unusable.
     pub(super) fn of(driver: &Driver, id: DeviceId, name: String) -> Result<Self, String> {
         Self::query(driver, id, name).unwrap_or_else(|refusal| Err(refusal.to_string()))
@@ -84,38 +84,38 @@ impl Facts {
 pub(super) struct XpuDevice {
     pub(super) device: Device,
     pub(super) capacity: Arc<Capacity>,
-    pub(super) facts: Facts,
-    /// Set when a thread detects the loss; never reset.
+    pub(super) info: DeviceInfo,
+    /// Set by the first call that finds the device lost; never reset.
     is_lost: AtomicBool,
 }
 
 impl XpuDevice {
     /// Creates a device. `memory_bytes` replaces the capacity that the driver reports.
-    pub(super) fn new(index: usize, facts: Facts, memory_bytes: Option<usize>) -> Self {
+    pub(super) fn new(index: usize, info: DeviceInfo, memory_bytes: Option<usize>) -> Self {
         let device = Device::new(DeviceKind::XPU, index).expect("128 devices at most");
-        let capacity = Capacity::new(device, memory_bytes.unwrap_or(facts.memory_bytes));
-        Self { device, capacity: Arc::new(capacity), facts, is_lost: AtomicBool::new(false) }
+        let capacity = Capacity::new(device, memory_bytes.unwrap_or(info.memory_bytes));
+        Self { device, capacity: Arc::new(capacity), info, is_lost: AtomicBool::new(false) }
     }
 
     pub(super) fn properties(&self) -> DeviceProperties {
-        let Facts { name, cache_bytes, core_count, is_gpu, .. } = &self.facts;
+        let DeviceInfo { name, cache_bytes, core_count, is_gpu, .. } = &self.info;
         let mut properties = DeviceProperties::new(name, self.capacity.info().total_bytes);
         properties.core_count = *core_count;
         properties.cache_bytes.extend((*cache_bytes > 0).then_some(*cache_bytes));
         properties.is_gpu = *is_gpu;
-        properties.has_shared_memory = self.facts.has_shared_memory;
-        properties.has_bfloat16_conversions = self.facts.has_bfloat16_conversions;
+        properties.has_shared_memory = self.info.has_shared_memory;
+        properties.has_bfloat16_conversions = self.info.has_bfloat16_conversions;
         properties
     }
 
     pub(super) fn priority_range(&self) -> PriorityRange {
-        if self.facts.has_priorities { HINTED } else { ONE_LEVEL }
+        if self.info.has_priorities { HINTED } else { ONE_LEVEL }
     }
 
     pub(super) fn queue_properties(&self, priority: i32) -> Vec<u64> {
         assert!(self.priority_range().contains(priority), "a priority of {priority}");
         let mut properties = vec![u64::from(sys::QUEUE_PROPERTIES), sys::QUEUE_PROFILING_ENABLE];
-        if self.facts.has_priorities {
+        if self.info.has_priorities {
             let level = match priority {
                 ..0 => sys::QUEUE_PRIORITY_HIGH_KHR,
                 0 => sys::QUEUE_PRIORITY_MED_KHR,
@@ -136,8 +136,8 @@ impl XpuDevice {
         Ok(())
     }
 
-    /// Converts a refusal on this device. The device counts as lost only when the driver reports it
-    /// as unavailable, because other error codes also have other causes.
+    /// Converts a refused call on this device into an error. The device counts as lost only when
+    /// the driver reports it as unavailable, because other error codes have other causes too.
     pub(super) fn error(&self, driver: &Driver, refusal: CallError) -> Error {
         if refusal.code == sys::DEVICE_NOT_AVAILABLE || self.is_unavailable(driver) {
             // Relaxed: publishes nothing. A thread that does not see the store asks the driver.
@@ -147,9 +147,9 @@ impl XpuDevice {
         driver_error(refusal)
     }
 
-    /// Asks the driver. A device whose query fails counts as available.
+    /// Asks the driver whether the device is gone. A device whose query fails counts as available.
     pub(super) fn is_unavailable(&self, driver: &Driver) -> bool {
-        driver.device_info::<u32>(self.facts.id, sys::DEVICE_AVAILABLE) == Ok(0)
+        driver.device_info::<u32>(self.info.id, sys::DEVICE_AVAILABLE) == Ok(0)
     }
 
     fn lost(&self, reason: String) -> Error {
@@ -157,7 +157,7 @@ impl XpuDevice {
     }
 }
 
-/// Converts a refusal of a call whose device is unknown.
+/// Converts a refused call, whose device is unknown, into an error.
 pub(super) fn driver_error(CallError { call, code }: CallError) -> Error {
     Error::refused(DeviceKind::XPU, call, code, sys::code_name(code))
 }

@@ -62,7 +62,7 @@ impl Memory {
         };
         capacity.take(bytes, bytes)?;
         let taken = aligned(session, bytes, align_bytes.max(LEAST_ALIGN_BYTES), |bytes, align| {
-            session.usm.allocate(session.context, device.facts.id, kind, bytes, align)
+            session.usm.allocate(session.context, device.info.id, kind, bytes, align)
         });
         let (address, raw) = taken.map_err(|refusal| {
             capacity.release(bytes);
@@ -136,7 +136,7 @@ pub(super) fn foreign_owner(
     let (base, bytes) = (ask(sys::MEM_ALLOC_BASE_PTR_INTEL)?, ask(sys::MEM_ALLOC_SIZE_INTEL)?);
     let what = sys::MEM_ALLOC_DEVICE_INTEL;
     let id: DeviceId = session.usm.alloc_info(session.context, address.0, what)?;
-    let device_index = devices.iter().position(|device| device.facts.id == id).unwrap_or(0);
+    let device_index = devices.iter().position(|device| device.info.id == id).unwrap_or(0);
     Ok(Some(PointerOwner {
         device_index,
         base: Address(base),
@@ -179,11 +179,11 @@ fn is_shortage(code: i32) -> bool {
     )
 }
 
-/// The error when the driver lacks memory. Reports at most the largest allocation as free.
+/// The error when the driver lacks memory. Its free bytes are at most the largest allocation.
 fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
     let mut info = device.capacity.info();
-    if device.facts.largest_bytes > 0 {
-        info.free_bytes = info.free_bytes.min(device.facts.largest_bytes);
+    if device.info.largest_bytes > 0 {
+        info.free_bytes = info.free_bytes.min(device.info.largest_bytes);
     }
     out_of_memory(device.device, requested_bytes, info)
 }

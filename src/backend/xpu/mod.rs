@@ -1,4 +1,4 @@
-//! The xpu kind: Intel GPUs and other OpenCL devices with unified shared memory.
+//! The xpu kind: OpenCL devices with unified shared memory, such as Intel's GPUs.
 //!
 //! * `sys`: OpenCL's types, constants and function tables
 //! * `driver`, `compiler`: typed wrappers of OpenCL's functions
@@ -6,7 +6,7 @@
 //! * `stream`, `event`, `memory`, `program`: the contract's objects; `handle`: their handles
 //!
 //! The first query about devices opens the ICD loader, which loads the vendors' libraries. The
-//! first use of a device creates the context. Most drivers then start their threads.
+//! first use of a device creates the context; most drivers start their threads only then.
 
 mod backend;
 mod compiler;
@@ -38,7 +38,7 @@ use probe::{Probe, UsableDevices};
 use session::Session;
 use stream::XpuStream;
 
-/// The backend of the xpu kind, as the head of this module describes.
+/// The backend of the xpu kind: OpenCL devices with unified shared memory.
 ///
 /// ```
 /// use accelrt::Config;
@@ -121,7 +121,7 @@ impl XpuBackend {
         Ok((device, self.session.get_or_init(|| Arc::new(session))))
     }
 
-    /// The session, which exists because this backend has already issued an object. Else panics.
+    /// The session. Panics if none exists; a backend that has issued an object has a session.
     fn session(&self) -> &Arc<Session> {
         self.session.get().expect("what was made by this backend was made in its context")
     }
@@ -130,7 +130,7 @@ impl XpuBackend {
         &self.session().driver
     }
 
-    /// Converts a refusal of a call on a stream into an error of the stream's device.
+    /// Converts a refused call on a stream into an error of the stream's device.
     fn stream_result<T>(&self, stream: &XpuStream, answer: CallResult<T>) -> Result<T> {
         answer.map_err(|refusal| stream.device.error(self.driver(), refusal))
     }
@@ -149,7 +149,7 @@ impl XpuBackend {
     }
 
     fn is_shut_down(&self) -> bool {
-        // Acquire: pairs with `shutdown`.
+        // Acquire: pairs with the release store in `shutdown`.
         self.is_shut_down.load(Ordering::Acquire)
     }
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process;
 use std::sync::Arc;
 
-use super::device::{Facts, XpuDevice};
+use super::device::{DeviceInfo, XpuDevice};
 use super::driver::Driver;
 use super::sys::{self, Platform, Usm};
 use crate::backend::contract::LeftOutDevice;
@@ -35,7 +35,7 @@ const INTEL_RUNTIME: &str = "libintelocl.so";
 pub(super) struct Probe {
     pub(super) found: Result<UsableDevices, String>,
     pub(super) left_out: Vec<LeftOutDevice>,
-    /// The process that probed. `has_started_threads` is about its threads.
+    /// The process that probed, whose threads `has_started_threads` describes.
     process: u32,
     has_started_threads: bool,
 }
@@ -60,7 +60,7 @@ impl UsableDevices {
         let chosen = choose(candidates, left_out).ok_or_else(|| no_usable_device(left_out))?;
         let Candidate { platform, usm, devices, .. } = chosen;
         let devices = devices.into_iter().enumerate().take(usize::from(MAX_DEVICE_INDEX) + 1);
-        let device = |(index, facts)| Arc::new(XpuDevice::new(index, facts, memory_bytes));
+        let device = |(index, info)| Arc::new(XpuDevice::new(index, info, memory_bytes));
         Ok(Self { driver, platform, usm, devices: devices.map(device).collect() })
     }
 }
@@ -70,7 +70,7 @@ struct Candidate {
     platform: Platform,
     name: String,
     usm: Usm,
-    devices: Vec<Facts>,
+    devices: Vec<DeviceInfo>,
 }
 
 impl Probe {
@@ -97,8 +97,8 @@ impl Probe {
             found.map_err(|reason| reasons.push(reason)).ok()
         });
         let found = found.ok_or_else(|| reasons.join("; "));
-        // Also true if other code started threads during the probe. The runtime then refuses a
-        // forked child without need.
+        // Also true if other code started threads during the probe: the runtime then refuses to
+        // work in a forked child although it could.
         let has_started_threads = !threads().is_subset(&before);
         Self { found, left_out, process: process::id(), has_started_threads }
     }
@@ -165,23 +165,23 @@ fn usable_devices(
     for id in ids {
         let device = driver.device_text(id, sys::DEVICE_NAME).ok().filter(|name| !name.is_empty());
         let device = device.unwrap_or_else(|| "a device without a name".to_owned());
-        let facts = Facts::of(driver, id, device.clone());
-        match (facts, usm) {
-            (Ok(facts), Ok(_)) => devices.push(facts),
+        let info = DeviceInfo::of(driver, id, device.clone());
+        match (info, usm) {
+            (Ok(info), Ok(_)) => devices.push(info),
             (Err(reason), _) => leave_out(&device, reason),
             (Ok(_), Err(missing)) => {
                 leave_out(&device, format!("its platform has no function {missing}"));
             }
         }
     }
-    devices.sort_by_key(|facts| !facts.is_gpu);
+    devices.sort_by_key(|info| !info.is_gpu);
     let usm = usm.ok().filter(|_| !devices.is_empty())?;
     Some(Candidate { platform, name, usm, devices })
 }
 
 /// Chooses the platform. Adds the devices of the other platforms to `left_out`.
 fn choose(candidates: Vec<Candidate>, left_out: &mut Vec<LeftOutDevice>) -> Option<Candidate> {
-    let has_gpu = |candidate: &Candidate| candidate.devices.iter().any(|facts| facts.is_gpu);
+    let has_gpu = |candidate: &Candidate| candidate.devices.iter().any(|info| info.is_gpu);
     let place = candidates.iter().position(has_gpu).unwrap_or(0);
     let mut chosen = None;
     let used = candidates.get(place).map(|candidate| candidate.name.clone())?;
@@ -190,8 +190,8 @@ fn choose(candidates: Vec<Candidate>, left_out: &mut Vec<LeftOutDevice>) -> Opti
             chosen = Some(candidate);
             continue;
         }
-        left_out.extend(candidate.devices.into_iter().map(|facts| LeftOutDevice {
-            name: format!("{} ({})", facts.name, candidate.name),
+        left_out.extend(candidate.devices.into_iter().map(|info| LeftOutDevice {
+            name: format!("{} ({})", info.name, candidate.name),
             reason: format!("the platform {used} is used, and platforms share no memory"),
         }));
     }

@@ -23,7 +23,7 @@ use crate::base::sync::{LockRank, Mutex};
 /// The first word of a SPIR-V binary.
 const SPIR_V: u32 = 0x0723_0203;
 
-/// Makes the compiler retain the names and types of arguments.
+/// The option that makes the compiler retain the names and types of kernel arguments.
 const KEEP_TYPES: &str = "-cl-kernel-arg-info";
 
 const INDIRECT: [u32; 3] = [
@@ -83,8 +83,8 @@ impl XpuProgram {
         // From here on, the drop of `program` releases the object.
         let session = Arc::clone(session);
         let program = Self { session, compiler, set_mem_pointer, object, device_index };
-        if let Err(refusal) = compiler.build(object, device.facts.id, &options) {
-            let log = compiler.build_log(object, device.facts.id).unwrap_or_default();
+        if let Err(refusal) = compiler.build(object, device.info.id, &options) {
+            let log = compiler.build_log(object, device.info.id).unwrap_or_default();
             let is_refused_text =
                 [sys::BUILD_PROGRAM_FAILURE, sys::INVALID_BUILD_OPTIONS].contains(&refusal.code);
             return Err(match (is_refused_text, log.is_empty()) {
@@ -176,7 +176,7 @@ fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
 }
 
 impl XpuBackend {
-    /// Converts a refusal of a call on a program or kernel into an error of the device.
+    /// Converts a refused call on a program or kernel into an error of the device.
     fn program_result<T>(&self, device_index: usize, answer: CallResult<T>) -> Result<T> {
         answer.or_else(|refusal| Err(self.device(device_index)?.error(self.driver(), refusal)))
     }

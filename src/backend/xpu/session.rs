@@ -20,7 +20,7 @@ impl Session {
     /// forks and refuses to work in a child.
     pub(super) fn begin(found: &UsableDevices) -> CallResult<Self> {
         fork::watch();
-        let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.facts.id).collect();
+        let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.info.id).collect();
         let context = found.driver.create_context(found.platform, &ids)?;
         let set_mem_pointer = found.driver.set_mem_pointer(found.platform);
         Ok(Self { driver: found.driver, usm: found.usm, context, set_mem_pointer })

@@ -64,7 +64,7 @@ impl XpuStream {
         })
     }
 
-    /// Counts one command that the driver has accepted.
+    /// Adds one to `submitted`, after the driver has accepted a command.
     fn count(&self) {
         self.submitted.fetch_add(1, Ordering::Relaxed); // relaxed: see the type
     }
@@ -95,11 +95,11 @@ impl XpuStream {
             waits.push(wait);
             waits.len().is_multiple_of(WAITS_PER_CHECK)
         };
-        if is_due { self.check_waits() } else { Ok(()) }
+        if is_due { self.remove_completed_waits() } else { Ok(()) }
     }
 
     /// Removes completed waits; fails when one of them failed.
-    fn check_waits(&self) -> CallResult {
+    fn remove_completed_waits(&self) -> CallResult {
         // Moves the waits out of the lock, so that no driver call runs under the lock.
         let mut waits = std::mem::take(&mut *self.waits.lock());
         let mut outcome = Ok(());
@@ -152,7 +152,7 @@ impl XpuStream {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.finish(self.queue)?;
         self.done.fetch_max(submitted, Ordering::Relaxed); // relaxed: see the type
-        self.check_waits()
+        self.remove_completed_waits()
     }
 
     /// True when all submitted commands are done. OpenCL cannot query a queue, so the first call
@@ -223,7 +223,7 @@ impl XpuStream {
         if driver.queue_info::<sys::Context>(queue, sys::QUEUE_CONTEXT)? != session.context {
             return refuse(sys::INVALID_CONTEXT);
         }
-        if driver.queue_info::<sys::DeviceId>(queue, sys::QUEUE_DEVICE)? != device.facts.id {
+        if driver.queue_info::<sys::DeviceId>(queue, sys::QUEUE_DEVICE)? != device.info.id {
             return refuse(sys::INVALID_DEVICE);
         }
         let properties: u64 = driver.queue_info(queue, sys::QUEUE_PROPERTIES)?;
