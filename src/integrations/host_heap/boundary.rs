@@ -1,7 +1,7 @@
-//! The last line before C: what cannot be continued there is leaked, counted, and told of once.
+//! Errors at the boundary to C: the heap leaks the memory, counts the leak and reports the first.
 //!
-//! The callers are libraries that free memory. They cannot be told of a mistake, theirs or ours,
-//! and an abort would end a program that may not even miss the memory.
+//! The callers are libraries that free memory. `free` cannot return an error to them, and an abort
+//! would end a program that may not need the memory.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -10,30 +10,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 
-/// How often memory was leaked. Relaxed, here and below: a number that orders nothing.
+/// The number of leaks. Relaxed, here and below: a statistic orders nothing.
 static LEAKS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts memory that cannot be taken back, and says so on standard error the first time.
+/// Counts a leak. Reports the process's first leak on standard error.
 #[cold]
 pub(super) fn leak(reason: Arguments<'_>) {
     if LEAKS.fetch_add(1, Ordering::Relaxed) == 0 {
         let rest = "the memory stays in use; host_memory_stats counts such leaks as num_leaks";
-        // Nothing can be done about a standard error that is closed.
+        // The result is ignored: when standard error is closed, the message is lost.
         let _ = writeln!(std::io::stderr(), "accelrt: {reason}: {rest}");
     }
 }
 
-/// How often that was.
+/// The number of calls of [`leak`].
 pub(super) fn leaks() -> u64 {
     LEAKS.load(Ordering::Relaxed)
 }
 
-/// Acts for a function of C; `otherwise` when that panics, which would end the process there. A
-/// panic gives back the locks that it meets, and what it was about is in no list.
+/// Calls `act` for a C function, where a panic would end the process. A panic counts as a leak, and
+/// `contain` then returns `otherwise`. The unwinding releases the locks of `act`.
 #[inline]
 pub(super) fn contain<R>(otherwise: R, act: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| {
-        std::mem::forget(panic); // its drop may panic as well; the message was printed
+        std::mem::forget(panic); // its drop may panic too; the message is already printed
         leak(format_args!("a call of malloc, realloc or free panicked"));
         otherwise
     })

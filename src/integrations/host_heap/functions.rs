@@ -1,10 +1,10 @@
-//! The C library's functions of memory, served by the process's heap: what others register.
+//! `malloc`, `calloc`, `realloc` and `free` of the process's heap, for libraries to call.
 //!
-//! Memory that another allocator gave is that one's: its functions resize and free it. They also
-//! serve where the heap does not: in a forked child and after the end of the runtime. What the heap
-//! gave before stays valid there, and its frees do nothing. No mistake ends the process here: see
-//! `boundary`.
-#![expect(unsafe_code, reason = "memory by the rules of C: callers keep them")]
+//! Each function takes `other`, the allocator that owns all memory outside the heap and that
+//! resizes and frees this memory. In a forked child and after the end of the runtime, `other` also
+//! serves all requests. The heap's memory stays valid there, and frees of it have no effect. No
+//! error ends the process: see `boundary`.
+#![expect(unsafe_code, reason = "C memory functions, whose contract the callers uphold")]
 
 use std::ffi::c_void;
 use std::ptr;
@@ -12,7 +12,7 @@ use std::ptr;
 use crate::integrations::host_heap::boundary::contain;
 use crate::integrations::host_heap::{is_serving, process_heap};
 
-/// An allocator by its four functions.
+/// The functions of an allocator, in the order of oneMKL's pointers.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Functions {
@@ -23,7 +23,7 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// The C library's.
+    /// The functions of the C library's allocator.
     pub(crate) const LIBC: Self = Self {
         malloc: libc::malloc,
         calloc: libc::calloc,
@@ -32,59 +32,59 @@ impl Functions {
     };
 }
 
-/// True when the process's heap gave this address.
+/// True when an object of the process's heap begins at this address.
 pub(crate) fn is_ours(pointer: *mut c_void) -> bool {
     process_heap().is_some_and(|heap| heap.usable_bytes(pointer.addr()).is_some())
 }
 
-/// Memory from the heap, or from `other` where the heap does not serve. Null when there is not
-/// enough.
+/// Allocates from the heap, or from `other` where the heap does not serve. Returns null when memory
+/// is short.
 #[inline]
 pub(crate) fn malloc(bytes: usize, other: &Functions) -> *mut c_void {
     let Some(heap) = process_heap().filter(|_| is_serving()) else {
-        // SAFETY: any size may be asked for.
+        // SAFETY: `malloc` accepts any size.
         return unsafe { (other.malloc)(bytes) };
     };
     let given = contain(None, || heap.allocate(bytes));
     given.map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
 }
 
-/// As [`malloc`], for `count` times `bytes`, filled with zeros.
+/// As [`malloc`], for `count * bytes` bytes, filled with zeros.
 #[inline]
 pub(crate) fn calloc(count: usize, bytes: usize, other: &Functions) -> *mut c_void {
     if !is_serving() {
-        // SAFETY: any size may be asked for.
+        // SAFETY: `calloc` accepts any count and size.
         return unsafe { (other.calloc)(count, bytes) };
     }
     let Some(bytes) = count.checked_mul(bytes) else { return ptr::null_mut() };
     let made = malloc(bytes, other);
     if !made.is_null() {
-        // SAFETY: memory of at least this size, which nobody else has.
+        // SAFETY: `malloc` returned this memory of at least `bytes` bytes for this call.
         unsafe { ptr::write_bytes(made.cast::<u8>(), 0, bytes) };
     }
     made
 }
 
-/// Resizes memory; null, with the memory as it was, when there is not enough. No bytes are a size
-/// like others: they get the least object.
+/// Resizes memory. Returns null, and leaves the memory unchanged, when memory is short. A size of 0
+/// does not free the memory, but requests the smallest object.
 ///
 /// # Safety
-/// `old` is null, or memory of the heap or of `other` that is not freed; the caller does not use it
-/// any more unless null is returned.
+/// `old` is null, or memory of the heap or of `other` that is not freed. After a result other than
+/// null, the caller no longer uses `old`.
 pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) -> *mut c_void {
     if old.is_null() {
         return malloc(bytes, other);
     }
     let Some(usable) = process_heap().and_then(|heap| heap.usable_bytes(old.addr())) else {
-        // What is the heap's and not in use: the free is the one that is wrong.
+        // No object begins at `old`. If the address is the heap's, `free` counts it as a leak.
         let is_lost = || process_heap().is_some_and(|heap| heap.free(old.addr()));
         if is_serving() && contain(true, is_lost) {
             return ptr::null_mut();
         }
-        // SAFETY: not the heap's, so the other's, by the caller's promise.
+        // SAFETY: by the caller's promise, `old` is of `other`, since it is not of the heap.
         return unsafe { (other.realloc)(old, bytes) };
     };
-    // Less than half of what is there is worth a move.
+    // Leaves the object in place, unless half of its memory would suffice.
     if bytes <= usable && (usable <= 64 || bytes > usable / 2) {
         return old;
     }
@@ -92,31 +92,31 @@ pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) 
     if new.is_null() {
         return new;
     }
-    // SAFETY: both have that many bytes: the old one as its page says, and the new one as it was
-    // asked for. They are different memory, because the old one is not freed yet.
+    // SAFETY: the old object has `usable` bytes and the new one `bytes`. They are disjoint, because
+    // the old one is not freed yet.
     unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), bytes.min(usable)) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds that `old` is not freed and no longer used.
     unsafe { free(old, other) };
     new
 }
 
-/// Gives memory back to whoever gave it.
+/// Frees memory by the allocator that owns it.
 ///
 /// # Safety
-/// `old` is null, or memory of the heap or of `other` that is not freed, and not used any more.
+/// `old` is null, or memory of the heap or of `other` that is not freed and no longer used.
 #[inline]
 pub(crate) unsafe fn free(old: *mut c_void, other: &Functions) {
     let Some(heap) = process_heap() else {
-        // SAFETY: there is no heap, so it is the other's.
+        // SAFETY: without a heap, the memory is of `other`.
         return unsafe { (other.free)(old) };
     };
     let is_known = if is_serving() {
         contain(true, || heap.free(old.addr()))
     } else {
-        is_ours(old) // the parent's, or the end's
+        is_ours(old) // has no effect in a forked child and after the end
     };
     if !is_known {
-        // SAFETY: not the heap's, so the other's, by the caller's promise.
+        // SAFETY: by the caller's promise, `old` is of `other`, since it is not of the heap.
         unsafe { (other.free)(old) };
     }
 }

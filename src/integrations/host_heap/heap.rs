@@ -1,17 +1,17 @@
-//! A heap over pinned memory: for programs that call `malloc`, from any thread.
+//! The heap behind the C functions: an allocator of pinned memory, used by addresses alone.
 
 use std::sync::Arc;
 
 use crate::integrations::host_heap::boundary::{self, leak};
 use crate::memory::allocator::{CachingAllocator, HostStatistics};
 
-/// See the head of this file. Addresses are numbers here: the memory is its user's.
+/// A heap, for any thread. Treats addresses as numbers, and never accesses the memory.
 pub(super) struct Heap {
     allocator: Arc<CachingAllocator>,
 }
 
 impl Heap {
-    /// A heap whose memory is an allocator's that nothing else asks.
+    /// Creates a heap over `allocator`. No other code may request memory from the allocator.
     pub(super) fn new(allocator: Arc<CachingAllocator>) -> Self {
         Self { allocator }
     }
@@ -20,14 +20,14 @@ impl Heap {
         &self.allocator
     }
 
-    /// Memory of at least so many bytes, aligned to 64; `None` when there is not enough.
+    /// Allocates at least `bytes` bytes, aligned to 64 bytes. `None` when memory is short.
     #[inline]
     pub(super) fn allocate(&self, bytes: usize) -> Option<usize> {
         self.allocator.give(bytes)
     }
 
-    /// Gives memory back; false when it is not of this heap. What is not in use there is counted as
-    /// a leak: no other allocator would know it.
+    /// Frees an object. False when the address is not of this heap. An address of the heap where no
+    /// object is in use counts as a leak, because no other allocator owns it either.
     #[inline]
     pub(super) fn free(&self, address: usize) -> bool {
         let freed = self.allocator.free_at(address);
@@ -37,13 +37,12 @@ impl Heap {
         freed.is_some()
     }
 
-    /// How many bytes there are at an address that was handed out; `None` when it is not of this
-    /// heap.
+    /// The size of the object that begins at `address`; `None` when no object of this heap does.
     pub(super) fn usable_bytes(&self, address: usize) -> Option<usize> {
         self.allocator.usable_bytes_at(address)
     }
 
-    /// What the allocator counts, and what was leaked.
+    /// The allocator's statistics, and the number of leaks of all heaps.
     pub(super) fn statistics(&self) -> HostStatistics {
         let counted = self.allocator.host_statistics().unwrap_or_default();
         HostStatistics { num_leaks: boundary::leaks(), ..counted }

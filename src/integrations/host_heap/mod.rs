@@ -1,10 +1,10 @@
-//! A heap of the process over pinned host memory, for libraries whose allocator can be replaced.
+//! The process's heap over pinned host memory, for libraries whose allocator can be replaced.
 //!
-//! NumPy's arrays and oneMKL's buffers come from it.
+//! NumPy can allocate its arrays from this heap, and oneMKL its buffers.
 //!
-//! * `boundary`: what cannot be continued, in front of C
-//! * `functions`: `malloc` and its kin, from any thread, also in a forked child and at the end
-//! * `heap`: the allocator behind them, by addresses alone
+//! * `boundary`: errors and panics in front of C
+//! * `functions`: `malloc` and the related functions, also in a forked child and after the end
+//! * `heap`: the allocator behind these functions, used by addresses alone
 
 mod boundary;
 mod functions;
@@ -27,15 +27,15 @@ use heap::Heap;
 pub(crate) use functions::{Functions, calloc, free, is_ours, malloc, realloc};
 
 static HEAP: OnceLock<Heap> = OnceLock::new();
-/// True when the runtime of the process has ended: its memory is nobody's to give back any more.
+/// Set when the shutdown of the global runtime begins. The heap then serves no request.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the heap of the process, at the first call: its memory is that of the accelerator's kind.
-/// Fails when the runtime cannot be used.
+/// Creates the process's heap, unless it exists. Its memory is pinned memory of the accelerator's
+/// kind. Fails when the runtime cannot be used.
 pub(crate) fn open() -> Result<()> {
     fork::check()?;
     if HEAP.get().is_none() {
-        // First: a shutdown that has begun refuses the allocator, a later one calls `end`.
+        // Registers `end` first: a later shutdown calls it; an earlier one fails the calls below.
         register_end_handler(end);
         let runtime = Runtime::of_process()?;
         let device = Device::new(runtime.accelerator()?, 0)?;
@@ -45,20 +45,20 @@ pub(crate) fn open() -> Result<()> {
     Ok(())
 }
 
-/// The heap, once it was made.
+/// The process's heap; `None` before [`open`].
 #[inline]
 fn process_heap() -> Option<&'static Heap> {
     HEAP.get()
 }
 
-/// True while the heap serves requests.
+/// True if the heap may serve requests: before the end of the runtime, and not in a forked child.
 #[inline]
 fn is_serving() -> bool {
-    // Relaxed: what still runs beside the end may use the heap a moment longer.
+    // Relaxed: a thread that runs during the shutdown may use the heap a moment longer.
     !HAS_ENDED.load(Ordering::Relaxed) && !fork::is_child()
 }
 
-/// The runtime of the process ends: from now on nothing is given and nothing is taken back.
+/// Stops the heap. The shutdown of the global runtime calls this first.
 fn end() {
     // Relaxed: as in `is_serving`.
     HAS_ENDED.store(true, Ordering::Relaxed);
@@ -68,12 +68,12 @@ fn of_kind(kind: DeviceKind) -> Option<&'static Heap> {
     process_heap().filter(|heap| heap.allocator().device().kind() == kind)
 }
 
-/// What the heap counts, where its memory is that of this kind.
+/// The heap's statistics, if its memory is pinned memory of this kind.
 pub(crate) fn statistics(kind: DeviceKind) -> Option<HostStatistics> {
     of_kind(kind).map(Heap::statistics)
 }
 
-/// The allocator of the heap, where its memory is of this kind and it serves.
+/// The heap's allocator, if its memory is of this kind and the heap serves requests.
 pub(crate) fn allocator(kind: DeviceKind) -> Option<Arc<CachingAllocator>> {
     let heap = of_kind(kind).filter(|_| is_serving())?;
     Some(Arc::clone(heap.allocator()))

@@ -1,9 +1,9 @@
-//! Tests of the heap over the host cache, and of the C functions in front of it.
+//! Tests of the host heap, and of the C functions in front of it.
 //!
-//! Goal: memory is nobody else's while it is somebody's, holds what was written there through
-//! resizes, is counted exactly, and goes back to the device. Method: random requests beside a naive
-//! model, in several threads that free each other's memory, over the backend `cpu`; hand-made ones
-//! for the ends of the ranges; a backend that fails for want of memory.
+//! Goal: no two objects overlap, resizes retain contents, statistics are exact, and all memory
+//! returns to the device. Method: random requests beside a naive model, in threads that free each
+//! other's memory, over the backend `cpu`; chosen sizes at the bounds of the size ranges; a backend
+//! that runs out of memory.
 #![expect(unsafe_code, reason = "writes and reads the memory, and calls the C functions")]
 
 use std::ffi::c_void;
@@ -26,13 +26,13 @@ use crate::memory::allocator::CachingAllocator;
 use crate::numbers::Numbers;
 use crate::seed::seed;
 
-/// What every address is a multiple of.
+/// The alignment of every address.
 const ALIGN_BYTES: usize = 64;
-/// The largest objects that share slabs.
+/// The largest size that slabs serve.
 const MOST_SMALL_BYTES: usize = 32 * KIB;
 const PAGE_BYTES: usize = 4 * KIB;
 
-/// As the process's, they stay: a sanitizer finds what they made for threads from here.
+/// Heaps of the tests, never dropped, as the process's heap. Leak checkers reach them from here.
 static HEAPS: Mutex<Vec<&'static Heap>> = Mutex::new(LockRank::Runtime, Vec::new());
 
 fn heap_over(backend: Arc<dyn Backend>) -> &'static Heap {
@@ -52,7 +52,7 @@ fn heap() -> &'static Heap {
     heap_over(CpuBackend::new(&Config::default()).unwrap())
 }
 
-/// Asserts that programs have this much, and the laws.
+/// Asserts the objects and bytes in use, and the allocator's invariants.
 fn check(heap: &Heap, requests: u64, bytes: u64) {
     let statistics = heap.statistics();
     assert_eq!(statistics.active_requests.current, requests);
@@ -62,7 +62,7 @@ fn check(heap: &Heap, requests: u64, bytes: u64) {
     heap.allocator().check_all();
 }
 
-/// Asserts that nothing is out, and that everything goes back to the device.
+/// Asserts that no object is in use, and that all memory returns to the device.
 fn check_empty(heap: &Heap) {
     check(heap, 0, 0);
     heap.allocator().empty_cache();
@@ -70,7 +70,7 @@ fn check_empty(heap: &Heap) {
     heap.allocator().check_all();
 }
 
-/// Memory of a test, full of one byte.
+/// Memory of a test, filled with one byte value.
 struct Live {
     address: usize,
     bytes: usize,
@@ -81,14 +81,14 @@ impl Live {
     fn new(address: usize, bytes: usize, byte: u8) -> Self {
         assert!(address.is_multiple_of(ALIGN_BYTES));
         let memory = ptr::with_exposed_provenance_mut::<u8>(address);
-        // SAFETY: memory of this size that the heap handed to this test.
+        // SAFETY: the heap allocated memory of this size for this test.
         unsafe { ptr::write_bytes(memory, byte, bytes) };
         Self { address, bytes, byte }
     }
 
     fn check(&self) {
         let memory = ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: as in `new`, and it is not freed yet.
+        // SAFETY: as in `new`, and the memory is not freed yet.
         let bytes = unsafe { std::slice::from_raw_parts(memory, self.bytes) };
         assert!(bytes.iter().all(|byte| *byte == self.byte), "somebody else wrote here");
     }
@@ -103,7 +103,7 @@ fn some_bytes(numbers: &mut Numbers) -> usize {
     }
 }
 
-/// Takes and frees at random; what is left.
+/// Allocates and frees at random. Returns the memory that remains in use.
 fn run(heap: &Heap, numbers: &mut Numbers, steps: usize) -> Vec<Live> {
     let mut live: Vec<Live> = Vec::new();
     for step in 0..steps {
@@ -123,8 +123,8 @@ fn run(heap: &Heap, numbers: &mut Numbers, steps: usize) -> Vec<Live> {
 
 #[test]
 fn an_address_has_no_owner_when_the_system_has_it_back() {
-    // Law 9, for slabs and for blocks of their own. What is had later, mostly at the same address,
-    // is known from then on.
+    // Goal: an address has no owner during the release of its memory, and one after the next
+    // request. Method: a slab and a large block; the second request mostly gets the same address.
     for bytes in [64, 3 * MIB] {
         let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
         let heap = heap_over(Arc::<FaultBackend>::clone(&faults));
@@ -146,17 +146,17 @@ fn an_address_has_no_owner_when_the_system_has_it_back() {
 fn what_is_freed_and_not_in_use_is_leaked_and_counted() {
     open().unwrap();
     let (leaks, other) = (boundary::leaks(), Functions::LIBC);
-    let large = malloc(40 * MIB, &other); // no thread keeps it
-    // SAFETY: in use, and freed.
+    let large = malloc(40 * MIB, &other); // too large for thread caches
+    // SAFETY: the block is in use, and this call frees it.
     unsafe { free(large, &other) };
-    // SAFETY: planted: it is not in use.
+    // SAFETY: a planted second free, which the heap detects.
     unsafe { free(large, &other) };
     assert!(boundary::leaks() > leaks, "the second free of a block");
     let heap = heap();
     let address = heap.allocate(200).unwrap();
     assert!(heap.free(address + 8)); // planted: no object begins there
     assert!(boundary::leaks() > leaks + 1, "a free inside of an object");
-    assert!(heap.free(address) && heap.free(address)); // planted: the second one
+    assert!(heap.free(address) && heap.free(address)); // planted: a second free
     assert!(boundary::leaks() > leaks + 2, "the second free of an object");
     heap.allocator().check_all();
 }
@@ -213,7 +213,7 @@ fn threads_free_what_others_were_given() {
                         assert!(heap.free(one.address));
                     }
                     if thread == 0 {
-                        heap.allocator().empty_cache(); // reaches into the others' caches
+                        heap.allocator().empty_cache(); // also empties the other threads' caches
                     }
                 }
             });
@@ -285,8 +285,8 @@ fn segments_are_at_least_as_large_as_the_settings_say() {
 
 #[test]
 fn of_several_frees_of_a_large_block_one_counts() {
-    // Goal: a program that frees twice harms nobody else where that can be told. Method: threads
-    // each free one block at once; what they keep then is handed out once.
+    // Goal: of concurrent frees of one large block, only one takes effect. Method: threads free one
+    // block at once, then each requests a block; no two threads get the same one.
     const THREADS: usize = 3;
     let heap = heap();
     for _ in 0..200 {
@@ -321,7 +321,7 @@ fn what_threads_keep_serves_a_request_that_the_device_cannot() {
         scope.spawn(move || {
             for _ in 0..2 {
                 let kept = heap.allocate(6 * MIB).unwrap();
-                assert!(heap.free(kept)); // the second one it keeps
+                assert!(heap.free(kept)); // the thread caches the second block
             }
             tell.send(()).unwrap();
             goes_on.recv().unwrap();
@@ -367,8 +367,8 @@ fn without_memory_nothing_is_given_and_nothing_has_changed() {
     check_empty(heap);
 }
 
-/// What must never be called: the other allocator.
-const NOBODY: Functions = {
+/// An allocator whose functions must never be called.
+const NEVER_CALLED: Functions = {
     unsafe extern "C" fn malloc(_: usize) -> *mut c_void {
         panic!("memory of the heap")
     }
@@ -388,19 +388,19 @@ const NOBODY: Functions = {
 fn the_functions_serve_every_size_and_zeros_are_zeros() {
     open().unwrap();
     for bytes in [0, 1, 63, 64, 65, 1024, 1025, MOST_SMALL_BYTES, MOST_SMALL_BYTES + 1, 3 * MIB] {
-        let address = malloc(bytes, &NOBODY).addr();
+        let address = malloc(bytes, &NEVER_CALLED).addr();
         let dirty = Live::new(address, bytes, 0xA5);
-        // SAFETY: it was just given, and `dirty` is not used again.
-        unsafe { free(ptr::with_exposed_provenance_mut(dirty.address), &NOBODY) };
-        let zeros = calloc(bytes, 1, &NOBODY);
+        // SAFETY: `malloc` just returned this memory, and `dirty` is not used again.
+        unsafe { free(ptr::with_exposed_provenance_mut(dirty.address), &NEVER_CALLED) };
+        let zeros = calloc(bytes, 1, &NEVER_CALLED);
         Live { address: zeros.addr(), bytes, byte: 0 }.check();
         // SAFETY: as above.
-        unsafe { free(zeros, &NOBODY) };
+        unsafe { free(zeros, &NEVER_CALLED) };
     }
     for (count, bytes) in [(usize::MAX, 2), (1 << 33, 1 << 33), (3, usize::MAX / 2)] {
-        assert!(calloc(count, bytes, &NOBODY).is_null());
+        assert!(calloc(count, bytes, &NEVER_CALLED).is_null());
     }
-    assert!(malloc(usize::MAX, &NOBODY).is_null());
+    assert!(malloc(usize::MAX, &NEVER_CALLED).is_null());
 }
 
 #[test]
@@ -409,21 +409,21 @@ fn what_is_resized_keeps_its_bytes() {
     let mut numbers = Numbers::new(seed());
     for _ in 0..300 {
         let mut bytes = some_bytes(&mut numbers);
-        // SAFETY: nothing is resized: memory is given.
-        let mut memory = unsafe { realloc(ptr::null_mut(), bytes, &NOBODY) };
+        // SAFETY: `realloc` accepts null, and then allocates.
+        let mut memory = unsafe { realloc(ptr::null_mut(), bytes, &NEVER_CALLED) };
         for byte in 0..10 {
             let before = Live::new(memory.addr(), bytes, byte);
             let new_bytes = some_bytes(&mut numbers);
-            // SAFETY: it was given and is not freed; the old pointer is not used again.
-            memory = unsafe { realloc(memory, new_bytes, &NOBODY) };
+            // SAFETY: the memory is not freed yet, and the old pointer is not used again.
+            memory = unsafe { realloc(memory, new_bytes, &NEVER_CALLED) };
             let kept = before.bytes.min(new_bytes);
             Live { address: memory.addr(), bytes: kept, byte }.check();
             bytes = new_bytes;
         }
-        // SAFETY: too much is refused, and the memory is as it was.
-        assert!(unsafe { realloc(memory, usize::MAX, &NOBODY) }.is_null());
-        // SAFETY: it was given and is not used again.
-        unsafe { free(memory, &NOBODY) };
+        // SAFETY: the memory is not freed yet; the refused call leaves it unchanged.
+        assert!(unsafe { realloc(memory, usize::MAX, &NEVER_CALLED) }.is_null());
+        // SAFETY: the memory is not freed yet and not used again.
+        unsafe { free(memory, &NEVER_CALLED) };
     }
 }
 
@@ -431,34 +431,34 @@ fn what_is_resized_keeps_its_bytes() {
 fn foreign_memory_is_freed_and_resized_by_its_own_functions() {
     open().unwrap();
     for bytes in [1, 4096, MIB] {
-        // SAFETY: any size may be asked for.
+        // SAFETY: `malloc` accepts any size.
         let foreign = unsafe { libc::malloc(bytes) };
         assert!(!is_ours(foreign));
-        // SAFETY: it is the C library's, whose functions are given.
+        // SAFETY: the C library allocated the memory, and the call gets its functions.
         let foreign = unsafe { realloc(foreign, 2 * bytes, &Functions::LIBC) };
         assert!(!is_ours(foreign));
-        // SAFETY: as above; the sanitizer would tell of a leak, or of a wrong owner.
+        // SAFETY: as above. A sanitizer run reports a leak or a wrong owner.
         unsafe { free(foreign, &Functions::LIBC) };
     }
-    let own = malloc(100, &NOBODY);
+    let own = malloc(100, &NEVER_CALLED);
     assert!(is_ours(own));
-    // SAFETY: it was given and is not used again.
-    unsafe { free(own, &NOBODY) };
-    // SAFETY: null may be freed.
+    // SAFETY: the memory is not freed yet and not used again.
+    unsafe { free(own, &NEVER_CALLED) };
+    // SAFETY: `free` accepts null.
     unsafe { free(ptr::null_mut(), &Functions::LIBC) };
 }
 
 #[test]
 fn a_thread_that_ends_frees_in_its_last_moments() {
-    /// Frees what it has when its thread's variables go.
+    /// Frees its memory when the thread-locals are destroyed.
     struct Last(std::cell::Cell<*mut c_void>);
     impl Drop for Last {
         fn drop(&mut self) {
-            // SAFETY: memory of the heap that nothing else has.
-            unsafe { free(self.0.get(), &NOBODY) };
-            let again = malloc(5000, &NOBODY);
+            // SAFETY: memory of the heap, which only this value has.
+            unsafe { free(self.0.get(), &NEVER_CALLED) };
+            let again = malloc(5000, &NEVER_CALLED);
             // SAFETY: as above.
-            unsafe { free(again, &NOBODY) };
+            unsafe { free(again, &NEVER_CALLED) };
         }
     }
     thread_local!(static LAST: Last = const { Last(std::cell::Cell::new(ptr::null_mut())) });
@@ -466,10 +466,10 @@ fn a_thread_that_ends_frees_in_its_last_moments() {
     for is_first in [true, false] {
         std::thread::spawn(move || {
             if is_first {
-                // The heap's own variable is made after this one, and goes before or after it.
+                // Initialises `LAST` before the heap's thread-local; round two does so after.
                 LAST.with(|_| ());
             }
-            let memory = malloc(5000, &NOBODY);
+            let memory = malloc(5000, &NEVER_CALLED);
             LAST.with(|last| last.0.set(memory));
         })
         .join()

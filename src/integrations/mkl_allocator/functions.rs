@@ -47,7 +47,7 @@ impl MklAllocator {
     }
 }
 
-pub(super) fn switch(allocator: MklAllocator) {
+pub(super) fn set_current(allocator: MklAllocator) {
     CURRENT.store(allocator as usize, Ordering::Relaxed);
 }
 

@@ -74,7 +74,7 @@ impl MklAllocator {
         for one in &pointers {
             one.write(functions::registered_functions());
         }
-        functions::switch(self);
+        functions::set_current(self);
         let proven = libraries.iter().try_for_each(|one| {
             let path = &one.path;
             let missing = || self.refused(format!("{path} has no cblas_dgemm"));
@@ -88,7 +88,7 @@ impl MklAllocator {
         });
         if proven.is_err() {
             pointers.iter().zip(before).for_each(|(one, before)| one.write(before));
-            functions::switch(previous);
+            functions::set_current(previous);
         } else {
             IS_REGISTERED.store(true, Ordering::Relaxed);
         }
@@ -111,14 +111,14 @@ static IS_REGISTERING: AtomicBool = AtomicBool::new(false);
 
 impl RegistrationGuard {
     fn begin() -> Option<Self> {
-        // Acquire: pairs with the drop of the previous `RegistrationGuard`.
+        // Acquire: pairs with the release store in the drop of the previous `RegistrationGuard`.
         (!IS_REGISTERING.swap(true, Ordering::Acquire)).then_some(Self)
     }
 }
 
 impl Drop for RegistrationGuard {
     fn drop(&mut self) {
-        // Release: pairs with the next `begin`.
+        // Release: pairs with the acquire swap in the next `begin`.
         IS_REGISTERING.store(false, Ordering::Release);
     }
 }

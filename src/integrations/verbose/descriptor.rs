@@ -61,7 +61,7 @@ pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((away_from_standard(read.into())?, away_from_standard(write.into())?))
 }
 
-/// Replaces an end that got the number of a closed standard descriptor by a clone above 2.
+/// Replaces a pipe's end by a clone above 2 if its number is that of a standard descriptor.
 fn away_from_standard(end: OwnedFd) -> io::Result<OwnedFd> {
     if end.as_raw_fd() > 2 { Ok(end) } else { end.try_clone() }
 }

@@ -66,8 +66,8 @@ impl VerboseLibrary {
         }
     }
 
-    /// The function that sets the level. oneMKL also has a lower-case variant for Fortran, which
-    /// takes a pointer.
+    /// The name of the C function that sets the level. oneMKL's lower-case variant is for Fortran
+    /// and takes a pointer.
     fn setter(self) -> &'static str {
         match self {
             Self::Mkl => "MKL_Verbose",

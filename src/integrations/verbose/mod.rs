@@ -4,7 +4,7 @@
 //!
 //! * [`library`]: oneMKL and oneDNN, found in the process or loaded, and their levels
 //! * [`levels`]: the open scopes, recorded because oneMKL and oneDNN cannot report their levels
-//! * [`environment`]: the levels of the environment's variables
+//! * [`environment`]: the levels that environment variables set
 //! * [`capture`]: replaces descriptor 1 by a pipe; [`drain`]: reads the pipe on a separate thread
 //! * [`splitter`]: finds each library's lines; [`descriptor`]: wraps the system calls
 

@@ -11,7 +11,7 @@ const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 impl VerboseLibrary {
     /// The keywords that begin the library's lines, including those of older versions of oneDNN.
-    fn words(self) -> &'static [&'static str] {
+    fn keywords(self) -> &'static [&'static str] {
         match self {
             Self::Mkl => &["MKL_VERBOSE "],
             Self::OneDnn => {
@@ -79,7 +79,7 @@ impl Splitter {
         pieces
     }
 
-    /// As [`Splitter::flush_undecided`]. A library's line without an end counts as a line.
+    /// Classifies all held bytes. A library's line without an end counts as a line.
     pub(super) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = self.flush_undecided();
         if let Some(library) = self.inside.take() {
@@ -92,7 +92,8 @@ impl Splitter {
 
     /// Emits text up to the next keyword. False when more bytes are needed.
     fn begin_line(&mut self, libraries: &[VerboseLibrary], pieces: &mut Vec<Piece>) -> bool {
-        let words = libraries.iter().flat_map(|one| one.words().iter().map(|word| (*one, *word)));
+        let words =
+            libraries.iter().flat_map(|one| one.keywords().iter().map(|word| (*one, *word)));
         let places = words.clone().filter_map(|(one, word)| {
             self.held.windows(word.len()).position(|part| part == word.as_bytes()).zip(Some(one))
         });
@@ -101,7 +102,7 @@ impl Splitter {
             self.inside = Some(library);
             return true;
         }
-        // The last bytes may be the beginning of a keyword.
+        // Holds back the last bytes that may be the beginning of a keyword.
         let beginning = words.flat_map(|(_, word)| {
             (1..word.len()).filter(|length| self.held.ends_with(&word.as_bytes()[..*length]))
         });
