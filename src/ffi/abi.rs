@@ -26,7 +26,7 @@ const INTEGERS: usize = if cfg!(target_arch = "x86_64") { 6 } else { 8 };
 /// The number of registers for floats, on both architectures.
 const FLOATS: usize = 8;
 
-/// The maximum number of stack words: of 32 integer arguments, at least 6 have a register.
+/// The maximum number of stack words: of [`MAX_ARGUMENTS`], at least 6 are in registers.
 const STACK: usize = MAX_ARGUMENTS - 6;
 
 /// The number of stack words in the second of the three call variants.
@@ -91,8 +91,8 @@ impl CallFrame for ShortFrame {
         let words = self.0;
         let floats = words.map(f64::from_bits);
         // SAFETY: the caller guarantees that the call is allowed. The function's own type may
-        // differ, which only matters to the calling convention, since the optimiser does not know
-        // the function: each argument is where the convention expects it, and registers without an
+        // differ from `Call`. The optimiser does not know the function, so only the convention
+        // matters: each argument is where the convention expects it, and registers without an
         // argument may hold any value.
         unsafe {
             function(

@@ -11,7 +11,7 @@ use crate::ffi::argument::Argument;
 /// A function of the C calling convention and its arguments, for
 /// [`Stream::launch`](crate::Stream::launch).
 ///
-/// A call has at most 32 arguments. The command stores up to 4 of them; more need an allocation.
+/// A call has at most 32 arguments. A call with more than 4 arguments allocates memory for them.
 /// The stream ignores the function's result, unless the call is [checked](FfiCall::checked).
 ///
 /// ```

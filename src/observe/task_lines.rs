@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::engine::stream::action::Action;
 use crate::runtime::Runtime;
 
-/// Starts the lines, or stops them at level 0. A runtime that cannot start has no tasks to print.
+/// Starts the lines, or stops them at level 0. Without a runtime there are no tasks to print.
 pub(crate) fn set(level: i32) {
     if let Ok(runtime) = Runtime::global() {
         runtime.watch_actions(if level == 0 { None } else { Some(print) });

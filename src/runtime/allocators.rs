@@ -66,12 +66,12 @@ impl Runtime {
         }
         let backend = Arc::clone(self.initialized(device)?);
         let (allocator, mut allocators) =
-            self.observed(|config| CachingAllocator::new(backend, device, config))?;
+            self.create_observed(|config| CachingAllocator::new(backend, device, config))?;
         Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
     }
 
     /// Creates an allocator that calls this runtime's observers. Returns it with the table, locked.
-    fn observed(
+    fn create_observed(
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
     ) -> Result<(Arc<CachingAllocator>, MutexGuard<'_, Allocators>)> {
@@ -110,7 +110,7 @@ impl Runtime {
             return Err(no_shared_memory(device.kind()));
         }
         let (allocator, mut allocators) =
-            self.observed(|config| CachingAllocator::shared(&beside, config))?;
+            self.create_observed(|config| CachingAllocator::shared(&beside, config))?;
         let shared = Arc::clone(allocators.shared.entry(device).or_insert(allocator));
         beside.begin_sharing(&shared);
         Ok(shared)
@@ -126,7 +126,7 @@ impl Runtime {
         }
         let backend = Arc::clone(self.initialized(device)?);
         let (allocator, mut allocators) =
-            self.observed(|config| Ok(CachingAllocator::pinned(backend, device, config)))?;
+            self.create_observed(|config| Ok(CachingAllocator::pinned(backend, device, config)))?;
         Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(allocator)))
     }
 

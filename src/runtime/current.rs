@@ -33,7 +33,7 @@ fn read_state<T>(runtime: u64, read: impl FnOnce(&Current) -> Option<T>) -> Opti
 }
 
 /// Changes this thread's state in a runtime and clears the thread's hints. Returns `None`, without
-/// a change, once the thread-locals are destroyed.
+/// a change, after the thread-locals were destroyed.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
     thread_hints::forget();
     let changed =

@@ -6,7 +6,7 @@ use crate::runtime::Runtime;
 
 /// Device-agnostic functions, in which an index names a device of the accelerator's kind.
 impl Runtime {
-    /// The index of [`Runtime::current_device`].
+    /// The index of this thread's current device, which is of the accelerator's kind.
     pub fn current_device_index(&self) -> Result<usize> {
         Ok(self.current_device()?.index())
     }

@@ -77,8 +77,8 @@ impl Runtime {
         Self::with_backends(config, [])
     }
 
-    /// Creates a runtime with backends for new kinds, or in place of built-in ones. For authors of
-    /// backends and for tests.
+    /// Creates a runtime with additional backends, each for a new kind or in place of the built-in
+    /// backend of its kind. For authors of backends and for tests.
     ///
     /// The runtime owns the backends and shuts them down. Two runtimes cannot share a backend,
     /// because the shutdown of one runtime also ends the backend for the other.

@@ -35,10 +35,10 @@ pub struct MemPool {
     inner: Arc<PoolCore>,
 }
 
-/// The pool itself, which its handles and the threads inside it keep alive.
+/// The shared state of a pool. The pool's handles and the threads inside the pool keep it alive.
 #[derive(Debug)]
 pub(super) struct PoolCore {
-    /// The runtime's id, which is the key of each thread's current state.
+    /// The id of the runtime whose current pools this pool can join.
     runtime: u64,
     allocator: Arc<CachingAllocator>,
     pub(super) id: PoolId,

@@ -15,7 +15,7 @@ use crate::runtime::instance::Inner;
 
 const PERIOD: Duration = Duration::from_micros(200);
 
-/// The time for cancelled tasks to retire, and then for threads to return, after the timeout.
+/// The time, after the timeout, for cancelled tasks to retire, and once more for threads to return.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// The tasks and errors that a shutdown lost, and the threads that it could not join.
@@ -118,7 +118,7 @@ fn retire(stream: &Arc<StreamCore>) -> bool {
     is_done(stream)
 }
 
-/// Counts the users' tasks that will never run: all unretired ones but one that a thread executes.
+/// Counts the users' tasks that will never run: all unretired ones, except one being executed.
 fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
     let is_executed = !stream.consumer_lock.is_idle() && stream.consumer_lock.parking().is_none();
     stream.unretired_user_task_count().saturating_sub(u64::from(is_executed))
