@@ -196,7 +196,7 @@ class device:
 
 @final
 class DeviceProperties:
-    """The properties of a device."""
+    """The name, capacity and features of a device."""
 
     @property
     def name(self) -> str:
@@ -265,7 +265,7 @@ class Stream:
         """torch's code of the device type: cpu 0, cuda 1, xpu 12."""
     @property
     def device(self) -> _Device:
-        """The stream's device."""
+        """The device that executes the stream's work."""
     @property
     def priority(self) -> int:
         """The priority; a smaller number runs first."""
@@ -280,16 +280,16 @@ class Stream:
     def is_capturing(self) -> bool:
         """False: streams are not captured into graphs."""
     def synchronize(self) -> None:
-        """Blocks, without the GIL, until all work enqueued so far is done; raises and clears the
-        stream's error.
+        """Blocks, without the GIL, until all work enqueued before this call is done; raises and clears
+        the stream's error.
         """
     def wait_event(self, event: Event) -> None:
         """Makes later work on this stream wait for the work before the event's latest record. Does not
         block.
         """
     def wait_stream(self, stream: Stream) -> None:
-        """Makes later work on this stream wait for all work enqueued on `stream` so far. Does not
-        block.
+        """Makes later work on this stream wait for all work enqueued on `stream` before this call.
+        Does not block.
         """
     def record_event(self, event: Event | None = None) -> Event:
         """Records an event, by default a new one without timing, and returns it. Does not block."""
@@ -390,7 +390,7 @@ class Event:
     def event_id(self) -> int:
         """The id of this event, unique while it lives; 0 before the first record."""
     def record(self, stream: Stream | None = None) -> None:
-        """Records the work enqueued on `stream` so far, by default the current one. Does not block."""
+        """Records the work enqueued on `stream`, by default the current stream. Does not block."""
     def wait(self, stream: Stream | None = None) -> None:
         """Makes later work on `stream`, by default the current one, wait for the latest record. Does
         not block.
@@ -429,7 +429,7 @@ class Generator:
     def __new__(cls, device: _DeviceArgument = None) -> Self: ...
     @property
     def device(self) -> _Device:
-        """The generator's device."""
+        """The device that the generator was created for."""
     def manual_seed(self, seed: int) -> Self:
         """Sets the seed and an offset of 0; returns this generator. A seed is -2^63 to 2^64 - 1; 2^64
         is added to a negative seed.
@@ -617,7 +617,7 @@ class Buffer:
         `BufferError` while other code uses the bytes.
         """
     def record_stream(self, stream: Stream) -> None:
-        """Records that all work enqueued on `stream` so far may use the memory. Does not block."""
+        """Records that work enqueued on `stream` before this call may use the memory. Does not block."""
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy reads this attribute after a failed `memoryview`, whose error NumPy drops. The
@@ -652,7 +652,7 @@ class Buffer:
 @final
 class View:
     """Memory of a buffer or of another library's object, with an element type and a shape, contiguous
-    in C order. A view keeps that object alive.
+    in C order. A view keeps the buffer or object alive.
 
     Views support DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each
     export waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well
@@ -677,7 +677,7 @@ class View:
         """Size in bytes."""
     @property
     def device(self) -> _Device:
-        """The device of the memory."""
+        """The device of the memory; cpu:0 for host memory of other libraries."""
     @property
     def readonly(self) -> bool:
         """True for memory that must not be written."""
@@ -740,7 +740,7 @@ class Marked:
 
     @property
     def memory(self) -> object:
-        """The marked object."""
+        """The marked buffer, view or other object."""
     @property
     def access(self) -> str:
         """ "reads" or "writes"."""
@@ -845,10 +845,10 @@ def default_generator(kind: str, index: int) -> Generator:
     """The default generator of a device. Initialises no device."""
 
 def kind_names() -> list[str]:
-    """The names of the registered kinds."""
+    """The names of all kinds that `accelrt.device` accepts."""
 
 def device_count(kind: str) -> int:
-    """The number of devices of a kind."""
+    """The number of devices of a kind; 0 for a kind that this build or machine lacks."""
 
 def unavailable_reason(kind: str) -> str | None:
     """The reason that this process finds no device of a kind; None when the kind has a device."""
@@ -857,7 +857,7 @@ def left_out_devices(kind: str) -> list[tuple[str, str]]:
     """The name of each existing device of a kind that cannot be used, with the reason."""
 
 def is_initialized() -> bool:
-    """True once a device was initialised."""
+    """True after this process has initialised a device."""
 
 def initialize(kind: str) -> None:
     """Initialises the current device of a kind, as its first use would."""
@@ -897,10 +897,10 @@ def synchronize(kind: str, index: int) -> None:
     """Blocks, without the GIL, until all streams of a device are done; raises and clears their errors."""
 
 def get_memory_info(kind: str, index: int) -> tuple[int, int]:
-    """Free and total bytes of a device."""
+    """The free and total bytes of a device's memory at this moment."""
 
 def get_device_properties(kind: str, index: int) -> DeviceProperties:
-    """The properties of a device."""
+    """The name, capacity and features of a device. Initialises no device."""
 
 def accelerator_index(device: _DeviceArgument, optional: bool) -> int:
     """The device index of an argument of `accelrt.accelerator`. With `optional`, `None` is the current
@@ -940,7 +940,7 @@ def manual_seed_all(kind: str, seed: int) -> None:
     """Seeds the default generators of all devices of a kind. Initialises no device."""
 
 def manual_seed_device(kind: str, index: int, seed: int) -> None:
-    """Seeds the default generator of one device, which need not exist. Initialises no device."""
+    """Seeds the default generator of one device, without checking that the device exists."""
 
 def memory_snapshot(kind: str) -> list[dict[str, Any]]:
     """The segments of a kind's devices, in the format of torch's snapshots."""
@@ -1017,7 +1017,7 @@ class Recording:
 
 @final
 class ReplayFigures:
-    """The results of a replay."""
+    """The measurements of a replay: peak bytes, page operations, and time per event."""
 
     @property
     def events(self) -> int: ...
@@ -1049,7 +1049,7 @@ class Agreement:
 
 @final
 class Pool:
-    """A private pool of a device."""
+    """A private pool of a device's memory, for the requests of threads inside the pool."""
 
     def __new__(cls, kind: str, index: int, use_on_oom: bool, no_split: bool) -> Self: ...
     @property
@@ -1068,13 +1068,13 @@ class VerboseCapture:
 
     def __new__(cls, library: str) -> Self: ...
     def lines(self) -> list[str]:
-        """The lines captured so far."""
+        """The lines captured before this call."""
     def end(self) -> list[str]:
         """Ends the capture. The first call returns all captured lines, later calls none."""
 
 @final
 class VerboseScope:
-    """A verbose level, in effect until `leave`."""
+    """A scope in which a library has a verbose level, until `leave`."""
 
     def __new__(cls, library: str, level: int) -> Self: ...
     def leave(self) -> None:
@@ -1097,7 +1097,7 @@ def exchange_numpy_handler(handler: object = None) -> object:
     """
 
 def verbose_level(library: str, name: str, level: int) -> int:
-    """Converts an argument to a library's verbose level."""
+    """Converts `level`, the argument `name`, to an int; `ValueError` if the library lacks the level."""
 
 def has_verbose_library(library: str) -> bool:
     """True when the process has a library or can load it; loads the library."""

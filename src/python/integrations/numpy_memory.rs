@@ -37,7 +37,7 @@ struct Handler {
 // SAFETY: every field is a constant, and the context is null. Threads only read the handler.
 unsafe impl Sync for Handler {}
 
-/// This is a static, because arrays may refer to the handler until the process ends.
+/// The handler for the host heap. A static, because arrays may refer to it until the process ends.
 static HANDLER: Handler = Handler {
     name: {
         let (mut name, text, mut index) = ([0; 127], b"accelrt", 0);
@@ -66,14 +66,14 @@ extern "C" fn calloc(_: *mut c_void, count: usize, bytes: usize) -> *mut c_void 
 /// # Safety
 /// `old` is null or memory from this handler, and NumPy uses only the result afterwards.
 unsafe extern "C" fn realloc(_: *mut c_void, old: *mut c_void, bytes: usize) -> *mut c_void {
-    // SAFETY: the caller, NumPy, passes null or a live allocation of this heap, and gives it up.
+    // SAFETY: the caller, NumPy, passes null or memory that it has not freed, and gives it up.
     unsafe { host_heap::realloc(old, bytes, &Functions::LIBC) }
 }
 
 /// # Safety
 /// `old` is memory from this handler, and NumPy frees it once.
 unsafe extern "C" fn free(_: *mut c_void, old: *mut c_void, _bytes: usize) {
-    // SAFETY: the caller, NumPy, passes an allocation of this heap and frees it once.
+    // SAFETY: the caller, NumPy, passes memory of this handler and frees it once.
     unsafe { host_heap::free(old, &Functions::LIBC) }
 }
 
@@ -92,11 +92,11 @@ pub(crate) fn exchange_numpy_handler<'py>(
         host_heap::open()?;
         capsule(py)?
     };
-    // SAFETY: the table has this entry: `table_of_functions` checked its version.
+    // SAFETY: the table has this entry, because `table_of_functions` checked the table's version.
     let place = unsafe { table.add(SET_HANDLER) };
     // SAFETY: the entry is inside the table, which NumPy never changes.
     let function = unsafe { *place };
-    // SAFETY: the function at this index has this type in every version.
+    // SAFETY: in every version, this entry is `PyDataMem_SetHandler`, which has this type.
     let set = unsafe {
         std::mem::transmute::<
             *const c_void,
@@ -138,7 +138,7 @@ fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
     let place = unsafe { table.add(FEATURE_VERSION) };
     // SAFETY: the entry is inside the table, which NumPy never changes.
     let function = unsafe { *place };
-    // SAFETY: the function at this index has this type in every version.
+    // SAFETY: in every version, this entry is `PyArray_GetNDArrayCFeatureVersion` of this type.
     let version =
         unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_uint>(function) };
     // SAFETY: the function takes no arguments, and the GIL is held.

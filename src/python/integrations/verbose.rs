@@ -15,7 +15,7 @@ use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer;
 use crate::runtime;
 
-/// A verbose level, in effect until `leave`.
+/// A scope in which a library has a verbose level, until `leave`.
 #[pyclass(name = "VerboseScope", module = "accelrt._core", frozen)]
 pub(crate) struct PyVerboseScope(Mutex<Option<VerboseScope>>);
 
@@ -61,7 +61,7 @@ impl PyVerboseCapture {
         Ok(Self(capture))
     }
 
-    /// The lines captured so far.
+    /// The lines captured before this call.
     fn lines(&self, py: Python<'_>) -> Vec<String> {
         py.detach(|| self.0.lines())
     }
@@ -102,7 +102,7 @@ pub(crate) fn mkl_allocator() -> &'static str {
     MklAllocator::current().name()
 }
 
-/// Converts an argument to a library's verbose level.
+/// Converts `level`, the argument `name`, to an int; `ValueError` if the library lacks the level.
 #[pyfunction]
 pub(crate) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>) -> PyResult<i32> {
     let number = match level.cast::<PyBool>() {

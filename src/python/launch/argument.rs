@@ -11,7 +11,7 @@ use crate::python::launch::function::name_of;
 use crate::python::launch::marks::{UsedMemory, unmarked};
 use crate::python::launch::signature::{self, Declared};
 use crate::python::memory::buffer::PyBuffer;
-use crate::python::memory::host_memory::has_buffer_protocol;
+use crate::python::memory::foreign_memory::has_buffer_protocol;
 use crate::python::memory::value::integer_range;
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::ViewMemory;
@@ -24,7 +24,7 @@ const UNDECLARED: &str = "an int, bool, float, None, bytes, Buffer or View, an o
 
 pub(crate) struct ArgumentConverter<'a, 'py> {
     pub(crate) function: &'a Bound<'py, PyAny>,
-    /// The position, counted from 0.
+    /// The argument's position, counted from 0.
     pub(crate) index: usize,
     pub(crate) used: &'a mut Used,
 }
@@ -81,7 +81,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
                 Err(self.out_of_range(value, "64 bits"))
             }
-            Err(_) => Err(self.unexpected(UNDECLARED, value)), // an array's `__index__` raises
+            Err(_) => Err(self.unexpected(UNDECLARED, value)), // as for arrays: `__index__` raises
         }
     }
 
@@ -301,7 +301,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
 
     fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
         let reason = error.value(given.py()).to_string();
-        // ctypes raises "wrong type" when it knows no reason.
+        // Drops ctypes' reason "wrong type", which adds no information.
         let reason = if reason == "wrong type" { String::new() } else { format!(": {reason}") };
         let (name, hint) = (type_name(given), hint(given));
         let text = format!("{} must be {}, not {name}", self.place(), name_of(class));

@@ -36,8 +36,8 @@ impl Descriptor {
     #[inline]
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (descriptor, class) = (self.object.as_ptr(), object.get_type_ptr());
-        // SAFETY: `self` keeps the descriptor alive, and with it its class and the slot. `object`
-        // is live, and its lifetime implies the GIL.
+        // SAFETY: `self` keeps the descriptor alive, and the descriptor keeps its class with the
+        // slot alive. `object` is live, and its type proves that this thread holds the GIL.
         let value = unsafe { (self.get)(descriptor, object.as_ptr(), class.cast()) };
         // SAFETY: the slot returns a new reference, or null with an exception.
         unsafe { Bound::from_owned_ptr_or_err(object.py(), value) }

@@ -192,7 +192,7 @@ fn launch_with_objects(
             unsafe { stream.launch_with_uses(call, &uses) }
         }
     })?;
-    memory.iter().try_for_each(|used| used.record_lent(stream))?;
+    memory.iter().try_for_each(|used| used.record_foreign_use(stream))?;
     if !objects.is_empty() {
         // Enqueues a task that drops the objects after the call. The counters exclude this task.
         stream.drop_after_all(DeferredDrop::new(objects));

@@ -14,7 +14,7 @@ use crate::python::launch::signature::{self, Argtypes, Signature};
 use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::identity_cache::IdentityCache;
 
-/// The cached data of a function object.
+/// The cached address and declared types of a launched function object.
 #[pyclass(frozen)]
 pub(crate) struct KnownFunction {
     pub(crate) function: NativeFunction,
@@ -90,7 +90,7 @@ fn find<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, KnownFunction>> 
     if known.function.address == 0 {
         return Err(PyValueError::new_err("the function's address is null"));
     }
-    note_name(known.function.address, object);
+    record_name(known.function.address, object);
     let known = Bound::new(py, known)?;
     KNOWN.put(object, &known);
     Ok(known)
@@ -169,10 +169,10 @@ pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
 /// The `__name__` of each launched function object, by the function's address.
 static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
 
-/// `note_name` clears `NAMES` at this length: a program may compile any number of functions.
+/// `record_name` clears `NAMES` at this length: a program may compile any number of functions.
 const NAMES_LIMIT: usize = 4096;
 
-fn note_name(address: u64, object: &Bound<'_, PyAny>) {
+fn record_name(address: u64, object: &Bound<'_, PyAny>) {
     let Ok(name) = object.getattr("__name__").and_then(|name| name.extract()) else { return };
     let mut names = NAMES.lock();
     if names.len() >= NAMES_LIMIT {

@@ -22,7 +22,7 @@ use crate::python::support::reaper;
 use crate::python::support::turns::Turns;
 use crate::python::support::waiting::forbid_waits;
 
-/// The helper releases the GIL after this many callables. A callable in C may never release it.
+/// The helper releases the GIL after this many callables, because a callable in C may not do so.
 const BATCH: usize = 64;
 
 pub(crate) static TURNS: Turns = Turns::new();

@@ -15,7 +15,7 @@ use crate::engine::stream::Stream;
 use crate::python::launch::helper;
 use crate::python::objects::contexts;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
-use crate::python::support::errors::{RaisedInTask, fade_later, wrong_type};
+use crate::python::support::errors::{RaisedInTask, release_frames_later, wrong_type};
 use crate::python::support::waiting::enqueue;
 use crate::runtime::Runtime;
 
@@ -40,7 +40,7 @@ pub(crate) fn launch_host(
     let call = DeferredDrop::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
     let task = HostTask { stream: stream.clone(), call };
     let start = move |completion| helper::post(task, completion);
-    stream.core().lifecycle.set_error_reducer(fade_later);
+    stream.core().lifecycle.set_error_reducer(release_frames_later);
     enqueue(py, stream, || stream.enqueue_deferred(start))?;
     Ok(())
 }

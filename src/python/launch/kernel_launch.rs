@@ -17,7 +17,7 @@ use crate::python::launch::argument::{ArgumentConverter, Used};
 use crate::python::launch::ctypes::Types;
 use crate::python::launch::marks::{AccessMark, UsedMemory, unmarked};
 use crate::python::launch::program::PyKernel;
-use crate::python::memory::host_memory::HostMemory;
+use crate::python::memory::foreign_memory::ForeignMemory;
 use crate::python::memory::transfers::{buffer_of, foreign_memory};
 use crate::python::memory::view::PyView;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
@@ -80,7 +80,7 @@ pub(crate) fn launch(
         // and only as marked. The code below keeps foreign memory alive until the kernel is done.
         unsafe { stream.launch_kernel_with_uses(&kernel.get().kernel, &arguments, sizes, &writes) }
     })?;
-    used.memory.iter().try_for_each(|used| used.record_lent(stream))?;
+    used.memory.iter().try_for_each(|used| used.record_foreign_use(stream))?;
     if !used.objects.is_empty() {
         stream.drop_after(ticket, DeferredDrop::new(used.objects));
     }
@@ -246,7 +246,7 @@ fn unknown<'py>(
         || value.is_instance_of::<PyFloat>()
         || value.is_instance_of::<PyBool>();
     let place = converter.place();
-    let memory = if is_plain { None } else { HostMemory::of_exporter(&place, value, false)? };
+    let memory = if is_plain { None } else { ForeignMemory::of_exporter(&place, value, false)? };
     let Some(memory) = memory else {
         let expected = "memory, or a value that says its size (of ctypes or NumPy, or bytes): the \
                         program does not tell the type";

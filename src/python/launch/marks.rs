@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::engine::stream::Stream;
 use crate::python::memory::buffer::PyBuffer;
-use crate::python::memory::host_memory::has_buffer_protocol;
+use crate::python::memory::foreign_memory::has_buffer_protocol;
 use crate::python::memory::view::{PyView, as_buffer};
 use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::wrong_type;
@@ -60,7 +60,7 @@ impl UsedMemory {
 
     /// Records that all work enqueued on a stream until now may use foreign memory. The launch
     /// itself records the uses of buffers.
-    pub(crate) fn record_lent(&self, stream: &Stream) -> PyResult<()> {
+    pub(crate) fn record_foreign_use(&self, stream: &Stream) -> PyResult<()> {
         match &self.memory {
             ViewMemory::Foreign(memory, _) => memory.record_use(stream),
             ViewMemory::Ours(_) => Ok(()),
@@ -68,7 +68,7 @@ impl UsedMemory {
     }
 }
 
-/// The object and the mark of a marked argument. Any other argument is itself the object.
+/// Splits a marked argument into its object and its mark. Returns any other argument unmarked.
 pub(crate) fn unmarked<'a, 'py>(
     argument: &'a Bound<'py, PyAny>,
 ) -> (&'a Bound<'py, PyAny>, AccessMark) {
@@ -93,7 +93,7 @@ pub(crate) struct PyMarked {
 
 #[pymethods]
 impl PyMarked {
-    /// The marked object.
+    /// The marked buffer, view or other object.
     #[getter]
     fn memory<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.memory.bind(py).clone()

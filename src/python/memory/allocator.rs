@@ -14,7 +14,7 @@ use crate::memory::allocator::{
 };
 use crate::python::memory::snapshot::write_segments;
 use crate::python::objects::device::kind_argument;
-use crate::python::objects::functions::existing;
+use crate::python::objects::functions::device_argument;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::waiting::without_gil;
 use crate::runtime::{MemPool, Runtime};
@@ -22,35 +22,35 @@ use crate::runtime::{MemPool, Runtime};
 /// The statistics of a device's allocator, by flat keys in sorted order.
 #[pyfunction]
 pub(crate) fn memory_stats(kind: &str, index: i64) -> PyResult<BTreeMap<String, i64>> {
-    let statistics = Runtime::global()?.memory_statistics(existing(kind, index)?)?;
+    let statistics = Runtime::global()?.memory_statistics(device_argument(kind, index)?)?;
     Ok(statistics.entries().into_iter().collect())
 }
 
 /// The statistics of memory that the device shares with the host, by flat keys in sorted order.
 #[pyfunction]
 pub(crate) fn shared_memory_stats(kind: &str, index: i64) -> PyResult<BTreeMap<String, i64>> {
-    let statistics = Runtime::global()?.shared_memory_statistics(existing(kind, index)?)?;
+    let statistics = Runtime::global()?.shared_memory_statistics(device_argument(kind, index)?)?;
     Ok(statistics.entries().into_iter().collect())
 }
 
 /// The current and peak bytes of allocated blocks. Does not flush the threads' caches.
 #[pyfunction]
 pub(crate) fn allocated_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
-    now_and_at_peak(kind, index, |statistics| statistics.allocated_bytes.all)
+    current_and_peak(kind, index, |statistics| statistics.allocated_bytes.all)
 }
 
 /// The current and peak bytes reserved from the device. Does not flush the threads' caches.
 #[pyfunction]
 pub(crate) fn reserved_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
-    now_and_at_peak(kind, index, |statistics| statistics.reserved_bytes.all)
+    current_and_peak(kind, index, |statistics| statistics.reserved_bytes.all)
 }
 
-fn now_and_at_peak(
+fn current_and_peak(
     kind: &str,
     index: i64,
     stat: impl Fn(&Statistics) -> Stat,
 ) -> PyResult<(u64, u64)> {
-    let known = Runtime::global()?.known_allocator(existing(kind, index)?)?;
+    let known = Runtime::global()?.known_allocator(device_argument(kind, index)?)?;
     let Stat { current, peak, .. } = known.map_or_else(Stat::default, |it| stat(&it.statistics()));
     Ok((current, peak))
 }
@@ -95,7 +95,7 @@ fn add_duration(stats: &Bound<'_, PyDict>, name: &str, stat: &DurationStat) -> P
 /// Resets every peak of a device to the current value, also for memory shared with the host.
 #[pyfunction]
 pub(crate) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
-    for allocator in Runtime::global()?.known_allocators(existing(kind, index)?)? {
+    for allocator in Runtime::global()?.known_allocators(device_argument(kind, index)?)? {
         allocator.reset_peak_statistics();
     }
     Ok(())
@@ -104,7 +104,7 @@ pub(crate) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
 /// Resets every sum and count of a device to zero, also for memory shared with the host.
 #[pyfunction]
 pub(crate) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult<()> {
-    for allocator in Runtime::global()?.known_allocators(existing(kind, index)?)? {
+    for allocator in Runtime::global()?.known_allocators(device_argument(kind, index)?)? {
         allocator.reset_accumulated_statistics();
     }
     Ok(())
@@ -154,7 +154,7 @@ fn empty(py: Python<'_>, allocator: &CachingAllocator) -> PyResult<()> {
 /// The fraction of a device's memory that the allocator may reserve.
 #[pyfunction]
 pub(crate) fn get_memory_fraction(kind: &str, index: i64) -> PyResult<f64> {
-    Ok(Runtime::global()?.allocator(existing(kind, index)?)?.memory_fraction())
+    Ok(Runtime::global()?.allocator(device_argument(kind, index)?)?.memory_fraction())
 }
 
 /// Limits the fraction of a device's memory that the allocator may reserve.
@@ -167,7 +167,7 @@ pub(crate) fn set_memory_fraction(
     if !fraction.is_instance_of::<PyFloat>() {
         return Err(PyTypeError::new_err("Invalid type for fraction argument, must be `float`"));
     }
-    let allocator = Runtime::global()?.allocator(existing(kind, index)?)?;
+    let allocator = Runtime::global()?.allocator(device_argument(kind, index)?)?;
     Ok(allocator.set_memory_fraction(fraction.extract()?)?)
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
     Ok(())
 }
 
-/// A private pool of a device.
+/// A private pool of a device's memory, for the requests of threads inside the pool.
 #[pyclass(name = "Pool", module = "accelrt._core", frozen)]
 pub(crate) struct PyPool(MemPool);
 
@@ -233,7 +233,7 @@ pub(crate) struct PyPool(MemPool);
 impl PyPool {
     #[new]
     fn new(kind: &str, index: i64, use_on_oom: bool, no_split: bool) -> PyResult<Self> {
-        let device = existing(kind, index)?;
+        let device = device_argument(kind, index)?;
         let options = PoolOptions { use_on_oom, no_split };
         Ok(Self(MemPool::new(&Runtime::global()?, device, options)?))
     }

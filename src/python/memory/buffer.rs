@@ -217,7 +217,7 @@ impl PyBuffer {
         Ok(self.current.buffer(py).release()?)
     }
 
-    /// Records that all work enqueued on `stream` so far may use the memory. Does not block.
+    /// Records that work enqueued on `stream` before this call may use the memory. Does not block.
     fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, stream) = (stream.py(), stream_argument("stream", stream)?);
         Ok(self.current.buffer(py).record_use(&stream.get().stream)?)

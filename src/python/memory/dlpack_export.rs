@@ -19,7 +19,7 @@ use crate::python::memory::element::Element;
 use crate::python::memory::view_memory::{MemoryExport, ViewMemory, export_on_device};
 use crate::python::support::parameters::{Flag, pair};
 
-/// What the arguments of `__dlpack__` ask for, after all checks.
+/// The checked arguments of `__dlpack__`.
 pub(crate) struct ExportRequest {
     is_versioned: bool,
     wants_copy: bool,
@@ -135,7 +135,8 @@ impl Content {
         Self { export, device, element, shape: shape.iter().map(signed).collect(), strides }
     }
 
-    /// A tensor that points to elements of the vectors. A move of `self` leaves them in place.
+    /// A tensor that points to the elements of `shape` and `strides`, which a move of `self` leaves
+    /// in place.
     fn tensor(&mut self) -> Tensor {
         let bits = u8::try_from(self.element.item_bytes * 8).unwrap_or(0); // at most 128
         Tensor {

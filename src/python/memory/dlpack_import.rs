@@ -13,7 +13,7 @@ use crate::python::memory::dlpack::{
 };
 use crate::python::memory::element::Element;
 use crate::python::memory::exposure::strides_of;
-use crate::python::memory::host_memory::HostMemory;
+use crate::python::memory::foreign_memory::ForeignMemory;
 use crate::python::memory::strided::{Strided, gather_words};
 use crate::python::memory::view::PyView;
 use crate::python::support::deferred_drops::Lender;
@@ -97,7 +97,7 @@ fn import(capsule: &Bound<'_, PyAny>, options: ImportOptions) -> PyResult<PyView
     Err(PyBufferError::new_err("the capsule holds no DLPack tensor, or one that was taken before"))
 }
 
-/// The structure in a capsule named `M::CAPSULE_NAME`, which keeps owning it; else `None`.
+/// Borrows the structure in a capsule named `M::CAPSULE_NAME`. `None` for other objects.
 fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     let object = capsule.as_ptr();
     // SAFETY: the object is live and the GIL is held; for other objects the result is 0.
@@ -152,12 +152,12 @@ fn view<M: Carried>(
         // does not write them during the call, as the contract of Python's API requires.
         let words = unsafe { gather_words(py, &elements) }?;
         Box::new(take(capsule, managed)?).take_back(py);
-        let mut memory = HostMemory::owned(words, bytes);
+        let mut memory = ForeignMemory::owned(words, bytes);
         memory.is_read_only = is_read_only;
         return Ok(PyView::foreign(memory, element, shape));
     }
     let owned = Box::new(take(capsule, managed)?);
-    let mut memory = HostMemory::new(address, bytes, is_read_only, owned);
+    let mut memory = ForeignMemory::new(address, bytes, is_read_only, owned);
     memory.device = device;
     let view = PyView::foreign(memory, element, shape);
     if is_copied { view.copied(py) } else { Ok(view) }

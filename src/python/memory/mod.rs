@@ -8,7 +8,7 @@ pub(crate) mod dlpack_export;
 pub(crate) mod dlpack_import;
 pub(crate) mod element;
 pub(crate) mod exposure;
-pub(crate) mod host_memory;
+pub(crate) mod foreign_memory;
 pub(crate) mod replay;
 pub(crate) mod shape;
 pub(crate) mod small_float;

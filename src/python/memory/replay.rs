@@ -17,7 +17,7 @@ pub(crate) struct PyRecording {
     snapshot: Option<Snapshot>,
 }
 
-/// The results of a replay.
+/// The measurements of a replay: peak bytes, page operations, and time per event.
 #[pyclass(name = "ReplayFigures", module = "accelrt._core", frozen, get_all)]
 pub(crate) struct PyReplayFigures {
     events: usize,

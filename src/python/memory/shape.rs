@@ -8,7 +8,7 @@ use crate::python::memory::element::Element;
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer_of;
 
-/// An extent of -1 stands for an inferred one, as in NumPy.
+/// The argument that requests an inferred extent, as in NumPy.
 pub(crate) const INFERRED: i64 = -1;
 
 /// The bytes of all elements: 0 if one extent is 0, however large the others are.

@@ -13,7 +13,7 @@ use crate::memory::buffer::{Buffer, Transfer};
 use crate::python::memory::buffer::{PyBuffer, allocate};
 use crate::python::memory::buffer_state::BufferState;
 use crate::python::memory::dlpack_import::{ImportOptions, import_from};
-use crate::python::memory::host_memory::HostMemory;
+use crate::python::memory::foreign_memory::ForeignMemory;
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::deferred_drops::drop_parked;
@@ -90,14 +90,14 @@ fn write_view(
 }
 
 /// Enqueues a copy of a buffer into foreign memory. Later exports of this memory wait for the copy.
-fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<HostMemory>) -> PyResult<Transfer> {
-    let transfer = to_host(py, source, HostMemory::part(target, 0..target.bytes))?;
+fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<ForeignMemory>) -> PyResult<Transfer> {
+    let transfer = to_host(py, source, ForeignMemory::part(target, 0..target.bytes))?;
     target.record_use(&current_stream(source)?)?;
     Ok(transfer)
 }
 
-fn check_may_be_written(memory: &HostMemory) -> PyResult<()> {
-    let HostMemory { bytes, device, is_read_only, .. } = *memory;
+fn check_may_be_written(memory: &ForeignMemory) -> PyResult<()> {
+    let ForeignMemory { bytes, device, is_read_only, .. } = *memory;
     if is_read_only {
         let text = format!("the view's {bytes} bytes of {device} are read-only");
         return Err(PyBufferError::new_err(text));
@@ -210,7 +210,7 @@ pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     }
 }
 
-pub(crate) fn foreign_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
+pub(crate) fn foreign_memory(object: &Bound<'_, PyAny>) -> Option<Arc<ForeignMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Foreign(memory, _) => Some(Arc::clone(memory)),
         ViewMemory::Ours(_) => None,
@@ -221,7 +221,7 @@ pub(crate) fn foreign_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory
 pub(crate) fn from_lender(
     py: Python<'_>,
     target: &Buffer,
-    source: Arc<HostMemory>,
+    source: Arc<ForeignMemory>,
 ) -> PyResult<Transfer> {
     let (from, to) = (source.device, target.device());
     if from.kind() != DeviceKind::CPU && from.kind() != to.kind() {
@@ -232,8 +232,8 @@ pub(crate) fn from_lender(
     from_host(py, target, source)
 }
 
-fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<HostMemory> {
-    if let Some(memory) = HostMemory::of_exporter(what, object, is_written)? {
+fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<ForeignMemory> {
+    if let Some(memory) = ForeignMemory::of_exporter(what, object, is_written)? {
         return Ok(memory);
     }
     if object.hasattr("__dlpack__")? {
@@ -241,7 +241,7 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
         let refused = is_written.then_some(false);
         let options = ImportOptions { is_read_only: refused, copy: refused };
         let view = Bound::new(object.py(), import_from(object, options)?)?;
-        if let Some(memory) = HostMemory::of_exporter(what, view.as_any(), is_written)? {
+        if let Some(memory) = ForeignMemory::of_exporter(what, view.as_any(), is_written)? {
             return Ok(memory);
         }
     }
@@ -264,19 +264,19 @@ pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyRes
 }
 
 /// Enqueues a copy of host memory into a buffer. The task keeps the host memory alive.
-fn from_host(py: Python<'_>, target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
+fn from_host(py: Python<'_>, target: &Buffer, source: Arc<ForeignMemory>) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     check_apart(target, &source)?;
     let (address, bytes) = (source.address, source.bytes);
     enqueue(py, &stream, || {
-        // SAFETY: the lender keeps the bytes alive until the owner is dropped. Until then the
-        // program does not write them. It orders accesses to a buffer on several streams. The
-        // contract of Python's API requires both.
+        // SAFETY: the lender keeps the bytes alive until the owner is dropped. As the contract of
+        // Python's API requires, the program does not write the bytes until then, and orders
+        // accesses to a buffer on several streams.
         unsafe { target.copy_from_host_range(address, bytes, source, &stream) }
     })
 }
 
-fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Transfer> {
+fn to_host(py: Python<'_>, source: &Buffer, target: ForeignMemory) -> PyResult<Transfer> {
     let stream = current_stream(source)?;
     check_apart(source, &target)?;
     let (address, bytes) = (target.address, target.bytes);
@@ -288,7 +288,7 @@ fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Tran
 }
 
 /// Refuses a copy between overlapping bytes, as of a NumPy array that shares the buffer's memory.
-fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
+fn check_apart(buffer: &Buffer, memory: &ForeignMemory) -> PyResult<()> {
     if buffer.is_host_accessible() && memory.overlaps(buffer.address()?, buffer.nbytes()) {
         let text = "Cannot copy between a buffer and memory that it overlaps";
         return Err(PyValueError::new_err(text));

@@ -15,7 +15,7 @@ use crate::python::memory::buffer::PyBuffer;
 use crate::python::memory::dlpack_export::{ExportRequest, device_of};
 use crate::python::memory::element::{BYTE, Element};
 use crate::python::memory::exposure::{self, Exposure};
-use crate::python::memory::host_memory::{HostMemory, acquire, name_argument};
+use crate::python::memory::foreign_memory::{ForeignMemory, acquire, name_argument};
 use crate::python::memory::shape;
 use crate::python::memory::transfers::{copy_into_view, fill_view};
 use crate::python::memory::value::bytes_of;
@@ -26,7 +26,7 @@ use crate::python::support::parameters::{self, Flag};
 use crate::runtime::Runtime;
 
 /// Memory of a buffer or of another library's object, with an element type and a shape, contiguous
-/// in C order. A view keeps that object alive.
+/// in C order. A view keeps the buffer or object alive.
 ///
 /// Views support DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each
 /// export waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well
@@ -81,7 +81,7 @@ impl PyView {
         Self::new(ViewMemory::Ours(buffer), BYTE, shape)
     }
 
-    pub(crate) fn foreign(memory: HostMemory, element: Element, shape: Vec<usize>) -> Self {
+    pub(crate) fn foreign(memory: ForeignMemory, element: Element, shape: Vec<usize>) -> Self {
         Self::new(ViewMemory::foreign(Arc::new(memory)), element, shape)
     }
 
@@ -107,7 +107,7 @@ impl PyView {
         }
     }
 
-    /// The entries of both array interfaces. The view keeps `export`, so the memory stays exported.
+    /// Creates the entries of both array interfaces. Stores `export`, so the memory stays exported.
     fn array_interface<'py>(
         &self,
         py: Python<'py>,
@@ -151,7 +151,7 @@ impl PyView {
         self.memory.nbytes()
     }
 
-    /// The device of the memory.
+    /// The device of the memory; cpu:0 for host memory of other libraries.
     #[getter]
     fn device(&self) -> PyDevice {
         self.memory.device().into()

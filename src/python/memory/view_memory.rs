@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::base::device::{Device, DeviceKind};
 use crate::memory::buffer::{Buffer, ExportGuard};
 use crate::python::memory::buffer::allocate;
-use crate::python::memory::host_memory::{HostMemory, ParkedDropper};
+use crate::python::memory::foreign_memory::{ForeignMemory, ParkedDropper};
 use crate::python::memory::transfers::{between, from_lender};
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
@@ -20,7 +20,7 @@ const EMPTY_ADDRESS: usize = 64;
 #[derive(Clone)]
 pub(crate) enum ViewMemory {
     Ours(Buffer),
-    Foreign(Arc<HostMemory>, ParkedDropper),
+    Foreign(Arc<ForeignMemory>, ParkedDropper),
 }
 
 /// Exported memory, which stays valid while this value exists.
@@ -33,7 +33,7 @@ pub(crate) struct MemoryExport {
 #[expect(dead_code, reason = "they are there to be dropped")]
 enum ExportOwner {
     Export(ExportGuard),
-    Lender(Arc<HostMemory>),
+    Lender(Arc<ForeignMemory>),
 }
 
 impl MemoryExport {
@@ -43,7 +43,7 @@ impl MemoryExport {
 }
 
 impl ViewMemory {
-    pub(crate) fn foreign(memory: Arc<HostMemory>) -> Self {
+    pub(crate) fn foreign(memory: Arc<ForeignMemory>) -> Self {
         Self::Foreign(memory, ParkedDropper)
     }
 
@@ -66,7 +66,7 @@ impl ViewMemory {
     pub(crate) fn part(&self, range: Range<usize>) -> PyResult<Self> {
         Ok(match self {
             Self::Ours(buffer) => Self::Ours(buffer.slice(range)?),
-            Self::Foreign(memory, _) => Self::foreign(Arc::new(HostMemory::part(memory, range))),
+            Self::Foreign(memory, _) => Self::foreign(Arc::new(ForeignMemory::part(memory, range))),
         })
     }
 

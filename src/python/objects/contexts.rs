@@ -35,7 +35,7 @@ thread_local! {
 }
 
 impl Context {
-    /// Makes the device or stream current, and notes the previous one. An error changes nothing.
+    /// Makes the device or stream current, and records the previous one. An error changes nothing.
     pub(crate) fn enter(self) -> Result<()> {
         let runtime = Runtime::global()?;
         // Sets the stream first: if the runtime refuses this step, the device stays unchanged.

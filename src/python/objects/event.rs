@@ -75,7 +75,7 @@ impl PyEvent {
         self.event.id()
     }
 
-    /// Records the work enqueued on `stream` so far, by default the current one. Does not block.
+    /// Records the work enqueued on `stream`, by default the current stream. Does not block.
     #[pyo3(signature = (stream=None))]
     fn record(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;

@@ -19,7 +19,7 @@ use crate::python::support::reaper;
 use crate::python::support::waiting::without_gil;
 use crate::runtime::Runtime;
 
-/// The properties of a device.
+/// The name, capacity and features of a device.
 #[pyclass(name = "DeviceProperties", module = "accelrt", frozen, get_all, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct PyDeviceProperties {
@@ -61,13 +61,13 @@ pub(crate) fn current_accelerator() -> PyResult<PyDevice> {
     Ok(PyDevice { kind: Runtime::global()?.accelerator()?, index: None })
 }
 
-/// The names of the registered kinds.
+/// The names of all kinds that `accelrt.device` accepts.
 #[pyfunction]
 pub(crate) fn kind_names() -> Vec<&'static str> {
     DeviceKind::named().map(DeviceKind::name).collect()
 }
 
-/// The number of devices of a kind.
+/// The number of devices of a kind; 0 for a kind that this build or machine lacks.
 #[pyfunction]
 pub(crate) fn device_count(kind: &str) -> PyResult<usize> {
     Ok(Runtime::global()?.device_count(kind_argument(kind)?)?)
@@ -91,7 +91,7 @@ pub(crate) fn left_out_devices(kind: &str) -> PyResult<Vec<(String, String)>> {
     Ok(devices.into_iter().map(|device| (device.name, device.reason)).collect())
 }
 
-/// True once a device was initialised.
+/// True after this process has initialised a device.
 #[pyfunction]
 pub(crate) fn is_initialized() -> PyResult<bool> {
     Ok(Runtime::global()?.is_initialized())
@@ -125,14 +125,14 @@ pub(crate) fn exchange_device(kind: &str, index: i64) -> PyResult<i64> {
 /// This thread's current stream on a device.
 #[pyfunction]
 pub(crate) fn current_stream(kind: &str, index: i64) -> PyResult<PyStream> {
-    let stream = Runtime::global()?.current_stream_of(existing(kind, index)?)?;
+    let stream = Runtime::global()?.current_stream_of(device_argument(kind, index)?)?;
     Ok(PyStream { stream })
 }
 
 /// The default stream of a device, current in threads that have set no other.
 #[pyfunction]
 pub(crate) fn default_stream(kind: &str, index: i64) -> PyResult<PyStream> {
-    let stream = Runtime::global()?.default_stream(existing(kind, index)?)?;
+    let stream = Runtime::global()?.default_stream(device_argument(kind, index)?)?;
     Ok(PyStream { stream })
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn default_stream(kind: &str, index: i64) -> PyResult<PyStream> {
 /// devices share the machine's memory; OpenCL reports no peer access.
 #[pyfunction]
 pub(crate) fn can_access_peer(kind: &str, index: i64, peer: i64) -> PyResult<bool> {
-    let (device, peer) = (existing(kind, index)?, existing(kind, peer)?);
+    let (device, peer) = (device_argument(kind, index)?, device_argument(kind, peer)?);
     let runtime = Runtime::global()?;
     runtime.properties(device)?; // fails for a missing device
     runtime.properties(peer)?;
@@ -157,22 +157,22 @@ pub(crate) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
 /// Blocks, without the GIL, until all streams of a device are done; raises and clears their errors.
 #[pyfunction]
 pub(crate) fn synchronize(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
-    let (runtime, device) = (Runtime::global()?, existing(kind, index)?);
+    let (runtime, device) = (Runtime::global()?, device_argument(kind, index)?);
     let is_done = || runtime.is_passed(device);
     without_gil(py, is_done, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
 }
 
-/// Free and total bytes of a device.
+/// The free and total bytes of a device's memory at this moment.
 #[pyfunction]
 pub(crate) fn get_memory_info(kind: &str, index: i64) -> PyResult<(usize, usize)> {
-    let info = Runtime::global()?.memory_info(existing(kind, index)?)?;
+    let info = Runtime::global()?.memory_info(device_argument(kind, index)?)?;
     Ok((info.free_bytes, info.total_bytes))
 }
 
-/// The properties of a device.
+/// The name, capacity and features of a device. Initialises no device.
 #[pyfunction]
 pub(crate) fn get_device_properties(kind: &str, index: i64) -> PyResult<PyDeviceProperties> {
-    let properties = Runtime::global()?.properties(existing(kind, index)?)?;
+    let properties = Runtime::global()?.properties(device_argument(kind, index)?)?;
     Ok(PyDeviceProperties {
         name: properties.name,
         total_memory: properties.total_memory_bytes,
@@ -258,7 +258,7 @@ pub(crate) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
 }
 
 /// Parses a device from its kind and index. The first use of the device checks that it exists.
-pub(crate) fn existing(kind: &str, index: i64) -> PyResult<Device> {
+pub(crate) fn device_argument(kind: &str, index: i64) -> PyResult<Device> {
     let kind = kind_argument(kind)?;
     let negative = || {
         let allowed = format!("an index is 0 to {MAX_DEVICE_INDEX}");

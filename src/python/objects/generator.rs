@@ -14,7 +14,7 @@ use crate::python::memory::element::Element;
 use crate::python::memory::transfers::{current_stream, written};
 use crate::python::memory::view::PyView;
 use crate::python::objects::device::{PyDevice, device_or_default, kind_argument};
-use crate::python::objects::functions::existing;
+use crate::python::objects::functions::device_argument;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::parameters::size;
@@ -49,7 +49,7 @@ impl PyGenerator {
         Ok(Self { generator: runtime.generator(device)? })
     }
 
-    /// The generator's device.
+    /// The device that the generator was created for.
     #[getter]
     fn device(&self) -> PyDevice {
         self.generator.device().into()
@@ -261,7 +261,7 @@ fn wrong_dtype(allowed: &str, given: &str) -> PyErr {
 /// The default generator of a device. Initialises no device.
 #[pyfunction]
 pub(crate) fn default_generator(kind: &str, index: i64) -> PyResult<PyGenerator> {
-    let generator = Runtime::global()?.default_generator(existing(kind, index)?)?;
+    let generator = Runtime::global()?.default_generator(device_argument(kind, index)?)?;
     Ok(PyGenerator { generator })
 }
 
@@ -278,9 +278,9 @@ pub(crate) fn manual_seed_all(kind: &str, seed: &Bound<'_, PyAny>) -> PyResult<(
     Ok(Runtime::global()?.manual_seed_all(kind, seed)?)
 }
 
-/// Seeds the default generator of one device, which need not exist. Initialises no device.
+/// Seeds the default generator of one device, without checking that the device exists.
 #[pyfunction]
 pub(crate) fn manual_seed_device(kind: &str, index: i64, seed: &Bound<'_, PyAny>) -> PyResult<()> {
-    let (seed, device) = (seed_argument(seed)?, existing(kind, index)?);
+    let (seed, device) = (seed_argument(seed)?, device_argument(kind, index)?);
     Ok(Runtime::global()?.manual_seed_device(device, seed)?)
 }

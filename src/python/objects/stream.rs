@@ -72,7 +72,7 @@ impl PyStream {
         self.stream.device().kind().type_code()
     }
 
-    /// The stream's device.
+    /// The device that executes the stream's work.
     #[getter]
     fn device(&self) -> PyDevice {
         self.stream.device().into()
@@ -117,8 +117,8 @@ impl PyStream {
         false
     }
 
-    /// Blocks, without the GIL, until all work enqueued so far is done; raises and clears the
-    /// stream's error.
+    /// Blocks, without the GIL, until all work enqueued before this call is done; raises and clears
+    /// the stream's error.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.stream.is_quiet() {
             drop_parked(py);
@@ -141,12 +141,12 @@ impl PyStream {
         enqueue(py, &self.stream, || self.stream.wait_event(event))
     }
 
-    /// Makes later work on this stream wait for all work enqueued on `stream` so far. Does not
-    /// block.
+    /// Makes later work on this stream wait for all work enqueued on `stream` before this call.
+    /// Does not block.
     fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = stream_argument("stream", stream)?;
         let (py, stream) = (stream.py(), &stream.get().stream);
-        make_room(py, stream)?; // `wait_stream` records an event on it
+        make_room(py, stream)?; // because `wait_stream` records an event on `stream`
         enqueue(py, &self.stream, || self.stream.wait_stream(stream))
     }
 

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 use crate::base::error::StreamFailure;
 use crate::base::fork;
-use crate::python::support::errors::fade;
+use crate::python::support::errors::release_frames;
 use crate::python::support::waiting::must_not_wait;
 
 static PARKED: SegQueue<Parked> = SegQueue::new();
@@ -29,11 +29,11 @@ thread_local! {
 pub(crate) enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
-    /// An error in which `fade` replaces the traceback's frames by text.
+    /// An error in which `release_frames` replaces the traceback's frames by text.
     Error(Arc<StreamFailure>),
 }
 
-/// Foreign memory that a buffer borrowed. Its return to the lender needs the GIL.
+/// The lender of foreign memory. Any thread may hold the lender; `take_back` frees the memory.
 pub(crate) trait Lender: Send {
     fn take_back(self: Box<Self>, py: Python<'_>);
 }
@@ -41,7 +41,7 @@ pub(crate) trait Lender: Send {
 /// Parks a value for the next [`drop_parked`]. Takes no GIL and does not block.
 pub(crate) fn park(parked: Parked) {
     if fork::is_child() {
-        mem::forget(parked); // the fork may have interrupted a push to the queue
+        mem::forget(parked); // a leak, because the fork may have interrupted a push to the queue
     } else {
         PARKED.push(parked);
     }
@@ -73,7 +73,7 @@ pub(crate) fn drop_deferred(_py: Python<'_>) {
             match PARKED.pop() {
                 Some(Parked::Objects(objects)) => drop(objects),
                 Some(Parked::Lender(lender)) => lender.take_back(py),
-                Some(Parked::Error(error)) => fade(py, &error),
+                Some(Parked::Error(error)) => release_frames(py, &error),
                 None => break,
             }
         }

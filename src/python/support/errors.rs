@@ -61,15 +61,15 @@ impl RaisedInTask {
 }
 
 /// Parks an error that the runtime retains after its stream was dropped. The next drop of parked
-/// objects calls `fade` for this error. Takes no GIL and does not block.
-pub(crate) fn fade_later(error: &Arc<StreamFailure>) {
+/// objects calls `release_frames` for this error. Takes no GIL and does not block.
+pub(crate) fn release_frames_later(error: &Arc<StreamFailure>) {
     if raised_in_task(error).is_some() {
         park(Parked::Error(Arc::clone(error)));
     }
 }
 
 /// Replaces the frames in an error's traceback by their text, unless a program has seen the error.
-pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
+pub(crate) fn release_frames(py: Python<'_>, error: &StreamFailure) {
     if error.is_raised() {
         return;
     }
@@ -77,8 +77,8 @@ pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     else {
         return;
     };
-    let fade = || py.import("accelrt._failures")?.call_method1("fade", (exception,));
-    if let Err(refusal) = fade() {
+    let release = || py.import("accelrt._failures")?.call_method1("fade", (exception,));
+    if let Err(refusal) = release() {
         refusal.write_unraisable(py, None); // the traceback still has its frames
     }
 }

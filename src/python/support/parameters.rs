@@ -144,7 +144,7 @@ pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     Ok(align_bytes)
 }
 
-/// The items of `count` that the slice `key` selects. The error for another key names `class`.
+/// The range that the slice `key` selects of `count` items. Errors for other keys name `class`.
 pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResult<Range<usize>> {
     let expected = || wrong_type(&format!("a {class}'s index"), "a slice", key);
     let key = key.cast::<PySlice>().map_err(|_| expected())?;

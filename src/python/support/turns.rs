@@ -65,8 +65,8 @@ impl Turns {
 
     /// Changes the state from `from` to `to`; false when the state is not `from`.
     fn change(&self, from: usize, to: usize) -> bool {
-        // AcqRel, Acquire: pair with each other, so that the closing thread and the turn's thread
-        // see each other's earlier writes.
+        // AcqRel, Acquire: pair with the other thread's earlier `change`, so that this thread sees
+        // what the other thread wrote before.
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }

@@ -74,7 +74,7 @@ fn refusal() -> PyErr {
     )
 }
 
-/// Waits until the stream's queue has room, then calls `push`, which enqueues a task on the stream.
+/// Waits until the stream is below its task limit, then calls `push`, which enqueues a task.
 #[inline]
 pub(crate) fn enqueue<T>(
     py: Python<'_>,
@@ -85,12 +85,12 @@ pub(crate) fn enqueue<T>(
     Ok(push()?)
 }
 
-/// Waits while the stream's queue is full, so that the next push does not block. Releases the GIL,
-/// which queued callables need; Ctrl-C interrupts the wait. Returns at once on the helper, because
-/// the queue may wait for the callable that the helper runs.
+/// Waits until the stream is below its task limit, so that the next enqueue does not block. The
+/// wait releases the GIL, which queued callables need, and Ctrl-C interrupts it. The helper does
+/// not wait, because queued tasks may need the callable that it runs.
 #[inline]
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
-    // Loops, because other threads may fill the queue before this thread holds the GIL again.
+    // Loops, because other threads may reach the limit before this thread holds the GIL again.
     while !stream.is_below_limit() && !must_not_wait() {
         let wait = |is_interrupted: &mut dyn FnMut() -> bool| {
             stream.wait_below_limit_unless(is_interrupted)

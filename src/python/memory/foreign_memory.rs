@@ -22,7 +22,7 @@ use crate::runtime::Runtime;
 
 /// Contiguous foreign bytes of the host or of a named device, valid while this value exists. Any
 /// thread may drop this value: it parks the lender, which releases the bytes later with the GIL.
-pub(crate) struct HostMemory {
+pub(crate) struct ForeignMemory {
     pub(crate) address: *mut u8,
     pub(crate) bytes: usize,
     pub(crate) is_read_only: bool,
@@ -31,16 +31,16 @@ pub(crate) struct HostMemory {
     /// An empty buffer that records the uses of the whole memory, created at the first use.
     uses: Arc<OnceLock<Buffer>>,
     /// Keeps the whole memory alive when this value is a part of it.
-    _whole: Option<Arc<HostMemory>>,
+    _whole: Option<Arc<ForeignMemory>>,
 }
 
 // SAFETY: the contracts of the engine's copies allow access to the bytes from any thread. The
 // lender is used only with the GIL.
-unsafe impl Send for HostMemory {}
+unsafe impl Send for ForeignMemory {}
 // SAFETY: a shared reference only reads plain fields, and records uses in a synchronised buffer.
-unsafe impl Sync for HostMemory {}
+unsafe impl Sync for ForeignMemory {}
 
-impl HostMemory {
+impl ForeignMemory {
     pub(crate) fn new(
         address: *mut u8,
         bytes: usize,
@@ -78,9 +78,9 @@ impl HostMemory {
         )
     }
 
-    /// Borrows the bytes of an object with the buffer protocol; `None` for other objects. A target,
-    /// which `is_written`, must be writable and contiguous: else the call raises the exporter's
-    /// error with the name `what`. A source that is not contiguous is copied. `TypeError` for
+    /// Borrows the bytes of an object with the buffer protocol; `None` for other objects. With
+    /// `is_written`, the bytes must be writable and contiguous; otherwise, bytes that are not
+    /// contiguous are copied. Raises the exporter's error with the name `what`, and `TypeError` for
     /// memory that holds references to Python objects.
     pub(crate) fn of_exporter(
         what: &str,
@@ -99,7 +99,7 @@ impl HostMemory {
         exported.map(|exported| exported.checked(what, object.py())).transpose()
     }
 
-    /// Takes the first `bytes` bytes of words that no other code uses.
+    /// Takes ownership of `words`, of which the first `bytes` bytes are the memory.
     pub(crate) fn owned(words: Vec<u64>, bytes: usize) -> Self {
         let address = words.as_ptr().cast_mut().cast();
         Self::new(address, bytes, false, Box::new(words))
@@ -112,7 +112,7 @@ impl HostMemory {
     }
 }
 
-impl Drop for HostMemory {
+impl Drop for ForeignMemory {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
             park(Parked::Lender(lender));
@@ -159,16 +159,16 @@ impl Exported {
     }
 
     /// Memory that keeps the bytes exported. `TypeError` if they hold references to Python objects.
-    pub(crate) fn checked(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
+    pub(crate) fn checked(self, what: &str, py: Python<'_>) -> PyResult<ForeignMemory> {
         let checked = self.without_objects(what, py)?;
         let Self(view) = &checked;
         let (address, is_read_only) = (view.buf.cast::<u8>(), view.readonly != 0);
         let bytes = usize::try_from(view.len).unwrap_or(0); // never negative
-        Ok(HostMemory::new(address, bytes, is_read_only, Box::new(checked)))
+        Ok(ForeignMemory::new(address, bytes, is_read_only, Box::new(checked)))
     }
 
     /// Copies strided elements into contiguous memory. Releases the exporter right after the copy.
-    fn gather(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
+    fn gather(self, what: &str, py: Python<'_>) -> PyResult<ForeignMemory> {
         let checked = self.without_objects(what, py)?;
         let (_, item_bytes, shape) = checked.description();
         let strides: &[isize] = if shape.is_empty() || checked.0.strides.is_null() {
@@ -182,7 +182,7 @@ impl Exported {
         // write them during the call, as the contract of Python's API requires.
         let words = unsafe { gather_words(py, &elements) };
         Box::new(checked).take_back(py);
-        Ok(HostMemory::owned(words?, elements.nbytes()))
+        Ok(ForeignMemory::owned(words?, elements.nbytes()))
     }
 
     /// Refuses memory that holds references to Python objects, because copies and native functions
@@ -190,7 +190,7 @@ impl Exported {
     fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
         let (format, ..) = self.description();
         let format = format.unwrap_or_else(|| "B".to_owned());
-        // SAFETY: the pointer is null, or names the exporter, and the view holds a reference to it.
+        // SAFETY: the pointer is null or refers to the exporter, which the view keeps alive.
         let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };
         // ctypes describes packed structures and unions as bytes, even if their fields hold
         // objects.
@@ -208,7 +208,7 @@ impl Exported {
 /// Acquires the bytes of an object and, if possible, their format.
 pub(crate) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Exported>> {
     match Exported::acquire(object, flags | ffi::PyBUF_FORMAT) {
-        // NumPy has no format for dates, but the dtype tells whether an array contains objects.
+        // NumPy refuses the format of dates. An array without objects needs no format.
         Err(_) if is_without_objects(object) => Exported::acquire(object, flags),
         exported => exported,
     }
