@@ -17,7 +17,7 @@ pub(crate) fn prepare() {
     static PREPARING: std::sync::Once = std::sync::Once::new();
     PREPARING.call_once(|| {
         let is_expedited = !cfg!(loom) && ask_kernel(MEMBARRIER_REGISTER);
-        // Relaxed: `Once` publishes the store to every user of a fence, which starts later.
+        // Relaxed: no thread uses a fence before the runtime has called `prepare`.
         IS_EXPEDITED.store(is_expedited, Ordering::Relaxed);
     });
 }
@@ -39,7 +39,7 @@ pub(crate) fn is_light_free() -> bool {
     IS_EXPEDITED.load(Ordering::Relaxed)
 }
 
-/// [`light`] without a check. If not [`is_light_free`], callers must discard what they load next.
+/// [`light`] unchecked. Unless [`is_light_free`], the caller must discard the values it loads next.
 #[inline]
 pub(crate) fn light_if_free() {
     compiler_fence(Ordering::SeqCst); // partner: `heavy`
@@ -55,8 +55,9 @@ pub(crate) fn heavy() {
     }
 }
 
-/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED` and `MEMBARRIER_CMD_PRIVATE_EXPEDITED`.
+/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`: must precede the process's first [`FENCE`].
 const MEMBARRIER_REGISTER: libc::c_int = 1 << 4;
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`: runs a fence on every running thread of the process.
 const FENCE: libc::c_int = 1 << 3;
 
 #[cfg(target_os = "linux")]

@@ -23,11 +23,12 @@ const MOST_EXIT_MS: u64 = 86_400_000;
 /// The maximum capacity: Rust's largest object.
 const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
 
-/// The prefix of the runtime's variables, and the infix of the variables that only tests read.
+/// The prefix of every environment variable that the runtime or its tests read.
 const PREFIX: &str = "ACCELRT_";
+/// The part of a variable's name that marks a variable which only tests read.
 const INFIX: &str = "_TEST_";
 
-/// Every variable that a runtime reads.
+/// Every environment variable that a runtime reads, for [`Config::unknown_variables`].
 const VARIABLES: [&str; 11] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_CPU_DEVICES",
@@ -81,9 +82,10 @@ pub struct Config {
     pub dnnl_library: Option<String>,
     /// `ACCELRT_ALLOC_CONF`: settings of the allocators.
     pub allocator: AllocatorSettings,
-    /// `ACCELRT_EXIT_MS`: the longest time for which an exit of the process executes queued tasks.
+    /// `ACCELRT_EXIT_MS`: the longest time for which queued tasks still run when the process exits.
     pub exit_timeout: Duration,
-    /// `ACCELRT_STREAM_TASKS`: the most queued tasks of a stream; above, an enqueue helps or waits.
+    /// `ACCELRT_STREAM_TASKS`: the number of queued tasks in one stream above which an enqueue
+    /// executes queued tasks or blocks.
     pub stream_task_limit: u64,
 }
 
@@ -193,7 +195,7 @@ impl Config {
         }
         let library = self.opencl_library.as_deref().unwrap_or("-");
         check("opencl_library", library.to_owned(), !library.is_empty(), "the path of a library")?;
-        let milliseconds = self.exit_timeout.as_millis(); // more than a day is no deadline
+        let milliseconds = self.exit_timeout.as_millis();
         let is_right = milliseconds <= u128::from(MOST_EXIT_MS);
         check("exit_timeout", format!("{milliseconds} ms"), is_right, "up to 86400000 ms")?;
         let tasks = self.stream_task_limit;
@@ -201,12 +203,12 @@ impl Config {
     }
 }
 
-/// Reads an environment variable; `None` when it is not set. Also reads other libraries' variables.
+/// Reads any environment variable, of this runtime or another library; `None` when it is not set.
 pub(crate) fn variable(name: &'static str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Adds the variable's name to an error of the allocators' settings: their parser knows only keys.
+/// Adds the name `ACCELRT_ALLOC_CONF` to an error of the settings' parser, which names only a key.
 fn of_variable(error: Error) -> Error {
     match error {
         Error::Config(source) => {

@@ -1,4 +1,4 @@
-//! Opens shared libraries at run time. No other file does.
+//! Opens shared libraries at run time: the only file that calls `dlopen` and `dlsym`.
 //!
 //! This file calls the C library directly. A crate such as `libloading` wraps the same functions,
 //! but closes a library when its owner is dropped. `dlclose` would unmap code that a driver's
@@ -13,16 +13,16 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 /// The `lib` folder of the Python environment, which the loader does not search.
-static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
+static PYTHON_LIB_DIR: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets the folder where Python's wheels install libraries. Later calls have no effect.
-pub(crate) fn set_environment_folder(folder: PathBuf) {
-    let _ = ENVIRONMENT.set(folder);
+pub(crate) fn set_python_lib_dir(folder: PathBuf) {
+    let _ = PYTHON_LIB_DIR.set(folder);
 }
 
 #[cfg(feature = "xpu")]
-pub(crate) fn environment_folder() -> Option<&'static std::path::Path> {
-    ENVIRONMENT.get().map(|folder| &**folder)
+pub(crate) fn python_lib_dir() -> Option<&'static std::path::Path> {
+    PYTHON_LIB_DIR.get().map(|folder| &**folder)
 }
 
 /// The loader's handle of a library that stays open until the process ends.
@@ -86,12 +86,12 @@ unsafe impl Send for FoundLibrary {}
 // SAFETY: the fields never change, and the library is never closed.
 unsafe impl Sync for FoundLibrary {}
 
-/// The process's libraries at the time of [`LoadedLibraries::now`], in search order.
+/// The libraries that the process had loaded when [`LoadedLibraries::now`] listed them.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedLibraries {
     /// The loader's counts of loads and unloads. Equal counts mean the same libraries.
     pub(crate) changes: (u64, u64),
-    /// The loader's names of the libraries. The name of the program itself is empty.
+    /// The libraries' names, in the loader's order. The name of the program itself is empty.
     pub(crate) names: Vec<CString>,
 }
 

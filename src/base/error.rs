@@ -1,4 +1,4 @@
-//! The crate's error type: one family per component, with the values of the failed call.
+//! The crate's error type: one family of errors per component, with the values of the failed call.
 //!
 //! The runtime detects its own bugs by assertions, which panic.
 
@@ -30,10 +30,10 @@ pub use stream::StreamError;
 /// The result of every call that can fail. A bug of the runtime panics instead.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The error of a user's task. The task's stream then fails with [`FailureCause::Returned`].
+/// The error that a user's task returns. The stream then fails with [`FailureCause::Returned`].
 pub type TaskError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-/// Every error of the runtime, by family.
+/// An error of the runtime. Each variant holds the errors of one component.
 ///
 /// ```
 /// use accelrt::{Config, Device, DeviceError, Error, Runtime};

@@ -5,7 +5,8 @@
 
 use crate::base::size::KIB;
 
-/// Reads the file at a path; `None` if it does not exist. Tests pass a table of texts instead.
+/// Returns the text of the file at a path, or `None` if the file cannot be read. Tests pass a
+/// function that returns texts of their own.
 pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(crate) fn file(path: &str) -> Option<String> {
@@ -139,7 +140,7 @@ impl Hierarchy {
         Some(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// The bytes that a cgroup can still take: its limit less the memory that is not reclaimable.
+    /// The bytes that a cgroup can still take: its limit minus its memory that is not reclaimable.
     fn available(&self, files: Files<'_>, directory: &str) -> Option<usize> {
         let limit_bytes = self.limit(files, directory)?;
         let usage = files(&format!("{directory}/{}", self.usage_file))?;

@@ -1,7 +1,8 @@
-//! A lock for a few words, held for nanoseconds: one exchange to take it, one store to release it.
+//! A spin lock for small values: one exchange takes the lock, and one store releases it.
 //!
-//! A parking mutex needs a second exchange to unlock, which costs a quarter of an event record. A
-//! holder only pushes to queues and clones values. After 64 attempts a waiting thread yields.
+//! A parking mutex needs a second exchange to unlock, which costs a quarter of an event record.
+//! Threads hold the lock for nanoseconds: they only push to queues and clone values. After 64
+//! failed attempts a waiting thread yields its processor.
 #![expect(unsafe_code, reason = "the flag is the lock of the value")]
 
 use std::fmt;
@@ -39,7 +40,7 @@ impl<T> SpinMutex<T> {
         self.try_lock().unwrap_or_else(|| self.wait())
     }
 
-    /// `None` when the lock is held. In a forked child a thread of the parent may hold the lock.
+    /// `None` when the lock is held. In a forked child, a thread that the child lacks may hold it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         // Acquire: pairs with the release in the guard's drop. Relaxed on failure: no value is
@@ -97,7 +98,7 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 impl<T> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `lock`.
+        // Release: pairs with the acquire in `try_lock`.
         self.0.is_taken.store(false, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! Counts steps of code paths, so that unit tests can bound them. Compiles to nothing elsewhere.
+//! Counts the steps of code paths, for unit tests that bound them; other builds count nothing.
 
 #[inline]
 pub(crate) fn step() {

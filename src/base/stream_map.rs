@@ -141,7 +141,7 @@ impl<V> StreamMap<V> {
         over
     }
 
-    /// The entries that [`StreamMap::extract_if`] would check now, in its order.
+    /// The next `most` entries that [`StreamMap::extract_if`] checks if it removes none of them.
     pub(crate) fn next(&self, most: usize) -> impl Iterator<Item = (u64, &V)> {
         let (behind, first) = self.entries.split_at(self.next_check.min(self.entries.len()));
         let next = first.iter().chain(behind).take(most);

@@ -222,8 +222,8 @@ pub(crate) fn assert_no_lock_held() {
     });
 }
 
-// The standard library's mutex, which works in a forked child. A mutex that parks threads in a
-// global table may not: a thread that exists in the parent only may have locked the table.
+// The standard library's mutex, because it works in a forked child. A mutex that parks threads in
+// a global table might deadlock there: a thread that the child lacks may have locked the table.
 #[cfg(not(loom))]
 type InnerMutex<T> = std::sync::Mutex<T>;
 #[cfg(not(loom))]

@@ -1,13 +1,14 @@
-//! Tables: values by numbers, which stay what they are while other values come and go.
+//! A table of values by stable ids: no insertion or removal changes the id of another value.
 
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-/// The number of a value in a [`Table`] of `T`. An `Option` of it is as small.
+/// The id of a value in a [`Table`] of `T`. Takes four bytes, also as an `Option`.
 pub(crate) type Id<T> = Number<fn() -> T>;
 
-/// Of a function's type, which has all that is derived here, whatever the function returns.
+/// A nonzero number typed by `F`. For [`Id`], `F` is a function type: function types implement all
+/// traits derived here, even if `T` does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Number<F>(NonZeroU32, PhantomData<F>);
 
@@ -17,23 +18,23 @@ impl<F> Number<F> {
         Self(number.expect("fewer than 2^32 places"), PhantomData)
     }
 
-    /// As an index, from 0.
+    /// The index in the table's vector, from 0.
     pub(crate) fn place(self) -> usize {
         self.0.get() as usize - 1
     }
 
-    /// As a number, from 1.
+    /// The number of the id, from 1, for callers that store it as an integer.
     pub(crate) fn number(self) -> u32 {
         self.0.get()
     }
 
-    /// What [`Number::number`] gave.
+    /// The id whose [`Number::number`] is `number`. Panics for 0.
     pub(crate) fn from_number(number: u32) -> Self {
         Self(NonZeroU32::new(number).expect("a number from 1"), PhantomData)
     }
 }
 
-/// Values by number. Numbers of values that are gone are used again, last first.
+/// Values by id. A new value gets the most recently freed id, else a new one.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     places: Vec<Option<T>>,
@@ -41,7 +42,7 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// The number that the next value gets.
+    /// The id that the next insertion will return.
     pub(crate) fn next_id(&self) -> Id<T> {
         self.vacant.last().copied().unwrap_or_else(|| Id::<T>::of_place(self.places.len()))
     }
@@ -55,7 +56,8 @@ impl<T> Table<T> {
         Id::<T>::of_place(self.places.len() - 1)
     }
 
-    /// Takes a value out; who has its number is the caller's business.
+    /// Removes and returns a value. The caller must discard all copies of the id, which the next
+    /// insertion reuses. Panics if the value was already removed.
     pub(crate) fn remove(&mut self, id: Id<T>) -> T {
         let value = self.places[id.place()].take().expect("a value that is there");
         self.vacant.push(id);

@@ -23,8 +23,8 @@ use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 /// leaves the rest out, and the runtime polls whether the tasks of those streams are done.
 const MOST_POINTS: usize = 64;
 
-/// The indices of those entries of an owner's list whose streams are over. The owner pops the
-/// indices instead of searching the list.
+/// Indices into a list of entries by stream: those whose streams are over. The list's owner pops
+/// the indices instead of searching the list.
 pub(crate) type Ended = SegQueue<u32>;
 
 /// The progress of one stream: shared by the stream and by every frontier that names it.
@@ -42,7 +42,7 @@ pub(crate) struct Progress {
     has_ended: AtomicBool,
     /// True when the stream was dropped and the device no longer uses memory freed behind it.
     is_over: AtomicBool,
-    /// The lists that `finish` notifies, each with the number to push.
+    /// The queues that `finish` notifies, each with the number to push.
     targets: SpinMutex<Vec<(Weak<Ended>, u32)>>,
 }
 
@@ -79,7 +79,7 @@ impl Progress {
         self.device_done.load(Ordering::Acquire)
     }
 
-    /// Retires the task `ticket`, which must be no marker.
+    /// Retires the task `ticket`, which must not be a marker.
     #[inline]
     pub(crate) fn retire(&self, ticket: u64) {
         // Release: publishes the task's writes; pairs with `retired`.
@@ -127,9 +127,9 @@ impl Progress {
         }
     }
 
-    /// Subscribes `ended`. When the stream is over, `finish` pushes `number` to `ended` only once,
-    /// even after several subscriptions. The caller must hold a reference to the stream. Removes
-    /// the subscriptions of dropped lists when the vector is full.
+    /// Subscribes the queue `ended`. When the stream is over, `finish` pushes `number` to `ended`
+    /// only once, even after several subscriptions. The caller must hold a reference to the stream.
+    /// Removes the subscriptions of dropped queues when the vector is full.
     pub(crate) fn subscribe(&self, ended: &Arc<Ended>, number: u32) {
         let mut targets = self.targets.lock();
         if targets.len() == targets.capacity() {
@@ -146,7 +146,7 @@ impl Progress {
     }
 }
 
-/// Removes the subscriptions of dropped lists, and duplicates.
+/// Removes the subscriptions of dropped queues, and duplicates.
 fn prune(targets: &mut Vec<(Weak<Ended>, u32)>) {
     targets.retain(|(ended, _)| ended.strong_count() > 0);
     targets.sort_unstable_by_key(|(ended, number)| (ended.as_ptr(), *number));
@@ -347,7 +347,7 @@ mod tests {
     fn dropped_streams_are_left_out_of_a_frontier() {
         let (_, history) = stream(1);
         for key in 2..200 {
-            // On a driver kind a dropped stream is not polled any more.
+            // No thread polls a dropped stream of a driver, so its point never counts as done.
             let gone = Progress::new(key, false);
             history.join(key, &point(&gone, 1), None);
             gone.end();
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_subscriptions_of_a_stream_do_not_grow() {
-        // Each round subscribes one list again and a new list, which the end of the round drops.
+        // Each round subscribes one queue again and a new queue, which the end of the round drops.
         let streams = [1, 2].map(|key| Progress::new(key, true));
         let ended = Arc::new(Ended::new());
         for _ in 0..1000 {

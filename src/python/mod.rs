@@ -73,7 +73,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreter::check_main(module.py())?;
-        dylib::set_environment_folder(library_folder(module.py())?);
+        dylib::set_python_lib_dir(library_folder(module.py())?);
         errors::add_attributes(module)?;
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }

@@ -111,7 +111,7 @@ pub(crate) struct Receiver<C: CommandContext> {
 // SAFETY: the raw pointers are to segments of the shared queue, whose commands are `Send`.
 unsafe impl<C: CommandContext> Send for Receiver<C> {}
 
-/// Where a push put its command.
+/// The place in the queue that a push gave to its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
     /// The command's number in the queue, from 1.
@@ -243,8 +243,8 @@ impl<C: CommandContext> Shared<C> {
     #[cold]
     #[inline(never)]
     fn install(&self) {
-        // Acquire: pairs with the decrement below, by the thread that swung to the segment that the
-        // consumer is in (head of this file).
+        // Acquire: pairs with the decrement below, by the thread whose swing installed the
+        // consumer's current segment (head of this file).
         self.installing.fetch_add(1, Ordering::Acquire);
         // Acquire: pairs with the release of the swing.
         let current = self.tail.segment.load(Ordering::Acquire);
@@ -378,9 +378,9 @@ impl<C: CommandContext> Receiver<C> {
         if head == segment_end {
             return None;
         }
-        // Relaxed: the exchange continues the release sequence of the last producer's claim, which
-        // the next claimer reads, and the consumer publishes no data by it. On failure the value is
-        // not used.
+        // Relaxed: the consumer publishes no data by this exchange, which continues the release
+        // sequence of the last producer's claim for the next claimer. The value of a failed
+        // exchange is not used.
         let index = &self.shared.tail.index;
         index.compare_exchange(head, head + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         self.position.head = head + 1;
@@ -410,7 +410,8 @@ impl<C: CommandContext> Receiver<C> {
         true
     }
 
-    /// Retires `old`, whose commands are all consumed, and reclaims retired segments if it can.
+    /// Retires `old`, whose commands are all consumed. Reclaims the retired segments if no other
+    /// thread can reach them.
     fn retire(&mut self, old: NonNull<Segment<C>>, next: *mut Segment<C>) {
         let lap = lap_of(self.position.segment_end);
         // Release: publishes the linked segment to the loads in `push`. Relaxed on failure: an

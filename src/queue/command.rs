@@ -14,7 +14,7 @@ pub(crate) enum Class {
     Internal,
     /// A user's closure, copy or fill: skipped on a failed stream, expected to be short.
     User,
-    /// A user's native function or scope: skipped on a failed stream, expected to be long.
+    /// A user's native function: skipped on a failed stream, expected to be long.
     Ffi,
 }
 

@@ -108,9 +108,9 @@ impl<C: CommandContext> Segment<C> {
         unsafe { &*line.cast::<Slot<C>>() }
     }
 
-    /// Prefetches the line of a later slot, which the consumer used last. Otherwise the write to
-    /// that slot would miss the cache, and the next claim, a locked instruction, would wait for the
-    /// write.
+    /// Prefetches the line of a later slot, because the cache of the consumer may still own the
+    /// line. Otherwise the write to that slot would miss the cache, and the next claim, a locked
+    /// instruction, would wait for the write.
     #[inline]
     pub(super) fn prefetch_ahead_of(&self, index: u64) {
         let ahead = index % SLOTS_PER_SEGMENT + SLOTS_AHEAD;
@@ -135,8 +135,8 @@ impl<C: CommandContext> Segment<C> {
         (0..SLOTS_PER_SEGMENT).filter(is_internal).count()
     }
 
-    /// Tells loom of an access by a thread that has incremented `installing`, so that the consumer
-    /// does not reclaim this segment.
+    /// Tells loom that a thread accesses this segment. The thread has incremented `installing`, and
+    /// so prevents a reclamation.
     #[cfg(loom)]
     pub(super) fn note_reached(&self) {
         self.reach.with(|_| ());
@@ -237,12 +237,12 @@ unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
-/// The pool of unused segments, shared by all queues. A segment of one stream's backlog serves the
-/// backlog of another without the system's allocator. The pool is bounded, so that the memory of a
-/// drained backlog returns to the system.
+/// The pool of unused segments, shared by all queues. A queue that grows takes segments that
+/// another queue has drained, without a call of the system's allocator. The pool is bounded, so
+/// that the memory of a long queue returns to the system after the queue is drained.
 ///
 /// Last in, first out: the segment used last is still in a cache. A first-in, first-out pool would
-/// cycle through all segments of an earlier backlog, which are no longer in a cache.
+/// cycle through all its segments, most of which are no longer in a cache.
 #[cfg(not(loom))]
 mod pool {
     use super::{CommandContext, NonNull, Ordering, Segment, ptr};

@@ -76,7 +76,7 @@ struct Candidate {
 impl Probe {
     /// Probes `library`, else the default ones. `memory_bytes` replaces each device's capacity.
     pub(super) fn new(library: Option<&str>, memory_bytes: Option<usize>) -> Self {
-        let own = || dylib::environment_folder().map(|folder| folder.join(INTEL_RUNTIME));
+        let own = || dylib::python_lib_dir().map(|folder| folder.join(INTEL_RUNTIME));
         match library {
             Some(name) => Self::of(&[&[name]], memory_bytes),
             None => match own().filter(|file| file.exists()) {

@@ -27,9 +27,9 @@ pub enum PolicyName {
 
 /// Settings of a caching allocator, parsed from text: `key:value` pairs between commas.
 ///
-/// A key that the text does not name returns to its default. The exceptions are
-/// [`AllocatorConfig::followed_by`] under policy `torch`, and a limit that was set without a text:
-/// it remains until a text names a limit. An invalid text changes nothing. The error names the key,
+/// A key that the text does not name returns to its default, with two exceptions. Under policy
+/// `torch`, [`AllocatorConfig::followed_by`] resets only some keys. A limit that was set by a call
+/// remains until a text names a limit. An invalid text changes nothing; its error names the key,
 /// the value and the allowed values. Keys come at most once, in any order. Sizes are in MiB.
 ///
 /// | key | value | meaning |
@@ -83,9 +83,9 @@ pub struct AllocatorConfig {
     pub(crate) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
     /// `garbage_collection_threshold`; `None` never collects.
     pub(crate) garbage_collection_threshold: Option<f64>,
-    /// `per_process_memory_fraction`; `None` removes the fraction of an earlier text.
+    /// `per_process_memory_fraction`; `None` removes a fraction that an earlier text set.
     pub(crate) per_process_memory_fraction: Option<f64>,
-    /// True when the last text named the fraction. If false, a limit set without a text remains.
+    /// True when the last text named the fraction. If false, a limit set by a call remains.
     pub(crate) is_limit_named: bool,
     /// The key `throw_on_cudamalloc_oom`.
     pub(crate) reject_above_fraction: bool,
@@ -279,8 +279,8 @@ impl FromStr for AllocatorSettings {
     }
 }
 
-/// Removes PyTorch's keys without effect here from the settings text of a recording. A recording
-/// may contain these keys, but a setting of this runtime may not.
+/// Returns the settings text of a PyTorch snapshot without the keys in `IGNORED_KEYS`, which this
+/// runtime accepts only with `strict:False`.
 ///
 /// Fails when the text is malformed, or when `backend` is not PyTorch's `native` allocator.
 pub fn recorded_settings(text: &str) -> Result<String> {

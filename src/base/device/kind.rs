@@ -44,7 +44,7 @@ const BUILTIN_KINDS: [KindEntry; 4] = [
     KindEntry { kind: DeviceKind::XPU, name: "xpu" },
 ];
 
-/// The slots of a table: one for each kind of this crate and each type code of other crates.
+/// The slots of a [`KindTable`]: one per kind of this crate, one per type code of other crates.
 const MOST_KINDS: usize = BUILTIN_KINDS.len() + 64;
 
 static KINDS: KindTable = KindTable::new();
@@ -104,7 +104,7 @@ impl DeviceKind {
         self.0.get() - 1
     }
 
-    /// The registered kinds except null: only a program that adds the null backend has that kind.
+    /// The registered kinds except null, which has devices only in programs that add its backend.
     pub(crate) fn named() -> impl Iterator<Item = Self> {
         Self::registered().filter(|kind| *kind != Self::NULL)
     }

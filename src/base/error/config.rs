@@ -14,10 +14,10 @@ pub enum ConfigError {
     /// An unknown key in an allocator's settings.
     #[error("Unrecognized key '{key}' in allocator settings: allowed are {allowed}")]
     UnknownAllocatorSetting { key: String, allowed: String },
-    /// A PyTorch key without effect: the runtime lacks its feature, or always has the feature.
+    /// A key that would change nothing: the runtime or the selected policy never reads it.
     #[error("Allocator setting '{key}' would have no effect: {reason}. Leave it out")]
     AllocatorSettingWithoutEffect { key: String, reason: &'static str },
-    /// An environment variable that contains an invalid setting, as `ACCELRT_ALLOC_CONF` may.
+    /// An environment variable whose text contains an invalid setting: `ACCELRT_ALLOC_CONF`.
     #[error("{name}: {source}")]
     InvalidVariable { name: &'static str, source: Box<ConfigError> },
 }

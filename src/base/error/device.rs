@@ -16,7 +16,7 @@ pub enum DeviceError {
     /// A device index above `usize::MAX`.
     #[error("Could not parse device index '{digits}' in device string '{given}'")]
     UnparsableIndex { digits: String, given: String },
-    /// A name that is no registered kind's.
+    /// A name under which no kind is registered.
     #[error(
         "Expected one of {} device type at start of device string: {given}",
         DeviceKind::names()

@@ -15,7 +15,7 @@ pub enum EventError {
         role: &'static str,
         stream: DeviceKind,
     },
-    /// A call recorded the event on another device than its first record.
+    /// A call recorded the event on another device than that of the event's first record.
     #[error("Event device index {event} does not match recording stream's device index {stream}.")]
     DeviceMismatch { event: usize, stream: usize },
     /// A call asked for the time between events of two kinds.

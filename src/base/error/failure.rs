@@ -82,7 +82,7 @@ impl StreamFailure {
 
     /// Creates the failure of a stream that waited for an event of a stream with failure `from`.
     pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
-        // The new failure refers to the origin: the drop of a long chain would recurse deeply.
+        // Refers to the origin, not to `from`: the drop of a long chain would recurse deeply.
         let origin = Arc::clone(from.inherited_from.as_ref().unwrap_or(from));
         Self::with_origin(device, stream_id, Some("wait"), FailureCause::Inherited, Some(origin))
     }
@@ -110,8 +110,8 @@ impl StreamFailure {
     /// tickets.
     #[must_use]
     pub fn ticket(&self) -> u64 {
-        // Relaxed, here and below: written by the stream's consumer before it retires the task, and
-        // read by threads that have seen it retired.
+        // Relaxed, here and below: the stream's consumer writes before it retires the task, and
+        // other threads read only after they have seen the task retired.
         self.ticket.load(Ordering::Relaxed)
     }
 
@@ -122,7 +122,7 @@ impl StreamFailure {
         self.skipped_count.load(Ordering::Relaxed)
     }
 
-    /// Sets the failed task's ticket. When the stream reopens the error, the first ticket remains.
+    /// Sets the failed task's ticket, unless it is set: an error may fail its stream a second time.
     pub(crate) fn begin_at(&self, ticket: u64) {
         let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -146,7 +146,7 @@ impl StreamFailure {
         self.inherited_from.as_ref()
     }
 
-    /// The stream failure that the root's task returned as its own error, if any.
+    /// The stream failure that the task of the root failure returned as its error, if any.
     fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
         match &self.root().cause {
             FailureCause::Returned(error) => returned_stream_error(error),
@@ -179,16 +179,16 @@ impl StreamFailure {
 }
 
 impl Drop for StreamFailure {
-    /// Contains a panic of the user's error: the engine often drops it, and must not unwind.
+    /// Contains a panic in the drop of a user's error: most often the engine drops the failure, and
+    /// its threads must not unwind.
     fn drop(&mut self) {
         let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
         contain(|| drop(cause));
     }
 }
 
-/// Replaces a returned stream failure by the first failure of its chain. Otherwise tasks that each
-/// return the failure before theirs would build a long chain, and its display and drop would
-/// recurse deeply.
+/// Replaces a returned stream failure by the first failure of its chain. If each task returned the
+/// failure of the task before, the chain would grow, and its display and drop would recurse deeply.
 fn shorten_chain(error: TaskError) -> TaskError {
     match returned_stream_error(&error).and_then(StreamFailure::returned) {
         Some(first) => Box::new(Error::Stream(StreamError::Failed(Arc::clone(first)))),

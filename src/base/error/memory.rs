@@ -10,7 +10,7 @@ use crate::base::size::display_bytes;
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The device, or its limit, has too little free memory.
+    /// The device has too little free memory, or the request would exceed the memory limit.
     #[error(
         "{}",
         out_of_memory::message(
@@ -23,7 +23,7 @@ pub enum MemoryError {
         free_bytes: usize,
         /// The device's capacity; 0 when unknown, as for pinned memory before a first refusal.
         total_bytes: usize,
-        /// The allocator's state, if there is one, read under one lock with `free_bytes`.
+        /// The state of the allocator at the refusal; `None` for a request without an allocator.
         cache: Option<Box<Shortage>>,
     },
     /// A snapshot of memory that contradicts itself.
@@ -39,7 +39,7 @@ pub enum MemoryError {
         /// The event's index, from 0.
         index: usize,
         id: u64,
-        /// The block that the event should have named.
+        /// The numbers that a valid event may name here: those in use, or those not in use.
         expected: &'static str,
     },
     /// A use of a buffer after a release freed its memory.

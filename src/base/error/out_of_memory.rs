@@ -6,7 +6,7 @@ use crate::base::device::Device;
 use crate::base::shortage::Shortage;
 use crate::base::size::display_bytes;
 
-/// The largest request whose size PyTorch's message states.
+/// The size from which on PyTorch's message says `more than 1EB` in place of the size.
 const EXBIBYTE: usize = 1 << 60;
 
 /// Formats the message. Leaves out a capacity of 0 and a missing cache state: both are unknown.
@@ -18,7 +18,7 @@ pub(super) fn message(
 ) -> String {
     let kind = device.kind().name().to_uppercase();
     let requested = match requested_bytes {
-        ..=EXBIBYTE => display_bytes(requested_bytes),
+        ..EXBIBYTE => display_bytes(requested_bytes),
         _ => "more than 1EB memory".to_owned(),
     };
     let is_pinned = cache.is_some_and(|cache| cache.is_pinned);
@@ -53,10 +53,10 @@ mod tests {
         let known = message(device, 3 * MIB, (MIB, 2 * MIB), None);
         let capacity = "cpu:1 has a total capacity of 2.00 MiB of which 1.00 MiB is free.";
         assert_eq!(known, format!("CPU out of memory. Tried to allocate 3.00 MiB. {capacity}"));
-        let unknown = message(device, EXBIBYTE + 1, (0, 0), None);
+        let unknown = message(device, EXBIBYTE, (0, 0), None);
         assert_eq!(unknown, "CPU out of memory. Tried to allocate more than 1EB memory.");
-        let guard = message(device, EXBIBYTE, (0, 0), None);
-        assert_eq!(guard, "CPU out of memory. Tried to allocate 1073741824.00 GiB.");
+        let largest = message(device, EXBIBYTE - 1, (0, 0), None);
+        assert_eq!(largest, "CPU out of memory. Tried to allocate 1073741823.99 GiB.");
     }
 
     #[test]

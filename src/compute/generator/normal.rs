@@ -150,19 +150,19 @@ functions!(
     single, f32, u32, i32,
     log LOG_32, sin SIN_32, cos COS_32,
     mantissa 23, root_of_half 0x3f35_04f3,
-    root_guess 0x5f37_59df, root_steps 2, exponent super::exact_32
+    root_guess 0x5f37_59df, root_steps 2, exponent super::exact_f32
 );
 functions!(
     double, f64, u64, i64,
     log LOG_64, sin SIN_64, cos COS_64,
     mantissa 52, root_of_half 0x3fe6_a09e_667f_3bcd,
-    root_guess 0x5fe6_eb50_c7b5_37a9, root_steps 3, exponent super::exact_64
+    root_guess 0x5fe6_eb50_c7b5_37a9, root_steps 3, exponent super::exact_f64
 );
 
 /// Converts to the nearest `f32`, which is exact for absolute values up to 2^24.
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "rounds to the nearest, as intended")]
-fn exact_32(integer: i32) -> f32 {
+fn exact_f32(integer: i32) -> f32 {
     integer as f32
 }
 
@@ -170,18 +170,18 @@ fn exact_32(integer: i32) -> f32 {
 /// every processor has a vector instruction for this conversion.
 #[inline(always)]
 #[expect(clippy::cast_sign_loss, reason = "bits are added")]
-fn exact_64(integer: i64) -> f64 {
+fn exact_f64(integer: i64) -> f64 {
     const BASE: u64 = 0x4338_0000_0000_0000;
     f64::from_bits(BASE.wrapping_add(integer as u64)) - f64::from_bits(BASE)
 }
 
 /// 2^-`power`, exactly, for a power up to 126.
-const fn below_32(power: u32) -> f32 {
+const fn exp2_minus_f32(power: u32) -> f32 {
     f32::from_bits((127 - power) << 23)
 }
 
 /// 2^-`power`, exactly, for a power up to 1022.
-const fn below_64(power: u64) -> f64 {
+const fn exp2_minus_f64(power: u64) -> f64 {
     f64::from_bits((1023 - power) << 52)
 }
 
@@ -190,7 +190,8 @@ const fn below_64(power: u64) -> f64 {
 #[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
 pub(super) fn uniform_64(number: u64) -> f64 {
     let (upper, lower) = (number >> 32, number >> 11 & 0x1F_FFFF);
-    exact_64(upper as i64).mul_add(below_64(32), exact_64(lower as i64) * below_64(53))
+    exact_f64(upper as i64)
+        .mul_add(exp2_minus_f64(32), exact_f64(lower as i64) * exp2_minus_f64(53))
 }
 
 /// Two normal numbers from two words: the radius from the upper 31 bits of the first, the angle
@@ -199,11 +200,11 @@ pub(super) fn uniform_64(number: u64) -> f64 {
 #[expect(clippy::cast_possible_wrap, reason = "31 bits, and a distance to the nearest quadrant")]
 pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
     // u is the middle of an interval of length 2^-31, so it is never 0.
-    let u = exact_32((first >> 1) as i32).mul_add(below_32(31), below_32(32));
+    let u = exact_f32((first >> 1) as i32).mul_add(exp2_minus_f32(31), exp2_minus_f32(32));
     let radius = single::root(single::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 29) >> 30;
     let rest = second.wrapping_sub(quadrant << 30) as i32;
-    let (cos, sin) = single::cos_sin(quadrant, exact_32(rest) * below_32(29));
+    let (cos, sin) = single::cos_sin(quadrant, exact_f32(rest) * exp2_minus_f32(29));
     (radius * cos, radius * sin)
 }
 
@@ -213,13 +214,13 @@ pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
 #[expect(clippy::cast_possible_wrap, reason = "52 bits, and a distance to the nearest quadrant")]
 pub(super) fn pair_64(first: u64, second: u64) -> (f64, f64) {
     const HALF: i64 = 1 << 51;
-    // Subtracts half of the range, because `exact_64` converts 52 bits including a sign.
-    let step = exact_64((first >> 12) as i64 - HALF);
-    let u = step.mul_add(below_64(52), 0.5 + below_64(53));
+    // Subtracts half of the range, because `exact_f64` converts 52 bits including a sign.
+    let step = exact_f64((first >> 12) as i64 - HALF);
+    let u = step.mul_add(exp2_minus_f64(52), 0.5 + exp2_minus_f64(53));
     let radius = double::root(double::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 61) >> 62;
     let rest = second.wrapping_sub(quadrant << 62) as i64 >> 10;
-    let (cos, sin) = double::cos_sin(quadrant, exact_64(rest) * below_64(51));
+    let (cos, sin) = double::cos_sin(quadrant, exact_f64(rest) * exp2_minus_f64(51));
     (radius * cos, radius * sin)
 }
 

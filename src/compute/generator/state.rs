@@ -36,7 +36,7 @@ impl State {
         self.offset
     }
 
-    /// Advances by `blocks` blocks. Returns the number of the first of these blocks.
+    /// Advances the offset by `blocks` blocks. Returns the number of the first of these blocks.
     pub(super) fn take(&mut self, blocks: u64) -> u64 {
         let first = self.offset / BLOCK_WORDS;
         self.offset = self.offset.wrapping_add(blocks.wrapping_mul(BLOCK_WORDS));

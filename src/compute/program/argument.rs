@@ -11,7 +11,8 @@ use crate::memory::buffer::Buffer;
 /// An argument of a kernel. Buffers and Rust's numbers convert into it.
 #[derive(Clone, Copy, Debug)]
 pub enum KernelArgument<'a> {
-    /// A buffer of the kernel's device, or a pinned one of its kind. The launch is a use of it.
+    /// A buffer of the kernel's device, or a pinned buffer of the device's kind. The launch records
+    /// a use of the buffer.
     Buffer(&'a Buffer),
     /// A number of exactly the parameter's type. A pointer must be an address on the device, and
     /// the memory behind it must stay allocated until the launch is done.

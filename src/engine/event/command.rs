@@ -74,7 +74,7 @@ impl Enqueue for Recording<'_> {
     }
 }
 
-/// Runs the record of this version, queued or direct.
+/// Runs the record `version` of the event, from the queue or past it.
 #[inline]
 pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
     context.is_marker = true;

@@ -53,7 +53,7 @@ pub(super) struct Latest {
     failure: Option<Arc<StreamFailure>>,
 }
 
-/// One version of an event. The bound source stream retains the error of this record.
+/// One record of an event. While this value exists, the source stream retains cleared errors.
 pub(super) struct Record {
     pub(super) source: RetainingStream,
     pub(super) ticket: u64,
@@ -81,7 +81,8 @@ impl EventCore {
         let (source, ticket) = latest.source.as_ref()?;
         // Relaxed: `recorded` changes only under the lock, which is held here.
         let version = self.recorded.load(Ordering::Relaxed);
-        // Binds under the lock, because a later record may replace the event's stored failure.
+        // Created under the lock: from here on the stream retains the record's error, even if a
+        // later record replaces the failure that the event stores.
         Some(Record { source: RetainingStream::new(source), ticket: *ticket, version })
     }
 

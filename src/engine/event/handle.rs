@@ -70,7 +70,7 @@ impl Event {
         self.core.finished.is_timed
     }
 
-    /// The device of all records of this event; `None` before the first.
+    /// The device of all records of this event; `None` before the first record.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
         self.core.device.get().copied()
@@ -101,17 +101,17 @@ impl Event {
 
     /// True when the latest record is done and has failed. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
-        // In a forked child, a thread that exists in the parent only may hold the locks.
+        // False in a forked child, where a lock that a thread of the parent held stays locked.
         let is_done = !fork::is_child() && self.query();
         is_done && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
     }
 
-    /// Reads the stream's counter, then polls the driver.
+    /// True when the stream's counter, or else a poll of the driver, shows the latest record done.
     #[cold]
     fn poll(&self) -> bool {
         let core = &self.core;
         if fork::is_child() {
-            // A thread that exists in the parent only may hold the lock. No task runs in the child.
+            // Only tries the lock, which stays locked if a thread of the parent held it.
             return core.latest.try_lock().is_some_and(|latest| core.is_passed(&latest));
         }
         let (is_passed, is_on_host) = {
@@ -154,8 +154,8 @@ impl Event {
     ///
     /// Fails unless both events are of one kind, timed, recorded, done and without a failure, in
     /// one runtime, and on one device if the kind is a driver kind. The checks run in this order.
-    /// On driver kinds the resolution is that of the device's time stamps. On host kinds it is a
-    /// tick of the time stamp counter if the system's clock uses that, else a step of the clock.
+    /// On driver kinds the resolution is that of the device's time stamps. On host kinds it is one
+    /// tick of the time stamp counter if the system's clock uses that counter, else one clock step.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
         fork::check()?;
         let (this_record, other_record) = (self.core.record(), other.core.record());
@@ -245,8 +245,8 @@ impl Stream {
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)
         {
-            // The event retains the error: the source stream may have retired the record before
-            // the device reached it, and a synchronise may have cleared the stream's error since.
+            // Inherits the error that the event stores. The wait may find none in the source's log:
+            // a synchronise may have cleared the error after the source retired the record.
             core.enqueue(Inherit(error), Checked)?;
         }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };

@@ -111,7 +111,7 @@ impl State {
         if source.on_host || source.progress.retired() < ticket {
             return Self::Blocked(Blocker::Retired(Arc::clone(source), ticket));
         }
-        // The task was submitted and may be done.
+        // The task was submitted to the driver, which may have done it since the last poll.
         let polled = source.marks.poll();
         if source.progress.done() >= ticket {
             return Self::Passed;
@@ -119,7 +119,7 @@ impl State {
         match (source.marks.at(ticket), polled) {
             (None, _) => Self::Unmarked,
             (Some(mark), _) if Arc::ptr_eq(&source.backend, backend) => Self::Submitted(mark),
-            // A lost device makes no progress and calls no callback.
+            // Fails the wait: a lost device makes no progress and calls no callback.
             (Some(_), Err(lost @ Error::Driver(DriverError::DeviceLost { .. }))) => {
                 Self::Lost(lost)
             }
@@ -139,8 +139,8 @@ impl State {
             Self::Submitted(mark) => {
                 if let Err(refusal) = context.handle.wait(&mark) {
                     context.fail(FailureCause::Backend(refusal));
-                    // The order must still hold, so this thread waits instead of the stream. The
-                    // result is ignored: the stream has failed already.
+                    // Later tasks must still run after the mark, so this thread waits for the mark.
+                    // The result is ignored: the stream has failed already.
                     let _ = while_blocked(|| mark.wait());
                 }
             }

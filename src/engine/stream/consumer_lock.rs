@@ -68,10 +68,10 @@ impl<T> ConsumerLock<T> {
         self.schedule(state)
     }
 
-    /// Changes the word `idle` to QUEUED, unless another thread has changed the word.
+    /// Adds QUEUED to the idle word, unless another thread has changed the word since it was read.
     #[inline(never)]
     fn schedule(&self, idle: u64) -> Next {
-        // Relaxed: the release sequence that the last consumer's leave heads publishes the
+        // Relaxed: the last consumer's leave heads a release sequence, which publishes the
         // consumer's state. On failure: the thread that changed the word is now responsible, and
         // reads the queue when it leaves.
         let change =
@@ -110,7 +110,7 @@ impl<T> ConsumerLock<T> {
         }
     }
 
-    /// The current parking, if the stream is parked. A cancellation ends the parking.
+    /// The current parking, if the stream is parked. A shutdown passes it to `unpark`.
     pub(crate) fn parking(&self) -> Option<Parking> {
         // Relaxed: a hint that `unpark` checks.
         let state = self.state.load(Ordering::Relaxed);

@@ -63,7 +63,7 @@ pub(crate) struct StreamCore {
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
     pub(super) sender: Sender<TaskContext>,
-    /// The last computed value of the highest ticket within the stream's task limit.
+    /// The highest ticket within the stream's task limit, as last computed; it may be too low.
     pub(super) below_limit_until: AtomicU64,
     pub(crate) consumer_lock: CachePadded<ConsumerLock<Consumer>>,
 }
@@ -147,8 +147,8 @@ impl StreamCore {
         }
     }
 
-    /// Resumes the stream after its head was unblocked. Executes no tasks, which would nest a chain
-    /// of waiting streams on the completer's stack.
+    /// Resumes the stream after its head was unblocked. Executes no tasks: streams that wait for
+    /// each other in a chain would nest on the completer's stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
         if self.consumer_lock.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
             let work = Arc::clone(self) as Arc<dyn Work>;
@@ -214,7 +214,7 @@ impl StreamCore {
         }
     }
 
-    /// Releases the right to consume, and puts the stream into the run queue if it has work left.
+    /// As [`StreamCore::leave`], but also hands the stream to the backend when that is required.
     pub(crate) fn leave_and_submit(
         self: &Arc<Self>,
         guard: ConsumerGuard<'_, Consumer>,
@@ -247,10 +247,10 @@ impl Work for StreamCore {
                 return;
             }
             if self.on_host && !self.lifecycle.is_cancelled() {
-                // To the back of the run queue: other streams go first.
+                // Puts the stream at the back of the run queue: other streams run first.
                 return self.submit();
             }
-            // A driver's stream continues in this loop: no recursion through the backend.
+            // A driver's stream continues in this loop: `submit` would call this function again.
         }
     }
 

@@ -8,7 +8,7 @@
 //! | [`Always`] | enters | the stream is scheduled; the caller is never throttled |
 //! | [`Unscheduled`] | enters | the caller, which holds a lock, schedules the stream later |
 //!
-//! On a driver's idle stream a checked task bypasses the queue (`direct`). Others are queued.
+//! On a driver's idle stream a checked task bypasses the queue (`direct`). Other tasks are queued.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ pub(crate) trait Enqueue: Sized {
     /// The result of enqueueing. Dropped when no thread can execute the task.
     type Receipt;
 
-    /// Runs the task at once, or returns the task when it has to be queued. Drops `direct`,
-    /// and so leaves the stream.
+    /// Runs the task at once, or returns the task when it has to be queued. The drop of `direct`
+    /// then leaves the stream.
     fn run_directly(self, direct: Direct<'_>) -> Attempt<Self>;
 
     /// Calls `push` once, under the creator's locks, and stores the ticket in the creator's state.

@@ -19,7 +19,7 @@ const OPEN: u64 = u64::MAX;
 #[derive(Debug)]
 struct Extent {
     from_ticket: u64,
-    /// The first ticket behind the failed range.
+    /// The first ticket behind the failed range; [`OPEN`] until the error is cleared.
     to_ticket: u64,
     error: Arc<StreamFailure>,
 }
@@ -50,7 +50,7 @@ impl Failures {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// Clears the error: tasks from `ticket` on are not covered. Called by the consumer.
+    /// Clears the error, which then covers no task from `ticket` on. Called by the consumer.
     pub(crate) fn clear(&self, ticket: u64) {
         let forgotten = {
             let mut log = self.log.lock();
@@ -93,8 +93,8 @@ impl Failures {
     /// Makes the log retain cleared errors until [`Failures::release_cleared`].
     pub(crate) fn retain_cleared(&self) {
         // Relaxed: a `forget` that misses this increment drops no error that the caller will read.
-        // That error is cleared only after the caller's next step, or the caller saw the error
-        // under the log's lock.
+        // An error that the caller will read is cleared only after the caller's next step, or the
+        // caller saw it under the log's lock.
         self.retainers.fetch_add(1, Ordering::Relaxed);
     }
 

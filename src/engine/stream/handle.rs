@@ -157,7 +157,7 @@ impl Stream {
         self.core.is_quiet()
     }
 
-    /// Announces that this thread will soon wait for the stream: workers leave short tasks to it.
+    /// Announces a wait: workers leave the stream's short tasks to this thread, which waits soon.
     #[inline]
     pub(crate) fn expect_wait(&self) {
         self.core.expect_helper();
@@ -180,7 +180,7 @@ impl Stream {
     /// True while the stream has an error, which the next synchronise raises. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         let failures = &self.core.failures;
-        // In a forked child, a thread that exists in the parent only may hold the log's lock.
+        // Without the lock in a forked child: a thread that the child lacks may hold it.
         failures.has_failed() && (fork::is_child() || failures.current().is_some())
     }
 

@@ -126,7 +126,7 @@ impl StreamCore {
     pub(crate) fn poll_held(&self) -> bool {
         if let Some(ticket) = self.marks.held_until() {
             let _ = self.marks.poll();
-            if self.marks.is_empty() {
+            if !self.marks.has_pending() {
                 self.poll_ticket(ticket.min(self.progress.retired()));
             }
             // A driver's callback may have moved the counter without dropping held values.

@@ -24,7 +24,7 @@ pub(crate) fn open(latch: &Latch<StreamCore>, outcome: Outcome) {
     }
 }
 
-/// Waits until a latch is open, whatever the outcome.
+/// A command that waits until a latch is open, whatever the outcome.
 pub(crate) struct WaitForLatch(LatchWaiter);
 
 impl WaitForLatch {

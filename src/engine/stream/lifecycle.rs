@@ -30,11 +30,11 @@ pub(crate) struct Lifecycle {
     pub(crate) stream_task_limit: u64,
     /// The counters of all dropped streams, summed.
     retired_counters: StreamCounters,
-    /// Called with each task while the runtime is watched.
+    /// Called with the report of each executed task while the runtime is watched.
     watcher: OnceLock<fn(&Action)>,
     /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
-    /// Called with each error that enters `unseen`, to drop everything but the error's text.
+    /// Called with each error before it enters `unseen`, to drop everything but the error's text.
     reduce_error: OnceLock<fn(&Arc<StreamFailure>)>,
 }
 
@@ -175,7 +175,7 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
-    /// Starts calling `watcher` with each task. All callers must pass the same function.
+    /// Reports each executed task to `watcher` from now on. All callers must pass one function.
     pub(crate) fn watch(&self, watcher: fn(&Action)) {
         self.watcher.get_or_init(|| watcher);
         // The result is ignored: after a cancellation no task is reported.

@@ -92,7 +92,8 @@ impl Marks {
             let key = (ticket, held.arrivals);
             held.by_ticket.insert(key, thing);
         }
-        // A thread that moved the counter before the insertion did not see this value.
+        // Drops the value at once if its task is done: a thread that moved the counter before the
+        // insertion did not see the value.
         self.drop_passed();
     }
 
@@ -151,9 +152,9 @@ impl Marks {
         }
     }
 
-    /// True when the device is known to have reached every mark.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pending.lock().is_empty()
+    /// True while the device is not known to have reached every mark.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.lock().is_empty()
     }
 
     /// The first pending mark at or behind `ticket`, if there is one.
@@ -194,8 +195,8 @@ impl Marks {
         }
     }
 
-    /// Notes that the device has reached the task `ticket`. Releases the marks and the
-    /// held values up to this task.
+    /// Notes that the device has done the task `ticket`. Releases the marks and the held values up
+    /// to this task.
     pub(crate) fn reached(&self, ticket: u64) {
         self.progress.advance_device_done(ticket);
         // Takes one mark at a time: the release calls the driver, so the lock must not be held.

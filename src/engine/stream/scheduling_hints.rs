@@ -22,7 +22,8 @@ const SAMPLED_BATCHES: u32 = 64;
 /// The `recent_ns` of a stream before its first measured batch.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The number of turns in which workers must find tasks before they linger at the stream again.
+/// The number of turns with tasks that workers need, after host threads have executed the stream,
+/// before workers linger at it again.
 const TURNS_AFTER_HELP: u32 = 8;
 
 /// The value of `turns_after_help` after a worker found a waiting thread executing the stream.
@@ -39,12 +40,11 @@ pub(crate) struct SchedulingHints {
     recent_ns: AtomicU64,
     /// Remaining worker turns before workers linger at this stream.
     turns_after_help: AtomicU32,
-    /// The number of tasks retired when a worker last left the stream to host threads. `times_left`
-    /// counts how often in a row workers left it. One worker at a time visits a stream.
+    /// The number of tasks retired when a worker last left the stream to host threads.
     left_at: AtomicU64,
+    /// How often in a row workers have left the stream to host threads.
     times_left: AtomicU32,
-    /// The time when a worker found a waiting thread executing the stream, by [`now_ns`]. Saves the
-    /// waiting thread a reading of the clock.
+    /// The time, by [`now_ns`], when a worker found a waiting thread executing the stream.
     collided_ns: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ impl SchedulingHints {
         }
     }
 
-    /// Notes that a worker executed at least one task in its turn.
+    /// Counts a turn in which a worker executed tasks: workers linger again after some such turns.
     #[inline]
     pub(crate) fn note_worker(&self) {
         let turns = self.turns_after_help.load(Ordering::Relaxed);
@@ -84,8 +84,8 @@ impl SchedulingHints {
         self.turns_after_help.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes that a worker arrived while another thread executed the stream. A thread that begins
-    /// to help resets this in [`SchedulingHints::note_helper`].
+    /// Notes that a worker arrived while another thread executed the stream. The next thread that
+    /// helps removes the note by [`SchedulingHints::note_helper`].
     #[cold]
     pub(crate) fn note_collision(&self) {
         if self.is_run_by_host() {
@@ -150,7 +150,7 @@ impl SchedulingHints {
     }
 }
 
-/// Nanoseconds since the first call.
+/// Nanoseconds since the first call of this function in the process.
 fn now_ns() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let elapsed = FIRST.get_or_init(Instant::now).elapsed();
@@ -158,7 +158,7 @@ fn now_ns() -> u64 {
 }
 
 /// How long a waiting thread executes tasks between two interrupt checks. A task of this length
-/// makes the hints report long tasks. Models have no clock.
+/// makes the hints report long tasks. Without end in models, which have no clock.
 pub(crate) const MAX_HELP_TIME: Duration =
     if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
 

@@ -146,8 +146,8 @@ struct Pending {
 
 impl Pending {
     fn new(tasks: &Arc<Tasks>) -> Self {
-        // Relaxed: the scope's thread increments before the scope ends, or a task that is itself
-        // pending. The scope's end therefore reads no zero too early.
+        // Relaxed: the scope's thread increments before the scope's end, and any other thread only
+        // inside a task that is itself pending. So the end reads no zero while a task is pending.
         tasks.pending.fetch_add(1, Ordering::Relaxed);
         Self { tasks: Arc::clone(tasks), is_done: false }
     }

@@ -28,7 +28,7 @@ impl SyncPoint {
         Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
     }
 
-    /// A point receives several errors when other threads synchronise at the same time.
+    /// Adds an error. Other threads that synchronise at the same time may add several errors.
     pub(crate) fn add_error(&self, error: &Arc<StreamFailure>) {
         self.errors.lock().push(Arc::clone(error));
     }
@@ -144,8 +144,8 @@ impl StreamCore {
         }
     }
 
-    /// Waits for the synchronise's task and raises the point's errors. A failed wait puts them
-    /// back.
+    /// Waits for the synchronise's task and raises the point's errors. If the wait fails, the
+    /// errors fail the stream again.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
         pending: &Pending,
@@ -183,7 +183,7 @@ impl StreamCore {
         self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
     }
 
-    /// Abandons a synchronise in progress, and puts the errors that its point has received back.
+    /// Abandons a synchronise in progress. The errors of its point then fail the stream again.
     pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
         self.remove_point(&pending.point);
         for error in pending.point.take() {

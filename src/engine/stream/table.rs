@@ -149,7 +149,7 @@ impl StreamTable {
             }
         }
         drop(streams); // `all` may hold a last reference, dropped by the caller without the lock
-        // The thread that drops a stream is not in a forked child, which must not wait for it.
+        // A forked child must not wait: the dropping thread exists only in the parent.
         let is_ending = |progress: &Arc<Progress>| !progress.has_ended() && !fork::is_child();
         while ending.iter().any(is_ending) {
             park(Some(ENDING_PERIOD)); // the dropping thread may need this thread's processor

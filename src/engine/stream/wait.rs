@@ -23,7 +23,7 @@ const SPINS_PER_READING: u32 = 32;
 /// The period of a waiting thread's interrupt checks, while it sleeps and while it executes tasks.
 const INTERRUPT_PERIOD: Duration = MAX_HELP_TIME;
 
-/// The polling period of a producer above its stream's task limit, and of `wait_to_the_end`.
+/// The polling period of a producer above the task limit, and of `wait_done_despite_errors`.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
 
 /// The polling period of a thread that waits for a task other than a marker. The marker pushed to
@@ -103,7 +103,7 @@ impl StreamCore {
 
     /// Blocks until the task `ticket` no longer accesses memory that the caller has lent to it.
     /// Retries when the device refuses a wait or the backend panics.
-    pub(crate) fn wait_to_the_end(self: &Arc<Self>, ticket: u64) {
+    pub(crate) fn wait_done_despite_errors(self: &Arc<Self>, ticket: u64) {
         while self.progress.retired() < ticket && !crate::base::fork::is_child() {
             park(Some(THROTTLE_PERIOD));
         }
@@ -160,7 +160,7 @@ impl StreamCore {
         Ok(false)
     }
 
-    /// Sleeps until the task `ticket` is retired. The consumer of a marker wakes this thread. For
+    /// Sleeps until the task `ticket` is retired. The consumer of a marker wakes this thread; for
     /// any other task this thread polls the counter.
     fn sleep(
         self: &Arc<Self>,
@@ -259,7 +259,7 @@ pub(super) fn check_interrupt_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
     if is_interrupted { Err(Error::Runtime(RuntimeError::Interrupted)) } else { Ok(()) }
 }
 
-/// True on a single processor, where spinning only delays the awaited thread.
+/// True on a single processor, where spinning only delays the awaited thread, and in models.
 pub(crate) fn is_single_cpu() -> bool {
     static IS_SINGLE_CPU: OnceLock<bool> = OnceLock::new();
     let is_single = || std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);

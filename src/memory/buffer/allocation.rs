@@ -37,7 +37,7 @@ pub(crate) struct Allocation {
 #[derive(Debug, Default)]
 pub(super) struct State {
     uses: Uses,
-    /// Threads that are enqueuing uses, and host threads that are accessing the bytes.
+    /// The number of threads that are enqueuing uses or are accessing the bytes on the host.
     accesses: usize,
     exports: usize,
     is_released: bool,
@@ -137,7 +137,7 @@ impl Allocation {
         Some(self.access_in(&mut *self.lock()?))
     }
 
-    /// As [`Allocation::access`], with the lock held. The memory must not be released.
+    /// As [`Allocation::access`], with the lock held. The caller has checked that no release came.
     #[inline]
     pub(super) fn access_in(&self, state: &mut State) -> Access<'_> {
         state.accesses += 1;

@@ -33,8 +33,8 @@ impl Command<TaskContext> for Copy {
         let Ranges { to, from, bytes } = self.0;
         // SAFETY: both ranges must be live and ordered against other accesses. `transfer.rs`, the
         // only creator of this task, checks the ranges and records the use of the buffers, whose
-        // free follows this task. It owns or borrows the host's side until the task is done.
-        // Streams order all tasks that use the ranges.
+        // free follows this task. `transfer.rs` also owns or borrows the host's range until the
+        // task is done. Streams order all tasks that use the ranges.
         if let Err(refusal) = unsafe { context.handle.copy(to, from, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }

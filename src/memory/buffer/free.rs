@@ -1,10 +1,11 @@
-//! Frees in stream order: a block returns to its allocator after every use.
+//! Frees in stream order: the next tasks that use a freed block run after all its earlier uses.
 //!
-//! A freed block may serve the next request on its home stream at once: stream order puts that
-//! request after every use on this stream. For each other stream, the allocator records a use point
-//! (stream and ticket) and polls the stream's progress counter. No thread and no stream waits for a
-//! free. On a driver's stream, this file also holds an empty value at the use point: a stream with
-//! held values is polled until the device has done their tickets.
+//! A freed block may serve the next request on its home stream at once: the tasks of that request
+//! run after every earlier task of the stream. For each other stream that uses the block, the
+//! allocator records a use point (stream and ticket) and polls the stream's progress counter. It
+//! also records one on the home stream of pinned memory, whose next request may be on any stream.
+//! No thread and no stream waits for a free. On a driver's stream, this file also holds an empty
+//! value at the use point: the runtime polls a stream until the device has passed its held values.
 #![expect(unsafe_code, reason = "gives up a shared block once, behind its uses")]
 
 use std::sync::Arc;

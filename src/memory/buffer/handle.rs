@@ -1,4 +1,4 @@
-//! The public buffer, a view of an allocation. An export to another library prevents its release.
+//! The public [`Buffer`], a view of an allocation. An [`ExportGuard`] prevents its release.
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};

@@ -26,11 +26,11 @@ type Latches = StreamMap<Arc<Latch<StreamCore>>>;
 pub(super) struct HostAccesses {
     /// The number of counted and queued accesses and announced tasks: usually zero.
     count: usize,
-    /// Counted accesses that only read.
+    /// The number of counted accesses that only read.
     readers: usize,
     /// True while a counted access writes.
     is_writing: bool,
-    /// Tasks that wait for counted accesses before they are enqueued.
+    /// The number of announced tasks: each waits for counted accesses before it is enqueued.
     announced: usize,
     /// Queued accesses, oldest first.
     queue: Vec<Waiter>,
@@ -47,11 +47,11 @@ struct Waiter {
 impl HostAccesses {
     /// True when a host thread accesses or waits for the bytes, or a task is announced.
     #[inline]
-    pub(super) fn is_any(&self) -> bool {
+    pub(super) fn has_any(&self) -> bool {
         self.count != 0
     }
 
-    /// True when a counted access conflicts with a new task or access.
+    /// True when a counted access conflicts with a new task or access that writes or only reads.
     pub(super) fn conflict_with(&self, writes: bool) -> bool {
         self.is_writing || writes && self.readers > 0
     }
@@ -67,7 +67,7 @@ impl HostAccesses {
         self.count += 1;
     }
 
-    /// Ends the announcement of a task that was enqueued or refused.
+    /// Ends the announcement of a task that may now be enqueued or was refused.
     pub(super) fn withdraw(&mut self) {
         self.announced -= 1;
         self.count -= 1;
@@ -156,7 +156,7 @@ impl Allocation {
     ) -> Result<(HostAccess<'_>, Option<Vec<Use>>), Refusal> {
         let mut state = self.lock().ok_or(Refusal::Released)?;
         let host_accesses = &state.host_accesses;
-        let meets_access = host_accesses.is_any()
+        let meets_access = host_accesses.has_any()
             && (host_accesses.announced > 0
                 || host_accesses.conflict_with(accessed.writes)
                 || host_accesses.has_waiter_before(&accessed));
@@ -190,7 +190,7 @@ impl Drop for HostAccess<'_> {
         let latches = state.host_accesses.remove_waiter(self.ticket);
         drop(state); // before streams resume: a latch may hold the last reference to a stream
         for latch in latches.into_values() {
-            // Quietly: a backend's panic for one stream must not prevent the wake-up of the others.
+            // Contains panics: a backend that panics for one stream must not stop the other wakes.
             drop_quietly(|| latch_commands::open(&latch, Ok(())));
         }
     }

@@ -21,7 +21,7 @@ fn accessed(buffer: &Buffer, writes: bool) -> AccessedBytes {
 
 /// True when the state counts a host access, or a task that waits for one.
 fn has_host_access(buffer: &Buffer) -> bool {
-    buffer.allocation().state.lock().host_accesses.is_any()
+    buffer.allocation().state.lock().host_accesses.has_any()
 }
 
 /// Begins a host access. On a conflict, the access is queued.

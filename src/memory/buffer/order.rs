@@ -130,7 +130,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         drop(forgotten);
         let has_failed = direct.run::<T>(|context| self.command.run(context));
         if has_failed {
-            // The error is not cleared yet: only the consumer, which is this thread, clears errors.
+            // Not too late: only the consumer, which is this thread, clears the stream's error.
             core.failures.retain_cleared();
         }
         Attempt::Over(Ok(Transfer::of(core, ticket, has_failed)))
@@ -146,8 +146,8 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         if self.order == Order::BehindConflicts && locked.has_host_access() {
             locked = locked.after_host_accesses()?;
         }
-        // Binds before the task can fail. Otherwise the stream could clear and drop the error
-        // before the caller queries the transfer.
+        // Retains errors before the task can fail. Otherwise the stream could clear and drop the
+        // error before the caller queries the transfer.
         core.failures.retain_cleared();
         let mut waits = Waits::default();
         if self.order == Order::BehindConflicts {
@@ -209,13 +209,13 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         is_free
     }
 
-    /// True when a running host access conflicts.
+    /// True when a running host access conflicts with the task.
     #[inline]
     fn has_host_access(&mut self) -> bool {
         (0..N).any(|index| {
             let writes = self.used[index].writes;
             let host_accesses = &self.state(index).host_accesses;
-            host_accesses.is_any() && host_accesses.conflict_with(writes)
+            host_accesses.has_any() && host_accesses.conflict_with(writes)
         })
     }
 
@@ -251,7 +251,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         for index in 0..N {
             let accessed = self.used[index].accessed();
             let host_accesses = &mut self.state(index).host_accesses;
-            if host_accesses.is_any() {
+            if host_accesses.has_any() {
                 host_accesses.each_wait(core, &accessed, &mut found);
             }
         }
@@ -271,7 +271,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         }
     }
 
-    /// Records the uses of a task. The caller drops the result after the locks.
+    /// Records the uses of a task. The caller unlocks the buffers before it drops the result.
     #[inline]
     fn note(&mut self, core: &Arc<StreamCore>, task: Task, order: Order) -> [Option<Vec<Use>>; N] {
         let done = core.progress.done();

@@ -82,9 +82,9 @@ pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffe
     Ok(allocation.map(|allocation| Buffer::of(allocation, bytes)))
 }
 
-/// Sets this thread's hint until [`forget`]: for requests without a device or for the stream's
-/// device. The allocator must live as long as the process. The stream must live as long, or be
-/// current on this thread.
+/// Sets a hint of this thread, until [`forget`]: with `is_default` the hint for requests without a
+/// device, else the hint for the stream's device. The allocator must live as long as the process.
+/// The stream must live as long, or be current on this thread.
 pub(crate) fn remember(home: Stream, origin: Origin, is_default: bool) {
     let replaced = HINTS.try_with(|hints| {
         let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();

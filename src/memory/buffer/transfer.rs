@@ -31,14 +31,14 @@ pub struct Transfer(
 pub(super) struct WatchedTask {
     pub(super) stream: Arc<StreamCore>,
     pub(super) ticket: u64,
-    /// False for a task that can no longer fail.
-    is_bound: bool,
+    /// True when the drop must release the stream's errors. False for a task that can never fail.
+    retains_errors: bool,
 }
 
 impl WatchedTask {
     pub(super) fn new(stream: &Arc<StreamCore>, ticket: u64) -> Self {
         stream.failures.retain_cleared();
-        Self { stream: Arc::clone(stream), ticket, is_bound: true }
+        Self { stream: Arc::clone(stream), ticket, retains_errors: true }
     }
 
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
@@ -56,7 +56,7 @@ impl WatchedTask {
 
 impl Drop for WatchedTask {
     fn drop(&mut self) {
-        if self.is_bound {
+        if self.retains_errors {
             self.stream.failures.release_cleared();
         }
     }
@@ -342,8 +342,8 @@ impl Buffer {
 }
 
 impl Transfer {
-    pub(super) fn of(core: &Arc<StreamCore>, ticket: u64, is_bound: bool) -> Self {
-        let task = WatchedTask { stream: Arc::clone(core), ticket, is_bound };
+    pub(super) fn of(core: &Arc<StreamCore>, ticket: u64, retains_errors: bool) -> Self {
+        let task = WatchedTask { stream: Arc::clone(core), ticket, retains_errors };
         Self(Some(Inherited::new(task)))
     }
 }
@@ -354,7 +354,7 @@ struct BorrowEnd<'a>(&'a WatchedTask);
 
 impl Drop for BorrowEnd<'_> {
     fn drop(&mut self) {
-        self.0.stream.wait_to_the_end(self.0.ticket);
+        self.0.stream.wait_done_despite_errors(self.0.ticket);
     }
 }
 

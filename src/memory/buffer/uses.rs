@@ -70,7 +70,8 @@ impl LastTasks {
         }
     }
 
-    /// The last task that conflicts with `accessed`; ticket 0 for none. Two reads do not conflict.
+    /// The task that an access to `accessed` must wait for; ticket 0 for none. The task may touch
+    /// other bytes, because one range covers the bytes of all unfinished tasks.
     pub(super) fn conflict(&self, accessed: &AccessedBytes) -> Task {
         let AccessedBytes { bytes, writes } = accessed;
         if bytes.start >= self.bytes.end || self.bytes.start >= bytes.end {
