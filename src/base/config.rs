@@ -25,7 +25,7 @@ const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
 
 /// The prefix of every environment variable that the runtime or its tests read.
 const PREFIX: &str = "ACCELRT_";
-/// The part of a variable's name that marks a variable which only tests read.
+/// The infix of environment variables that only tests read, as in `ACCELRT_TEST_KIND`.
 const INFIX: &str = "_TEST_";
 
 /// Every environment variable that a runtime reads, for [`Config::unknown_variables`].

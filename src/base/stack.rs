@@ -31,7 +31,7 @@ pub(crate) fn is_as_large_as_a_workers() -> bool {
 #[cold]
 fn query() -> usize {
     let needed_bytes = WORKER_STACK_BYTES - TOLERANCE_BYTES;
-    // A stack that the C library cannot describe counts as too small. It describes workers' stacks.
+    // A stack without a description counts as too small: the C library describes workers' stacks.
     let lowest = lowest_address().map_or(TOO_SMALL, |lowest| lowest.saturating_add(needed_bytes));
     LOWEST.set(lowest);
     lowest

@@ -115,7 +115,7 @@ impl Progress {
         // Release: pairs with `is_over`. The device's last uses come before this store.
         self.is_over.store(true, Ordering::Release);
         if fork::is_child() {
-            return; // the lock's holder may exist in the parent only
+            return; // a thread that exists only in the parent may hold the lock
         }
         // No reference to the stream is left, so no subscriber can be added.
         let mut targets = std::mem::take(&mut *self.targets.lock());

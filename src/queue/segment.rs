@@ -248,7 +248,7 @@ mod pool {
     use super::{CommandContext, NonNull, Ordering, Segment, ptr};
     use crate::base::spin::SpinMutex;
 
-    /// In segments; 4 MiB of memory.
+    /// The maximum number of pooled segments: 4 MiB of memory.
     const CAPACITY: usize = 1024;
 
     struct Idle {

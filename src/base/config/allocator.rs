@@ -72,11 +72,11 @@ pub enum PolicyName {
 pub struct AllocatorConfig {
     pub(crate) policy: PolicyName,
     pub(crate) expandable_segments: bool,
-    /// The key `large_segment_size_mb`.
+    /// `large_segment_size_mb` in bytes: the size of segments for requests from 1 to 10 MiB.
     pub(crate) large_segment_bytes: usize,
     /// `max_split_size_mb`; `None` is no limit.
     pub(crate) max_split_bytes: Option<usize>,
-    /// The key `max_non_split_rounding_mb`.
+    /// `max_non_split_rounding_mb` in bytes: how much of an unsplit block a request may waste.
     pub(crate) max_non_split_rounding_bytes: usize,
     /// `roundup_power2_divisions`: entry `i` is for sizes from 2^(20 + i). The first entry is also
     /// for all smaller sizes, the last for all larger sizes. 0 and 1 turn rounding off.
@@ -87,11 +87,11 @@ pub struct AllocatorConfig {
     pub(crate) per_process_memory_fraction: Option<f64>,
     /// True when the last text named the fraction. If false, a limit set by a call remains.
     pub(crate) is_limit_named: bool,
-    /// The key `throw_on_cudamalloc_oom`.
+    /// `throw_on_cudamalloc_oom`: requests above the fraction fail before cached memory is released.
     pub(crate) reject_above_fraction: bool,
     /// `pinned_max_cached_size_mb`; `None` caches segments of every size.
     pub(crate) pinned_max_cached_bytes: Option<usize>,
-    /// The key `pinned_reserve_segment_size_mb`.
+    /// `pinned_reserve_segment_size_mb` in bytes: the minimum size of a pinned segment.
     pub(crate) pinned_segment_bytes: usize,
     pub(crate) exact_statistics: bool,
     pub(crate) deterministic: bool,

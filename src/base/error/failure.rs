@@ -146,7 +146,7 @@ impl StreamFailure {
         self.inherited_from.as_ref()
     }
 
-    /// The stream failure that the task of the root failure returned as its error, if any.
+    /// The other stream's failure, if the root failure is a task that returned one as its error.
     fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
         match &self.root().cause {
             FailureCause::Returned(error) => returned_stream_error(error),

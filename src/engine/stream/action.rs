@@ -28,7 +28,7 @@ pub(crate) struct Action {
     pub(crate) time: Duration,
 }
 
-/// The consumer's first read of a task: the number of tasks retired before it, and the time.
+/// The consumer's first read of a task: the number of earlier retired tasks, and the time.
 pub(crate) type FirstRead = Option<(u64, Instant)>;
 
 impl StreamCore {

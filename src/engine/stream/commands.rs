@@ -58,7 +58,7 @@ where
     }
 }
 
-/// Calls `act` and catches its panic. Under loom panics propagate, because loom fails by a panic.
+/// Calls `act` and catches its panic. In models panics propagate: loom reports errors by panics.
 #[inline]
 pub(crate) fn catch_panic<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }

@@ -48,11 +48,11 @@ pub(crate) struct Effects {
 
 /// The condition that the head of a queue waits for before it is ready.
 pub(crate) enum Blocker {
-    /// Until the stream has retired a marker.
+    /// The stream has to retire the marker with this ticket.
     Retired(Arc<StreamCore>, u64),
-    /// Until a driver has reached the mark of a stream's task.
+    /// The driver has to reach a mark of this stream at or behind this ticket.
     Reached(Arc<StreamCore>, u64),
-    /// Until a latch is opened.
+    /// Another thread has to open the latch.
     Latch(Arc<Latch<StreamCore>>),
 }
 

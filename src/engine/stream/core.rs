@@ -214,7 +214,7 @@ impl StreamCore {
         }
     }
 
-    /// As [`StreamCore::leave`], but also hands the stream to the backend when that is required.
+    /// Calls [`StreamCore::leave`], and hands the stream to the backend after [`Next::Schedule`].
     pub(crate) fn leave_and_submit(
         self: &Arc<Self>,
         guard: ConsumerGuard<'_, Consumer>,

@@ -153,7 +153,7 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
             (None, Ok(())) => {}
             (None, Err(cause)) => context.fail(cause),
             (Some(panic), outcome) => {
-                context.fail(*panic); // the panic came first
+                context.fail(*panic); // in place of the completion's outcome
                 drop_quietly(|| drop(outcome));
             }
         }

@@ -265,7 +265,7 @@ impl StreamCore {
         context.fail(panic_cause(panic));
         context.is_marker = true; // the task may have been a marker: wakes its waiters
         if !self.on_host && context.effects.mark.is_none() {
-            // The task may have been a record, whose completion is polled through a mark.
+            // Places a mark: the task may have been a record, which is polled through its mark.
             drop_quietly(|| context.effects.mark = context.bare_mark(false).map(PlacedMark::Sole));
         }
         // If `retire` panics, the second call applies no effects and does not call the backend.
@@ -354,7 +354,7 @@ impl StreamCore {
         }
     }
 
-    /// As [`Self::pass_sync_point`], for a consumer that is itself the synchronising thread.
+    /// As [`Self::pass_sync_point`], for a consumer that synchronises. Returns the cleared error.
     #[inline]
     pub(crate) fn clear_error(
         &self,

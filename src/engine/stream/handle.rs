@@ -180,7 +180,7 @@ impl Stream {
     /// True while the stream has an error, which the next synchronise raises. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         let failures = &self.core.failures;
-        // Without the lock in a forked child: a thread that the child lacks may hold it.
+        // A forked child trusts the flag: a thread that it lacks may hold the log's lock.
         failures.has_failed() && (fork::is_child() || failures.current().is_some())
     }
 

@@ -113,7 +113,7 @@ impl StreamCore {
     }
 
     /// Keeps `thing` until the device has done the task `ticket` of this driver stream. After a
-    /// shutdown no thread polls any more, so this waits for the device.
+    /// shutdown no thread polls any more, so this call waits for the device.
     pub(crate) fn hold(&self, ticket: u64, thing: Box<dyn Send>) {
         self.marks.hold(ticket, thing);
         if self.lifecycle.is_cancelled() {

@@ -27,7 +27,7 @@ pub(crate) struct Latch<S> {
 
 enum State<S> {
     Closed(Option<(Arc<S>, Parking)>),
-    /// With the outcome, until `take` removes it.
+    /// Contains the outcome until `take` removes it.
     Open(Option<Outcome>),
     Abandoned,
 }

@@ -64,7 +64,7 @@ pub(crate) struct Marks {
 
 #[derive(Default)]
 struct Held {
-    /// By ticket, then by order of arrival.
+    /// The held values; the key is the ticket, then the number in the order of arrival.
     by_ticket: BTreeMap<(u64, u64), Box<dyn Send>>,
     arrivals: u64,
     has_abandoned: bool,

@@ -158,7 +158,7 @@ fn now_ns() -> u64 {
 }
 
 /// How long a waiting thread executes tasks between two interrupt checks. A task of this length
-/// makes the hints report long tasks. Without end in models, which have no clock.
+/// makes the hints report long tasks. Unlimited in models, which have no clock.
 pub(crate) const MAX_HELP_TIME: Duration =
     if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
 

@@ -38,7 +38,7 @@ struct Streams {
     pools: Vec<Pool>,
     /// Sorted by id.
     dedicated: Vec<Dedicated>,
-    /// The length of `dedicated` from which an insertion first removes ended streams.
+    /// The length of `dedicated` from which on an insertion also removes the streams that ended.
     sweep_at: usize,
     /// The next id. Each id is issued once.
     next_id: u64,
@@ -82,7 +82,7 @@ impl StreamTable {
         if let Some(stream) = &self.streams.lock().default {
             return Ok(Arc::clone(stream));
         }
-        // Created without the lock, because `create` calls the backend. Racing threads get one
+        // Created without the lock, because `create` calls the backend. Racing threads get the same
         // stream.
         let new = self.create(DEFAULT_ID, 0, false)?;
         let first = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&new)));
@@ -118,7 +118,7 @@ impl StreamTable {
             streams.sweep_at = 64.max(2 * streams.dedicated.len());
         }
         let (stream, progress) = (Arc::downgrade(&new), Arc::clone(&new.progress));
-        // Usually the end of the list: a thread with a later id may have inserted first.
+        // Not always the end of the list: a thread with a later id may have inserted before.
         let index = streams.index_of(id);
         streams.dedicated.insert(index, Dedicated { id, stream, progress });
         Ok(new)

@@ -24,7 +24,7 @@ pub(crate) struct Waiters<S> {
 }
 
 struct List<S> {
-    /// By ticket, then by order of arrival.
+    /// Sorted by ticket; the waiters for one ticket are in the order of their arrival.
     by_ticket: BTreeMap<Registration, Waiter<S>>,
     arrivals: u64,
 }

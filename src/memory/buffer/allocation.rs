@@ -152,8 +152,8 @@ impl Allocation {
     }
 
     /// Records a use by a stream whose tasks up to ticket `done` are done. Checks up to `checks`
-    /// other uses, and removes and returns those that are done. The caller drops them after the
-    /// lock, because one may hold the last reference to a stream.
+    /// other uses, and removes and returns those that are done. The caller unlocks the state before
+    /// it drops them, because a use may hold the last reference to a stream.
     #[inline]
     pub(super) fn note(
         &self,

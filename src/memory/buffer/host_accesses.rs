@@ -51,7 +51,7 @@ impl HostAccesses {
         self.count != 0
     }
 
-    /// True when a counted access conflicts with a new task or access that writes or only reads.
+    /// True when a counted access conflicts with a new use; `writes` tells whether the use writes.
     pub(super) fn conflict_with(&self, writes: bool) -> bool {
         self.is_writing || writes && self.readers > 0
     }
@@ -141,7 +141,7 @@ impl HostAccesses {
 pub(super) struct HostAccess<'a> {
     allocation: &'a Allocation,
     accessed: AccessedBytes,
-    /// The place in the queue; 0 for a counted access.
+    /// The number of the access in the order of the queue; 0 for a counted access.
     ticket: u64,
     /// Keeps the memory allocated; dropped after the queue entry.
     _access: Access<'a>,

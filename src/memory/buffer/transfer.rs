@@ -165,7 +165,7 @@ impl Buffer {
         if self.allocation().is_same(source.allocation())
             && target_offset.abs_diff(source_offset) < bytes
         {
-            drop(self.access()?); // reports a release before the overlap
+            drop(self.access()?); // fails after a release, which is reported before the overlap
             let overlap = MemoryError::CopyOverlap { target_offset, source_offset, bytes };
             return Err(Error::Memory(overlap));
         }
