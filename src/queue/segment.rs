@@ -108,8 +108,8 @@ impl<C: CommandContext> Segment<C> {
         unsafe { &*line.cast::<Slot<C>>() }
     }
 
-    /// Prefetches the line of a later slot, because the cache of the consumer may still own the
-    /// line. Otherwise the write to that slot would miss the cache, and the next claim, a locked
+    /// Prefetches the line of a later slot, which the consumer's processor accessed last. Without
+    /// the prefetch, the write to that slot would miss the cache, and the next claim, a locked
     /// instruction, would wait for the write.
     #[inline]
     pub(super) fn prefetch_ahead_of(&self, index: u64) {

@@ -72,7 +72,7 @@ pub enum PolicyName {
 pub struct AllocatorConfig {
     pub(crate) policy: PolicyName,
     pub(crate) expandable_segments: bool,
-    /// `large_segment_size_mb` in bytes: the size of segments for requests from 1 to 10 MiB.
+    /// `large_segment_size_mb` in bytes: the size of segments for requests between 1 and 10 MiB.
     pub(crate) large_segment_bytes: usize,
     /// `max_split_size_mb`; `None` is no limit.
     pub(crate) max_split_bytes: Option<usize>,
@@ -87,7 +87,7 @@ pub struct AllocatorConfig {
     pub(crate) per_process_memory_fraction: Option<f64>,
     /// True when the last text named the fraction. If false, a limit set by a call remains.
     pub(crate) is_limit_named: bool,
-    /// `throw_on_cudamalloc_oom`: requests above the fraction fail before cached memory is released.
+    /// `throw_on_cudamalloc_oom`: a request above the fraction fails before cached memory is freed.
     pub(crate) reject_above_fraction: bool,
     /// `pinned_max_cached_size_mb`; `None` caches segments of every size.
     pub(crate) pinned_max_cached_bytes: Option<usize>,

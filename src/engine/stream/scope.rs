@@ -146,8 +146,8 @@ struct Pending {
 
 impl Pending {
     fn new(tasks: &Arc<Tasks>) -> Self {
-        // Relaxed: the scope's thread increments before the scope's end, and any other thread only
-        // inside a task that is itself pending. So the end reads no zero while a task is pending.
+        // Relaxed: each increment is ordered before the scope's end, or is made by a task that is
+        // itself pending. So the end reads no zero while a task is pending.
         tasks.pending.fetch_add(1, Ordering::Relaxed);
         Self { tasks: Arc::clone(tasks), is_done: false }
     }
