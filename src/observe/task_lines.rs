@@ -2,24 +2,24 @@
 
 use std::io::Write;
 
-use crate::engine::stream::action::Action;
+use crate::engine::stream::task_report::TaskReport;
 use crate::runtime::Runtime;
 
 /// Starts the lines, or stops them at level 0. Without a runtime there are no tasks to print.
 pub(crate) fn set(level: i32) {
     if let Ok(runtime) = Runtime::global() {
-        runtime.watch_actions(if level == 0 { None } else { Some(print) });
+        runtime.watch_tasks(if level == 0 { None } else { Some(print) });
     }
 }
 
 /// Prints a line in one write, so that lines of several threads do not mix.
-fn print(action: &Action) {
+fn print(report: &TaskReport) {
     // The result is ignored: when standard output is closed, the line is lost.
-    let _ = std::io::stdout().lock().write_all(line(action).as_bytes());
+    let _ = std::io::stdout().lock().write_all(line(report).as_bytes());
 }
 
-fn line(action: &Action) -> String {
-    let Action { device, stream_id, operation, details, time } = action;
+fn line(report: &TaskReport) -> String {
+    let TaskReport { device, stream_id, operation, details, time } = report;
     let (what, bytes) = (operation.name().unwrap_or_default(), details.bytes);
     let (kind, index, ms) = (device.kind(), device.index(), time.as_secs_f64() * 1e3);
     format!("accelrt_verbose,{kind},{index},{stream_id},{what},{bytes},{ms:.6}\n")
@@ -39,7 +39,7 @@ mod tests {
         let device = Device::cpu(1);
         let details = Details { bytes: 4096, ..Details::default() };
         let operation = OperationKind::Copy;
-        let action = Action { device, stream_id: 7, operation, details, time };
-        assert_eq!(line(&action), "accelrt_verbose,cpu,1,7,copy,4096,0.012345\n");
+        let report = TaskReport { device, stream_id: 7, operation, details, time };
+        assert_eq!(line(&report), "accelrt_verbose,cpu,1,7,copy,4096,0.012345\n");
     }
 }

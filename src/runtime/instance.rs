@@ -18,13 +18,13 @@ use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::compute::generator::Defaults;
 use crate::engine::stream::Stream;
-#[cfg(not(loom))]
-use crate::engine::stream::action::Action;
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, UnseenErrors};
 use crate::engine::stream::synchronize::raise_counted;
 use crate::engine::stream::table::StreamTable;
+#[cfg(not(loom))]
+use crate::engine::stream::task_report::TaskReport;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::CachingAllocator;
 use crate::runtime::allocators::Allocators;
@@ -214,7 +214,7 @@ impl Runtime {
     /// Calls `watcher` with each task of this runtime's streams; `None` stops the calls. Every call
     /// of this method must pass the same function or `None`.
     #[cfg(not(loom))]
-    pub(crate) fn watch_actions(&self, watcher: Option<fn(&Action)>) {
+    pub(crate) fn watch_tasks(&self, watcher: Option<fn(&TaskReport)>) {
         match watcher {
             Some(watcher) => self.inner.lifecycle.watch(watcher),
             None => self.inner.lifecycle.unwatch(),

@@ -6,12 +6,12 @@ use crate::backend::contract::Backend;
 use crate::backend::contract::owned::{BareMark, OwnedMark, OwnedStream};
 use crate::base::device::Device;
 use crate::base::error::{FailureCause, Result, StreamFailure};
-use crate::engine::stream::action::FirstRead;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::latch::Latch;
 use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::engine::stream::synchronize::SyncPoint;
+use crate::engine::stream::task_report::FirstRead;
 use crate::queue::CommandContext;
 
 /// The state of one stream that its commands read and change. Only the consumer has access.

@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
-use crate::engine::stream::action::Action;
+use crate::engine::stream::task_report::TaskReport;
 
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
@@ -31,7 +31,7 @@ pub(crate) struct Lifecycle {
     /// The counters of all dropped streams, summed.
     retired_counters: StreamCounters,
     /// Called with the report of each executed task while the runtime is watched.
-    watcher: OnceLock<fn(&Action)>,
+    watcher: OnceLock<fn(&TaskReport)>,
     /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
     /// Called with each error before it enters `unseen`, to drop everything but the error's text.
@@ -176,7 +176,7 @@ impl Lifecycle {
     }
 
     /// Reports each executed task to `watcher` from now on. All callers must pass one function.
-    pub(crate) fn watch(&self, watcher: fn(&Action)) {
+    pub(crate) fn watch(&self, watcher: fn(&TaskReport)) {
         self.watcher.get_or_init(|| watcher);
         // The result is ignored: after a cancellation no task is reported.
         let with_bit = |phase| (phase < CANCELLED).then_some(phase | WATCHED);
@@ -193,9 +193,9 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) & WATCHED != 0
     }
 
-    pub(crate) fn report(&self, action: &Action) {
+    pub(crate) fn report(&self, report: &TaskReport) {
         if let Some(watcher) = self.watcher.get() {
-            watcher(action);
+            watcher(report);
         }
     }
 

@@ -10,15 +10,12 @@
 //! * [`ffi_launch`], [`deferred`]: calls of C functions, and tasks that another thread finishes
 //! * [`latch`], [`latch_commands`]: a latch that a parked stream waits for, and its commands
 //! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
-//! * [`action`]: the report about each task, for a watcher of the runtime
+//! * [`task_report`]: the report about each task, for a watcher of the runtime
 //! * [`refusal`]: tasks for which no worker can be started
 //! * [`internal`]: commands of the runtime itself, accepted in any state of the stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public types
 
-pub(crate) mod action;
-#[cfg(all(test, not(loom)))]
-mod action_tests;
 pub(crate) mod commands;
 mod consumer_lock;
 pub(crate) mod context;
@@ -46,6 +43,9 @@ mod scheduling_hints;
 mod scope;
 pub(crate) mod synchronize;
 pub(crate) mod table;
+pub(crate) mod task_report;
+#[cfg(all(test, not(loom)))]
+mod task_report_tests;
 pub(crate) mod wait;
 mod waiters;
 

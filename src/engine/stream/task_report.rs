@@ -1,4 +1,4 @@
-//! Reports each executed task to the watcher that `Runtime::watch_actions` has set.
+//! Reports each executed task to the watcher that `Runtime::watch_tasks` has set.
 //!
 //! On host kinds the reported time starts when the consumer first reads the task at the head of the
 //! queue, and ends when the task is done. For a wait this is the time that the stream was blocked.
@@ -20,7 +20,7 @@ use crate::queue::{Class, Entry};
 
 /// The report about one executed task.
 #[derive(Clone, Debug)]
-pub(crate) struct Action {
+pub(crate) struct TaskReport {
     pub(crate) device: Device,
     pub(crate) stream_id: u64,
     pub(crate) operation: OperationKind,
@@ -59,7 +59,7 @@ impl StreamCore {
         if stop.is_none() && self.lifecycle.is_watched() {
             let time = self.time_since(start.as_ref()).unwrap_or_else(|| since.elapsed());
             let (device, stream_id) = (context.device, context.stream_id);
-            self.lifecycle.report(&Action { device, stream_id, operation, details, time });
+            self.lifecycle.report(&TaskReport { device, stream_id, operation, details, time });
         }
         stop
     }
