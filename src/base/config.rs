@@ -18,10 +18,10 @@ pub use allocator::{AllocatorConfig, AllocatorSettings, PolicyName, recorded_set
 pub use builder::ConfigBuilder;
 
 /// The maximum exit timeout: one day.
-const MOST_EXIT_MS: u64 = 86_400_000;
+const MAX_EXIT_MS: u64 = 86_400_000;
 
 /// The maximum capacity: Rust's largest object.
-const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
+const MAX_MEMORY_BYTES: usize = isize::MAX as usize;
 
 /// The prefix of every environment variable that the runtime or its tests read.
 const PREFIX: &str = "ACCELRT_";
@@ -153,10 +153,11 @@ impl Config {
         let cpu_threads =
             number("ACCELRT_CPU_THREADS", text, 1..=1024, "a whole number from 1 to 1024")?;
         let allowed = "a number of milliseconds from 0 to 86400000";
-        let exit_ms = number("ACCELRT_EXIT_MS", text, 0..=MOST_EXIT_MS, allowed)?;
+        let exit_ms = number("ACCELRT_EXIT_MS", text, 0..=MAX_EXIT_MS, allowed)?;
         let allowed = "a number of tasks from 64 to 18446744073709551615";
         let stream_tasks = number("ACCELRT_STREAM_TASKS", text, 64..=u64::MAX, allowed)?;
-        let allocator = text("ACCELRT_ALLOC_CONF").map(|value| value.parse().map_err(of_variable));
+        let allocator =
+            text("ACCELRT_ALLOC_CONF").map(|value| value.parse().map_err(with_variable_name));
         Ok(Self {
             accelerator,
             cpu_devices: cpu_devices.unwrap_or(default.cpu_devices),
@@ -190,13 +191,13 @@ impl Config {
             ("xpu_memory_bytes", self.xpu_memory_bytes),
         ] {
             let bytes = bytes.unwrap_or(1);
-            let is_right = (1..=MOST_MEMORY_BYTES).contains(&bytes);
+            let is_right = (1..=MAX_MEMORY_BYTES).contains(&bytes);
             check(name, bytes.to_string(), is_right, "1 to 9223372036854775807")?;
         }
         let library = self.opencl_library.as_deref().unwrap_or("-");
         check("opencl_library", library.to_owned(), !library.is_empty(), "the path of a library")?;
         let milliseconds = self.exit_timeout.as_millis();
-        let is_right = milliseconds <= u128::from(MOST_EXIT_MS);
+        let is_right = milliseconds <= u128::from(MAX_EXIT_MS);
         check("exit_timeout", format!("{milliseconds} ms"), is_right, "up to 86400000 ms")?;
         let tasks = self.stream_task_limit;
         check("stream_task_limit", tasks.to_string(), tasks >= 64, "at least 64")
@@ -209,7 +210,7 @@ pub(crate) fn variable(name: &'static str) -> Option<String> {
 }
 
 /// Adds the name `ACCELRT_ALLOC_CONF` to an error of the settings' parser, which names only a key.
-fn of_variable(error: Error) -> Error {
+fn with_variable_name(error: Error) -> Error {
     match error {
         Error::Config(source) => {
             let (name, source) = ("ACCELRT_ALLOC_CONF", Box::new(source));
@@ -233,7 +234,7 @@ fn accelerator(value: String) -> Result<DeviceKind> {
 fn capacity(name: &'static str, value: String) -> Result<usize> {
     let allowed = "a number of bytes from 1 to 9223372036854775807, as 16777216, 256M or 8GiB";
     match size::parse_bytes(&value) {
-        Some(bytes) if (1..=MOST_MEMORY_BYTES).contains(&bytes) => Ok(bytes),
+        Some(bytes) if (1..=MAX_MEMORY_BYTES).contains(&bytes) => Ok(bytes),
         _ => Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed })),
     }
 }

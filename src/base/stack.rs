@@ -22,7 +22,7 @@ thread_local! {
 
 /// True when a function called here has about as much stack as on a worker.
 #[inline]
-pub(crate) fn is_as_large_as_a_workers() -> bool {
+pub(crate) fn has_worker_size() -> bool {
     let here = MaybeUninit::<u8>::uninit();
     let lowest = LOWEST.get();
     ptr::from_ref(&here).addr() >= if lowest == 0 { query() } else { lowest }
@@ -72,11 +72,11 @@ mod tests {
 
     #[test]
     fn a_stack_is_as_large_as_a_workers_up_to_the_tolerance() {
-        assert!(on_a_stack_of(WORKER_STACK_BYTES, is_as_large_as_a_workers));
-        assert!(on_a_stack_of(64 << 20, is_as_large_as_a_workers));
+        assert!(on_a_stack_of(WORKER_STACK_BYTES, has_worker_size));
+        assert!(on_a_stack_of(64 << 20, has_worker_size));
         // The C library may reuse an ended thread's stack, but no stack of four times the size.
-        assert!(!on_a_stack_of(WORKER_STACK_BYTES / 8, is_as_large_as_a_workers));
-        assert!(!on_a_stack_of(256 << 10, is_as_large_as_a_workers));
+        assert!(!on_a_stack_of(WORKER_STACK_BYTES / 8, has_worker_size));
+        assert!(!on_a_stack_of(256 << 10, has_worker_size));
     }
 
     #[test]
@@ -85,10 +85,10 @@ mod tests {
         fn below(used_bytes: usize) -> bool {
             let room = [0_u8; 16 << 10];
             let rest = used_bytes.saturating_sub(black_box(&room).len());
-            if rest == 0 { is_as_large_as_a_workers() } else { black_box(below(rest)) }
+            if rest == 0 { has_worker_size() } else { black_box(below(rest)) }
         }
         let asked = on_a_stack_of(WORKER_STACK_BYTES, || {
-            [is_as_large_as_a_workers(), below(2 * TOLERANCE_BYTES), is_as_large_as_a_workers()]
+            [has_worker_size(), below(2 * TOLERANCE_BYTES), has_worker_size()]
         });
         assert_eq!(asked, [true, false, true]);
     }

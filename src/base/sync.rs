@@ -50,13 +50,13 @@ pub(crate) use per_thread;
 
 /// Lets loom report a free that is not ordered after every use, and a missing free. Uses read the
 /// cell, and the free writes it. Empty outside of models.
-pub(crate) struct Life {
+pub(crate) struct LifetimeTracker {
     #[cfg(loom)]
     cell: loom::alloc::Track<UnsafeCell<()>>,
 }
 
 #[cfg_attr(not(loom), expect(clippy::unused_self, reason = "there is nothing outside of models"))]
-impl Life {
+impl LifetimeTracker {
     pub(crate) fn new() -> Self {
         #[cfg(loom)]
         let cell = loom::alloc::Track::new(UnsafeCell::new(()));

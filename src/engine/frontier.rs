@@ -21,7 +21,7 @@ use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 
 /// The maximum number of points in a frontier. If a stream waits for more streams, the frontier
 /// leaves the rest out, and the runtime polls whether the tasks of those streams are done.
-const MOST_POINTS: usize = 64;
+const MAX_POINTS: usize = 64;
 
 /// Indices into a list of entries by stream: those whose streams are over. The list's owner pops
 /// the indices instead of searching the list.
@@ -187,7 +187,7 @@ impl Frontier {
     }
 
     /// The union of both frontiers and `point`, without done points, dropped streams and the stream
-    /// `own_key`. If the union has more than [`MOST_POINTS`], drops points other than `point`: a
+    /// `own_key`. If the union has more than [`MAX_POINTS`], drops points other than `point`: a
     /// frontier may be incomplete.
     fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
         let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
@@ -199,9 +199,9 @@ impl Frontier {
         // The largest ticket of each stream comes first, and `dedup` retains the first one.
         points.sort_by_key(|point| (point.progress.stream_key(), std::cmp::Reverse(point.ticket)));
         points.dedup_by_key(|point| point.progress.stream_key());
-        if points.len() > MOST_POINTS {
+        if points.len() > MAX_POINTS {
             let joined = point.progress.stream_key();
-            let mut others = MOST_POINTS - 1;
+            let mut others = MAX_POINTS - 1;
             points.retain(|point| {
                 let is_joined = point.progress.stream_key() == joined;
                 others -= usize::from(!is_joined && others > 0);

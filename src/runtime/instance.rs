@@ -392,7 +392,7 @@ impl Runtime {
         let streams = self.inner.streams();
         let mut counts: StreamCounts = self.inner.lifecycle.retired_counts();
         for stream in streams {
-            let own = stream.figures.counters.read();
+            let own = stream.batch_state.counters.read();
             counts.helped += own.helped;
             counts.skipped += own.skipped;
             counts.cancelled += own.cancelled;

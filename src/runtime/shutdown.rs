@@ -94,7 +94,7 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let unseen = inner.lifecycle.take_all_unseen();
     let num_forgotten_errors = unseen.iter().map(|one| one.num_forgotten).sum();
     let mut unseen_errors: Vec<_> = unseen.into_iter().flat_map(|one| one.errors).collect();
-    let cancelled: u64 = streams.iter().map(|it| it.figures.counters.read().cancelled).sum();
+    let cancelled: u64 = streams.iter().map(|it| it.batch_state.counters.read().cancelled).sum();
     unseen_errors.extend(streams.iter().filter_map(|stream| stream.unseen_error()));
     ShutdownReport {
         num_cancelled_tasks: ended.cancelled + cancelled + never_run,

@@ -9,7 +9,7 @@ use crate::base::size::MIB;
 /// The number of size intervals of `roundup_power2_divisions`, which begin at 1, 2, 4, … MiB.
 pub(crate) const ROUNDUP_INTERVALS: usize = 16;
 /// The largest number of MiB whose bytes fit into a `usize`.
-const MOST_MIB: usize = usize::MAX / MIB;
+const MAX_MIB: usize = usize::MAX / MIB;
 const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with theirs in ascending \
     order, as [64:8,256:4,>:1]: intervals are powers of two from 1 to 65536, `>` stands last for \
     all above, and divisions are powers of two or 0";
@@ -148,7 +148,7 @@ impl AllocatorConfig {
             Self { policy, ..if keeps_others { self.reset() } else { Self::default() } };
         // `large_segment_size_mb` bounds two other keys, which may come before it in the text.
         if let Some(setting) = pairs.iter().find(|pair| pair.key == "large_segment_size_mb") {
-            config.large_segment_bytes = setting.mebibytes(11..=MOST_MIB)?;
+            config.large_segment_bytes = setting.mebibytes(11..=MAX_MIB)?;
             config.max_non_split_rounding_bytes = config.large_segment_bytes;
         }
         pairs.iter().try_for_each(|setting| config.apply(*setting))?;
@@ -202,7 +202,7 @@ impl AllocatorConfig {
     }
 
     fn apply(&mut self, setting: Setting<'_>) -> Result<()> {
-        let at_least_large = self.large_segment_bytes / MIB..=MOST_MIB;
+        let at_least_large = self.large_segment_bytes / MIB..=MAX_MIB;
         match setting.key {
             "expandable_segments" => self.expandable_segments = setting.boolean()?,
             "max_split_size_mb" => {
@@ -225,10 +225,10 @@ impl AllocatorConfig {
             }
             "throw_on_cudamalloc_oom" => self.reject_above_fraction = setting.boolean()?,
             "pinned_max_cached_size_mb" => {
-                self.pinned_max_cached_bytes = Some(setting.mebibytes(0..=MOST_MIB)?);
+                self.pinned_max_cached_bytes = Some(setting.mebibytes(0..=MAX_MIB)?);
             }
             "pinned_reserve_segment_size_mb" => {
-                self.pinned_segment_bytes = setting.mebibytes(1..=MOST_MIB)?;
+                self.pinned_segment_bytes = setting.mebibytes(1..=MAX_MIB)?;
             }
             "exact_statistics" => self.exact_statistics = setting.boolean()?,
             "deterministic" => self.deterministic = setting.boolean()?,

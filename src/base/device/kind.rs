@@ -34,7 +34,7 @@ const BUILTIN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
 /// The type codes for other crates' kinds: above torch's own codes, and within a signed byte.
 const EXTERNAL_TYPE_CODES: RangeInclusive<u8> = 64..=127;
 
-const MOST_NAME_BYTES: usize = 32;
+const MAX_NAME_BYTES: usize = 32;
 
 /// The kinds of this crate, with torch's type codes.
 const BUILTIN_KINDS: [KindEntry; 4] = [
@@ -45,7 +45,7 @@ const BUILTIN_KINDS: [KindEntry; 4] = [
 ];
 
 /// The slots of a [`KindTable`]: one per kind of this crate, one per type code of other crates.
-const MOST_KINDS: usize = BUILTIN_KINDS.len() + 64;
+const MAX_KINDS: usize = BUILTIN_KINDS.len() + 64;
 
 static KINDS: KindTable = KindTable::new();
 
@@ -146,12 +146,12 @@ struct KindEntry {
 /// no lock. Registration compares a new kind with each entry in order, and stores it in the first
 /// empty slot.
 struct KindTable {
-    slots: [OnceLock<KindEntry>; MOST_KINDS],
+    slots: [OnceLock<KindEntry>; MAX_KINDS],
 }
 
 impl KindTable {
     const fn new() -> Self {
-        Self { slots: [const { OnceLock::new() }; MOST_KINDS] }
+        Self { slots: [const { OnceLock::new() }; MAX_KINDS] }
     }
 
     /// Enters this crate's kinds unless the table has them, and returns the table.
@@ -177,7 +177,7 @@ impl KindTable {
         };
         if !is_identifier(name) {
             return refused(format!(
-                "a name is a lower-case identifier of at most {MOST_NAME_BYTES} ASCII characters"
+                "a name is a lower-case identifier of at most {MAX_NAME_BYTES} ASCII characters"
             ));
         }
         let (first, last) = (allowed.start(), allowed.end());
@@ -214,7 +214,7 @@ fn is_identifier(name: &str) -> bool {
     let bytes = name.as_bytes();
     bytes.first().is_some_and(is_letter)
         && bytes.iter().copied().all(is_rest)
-        && bytes.len() <= MOST_NAME_BYTES
+        && bytes.len() <= MAX_NAME_BYTES
 }
 
 #[cfg(test)]
@@ -301,7 +301,7 @@ mod tests {
         for code in EXTERNAL_TYPE_CODES {
             table.with_builtin().enter(&format!("kind_{code}"), code, EXTERNAL_TYPE_CODES).unwrap();
         }
-        assert_eq!(table.entries().count(), MOST_KINDS);
+        assert_eq!(table.entries().count(), MAX_KINDS);
         for code in [2, 63, 64, 127, 128, 255] {
             let refused =
                 table.enter("kind_more", code, EXTERNAL_TYPE_CODES).unwrap_err().to_string();

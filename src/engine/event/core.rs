@@ -9,7 +9,7 @@ use crate::base::blocking::while_blocked;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{Error, EventError, Result, StreamFailure};
 use crate::base::spin::{SpinGuard, SpinMutex};
-use crate::base::sync::{AtomicU64, Life, Ordering};
+use crate::base::sync::{AtomicU64, LifetimeTracker, Ordering};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::wait::Interrupt;
@@ -28,7 +28,7 @@ pub(super) struct EventCore {
     pub(super) handles: AtomicU64,
     pub(super) latest: SpinMutex<Latest>,
     pub(super) finished: CachePadded<Finished>,
-    pub(super) life: Life,
+    pub(super) life: LifetimeTracker,
 }
 
 /// The fields that consumers write, on a cache line of their own.
@@ -72,7 +72,7 @@ impl EventCore {
             handles: AtomicU64::new(1),
             latest: SpinMutex::new(latest),
             finished: CachePadded::new(finished),
-            life: Life::new(),
+            life: LifetimeTracker::new(),
         }
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct StreamCore {
     pub(super) markers: Mutex<MarkerRun>,
     /// The sync points of the threads that are synchronising with this stream.
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
-    pub(crate) figures: CachePadded<Figures>,
+    pub(crate) batch_state: CachePadded<BatchState>,
     pub(super) sender: Sender<TaskContext>,
     /// The highest ticket within the stream's task limit, as last computed; it may be too low.
     pub(super) below_limit_until: AtomicU64,
@@ -69,7 +69,7 @@ pub(crate) struct StreamCore {
 }
 
 /// Fields written at each batch, on cache lines that producers do not read.
-pub(crate) struct Figures {
+pub(crate) struct BatchState {
     pub(crate) counters: StreamCounters,
     pub(crate) hints: SchedulingHints,
 }
@@ -112,7 +112,7 @@ impl StreamCore {
             waiters: Waiters::new(),
             markers: Mutex::new(LockRank::Waiters, MarkerRun::EMPTY),
             synchronizing: Mutex::new(LockRank::ErrorLog, Vec::new()),
-            figures: CachePadded::new(Figures {
+            batch_state: CachePadded::new(BatchState {
                 counters: StreamCounters::default(),
                 hints: SchedulingHints::new(),
             }),
@@ -240,7 +240,7 @@ impl Work for StreamCore {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
         loop {
             let Some(mut guard) = self.consumer_lock.enter_from_run_queue() else {
-                return self.figures.hints.note_collision();
+                return self.batch_state.hints.note_collision();
             };
             let stop = self.drain(&mut guard, u64::MAX, Some(turn));
             if self.leave(guard, stop) == Next::Nothing {
@@ -273,13 +273,13 @@ impl Work for StreamCore {
 
     fn leave_for(&self) -> Option<Duration> {
         let may_help = self.on_host && !self.lifecycle.is_cancelled();
-        if may_help { self.figures.hints.leave_for(self.progress.retired()) } else { None }
+        if may_help { self.batch_state.hints.leave_for(self.progress.retired()) } else { None }
     }
 }
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        let counts = self.figures.counters.read();
+        let counts = self.batch_state.counters.read();
         let forgotten = self.lifecycle.add_dropped(counts, self.unseen_error());
         self.progress.end();
         drop(forgotten); // after `end`, because a user's drop may list all streams

@@ -66,7 +66,7 @@ impl StreamCore {
             // At most one task is left: no interrupt check is needed, and this thread reads no
             // clock.
             let stop = self.drain(consumer, until, None);
-            self.figures.hints.end_help();
+            self.batch_state.hints.end_help();
             stop
         }
     }
@@ -77,7 +77,7 @@ impl StreamCore {
         loop {
             let next = consumer.receiver.consumed() + 1;
             let stop = self.drain(consumer, next, None);
-            let is_over = timer.is_over(&self.figures.hints);
+            let is_over = timer.is_over(&self.batch_state.hints);
             if stop != Stop::Finished || consumer.receiver.consumed() < next || next >= until {
                 return stop;
             }
@@ -102,10 +102,10 @@ impl StreamCore {
         let batch = |consumer: &mut Consumer| self.drain_batch(consumer, until, turn);
         let stop = frames::inside(self.key(), || self.run_despite_panics(consumer, batch));
         let last = consumer.receiver.consumed();
-        consumer.stopwatch.stop(last, &self.figures.hints);
+        consumer.stopwatch.stop(last, &self.batch_state.hints);
         match turn {
-            None => self.figures.counters.add_helped(last - first),
-            Some(_) if last > first => self.figures.hints.note_worker(),
+            None => self.batch_state.counters.add_helped(last - first),
+            Some(_) if last > first => self.batch_state.hints.note_worker(),
             Some(_) => {}
         }
         stop
@@ -144,7 +144,7 @@ impl StreamCore {
             self.retire(receiver.consumed(), context);
             let Some(turn) = turn else { continue };
             left -= 1;
-            if left.is_multiple_of(TASKS_PER_URGENCY_CHECK) || self.figures.hints.is_long() {
+            if left.is_multiple_of(TASKS_PER_URGENCY_CHECK) || self.batch_state.hints.is_long() {
                 if turn.must_yield() || left == 0 && turn.others_wait() {
                     return Stop::Yield;
                 }
@@ -202,7 +202,7 @@ impl StreamCore {
     /// closures, and the runtime's own tasks need little stack.
     #[inline]
     fn is_for_helpers(&self, class: Class) -> bool {
-        class != Class::Ffi || !self.figures.hints.is_unknown() && stack::is_as_large_as_a_workers()
+        class != Class::Ffi || !self.batch_state.hints.is_unknown() && stack::has_worker_size()
     }
 
     /// Drops a user's task unrun, and counts it as skipped or cancelled.
@@ -218,7 +218,7 @@ impl StreamCore {
         context.is_marker = true; // the task may have been a marker: wakes its waiters
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
         let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
-        self.figures.counters.add(counts);
+        self.batch_state.counters.add(counts);
         if let Some(error) = context.error.as_ref().filter(|_| !is_cancelled) {
             error.count_skipped();
         }
@@ -278,7 +278,7 @@ impl StreamCore {
     /// the turn has to end.
     #[inline(never)]
     fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) -> bool {
-        let hints = &self.figures.hints;
+        let hints = &self.batch_state.hints;
         if !self.on_host || hints.is_run_by_host() {
             return true;
         }

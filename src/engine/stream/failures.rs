@@ -27,7 +27,7 @@ struct Extent {
 #[derive(Debug)]
 pub(crate) struct Failures {
     /// True while `log` has entries. Written under the log's lock, and read without the lock.
-    any: AtomicBool,
+    has_entries: AtomicBool,
     /// The number of waits that may still read a cleared error.
     retainers: AtomicUsize,
     log: Mutex<Vec<Extent>>,
@@ -35,8 +35,8 @@ pub(crate) struct Failures {
 
 impl Failures {
     pub(crate) fn new() -> Self {
-        let (any, retainers) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { any, retainers, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
+        let (has_entries, retainers) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { has_entries, retainers, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
     }
 
     /// Adds an error from the task `ticket` on. The consumer calls this while no error is
@@ -47,7 +47,7 @@ impl Failures {
         log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
         // SeqCst: stored before `retainers` is read in `forget`; partner: `release_cleared`. A
         // thread that sees a later task retired sees this store as well.
-        self.any.store(true, Ordering::SeqCst);
+        self.has_entries.store(true, Ordering::SeqCst);
     }
 
     /// Clears the error, which then covers no task from `ticket` on. Called by the consumer.
@@ -66,7 +66,7 @@ impl Failures {
     pub(crate) fn has_failed(&self) -> bool {
         // Relaxed: the caller has seen the error's task retired, and reads the error under the
         // lock.
-        self.any.load(Ordering::Relaxed)
+        self.has_entries.load(Ordering::Relaxed)
     }
 
     /// The error that covers the task `ticket`.
@@ -99,9 +99,11 @@ impl Failures {
     }
 
     pub(crate) fn release_cleared(&self) {
-        // SeqCst, both: the last retainer is subtracted before `any` is read; partners: the store
-        // in `open`, and the load of `retainers` in `forget`.
-        if self.retainers.fetch_sub(1, Ordering::SeqCst) == 1 && self.any.load(Ordering::SeqCst) {
+        // SeqCst, both: the last retainer is subtracted before `has_entries` is read; partners: the
+        // store in `open`, and the load of `retainers` in `forget`.
+        if self.retainers.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.has_entries.load(Ordering::SeqCst)
+        {
             let forgotten = self.forget(&mut self.log.lock());
             drop(forgotten); // without the lock, as in `clear`
         }
@@ -109,14 +111,14 @@ impl Failures {
 
     /// Removes the cleared errors if no wait retains them. The caller drops them without the lock.
     fn forget(&self, log: &mut Vec<Extent>) -> Vec<Extent> {
-        // SeqCst: read after `any` was stored in `open`; partner: `release_cleared`.
+        // SeqCst: read after `has_entries` was stored in `open`; partner: `release_cleared`.
         if self.retainers.load(Ordering::SeqCst) > 0 {
             return Vec::new();
         }
         let cleared = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
         // Relaxed: a reader of a stale `true` finds no entry under the lock. A reader of this
         // `false` has not yet seen a task of a later error retired.
-        self.any.store(!log.is_empty(), Ordering::Relaxed);
+        self.has_entries.store(!log.is_empty(), Ordering::Relaxed);
         cleared
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Lifecycle {
 }
 
 /// The maximum number of unseen errors per device.
-const MOST_UNSEEN: usize = 16;
+const MAX_UNSEEN: usize = 16;
 
 /// Never-raised errors of dropped streams: the newest ones, and the number of older ones.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl UnseenErrors {
     #[must_use = "it is a user's"]
     fn add(&mut self, later: Self) -> Vec<Arc<StreamFailure>> {
         self.errors.extend(later.errors);
-        let beyond = self.errors.len().saturating_sub(MOST_UNSEEN);
+        let beyond = self.errors.len().saturating_sub(MAX_UNSEEN);
         self.num_forgotten += later.num_forgotten + beyond as u64;
         self.errors.drain(..beyond).collect()
     }

@@ -63,7 +63,7 @@ impl SchedulingHints {
     /// thread.
     #[inline]
     pub(crate) fn note_helper(&self) {
-        // Relaxed, here and below: these are figures for heuristics and order nothing.
+        // Relaxed, here and below: these numbers only guide heuristics and order nothing.
         if self.turns_after_help.load(Ordering::Relaxed) != TURNS_AFTER_HELP {
             self.turns_after_help.store(TURNS_AFTER_HELP, Ordering::Relaxed);
         }

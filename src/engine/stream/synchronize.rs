@@ -100,7 +100,7 @@ impl StreamCore {
     /// stream. False when this thread must not help.
     #[inline]
     pub(crate) fn expect_helper(&self) -> bool {
-        let hints = &self.figures.hints;
+        let hints = &self.batch_state.hints;
         let may_help = self.on_host && !hints.is_long() && frames::may_help();
         if may_help {
             hints.note_helper();

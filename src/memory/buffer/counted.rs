@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::base::sync::{AtomicUsize, Life, Ordering};
+use crate::base::sync::{AtomicUsize, LifetimeTracker, Ordering};
 
 pub(super) struct Counted<T: OnLastHandle>(NonNull<Inner<T>>);
 
@@ -25,7 +25,7 @@ pub(super) trait OnLastHandle: Sized {
 struct Inner<T> {
     /// The number of [`Counted`] handles; 1 while a [`LastHandle`] exists.
     handles: AtomicUsize,
-    life: Life,
+    life: LifetimeTracker,
     value: T,
 }
 
@@ -41,7 +41,7 @@ unsafe impl<T: Sync> Sync for LastHandle<T> {}
 
 impl<T> LastHandle<T> {
     pub(super) fn new(value: T) -> Self {
-        let inner = Inner { handles: AtomicUsize::new(1), life: Life::new(), value };
+        let inner = Inner { handles: AtomicUsize::new(1), life: LifetimeTracker::new(), value };
         Self(NonNull::from(Box::leak(Box::new(inner))))
     }
 }
