@@ -36,15 +36,15 @@ unsafe impl Sync for Library {}
 
 /// The error of [`Library::open_first`]: the loader's message for each name.
 #[derive(Debug)]
-pub(crate) struct NotOpened(Vec<String>);
+pub(crate) struct OpenError(Vec<String>);
 
-impl NotOpened {
+impl OpenError {
     pub(crate) fn refusals(&self) -> &[String] {
         &self.0
     }
 }
 
-impl fmt::Display for NotOpened {
+impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no library could be opened ({})", self.0.join("; "))
     }
@@ -53,7 +53,7 @@ impl fmt::Display for NotOpened {
 impl Library {
     /// Opens the first of these names or paths that the loader accepts. The loader runs the
     /// library's initialisation code.
-    pub(crate) fn open_first(names: &[&str]) -> Result<Self, NotOpened> {
+    pub(crate) fn open_first(names: &[&str]) -> Result<Self, OpenError> {
         let mut refusals = Vec::new();
         for name in names {
             match open(name) {
@@ -61,7 +61,7 @@ impl Library {
                 Err(refusal) => refusals.push(refusal),
             }
         }
-        Err(NotOpened(refusals))
+        Err(OpenError(refusals))
     }
 
     pub(crate) fn symbol(self, name: &str) -> Option<NonNull<c_void>> {

@@ -123,7 +123,7 @@ impl StreamFailure {
     }
 
     /// Sets the failed task's ticket, unless it is set: an error may fail its stream a second time.
-    pub(crate) fn begin_at(&self, ticket: u64) {
+    pub(crate) fn set_ticket(&self, ticket: u64) {
         let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::base::blocking::while_blocked;
 use crate::base::error::Result;
 use crate::engine::event::core::EventCore;
-use crate::engine::event::shared::{Pending, Shared};
+use crate::engine::event::shared::{PendingRecord, Shared};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
@@ -17,7 +17,7 @@ use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command, Pushed};
 
-pub(super) struct RecordCommand(pub(super) Pending);
+pub(super) struct RecordCommand(pub(super) PendingRecord);
 
 impl Command<TaskContext> for RecordCommand {
     const CLASS: Class = Class::Internal;

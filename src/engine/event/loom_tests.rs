@@ -9,7 +9,7 @@ use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::sync::models::{EVERY, model, model_without_fences};
 use crate::engine::event::Event;
 use crate::engine::event::core::EventCore;
-use crate::engine::event::shared::{Pending, Shared};
+use crate::engine::event::shared::{PendingRecord, Shared};
 use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
@@ -19,7 +19,7 @@ fn event() -> Shared {
     Shared::new(EventCore::new(None, false))
 }
 
-fn begin(event: &Shared) -> Pending {
+fn begin(event: &Shared) -> PendingRecord {
     event.begin(&mut event.latest.lock())
 }
 
@@ -31,7 +31,7 @@ fn streams(completion: CompletionMode) -> [Stream; 2] {
 }
 
 /// Completes and drops a record, as a consumer does.
-fn pass(record: Pending) {
+fn pass(record: PendingRecord) {
     record.complete(record.version);
 }
 

@@ -19,7 +19,7 @@ use crate::engine::event::core::{EventCore, Latest};
 pub(super) struct Shared(NonNull<EventCore>);
 
 /// A queued record, with its reference to the core. The drop counts the record as ended.
-pub(super) struct Pending {
+pub(super) struct PendingRecord {
     core: NonNull<EventCore>,
     pub(super) version: u64,
 }
@@ -29,7 +29,7 @@ unsafe impl Send for Shared {}
 // SAFETY: `EventCore` is `Send` and `Sync` (asserted below), and its counts free it once.
 unsafe impl Sync for Shared {}
 // SAFETY: `EventCore` is `Send` and `Sync` (asserted below), and its counts free it once.
-unsafe impl Send for Pending {}
+unsafe impl Send for PendingRecord {}
 
 #[cfg(not(loom))] // in models `life` contains a cell, which is not `Sync`
 const _: () = {
@@ -45,13 +45,13 @@ impl Shared {
     /// Begins the next version. The caller takes the ticket under the same lock, so versions and
     /// tickets of one stream grow together.
     #[inline]
-    pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
+    pub(super) fn begin(&self, _under_lock: &mut Latest) -> PendingRecord {
         // Relaxed, and no atomic add: `recorded` changes only under the lock.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
         // Release: a thread that sees the version also sees the event's device; pairs with
         // `Event::version`. No model: loom does not see the standard library's cell of the device.
         self.recorded.store(version, Ordering::Release);
-        Pending { core: self.0, version }
+        PendingRecord { core: self.0, version }
     }
 
     /// As [`Shared::begin`], for a record that ends before the caller's handle, which keeps the
@@ -110,7 +110,7 @@ impl Drop for Shared {
     }
 }
 
-impl Deref for Pending {
+impl Deref for PendingRecord {
     type Target = EventCore;
 
     #[inline]
@@ -121,7 +121,7 @@ impl Deref for Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingRecord {
     #[inline]
     fn drop(&mut self) {
         self.life.note_use();

@@ -29,7 +29,7 @@ impl StreamCore {
     /// `None` for a stream that failed, is watched or is cancelled: only the drain handles these.
     #[inline]
     pub(crate) fn enter_directly(self: &Arc<Self>) -> Option<Direct<'_>> {
-        if self.on_host || self.lifecycle.is_unusual() {
+        if self.on_host || self.lifecycle.is_watched_or_cancelled() {
             return None;
         }
         let guard = self.consumer_lock.enter_to_help()?;

@@ -164,8 +164,8 @@ impl StreamCore {
         context: &mut TaskContext,
         is_helping: bool,
     ) -> Option<Stop> {
-        if self.lifecycle.is_unusual() {
-            self.execute_unusual(entry, context, is_helping)
+        if self.lifecycle.is_watched_or_cancelled() {
+            self.execute_watched_or_cancelled(entry, context, is_helping)
         } else {
             self.execute_as(entry, context, is_helping, false)
         }
@@ -308,8 +308,8 @@ impl StreamCore {
         }
         context.is_marker = false;
         self.progress.retire_with_waiters(ticket);
-        if let Some(served) = self.waiters.served(ticket) {
-            wake(served);
+        if let Some(ready) = self.waiters.take_up_to(ticket) {
+            wake(ready);
         }
     }
 
@@ -320,7 +320,7 @@ impl StreamCore {
         if let Some(error) = context.effects.failure.take()
             && context.error.is_none()
         {
-            error.begin_at(ticket);
+            error.set_ticket(ticket);
             self.failures.open(ticket, Arc::clone(&error));
             context.error = Some(error);
         }
@@ -374,8 +374,8 @@ impl StreamCore {
 }
 
 #[inline(never)]
-fn wake(served: Vec<Waiter<StreamCore>>) {
-    for waiter in served {
+fn wake(waiters: Vec<Waiter<StreamCore>>) {
+    for waiter in waiters {
         match waiter {
             // Catches panics: a backend that panics at one stream must not stop the other wakes.
             Waiter::Stream(stream, parking) => drop_quietly(|| stream.unpark(parking)),

@@ -17,7 +17,7 @@ use crate::engine::stream::core::StreamCore;
 const OPEN: u64 = u64::MAX;
 
 #[derive(Debug)]
-struct Extent {
+struct ErrorRange {
     from_ticket: u64,
     /// The first ticket behind the failed range; [`OPEN`] until the error is cleared.
     to_ticket: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Failures {
     has_entries: AtomicBool,
     /// The number of waits that may still read a cleared error.
     retainers: AtomicUsize,
-    log: Mutex<Vec<Extent>>,
+    log: Mutex<Vec<ErrorRange>>,
 }
 
 impl Failures {
@@ -43,8 +43,8 @@ impl Failures {
     /// uncleared.
     pub(crate) fn open(&self, ticket: u64, error: Arc<StreamFailure>) {
         let mut log = self.log.lock();
-        debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
-        log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
+        debug_assert!(log.iter().all(|range| range.to_ticket != OPEN));
+        log.push(ErrorRange { from_ticket: ticket, to_ticket: OPEN, error });
         // SeqCst: stored before `retainers` is read in `forget`; partner: `release_cleared`. A
         // thread that sees a later task retired sees this store as well.
         self.has_entries.store(true, Ordering::SeqCst);
@@ -54,8 +54,8 @@ impl Failures {
     pub(crate) fn clear(&self, ticket: u64) {
         let forgotten = {
             let mut log = self.log.lock();
-            if let Some(extent) = log.last_mut() {
-                extent.to_ticket = extent.to_ticket.min(ticket);
+            if let Some(range) = log.last_mut() {
+                range.to_ticket = range.to_ticket.min(ticket);
             }
             self.forget(&mut log)
         };
@@ -75,15 +75,15 @@ impl Failures {
             return None;
         }
         let log = self.log.lock();
-        let covers = |extent: &&Extent| (extent.from_ticket..extent.to_ticket).contains(&ticket);
-        log.iter().find(covers).map(|extent| Arc::clone(&extent.error))
+        let covers = |range: &&ErrorRange| (range.from_ticket..range.to_ticket).contains(&ticket);
+        log.iter().find(covers).map(|range| Arc::clone(&range.error))
     }
 
     /// The first error that covers a task of `first + 1..=last`.
     pub(crate) fn within(&self, first: u64, last: u64) -> Option<Arc<StreamFailure>> {
         let log = self.log.lock();
-        let meets = |extent: &&Extent| extent.from_ticket <= last && extent.to_ticket > first + 1;
-        log.iter().find(meets).map(|extent| Arc::clone(&extent.error))
+        let meets = |range: &&ErrorRange| range.from_ticket <= last && range.to_ticket > first + 1;
+        log.iter().find(meets).map(|range| Arc::clone(&range.error))
     }
 
     pub(crate) fn current(&self) -> Option<Arc<StreamFailure>> {
@@ -110,12 +110,12 @@ impl Failures {
     }
 
     /// Removes the cleared errors if no wait retains them. The caller drops them without the lock.
-    fn forget(&self, log: &mut Vec<Extent>) -> Vec<Extent> {
+    fn forget(&self, log: &mut Vec<ErrorRange>) -> Vec<ErrorRange> {
         // SeqCst: read after `has_entries` was stored in `open`; partner: `release_cleared`.
         if self.retainers.load(Ordering::SeqCst) > 0 {
             return Vec::new();
         }
-        let cleared = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
+        let cleared = log.extract_if(.., |range| range.to_ticket != OPEN).collect();
         // Relaxed: a reader of a stale `true` finds no entry under the lock. A reader of this
         // `false` has not yet seen a task of a later error retired.
         self.has_entries.store(!log.is_empty(), Ordering::Relaxed);

@@ -159,8 +159,8 @@ impl Stream {
 
     /// Announces a wait: workers leave the stream's short tasks to this thread, which waits soon.
     #[inline]
-    pub(crate) fn expect_wait(&self) {
-        self.core.expect_helper();
+    pub(crate) fn announce_wait(&self) {
+        self.core.announce_helper();
     }
 
     /// True when everything enqueued is done. Does not block. False when the driver refuses to

@@ -127,11 +127,11 @@ impl Lifecycle {
         fork::check()?;
         // Relaxed: a call that races with a shutdown may go either way.
         let phase = self.phase.load(Ordering::Relaxed);
-        if phase == RUNNING { Ok(()) } else { Self::check_unusual(phase) }
+        if phase == RUNNING { Ok(()) } else { Self::check_phase(phase) }
     }
 
     #[cold]
-    fn check_unusual(phase: usize) -> Result<()> {
+    fn check_phase(phase: usize) -> Result<()> {
         if phase & !WATCHED == RUNNING {
             Ok(())
         } else {
@@ -171,7 +171,7 @@ impl Lifecycle {
 
     /// True when tasks are cancelled or watched.
     #[inline]
-    pub(crate) fn is_unusual(&self) -> bool {
+    pub(crate) fn is_watched_or_cancelled(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
@@ -284,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn only_errors_added_after_the_first_fade_by_are_faded() {
+    fn only_errors_added_after_the_reducer_is_set_are_reduced() {
         let lifecycle = Lifecycle::new(1, 10);
         add_errors(&lifecycle, Device::cpu(0), 0..1);
         lifecycle.set_error_reducer(|error| error.set_raised());
         lifecycle.set_error_reducer(|_| panic!("it is the same at each call"));
         add_errors(&lifecycle, Device::cpu(0), 1..3);
         let unseen = lifecycle.take_unseen(Device::cpu(0));
-        let faded: Vec<bool> = unseen.errors.iter().map(|error| error.is_raised()).collect();
-        assert_eq!(faded, [false, true, true]);
+        let reduced: Vec<bool> = unseen.errors.iter().map(|error| error.is_raised()).collect();
+        assert_eq!(reduced, [false, true, true]);
     }
 }

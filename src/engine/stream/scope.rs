@@ -40,11 +40,11 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> R + Send + 'scope,
         R: TaskOutcome,
     {
-        let borrowing = Borrowing { function, pending: Pending::new(&self.tasks) };
+        let borrowing = Borrowing { function, pending: PendingTask::new(&self.tasks) };
         let task: Task<'scope> = Box::new(move || borrowing.run());
         // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
         // returns, also by a panic, only when no task enqueued here is pending, and `Borrowing`
-        // drops its `Pending` after everything that borrows.
+        // drops its `PendingTask` after everything that borrows.
         let task = unsafe { std::mem::transmute::<Task<'scope>, Task<'static>>(task) };
         self.stream.enqueue(task)
     }
@@ -125,7 +125,7 @@ fn check(stream: &RetainingStream, pushed_before: u64, tasks: &Tasks) -> Result<
 /// borrows have ended, even if it never runs.
 struct Borrowing<F> {
     function: F,
-    pending: Pending,
+    pending: PendingTask,
 }
 
 impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
@@ -139,12 +139,12 @@ impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
 }
 
 /// Counts one task in [`Tasks::pending`], from the creation of this value to its drop.
-struct Pending {
+struct PendingTask {
     tasks: Arc<Tasks>,
     is_done: bool,
 }
 
-impl Pending {
+impl PendingTask {
     fn new(tasks: &Arc<Tasks>) -> Self {
         // Relaxed: each increment is ordered before the scope's end, or is made by a task that is
         // itself pending. So the end reads no zero while a task is pending.
@@ -153,7 +153,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingTask {
     fn drop(&mut self) {
         if !self.is_done {
             // Relaxed: published by the release below.
@@ -174,8 +174,8 @@ struct End<'a> {
 
 impl End<'_> {
     fn is_reached(&self) -> bool {
-        // Acquire: pairs with the release in `Pending::drop`. No model: for the reason given there.
-        // A forked child runs and drops no task, so the child must not wait.
+        // Acquire: pairs with the release in `PendingTask::drop`. No model: for the reason given
+        // there. A forked child runs and drops no task, so the child must not wait.
         self.tasks.pending.load(Ordering::Acquire) == 0 || crate::base::fork::is_child()
     }
 }

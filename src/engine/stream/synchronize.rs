@@ -64,7 +64,7 @@ impl Command<TaskContext> for Reopen {
 }
 
 /// A synchronise in progress, with the ticket of its task.
-pub(crate) struct Pending {
+pub(crate) struct PendingSynchronize {
     point: Arc<SyncPoint>,
     ticket: u64,
 }
@@ -99,7 +99,7 @@ impl StreamCore {
     /// Asks a lingering worker to leave, because this waiting thread is about to execute the
     /// stream. False when this thread must not help.
     #[inline]
-    pub(crate) fn expect_helper(&self) -> bool {
+    pub(crate) fn announce_helper(&self) -> bool {
         let hints = &self.batch_state.hints;
         let may_help = self.on_host && !hints.is_long() && frames::may_help();
         if may_help {
@@ -115,7 +115,7 @@ impl StreamCore {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Option<Synchronized>> {
         let until = self.pushed();
-        while self.expect_helper() {
+        while self.announce_helper() {
             let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
             let stop = self.drain_helping(&mut guard, until);
             let consumed = guard.receiver.consumed();
@@ -131,12 +131,12 @@ impl StreamCore {
         Ok(None)
     }
 
-    pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
+    pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<PendingSynchronize> {
         let point = SyncPoint::new();
         // Listed before the enqueue, so that the consumer of the task finds the point in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
         match self.enqueue(Synchronize(Arc::clone(&point)), Checked) {
-            Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
+            Ok(pushed) => Ok(PendingSynchronize { point, ticket: pushed.ticket }),
             Err(refusal) => {
                 self.remove_point(&point);
                 Err(refusal)
@@ -148,7 +148,7 @@ impl StreamCore {
     /// errors fail the stream again.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
-        pending: &Pending,
+        pending: &PendingSynchronize,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
         raise_all(self.take_synchronized(pending, interrupt)?)
@@ -157,7 +157,7 @@ impl StreamCore {
     /// As [`Self::finish_synchronize`], for a caller that raises the errors of several streams.
     pub(crate) fn take_synchronized(
         self: &Arc<Self>,
-        pending: &Pending,
+        pending: &PendingSynchronize,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Vec<Arc<StreamFailure>>> {
         // A panic of the backend abandons the synchronise too, and then unwinds further.
@@ -169,7 +169,11 @@ impl StreamCore {
         waited.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| Vec::new())
     }
 
-    fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    fn wait_for(
+        self: &Arc<Self>,
+        pending: &PendingSynchronize,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
         self.wait_retired(pending.ticket, interrupt)?;
         if !self.on_host {
             while_blocked(|| self.handle.synchronize())?;
@@ -184,7 +188,7 @@ impl StreamCore {
     }
 
     /// Abandons a synchronise in progress. The errors of its point then fail the stream again.
-    pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
+    pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &PendingSynchronize) {
         self.remove_point(&pending.point);
         for error in pending.point.take() {
             self.put_back(error);

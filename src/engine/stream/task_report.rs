@@ -35,7 +35,7 @@ impl StreamCore {
     /// As `execute`, for a stream that is watched or cancelled.
     #[cold]
     #[inline(never)]
-    pub(super) fn execute_unusual(
+    pub(super) fn execute_watched_or_cancelled(
         &self,
         mut entry: Entry<'_, TaskContext>,
         context: &mut TaskContext,

@@ -123,7 +123,7 @@ impl StreamCore {
         ticket: u64,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<bool> {
-        while self.expect_helper() {
+        while self.announce_helper() {
             let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
             let stop = self.drain_helping(&mut guard, ticket);
             self.leave_and_submit(guard, stop);
@@ -206,17 +206,17 @@ impl StreamCore {
 
     #[inline]
     pub(crate) fn is_below_limit(&self) -> bool {
-        self.full_until() == 0
+        self.required_ticket() == 0
     }
 
     /// Helps or waits until the next enqueue will not be throttled.
     pub(crate) fn wait_below_limit(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        self.throttle_until(self.full_until(), interrupt)
+        self.throttle_until(self.required_ticket(), interrupt)
     }
 
     /// The ticket that has to be retired before the next enqueue. 0 when the enqueue need not wait.
     #[inline]
-    fn full_until(&self) -> u64 {
+    fn required_ticket(&self) -> u64 {
         let next = self.pushed() + 1;
         // Relaxed, here and below: a stale value is too low and only costs a reading of `retired`.
         if next <= self.below_limit_until.load(Ordering::Relaxed) {

@@ -74,19 +74,19 @@ impl<S> Waiters<S> {
     /// calls this after [`Progress::retire_with_waiters`] has stored `retired`, and then wakes the
     /// waiters without a lock.
     #[inline]
-    pub(crate) fn served(&self, retired: u64) -> Option<Vec<Waiter<S>>> {
+    pub(crate) fn take_up_to(&self, retired: u64) -> Option<Vec<Waiter<S>>> {
         // SeqCst: loaded after the counter was stored; partner: `update_lowest` in `register`.
         let is_waited_for = self.lowest.load(Ordering::SeqCst) <= retired;
-        is_waited_for.then(|| self.take_served(retired))
+        is_waited_for.then(|| self.remove_up_to(retired))
     }
 
     #[inline(never)]
-    fn take_served(&self, retired: u64) -> Vec<Waiter<S>> {
+    fn remove_up_to(&self, retired: u64) -> Vec<Waiter<S>> {
         let mut list = self.list.lock();
         let later = list.by_ticket.split_off(&(retired + 1, 0));
-        let served = std::mem::replace(&mut list.by_ticket, later);
+        let ready = std::mem::replace(&mut list.by_ticket, later);
         self.update_lowest(&list);
-        served.into_values().collect()
+        ready.into_values().collect()
     }
 
     #[cfg(all(test, not(loom)))]
@@ -96,7 +96,7 @@ impl<S> Waiters<S> {
 
     fn update_lowest(&self, list: &List<S>) {
         let lowest = list.by_ticket.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
-        // SeqCst: stored before the counter is loaded; partner: `served`.
+        // SeqCst: stored before the counter is loaded; partner: `take_up_to`.
         self.lowest.store(lowest, Ordering::SeqCst);
     }
 }

@@ -127,7 +127,7 @@ impl PyStream {
         let stream = &self.stream;
         // Announces the wait, so that workers leave short tasks to this thread. A worker could
         // otherwise execute them while this thread still holds the GIL.
-        stream.expect_wait();
+        stream.announce_wait();
         let is_done = || stream.is_passed();
         without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
     }
