@@ -84,8 +84,7 @@ pub struct Config {
     pub allocator: AllocatorSettings,
     /// `ACCELRT_EXIT_MS`: the longest time for which queued tasks still run when the process exits.
     pub exit_timeout: Duration,
-    /// `ACCELRT_STREAM_TASKS`: the number of queued tasks in one stream above which an enqueue
-    /// executes queued tasks or blocks.
+    /// `ACCELRT_STREAM_TASKS`: the number of queued tasks in a stream above which an enqueue blocks.
     pub stream_task_limit: u64,
 }
 

@@ -5,8 +5,7 @@
 
 use crate::base::size::KIB;
 
-/// Returns the text of the file at a path, or `None` if the file cannot be read. Tests pass a
-/// function that returns texts of their own.
+/// Returns the text of the file at a path; `None` if it cannot be read. Tests pass other functions.
 pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(crate) fn file(path: &str) -> Option<String> {

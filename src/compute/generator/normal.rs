@@ -176,12 +176,12 @@ fn exact_f64(integer: i64) -> f64 {
 }
 
 /// 2^-`power`, exactly, for a power up to 126.
-const fn exp2_minus_f32(power: u32) -> f32 {
+const fn exp2_neg_f32(power: u32) -> f32 {
     f32::from_bits((127 - power) << 23)
 }
 
 /// 2^-`power`, exactly, for a power up to 1022.
-const fn exp2_minus_f64(power: u64) -> f64 {
+const fn exp2_neg_f64(power: u64) -> f64 {
     f64::from_bits((1023 - power) << 52)
 }
 
@@ -190,8 +190,7 @@ const fn exp2_minus_f64(power: u64) -> f64 {
 #[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
 pub(super) fn uniform_64(number: u64) -> f64 {
     let (upper, lower) = (number >> 32, number >> 11 & 0x1F_FFFF);
-    exact_f64(upper as i64)
-        .mul_add(exp2_minus_f64(32), exact_f64(lower as i64) * exp2_minus_f64(53))
+    exact_f64(upper as i64).mul_add(exp2_neg_f64(32), exact_f64(lower as i64) * exp2_neg_f64(53))
 }
 
 /// Two normal numbers from two words: the radius from the upper 31 bits of the first, the angle
@@ -200,11 +199,11 @@ pub(super) fn uniform_64(number: u64) -> f64 {
 #[expect(clippy::cast_possible_wrap, reason = "31 bits, and a distance to the nearest quadrant")]
 pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
     // u is the middle of an interval of length 2^-31, so it is never 0.
-    let u = exact_f32((first >> 1) as i32).mul_add(exp2_minus_f32(31), exp2_minus_f32(32));
+    let u = exact_f32((first >> 1) as i32).mul_add(exp2_neg_f32(31), exp2_neg_f32(32));
     let radius = single::root(single::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 29) >> 30;
     let rest = second.wrapping_sub(quadrant << 30) as i32;
-    let (cos, sin) = single::cos_sin(quadrant, exact_f32(rest) * exp2_minus_f32(29));
+    let (cos, sin) = single::cos_sin(quadrant, exact_f32(rest) * exp2_neg_f32(29));
     (radius * cos, radius * sin)
 }
 
@@ -216,11 +215,11 @@ pub(super) fn pair_64(first: u64, second: u64) -> (f64, f64) {
     const HALF: i64 = 1 << 51;
     // Subtracts half of the range, because `exact_f64` converts 52 bits including a sign.
     let step = exact_f64((first >> 12) as i64 - HALF);
-    let u = step.mul_add(exp2_minus_f64(52), 0.5 + exp2_minus_f64(53));
+    let u = step.mul_add(exp2_neg_f64(52), 0.5 + exp2_neg_f64(53));
     let radius = double::root(double::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 61) >> 62;
     let rest = second.wrapping_sub(quadrant << 62) as i64 >> 10;
-    let (cos, sin) = double::cos_sin(quadrant, exact_f64(rest) * exp2_minus_f64(51));
+    let (cos, sin) = double::cos_sin(quadrant, exact_f64(rest) * exp2_neg_f64(51));
     (radius * cos, radius * sin)
 }
 

@@ -64,7 +64,7 @@ impl Command<TaskContext> for Reopen {
 }
 
 /// A synchronise in progress, with the ticket of its task.
-pub(crate) struct PendingSynchronize {
+pub(crate) struct Pending {
     point: Arc<SyncPoint>,
     ticket: u64,
 }
@@ -131,12 +131,12 @@ impl StreamCore {
         Ok(None)
     }
 
-    pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<PendingSynchronize> {
+    pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
         let point = SyncPoint::new();
         // Listed before the enqueue, so that the consumer of the task finds the point in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
         match self.enqueue(Synchronize(Arc::clone(&point)), Checked) {
-            Ok(pushed) => Ok(PendingSynchronize { point, ticket: pushed.ticket }),
+            Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
             Err(refusal) => {
                 self.remove_point(&point);
                 Err(refusal)
@@ -148,7 +148,7 @@ impl StreamCore {
     /// errors fail the stream again.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
-        pending: &PendingSynchronize,
+        pending: &Pending,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
         raise_all(self.take_synchronized(pending, interrupt)?)
@@ -157,7 +157,7 @@ impl StreamCore {
     /// As [`Self::finish_synchronize`], for a caller that raises the errors of several streams.
     pub(crate) fn take_synchronized(
         self: &Arc<Self>,
-        pending: &PendingSynchronize,
+        pending: &Pending,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Vec<Arc<StreamFailure>>> {
         // A panic of the backend abandons the synchronise too, and then unwinds further.
@@ -169,11 +169,7 @@ impl StreamCore {
         waited.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| Vec::new())
     }
 
-    fn wait_for(
-        self: &Arc<Self>,
-        pending: &PendingSynchronize,
-        interrupt: &mut Interrupt<'_>,
-    ) -> Result<()> {
+    fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.wait_retired(pending.ticket, interrupt)?;
         if !self.on_host {
             while_blocked(|| self.handle.synchronize())?;
@@ -188,7 +184,7 @@ impl StreamCore {
     }
 
     /// Abandons a synchronise in progress. The errors of its point then fail the stream again.
-    pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &PendingSynchronize) {
+    pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
         self.remove_point(&pending.point);
         for error in pending.point.take() {
             self.put_back(error);

@@ -119,8 +119,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
             Ok(locked) => locked,
             Err(refusal) => return Attempt::Over(Err(refusal)),
         };
-        let ticket =
-            if locked.has_no_conflict(core, self.order) { direct.take_ticket() } else { None };
+        let ticket = if locked.can_run(core, self.order) { direct.take_ticket() } else { None };
         let Some(ticket) = ticket else {
             drop(locked);
             return Attempt::Queue(self);
@@ -197,7 +196,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
     }
 
     /// True when no conflict delays the task, so that this thread can run it at once.
-    fn has_no_conflict(&mut self, core: &Arc<StreamCore>, order: Order) -> bool {
+    fn can_run(&mut self, core: &Arc<StreamCore>, order: Order) -> bool {
         if order == Order::ByCaller {
             return true;
         }
