@@ -80,11 +80,11 @@ pub struct Config {
     pub mkl_library: Option<String>,
     /// `ACCELRT_DNNL_LIBRARY`: as `mkl_library`, for oneDNN.
     pub dnnl_library: Option<String>,
-    /// `ACCELRT_ALLOC_CONF`: settings of the allocators.
+    /// `ACCELRT_ALLOC_CONF`: settings of the allocators, as text: see [`AllocatorConfig`].
     pub allocator: AllocatorSettings,
     /// `ACCELRT_EXIT_MS`: the longest time for which queued tasks still run when the process exits.
     pub exit_timeout: Duration,
-    /// `ACCELRT_STREAM_TASKS`: the number of queued tasks in a stream above which an enqueue blocks.
+    /// `ACCELRT_STREAM_TASKS`: queued tasks in one stream above which an enqueue helps or blocks.
     pub stream_task_limit: u64,
 }
 

@@ -264,7 +264,7 @@ impl Work for StreamCore {
         if let Some(guard) = self.consumer_lock.enter_from_run_queue() {
             self.leave_and_submit(guard, Stop::Finished);
         }
-        drop_quietly(|| drop(self)); // the stream's error is a user's value
+        drop_quietly(|| drop(self)); // the stream's error may be a user's value, whose drop panics
     }
 
     fn refuse(self: Arc<Self>, reason: &Error) {

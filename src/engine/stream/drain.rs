@@ -283,7 +283,7 @@ impl StreamCore {
             return true;
         }
         let Consumer { receiver, stopwatch, .. } = consumer;
-        stopwatch.stop(receiver.consumed(), hints); // idle time is not task time
+        stopwatch.stop(receiver.consumed(), hints); // excludes the idle time from the task times
         let continues = turn.linger(&|| receiver.is_published() || hints.is_run_by_host());
         stopwatch.start(receiver.consumed());
         continues

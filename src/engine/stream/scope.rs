@@ -82,7 +82,7 @@ impl Stream {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
         self.core().check_wait()?;
-        let stream = RetainingStream::new(self.core()); // another thread may clear an error
+        let stream = RetainingStream::new(self.core()); // retains errors that other threads clear
         let pushed_before = stream.pushed();
         let counted = Arc::new(Tasks::default());
         let end = End { stream: self, tasks: &counted };
