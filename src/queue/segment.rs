@@ -262,7 +262,7 @@ mod pool {
     // Threads only try this lock: its holder may be preempted or be a thread of the forked parent.
     static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
 
-    /// `None` when the pool is empty or another thread holds its lock.
+    /// Takes a segment, with cleared links. `None` if the pool is empty or another thread locks it.
     pub(super) fn take<C: CommandContext>() -> Option<NonNull<Segment<C>>> {
         let mut idle = IDLE.try_lock()?;
         let segment = NonNull::new(idle.top)?;

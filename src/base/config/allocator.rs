@@ -74,7 +74,7 @@ pub struct AllocatorConfig {
     pub(crate) expandable_segments: bool,
     /// `large_segment_size_mb` in bytes: the size of segments for requests between 1 and 10 MiB.
     pub(crate) large_segment_bytes: usize,
-    /// `max_split_size_mb` in bytes: blocks of this size and more are not split; `None` is no limit.
+    /// `max_split_size_mb` in bytes: blocks of this size and more are not split. `None`: no limit.
     pub(crate) max_split_bytes: Option<usize>,
     /// `max_non_split_rounding_mb` in bytes: how much of an unsplit block a request may waste.
     pub(crate) max_non_split_rounding_bytes: usize,

@@ -219,7 +219,7 @@ impl Stopwatch {
         if let Some((started, first)) = self.started.take()
             && consumed > first
         {
-            // Models have no clock: a path that depends on one cannot be replayed.
+            // Zero in models: loom cannot replay a path that depends on a clock.
             let elapsed = if cfg!(loom) { Duration::ZERO } else { started.elapsed() };
             hints.learn(elapsed, consumed - first);
             if !hints.is_long() {

@@ -112,7 +112,7 @@ struct Tasks {
     is_any_lost: AtomicBool,
 }
 
-/// If a task was lost, raises the first error that covers a task behind ticket `pushed_before`.
+/// If a task failed or never ran, raises the first error that covers a task after `pushed_before`.
 fn check(stream: &RetainingStream, pushed_before: u64, tasks: &Tasks) -> Result<()> {
     // Relaxed: the acquire load in `End::is_reached` comes before.
     if !tasks.is_any_lost.load(Ordering::Relaxed) {
