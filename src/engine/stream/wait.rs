@@ -109,8 +109,8 @@ impl StreamCore {
         }
         let is_over =
             || self.on_host || self.progress.done() >= ticket || crate::base::fork::is_child();
-        // A device that refuses the wait may still use the memory, unless the device is lost. A
-        // panic must not leave this function, which may run while another panic unwinds.
+        // Retries: a device that refuses the wait may still use the memory, unless it is lost.
+        // Catches panics: this function may run while another panic unwinds.
         while !is_over() && !matches!(catch_panic(|| self.wait_idle()), Ok(Ok(()))) {
             park(Some(THROTTLE_PERIOD));
         }
