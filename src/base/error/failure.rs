@@ -146,7 +146,7 @@ impl StreamFailure {
         self.inherited_from.as_ref()
     }
 
-    /// The other stream's failure, if the root failure is a task that returned one as its error.
+    /// The other stream's failure that the root failure's task returned as its error, if any.
     fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
         match &self.root().cause {
             FailureCause::Returned(error) => returned_stream_error(error),
