@@ -5,13 +5,13 @@
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// An environment variable or setting with a value that is not allowed.
+    /// An environment variable or setting whose value is malformed or out of range.
     #[error("{name}={value:?} is not valid: allowed is {allowed}")]
     InvalidSetting { name: &'static str, value: String, allowed: &'static str },
-    /// An allocator's setting with a value that is not allowed.
+    /// An allocator's setting that is malformed, out of range or repeated.
     #[error("Allocator setting {key:?} with value {value:?} is not valid: allowed is {allowed}")]
     InvalidAllocatorSetting { key: String, value: String, allowed: String },
-    /// An unknown key in an allocator's settings.
+    /// A key in an allocator's settings that neither PyTorch nor this runtime has.
     #[error("Unrecognized key '{key}' in allocator settings: allowed are {allowed}")]
     UnknownAllocatorSetting { key: String, allowed: String },
     /// A key that would change nothing: the runtime or the selected policy never reads it.

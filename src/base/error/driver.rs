@@ -11,7 +11,7 @@ pub enum DriverError {
     /// A driver or the operating system refused a call.
     #[error("{call} failed on {kind} with code {code}: {message}")]
     Refused { kind: DeviceKind, call: &'static str, code: i64, message: String },
-    /// The device is permanently lost.
+    /// The driver reported that the device is permanently lost.
     #[error("Device {device} is lost: {reason}")]
     DeviceLost { device: Device, reason: String },
     /// A capability that this kind does not have.

@@ -7,10 +7,10 @@ use crate::base::device::Device;
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// A program that the compiler refused.
+    /// A program that the compiler refused; `log` is the compiler's output.
     #[error("Building the program for {device} failed: {log}")]
     BuildFailed { device: Device, log: String },
-    /// A kernel that a program does not have.
+    /// A search for a kernel by a name that the program does not have.
     #[error("The program has no kernel {name:?}: it has {}", listed(names))]
     NoSuchKernel { name: String, names: Vec<String> },
     /// A launch with more or fewer arguments than the kernel takes.

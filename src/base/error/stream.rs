@@ -22,7 +22,7 @@ pub enum StreamError {
         /// the newest errors of streams that were dropped before a synchronise raised them.
         num_forgotten: u64,
     },
-    /// A priority outside the device's range.
+    /// A request for a stream with a priority that the device does not have.
     #[error(
         "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to \
          {least} (last)"
