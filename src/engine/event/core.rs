@@ -47,7 +47,7 @@ pub(super) struct Latest {
     kind: Option<DeviceKind>,
     /// The stream and ticket of the latest version.
     source: Option<(Arc<StreamCore>, u64)>,
-    /// The version whose outcome is in `mark` and `failure`; both are `None` for an untimed success.
+    /// The version whose outcome is in `mark` and `failure`, both `None` for an untimed success.
     finished_version: u64,
     mark: Option<Arc<OwnedMark>>,
     failure: Option<Arc<StreamFailure>>,
