@@ -34,7 +34,7 @@ fn read_state<T>(runtime: u64, read: impl FnOnce(&Current) -> Option<T>) -> Opti
 
 /// Changes this thread's state in a runtime and clears the thread's hints. Returns `None`, without
 /// a change, after the thread-locals were destroyed.
-fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
+fn change_state<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
     thread_hints::forget();
     let changed =
         CURRENT.try_with(|current| change(current.borrow_mut().entry(runtime).or_default()));
@@ -46,7 +46,7 @@ pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
 }
 
 pub(super) fn set_device(runtime: u64, device: Device) {
-    change(runtime, |current| current.devices.insert(device.kind(), device));
+    change_state(runtime, |current| current.devices.insert(device.kind(), device));
 }
 
 pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
@@ -55,7 +55,7 @@ pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
 
 pub(super) fn set_stream(runtime: u64, stream: &Stream) {
     let stream = stream.clone();
-    let replaced = change(runtime, |current| current.streams.insert(stream.device(), stream));
+    let replaced = change_state(runtime, |current| current.streams.insert(stream.device(), stream));
     drop(replaced); // outside the borrow: it may hold the last handle of a stream
 }
 
@@ -65,14 +65,14 @@ pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
 }
 
 pub(super) fn push_pool(runtime: u64, device: Device, entered: Arc<PoolCore>) {
-    change(runtime, |current| current.pools.entry(device).or_default().push(entered));
+    change_state(runtime, |current| current.pools.entry(device).or_default().push(entered));
 }
 
 /// Removes this thread's latest entry into a pool; `None` when the thread is not inside the pool.
 /// The caller drops the result, which may be the pool's last handle, outside the borrow.
 #[must_use]
 pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Arc<PoolCore>> {
-    let popped = change(runtime, |current| {
+    let popped = change_state(runtime, |current| {
         let pools = current.pools.get_mut(&device)?;
         let place = pools.iter().rposition(|entered| entered.id == pool)?;
         Some(pools.remove(place))

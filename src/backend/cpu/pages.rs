@@ -85,7 +85,7 @@ fn map_anywhere(bytes: usize, access: c_int, flags: c_int) -> Result<Span, Refus
 unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<*mut c_void, Refusal> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let mut base = libc::MAP_FAILED;
-    attempt("mmap", || {
+    system_call("mmap", || {
         // SAFETY: replaces only pages that the caller owns.
         base = unsafe { libc::mmap(pointer(span), span.bytes, access, flags, -1, 0) };
         base != libc::MAP_FAILED
@@ -106,7 +106,7 @@ pub(super) unsafe fn unmap(span: Span) -> Result<(), Refusal> {
         return Ok(());
     }
     // SAFETY: the caller upholds that it owns the pages and that nothing uses them.
-    attempt("munmap", || unsafe { libc::munmap(pointer(span), span.bytes) } == 0)
+    system_call("munmap", || unsafe { libc::munmap(pointer(span), span.bytes) } == 0)
 }
 
 /// Frees the resident memory of committed pages. The pages then read as zero.
@@ -125,7 +125,7 @@ pub(super) unsafe fn discard(span: Span) {
 pub(super) unsafe fn commit(span: Span) -> Result<(), Refusal> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the caller owns the pages.
-    attempt("mprotect", || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0)?;
+    system_call("mprotect", || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0)?;
     advise(span, libc::MADV_DODUMP);
     advise(span, libc::MADV_HUGEPAGE);
     Ok(())
@@ -146,7 +146,7 @@ pub(super) unsafe fn decommit(span: Span) -> Result<(), Refusal> {
     if let Err(refusal) = mapped {
         // SAFETY: the caller owns the pages.
         let protect = || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0;
-        attempt("mprotect", protect).map_err(|_| refusal)?;
+        system_call("mprotect", protect).map_err(|_| refusal)?;
     }
     advise(span, libc::MADV_DONTDUMP);
     Ok(())
@@ -166,7 +166,7 @@ pub(super) unsafe fn move_pages(from: Span, to: usize, keeps_range: bool) -> Res
     let keeping = if keeps_range { libc::MREMAP_DONTUNMAP } else { 0 };
     let flags = keeping | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let to: *mut c_void = std::ptr::without_provenance_mut(to);
-    attempt("mremap", || {
+    system_call("mremap", || {
         // SAFETY: replaces the pages at `to` and moves those of `from`; the caller owns both.
         let base = unsafe { libc::mremap(pointer(from), from.bytes, from.bytes, flags, to) };
         base != libc::MAP_FAILED
@@ -249,7 +249,7 @@ fn advise(span: Span, advice: c_int) {
 }
 
 /// Runs `make`, which makes a system call; false fails with `errno`. Tests can plan a failure.
-fn attempt(call: &'static str, make: impl FnOnce() -> bool) -> Result<(), Refusal> {
+fn system_call(call: &'static str, make: impl FnOnce() -> bool) -> Result<(), Refusal> {
     #[cfg(all(test, not(loom)))]
     if super::faults::is_due() {
         return Err(Refusal { call, code: libc::ENOMEM });

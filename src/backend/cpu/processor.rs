@@ -4,10 +4,10 @@
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 
-/// The value before the first [`LastProcessor::note`], and where the system reports no processor.
+/// The value before the first record, and where the system reports no processor.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The processor of the last thread that called [`LastProcessor::note`].
+/// The processor of the last thread that called [`LastProcessor::record_current`].
 #[derive(Debug)]
 pub(super) struct LastProcessor(AtomicU64);
 
@@ -17,7 +17,7 @@ impl LastProcessor {
     }
 
     /// Records the processor that the calling thread runs on.
-    pub(super) fn note(&self) {
+    pub(super) fn record_current(&self) {
         let own = current();
         // Relaxed, here and below: a hint orders nothing. The store happens only on a change,
         // because it evicts the line from the caches of the workers that read it.
@@ -53,7 +53,7 @@ mod tests {
         let last = LastProcessor::new();
         // An attempt fails if the system moves the thread between its two calls; most succeed.
         let is_raised = (0..1_000).any(|_| {
-            last.note();
+            last.record_current();
             last.is_current()
         });
         assert!(is_raised);

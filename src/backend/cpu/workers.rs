@@ -139,7 +139,7 @@ impl Workers {
 
 impl Shared {
     fn submit(this: &Arc<Self>, level: usize, work: Item) -> Result<(), SubmitError> {
-        this.submitter.note();
+        this.submitter.record_current();
         // Acquire: pairs with the release store in `start_first`.
         let starting = if this.has_worker.load(Ordering::Acquire) {
             None

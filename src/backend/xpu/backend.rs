@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::handle::{self, Borrowed};
-use super::stream::{Flushed, XpuStream};
+use super::stream::{FlushAfterRun, XpuStream};
 use super::{XpuBackend, driver_error, event, memory, probe};
 use crate::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Kernels, LeftOutDevice, Leftover, Mark,
@@ -44,7 +44,7 @@ unsafe impl Backend for XpuBackend {
 
     /// True when the operating system exposes a GPU's node, or when the settings name a library.
     fn may_have_gpu(&self) -> bool {
-        self.library.is_some() || probe::sees_gpu(Path::new("/dev"))
+        self.library.is_some() || probe::has_gpu_node(Path::new("/dev"))
     }
 
     fn device_count(&self) -> Result<usize> {
@@ -82,7 +82,7 @@ unsafe impl Backend for XpuBackend {
     }
 
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
-        let (device, session) = self.begin(device_index)?;
+        let (device, session) = self.device_and_session(device_index)?;
         let properties = device.queue_properties(priority);
         let queue = session.driver.create_queue(session.context, device.info.id, &properties);
         let queue = queue.map_err(|refusal| device.error(&session.driver, refusal))?;
@@ -96,7 +96,7 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle> {
-        let (device, session) = self.begin(device_index)?;
+        let (device, session) = self.device_and_session(device_index)?;
         let wrapped = XpuStream::wrap(session, device, native);
         let stream = wrapped.map_err(|refusal| device.error(&session.driver, refusal))?;
         Ok(StreamHandle(handle::issue(stream)))
@@ -118,14 +118,14 @@ unsafe impl Backend for XpuBackend {
 
     unsafe fn flush(&self, stream: StreamHandle) {
         // SAFETY: the caller upholds that the stream is live.
-        unsafe { handle::borrow::<XpuStream>(stream.0) }.flush_rest();
+        unsafe { handle::borrow::<XpuStream>(stream.0) }.flush_if_needed();
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
             // SAFETY: the caller upholds that the stream is live.
             let stream = Arc::clone(&*unsafe { handle::borrow(stream.0) });
-            self.resume_threads.post(Arc::new(Flushed { work, stream }));
+            self.resume_threads.post(Arc::new(FlushAfterRun { work, stream }));
         }
     }
 
@@ -149,17 +149,17 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn mark_done(&self, mark: Mark) -> Result<bool> {
-        self.mark_result(event::is_done(self.driver(), event::of_mark(mark)))
+        self.mark_result(event::is_done(self.driver(), event::from_mark(mark)))
     }
 
     unsafe fn wait_mark(&self, mark: Mark) -> Result<()> {
-        self.mark_result(event::wait(self.driver(), event::of_mark(mark)))
+        self.mark_result(event::wait(self.driver(), event::from_mark(mark)))
     }
 
     unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
         // SAFETY: the caller upholds that the stream is live.
         let stream = unsafe { Self::usable_stream(stream) }?;
-        self.stream_result(&stream, stream.wait_for(event::of_mark(mark)))
+        self.stream_result(&stream, stream.wait_for(event::from_mark(mark)))
     }
 
     /// Runs the callback on a thread of this backend. The driver's thread only posts it there.
@@ -169,22 +169,22 @@ unsafe impl Backend for XpuBackend {
         let completion = event::Completion::new(callback);
         let posted = Arc::clone(&completion);
         let post = Box::new(move || completions.post(posted));
-        let set = self.driver().set_event_callback(event::of_mark(mark), post);
+        let set = self.driver().set_event_callback(event::from_mark(mark), post);
         self.mark_result(set.inspect_err(|_| completion.disarm()))
     }
 
     unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
-        let [first, last] = [start, end].map(event::of_mark);
+        let [first, last] = [start, end].map(event::from_mark);
         self.mark_result(event::elapsed_ns(self.driver(), first, last))
     }
 
     unsafe fn mark_release(&self, mark: Mark) -> Result<()> {
-        let released = self.driver().release_event(event::of_mark(mark));
+        let released = self.driver().release_event(event::from_mark(mark));
         released.map_err(driver_error)
     }
 
     fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address> {
-        let (device, session) = self.begin(device_index)?;
+        let (device, session) = self.device_and_session(device_index)?;
         self.memory.allocate(session, device, bytes, align_bytes, MemoryKind::Device)
     }
 
@@ -194,7 +194,7 @@ unsafe impl Backend for XpuBackend {
         bytes: usize,
         align_bytes: usize,
     ) -> Result<Address> {
-        let (device, session) = self.begin(device_index)?;
+        let (device, session) = self.device_and_session(device_index)?;
         if !device.info.has_shared_memory {
             return Err(no_shared_memory(DeviceKind::XPU));
         }
@@ -208,7 +208,7 @@ unsafe impl Backend for XpuBackend {
     }
 
     fn allocate_host(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
-        let (device, session) = self.begin(0)?;
+        let (device, session) = self.device_and_session(0)?;
         self.memory.allocate(session, device, bytes, align_bytes, MemoryKind::Host)
     }
 

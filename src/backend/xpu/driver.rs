@@ -251,10 +251,11 @@ impl Driver {
     /// its threads or on this thread. A failed registration drops the callback.
     pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> CallResult {
         let data = Box::into_raw(Box::new(callback));
-        // SAFETY: the handle is live (head of this file); `data` has the type that `call_back`
+        // SAFETY: the handle is live (head of this file); `data` has the type that `event_callback`
         // expects, and the driver passes `data` to it once.
-        let code =
-            unsafe { (self.core.set_event_callback)(event, sys::COMPLETE, call_back, data.cast()) };
+        let code = unsafe {
+            (self.core.set_event_callback)(event, sys::COMPLETE, event_callback, data.cast())
+        };
         check("clSetEventCallback", code).inspect_err(|_| {
             // SAFETY: `data` came from a box just above, and the failed call did not store it.
             drop(unsafe { Box::from_raw(data) });
@@ -271,7 +272,7 @@ impl Driver {
 ///
 /// # Safety
 /// `data` is the raw pointer of a boxed [`DoneCallback`], owned by this call.
-unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
+unsafe extern "C" fn event_callback(_event: Event, _status: i32, data: *mut c_void) {
     // SAFETY: `set_event_callback` created `data` from a box of this type; this is its only use.
     let callback = unsafe { Box::from_raw(data.cast::<DoneCallback>()) };
     contain(callback);

@@ -13,7 +13,7 @@ pub(super) fn to_mark(event: Event) -> Mark {
     Mark(event.0.expose_provenance() as u64)
 }
 
-pub(super) fn of_mark(mark: Mark) -> Event {
+pub(super) fn from_mark(mark: Mark) -> Event {
     Event(std::ptr::with_exposed_provenance_mut(to_usize(mark.0)))
 }
 

@@ -75,7 +75,9 @@ impl Memory {
                 };
             }
             match device.error(&session.driver, refusal) {
-                Error::Driver(DriverError::Refused { .. }) if is_short => too_large(device, bytes),
+                Error::Driver(DriverError::Refused { .. }) if is_short => {
+                    shortage_error(device, bytes)
+                }
                 error => error,
             }
         })?;
@@ -180,7 +182,7 @@ fn is_shortage(code: i32) -> bool {
 }
 
 /// The error when the driver lacks memory. Its free bytes are at most the largest allocation.
-fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
+fn shortage_error(device: &XpuDevice, requested_bytes: usize) -> Error {
     let mut info = device.capacity.info();
     if device.info.largest_bytes > 0 {
         info.free_bytes = info.free_bytes.min(device.info.largest_bytes);

@@ -107,7 +107,7 @@ impl XpuBackend {
     }
 
     /// The device and the session. The first call creates the session. Fails on a lost device.
-    fn begin(&self, index: usize) -> Result<(&Arc<XpuDevice>, &Arc<Session>)> {
+    fn device_and_session(&self, index: usize) -> Result<(&Arc<XpuDevice>, &Arc<Session>)> {
         fork::check()?;
         let device = self.device(index)?;
         device.check()?;
@@ -117,7 +117,7 @@ impl XpuBackend {
         if self.probe().is_in_forked_child() {
             return Err(Error::Runtime(RuntimeError::BadFork));
         }
-        let session = Session::begin(self.found()?).map_err(driver_error)?;
+        let session = Session::create(self.found()?).map_err(driver_error)?;
         Ok((device, self.session.get_or_init(|| Arc::new(session))))
     }
 

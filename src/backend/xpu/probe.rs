@@ -110,7 +110,7 @@ impl Probe {
 }
 
 /// True when the folder `devices` has a GPU's node. Opens no node.
-pub(super) fn sees_gpu(devices: &Path) -> bool {
+pub(super) fn has_gpu_node(devices: &Path) -> bool {
     let is_node = |name: OsString| name.to_string_lossy().starts_with("renderD");
     let mut nodes = devices.join("dri").read_dir().into_iter().flatten().flatten();
     nodes.any(|node| is_node(node.file_name())) || devices.join("dxg").exists()
@@ -242,13 +242,13 @@ mod tests {
         let dri = folder.join("dri");
         std::fs::create_dir_all(&dri).unwrap();
         std::fs::write(dri.join("card0"), "").unwrap();
-        assert!(!sees_gpu(&folder));
+        assert!(!has_gpu_node(&folder));
         std::fs::write(dri.join("renderD128"), "").unwrap();
-        assert!(sees_gpu(&folder));
+        assert!(has_gpu_node(&folder));
         std::fs::remove_dir_all(&dri).unwrap();
-        assert!(!sees_gpu(&folder));
+        assert!(!has_gpu_node(&folder));
         std::fs::write(folder.join("dxg"), "").unwrap();
-        assert!(sees_gpu(&folder));
+        assert!(has_gpu_node(&folder));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -24,9 +24,9 @@ use crate::base::sync::{LockRank, Mutex};
 const SPIR_V: u32 = 0x0723_0203;
 
 /// The option that makes the compiler retain the names and types of kernel arguments.
-const KEEP_TYPES: &str = "-cl-kernel-arg-info";
+const KEEP_ARGUMENT_INFO: &str = "-cl-kernel-arg-info";
 
-const INDIRECT: [u32; 3] = [
+const INDIRECT_ACCESS_FLAGS: [u32; 3] = [
     sys::KERNEL_EXEC_INFO_INDIRECT_HOST_ACCESS_INTEL,
     sys::KERNEL_EXEC_INFO_INDIRECT_DEVICE_ACCESS_INTEL,
     sys::KERNEL_EXEC_INFO_INDIRECT_SHARED_ACCESS_INTEL,
@@ -77,7 +77,7 @@ impl XpuProgram {
             let text = "the binary is no SPIR-V: it does not begin with the word 0x07230203";
             return Err(failed(text.to_owned()));
         }
-        let options = CString::new(format!("{KEEP_TYPES} {options}"));
+        let options = CString::new(format!("{KEEP_ARGUMENT_INFO} {options}"));
         let options = options.map_err(|_| failed("the options contain a zero byte".to_owned()))?;
         let object = compiler.create(session.context, source).map_err(refused)?;
         // From here on, the drop of `program` releases the object.
@@ -106,7 +106,7 @@ impl XpuProgram {
         let name =
             CString::new(name).map_err(|_| CallError { call, code: sys::INVALID_KERNEL_NAME })?;
         let object = self.compiler.create_kernel(self.object, &name)?;
-        for what in INDIRECT {
+        for what in INDIRECT_ACCESS_FLAGS {
             // The result is ignored: a driver that rejects the flag lacks this kind of memory.
             let _ = self.compiler.allow_indirect_access(object, what);
         }
@@ -190,7 +190,7 @@ unsafe impl Kernels for XpuBackend {
         source: ProgramSource<'_>,
         options: &str,
     ) -> Result<ProgramHandle> {
-        let (device, session) = self.begin(device_index)?;
+        let (device, session) = self.device_and_session(device_index)?;
         let program = XpuProgram::compile(session, (device, device_index), source, options)?;
         Ok(ProgramHandle(handle::issue(Arc::new(program))))
     }

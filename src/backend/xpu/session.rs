@@ -18,7 +18,7 @@ pub(super) struct Session {
 impl Session {
     /// Creates the context. The driver may then start threads, so from now on the runtime detects
     /// forks and refuses to work in a child.
-    pub(super) fn begin(found: &UsableDevices) -> CallResult<Self> {
+    pub(super) fn create(found: &UsableDevices) -> CallResult<Self> {
         fork::watch();
         let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.info.id).collect();
         let context = found.driver.create_context(found.platform, &ids)?;

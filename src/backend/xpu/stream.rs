@@ -139,7 +139,7 @@ impl XpuStream {
     }
 
     /// Flushes, unless a flush already covers all submitted commands.
-    pub(super) fn flush_rest(&self) {
+    pub(super) fn flush_if_needed(&self) {
         // Relaxed: this thread ran the tasks that submitted the commands.
         if self.submitted.load(Ordering::Relaxed) != self.flushed.load(Ordering::Relaxed) {
             // The result is ignored: the next mark flushes again and reports the error.
@@ -248,15 +248,15 @@ impl Drop for XpuStream {
 }
 
 /// Work that flushes its stream after each run.
-pub(super) struct Flushed {
+pub(super) struct FlushAfterRun {
     pub(super) work: Arc<dyn Work>,
     pub(super) stream: Arc<XpuStream>,
 }
 
-impl Work for Flushed {
+impl Work for FlushAfterRun {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
         Arc::clone(&self.work).run(turn);
-        self.stream.flush_rest();
+        self.stream.flush_if_needed();
     }
 
     fn refuse(self: Arc<Self>, reason: &Error) {

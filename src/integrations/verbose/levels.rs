@@ -36,7 +36,7 @@ impl Levels {
     }
 
     /// The level of the newest scope, or `bottom` without a scope.
-    fn in_force(&self, bottom: i32) -> i32 {
+    fn effective_level(&self, bottom: i32) -> i32 {
         self.open.last().map_or(bottom, |(_, level)| *level)
     }
 }
@@ -120,7 +120,7 @@ impl VerboseScope {
         let refusing = apply(library, &found, level).filter(|_| level > 0);
         if let Some(path) = refusing {
             levels.close(id);
-            apply(library, &found, levels.in_force(bottom));
+            apply(library, &found, levels.effective_level(bottom));
             return Err(refused(format!("{path} refuses it")));
         }
         Ok(Self { library, id })
@@ -133,7 +133,7 @@ impl Drop for VerboseScope {
         let mut levels = self.library.levels().lock();
         levels.close(self.id);
         // The result is ignored: a library that refuses the level retains its current one.
-        apply(self.library, &found, levels.in_force(self.library.environment_level().level));
+        apply(self.library, &found, levels.effective_level(self.library.environment_level().level));
     }
 }
 
@@ -159,11 +159,11 @@ mod tests {
         let mut levels = Levels::default();
         let outer = levels.open(1);
         let inner = levels.open(0);
-        assert_eq!(levels.in_force(2), 0);
+        assert_eq!(levels.effective_level(2), 0);
         levels.close(inner);
-        assert_eq!(levels.in_force(2), 1);
+        assert_eq!(levels.effective_level(2), 1);
         levels.close(outer);
-        assert_eq!(levels.in_force(2), 2);
+        assert_eq!(levels.effective_level(2), 2);
     }
 
     #[test]
@@ -171,12 +171,12 @@ mod tests {
         let mut levels = Levels::default();
         let (first, second) = (levels.open(1), levels.open(2));
         levels.close(first);
-        assert_eq!(levels.in_force(0), 2);
+        assert_eq!(levels.effective_level(0), 2);
         let third = levels.open(1);
         levels.close(second);
-        assert_eq!(levels.in_force(0), 1);
+        assert_eq!(levels.effective_level(0), 1);
         levels.close(third);
         levels.close(third);
-        assert_eq!(levels.in_force(0), 0);
+        assert_eq!(levels.effective_level(0), 0);
     }
 }

@@ -51,7 +51,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
     pub(crate) fn undeclared(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         match number(None, value) {
             Some(number) => Ok(number),
-            None => self.by_kind(value, 0),
+            None => self.convert_by_type(value, 0),
         }
     }
 
@@ -63,7 +63,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
     ) -> PyResult<Argument> {
         match declared {
             Declared::Integer(bytes, is_signed) => self.sized(*bytes, *is_signed, value),
-            Declared::Bool => Ok(Argument::U8(u8::from(plain(value)?.is_truthy()?))),
+            Declared::Bool => Ok(Argument::U8(u8::from(unwrapped(value)?.is_truthy()?))),
             Declared::Float => Ok(Argument::F32(self.float(value)?)),
             Declared::Double => Ok(Argument::F64(self.float(value)?)),
             Declared::Pointer(class) => self.pointer(class.as_ref(), value),
@@ -106,7 +106,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         is_signed: bool,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Argument> {
-        let value = &plain(value)?;
+        let value = &unwrapped(value)?;
         let number: i128 = match value.extract() {
             Ok(number) => number,
             Err(_) if value.is_instance_of::<PyInt>() => {
@@ -128,7 +128,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         &self,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<T> {
-        let value = plain(value)?;
+        let value = unwrapped(value)?;
         value.extract().map_err(|_| self.unexpected("a float", &value))
     }
 
@@ -145,24 +145,24 @@ impl<'py> ArgumentConverter<'_, 'py> {
             return Ok(address);
         }
         let Some(class) = class else {
-            return match self.by_kind(value, 0)? {
+            return match self.convert_by_type(value, 0)? {
                 Argument::F64(_) | Argument::F32(_) => Err(self.unexpected("a pointer", value)),
                 address => Ok(address),
             };
         };
         if ctypes::cffi_backend(value)?.is_some() {
-            return self.by_kind(value, 0);
+            return self.convert_by_type(value, 0);
         }
         let class = class.bind(value.py());
         let converted = class.call_method1("from_param", (value,));
         let converted = converted.map_err(|error| self.refused(class, value, &error))?;
         self.keep(value);
-        self.by_kind(&converted, 0)
+        self.convert_by_type(&converted, 0)
     }
 
     /// The slow path tries each supported class. `depth` counts the followed `_as_parameter_`.
     #[cold]
-    fn by_kind(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
+    fn convert_by_type(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
         let py = value.py();
         if value.is_none() {
             return Ok(Argument::U64(0));
@@ -194,7 +194,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             && depth < MAX_DEPTH
         {
             self.keep(value);
-            return self.by_kind(&inner, depth + 1);
+            return self.convert_by_type(&inner, depth + 1);
         }
         if let Some(number) = numpy_number(value)? {
             return Ok(number);
@@ -218,7 +218,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
             let class = value.get_type().into_any();
             return match signature::of_code(&code, &class) {
                 Some(Declared::Pointer(_)) => self.address_of(types, value),
-                Some(declared) => self.declared(&declared, &plain(value)?),
+                Some(declared) => self.declared(&declared, &unwrapped(value)?),
                 None => Err(self.unexpected("of a type that can be launched", value)),
             };
         }
@@ -269,14 +269,14 @@ impl<'py> ArgumentConverter<'_, 'py> {
             }
             used
         } else {
-            return self.pointed_to(memory);
+            return self.data_pointer(memory);
         };
         let address = used.memory.address()?;
         self.used.memory.push(used);
         Ok(Some(Argument::U64(address)))
     }
 
-    fn pointed_to(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
+    fn data_pointer(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
         if !method.is_callable() {
             return Ok(None);
@@ -380,7 +380,7 @@ fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
 }
 
 /// Unwraps a simple ctypes object, or one with `_as_parameter_`. Returns other objects unchanged.
-fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn unwrapped<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>() {
         return Ok(value.clone());
     }

@@ -16,7 +16,9 @@ use crate::python::memory::buffer_state::{BufferState, is_inference_mode};
 use crate::python::memory::dlpack_export::{ExportRequest, device_of};
 use crate::python::memory::element::BYTE;
 use crate::python::memory::exposure::{self, Exposure};
-use crate::python::memory::transfers::{between, copy_into, copy_to_host, current_stream};
+use crate::python::memory::transfers::{
+    copy_between_buffers, copy_into, copy_to_host, current_stream,
+};
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::{ViewMemory, export};
 use crate::python::objects::device::{PyDevice, device_or_default};
@@ -178,7 +180,7 @@ impl PyBuffer {
             runtime.origin(device)?
         };
         let copy = allocate(py, source.nbytes(), device, &origin)?;
-        between(py, &copy, &source)?;
+        copy_between_buffers(py, &copy, &source)?;
         Ok(Self { current: BufferState::in_mode(copy) })
     }
 

@@ -67,14 +67,14 @@ pub(crate) struct ManagedVersioned {
 }
 
 /// A DLPack structure that a Python capsule carries.
-pub(crate) trait Carried: Sized + 'static {
+pub(crate) trait CapsuleStructure: Sized + 'static {
     const CAPSULE_NAME: &'static CStr;
     const CONSUMED_NAME: &'static CStr;
 
     fn deleter(&self) -> Deleter<Self>;
 }
 
-impl Carried for Managed {
+impl CapsuleStructure for Managed {
     const CAPSULE_NAME: &'static CStr = c"dltensor";
     const CONSUMED_NAME: &'static CStr = c"used_dltensor";
 
@@ -83,7 +83,7 @@ impl Carried for Managed {
     }
 }
 
-impl Carried for ManagedVersioned {
+impl CapsuleStructure for ManagedVersioned {
     const CAPSULE_NAME: &'static CStr = c"dltensor_versioned";
     const CONSUMED_NAME: &'static CStr = c"used_dltensor_versioned";
 
@@ -98,7 +98,7 @@ pub(crate) struct Owned<M>(pub(crate) *mut M);
 // SAFETY: other threads only move the structure. Only `take_back` frees it, with the GIL.
 unsafe impl<M> Send for Owned<M> {}
 
-impl<M: Carried> Lender for Owned<M> {
+impl<M: CapsuleStructure> Lender for Owned<M> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {
         // SAFETY: the creator of `Owned` took the structure from its capsule, and only this call
         // frees the structure.
@@ -110,7 +110,7 @@ impl<M: Carried> Lender for Owned<M> {
 ///
 /// # Safety
 /// The structure must be live, and no other code may use or free it afterwards.
-pub(crate) unsafe fn free<M: Carried>(managed: *mut M) {
+pub(crate) unsafe fn free<M: CapsuleStructure>(managed: *mut M) {
     // SAFETY: the caller guarantees that the structure is live.
     let deleter = unsafe { &*managed }.deleter();
     if let Some(deleter) = deleter {

@@ -12,8 +12,8 @@ use pyo3::types::PyInt;
 use crate::base::contain::contain;
 use crate::base::device::{Device, DeviceKind};
 use crate::python::memory::dlpack::{
-    CPU, Carried, EXTENSION, ElementType, IS_COPIED, MAJOR, Managed, ManagedVersioned, ONE_API,
-    READ_ONLY, Tensor, Version, free,
+    CPU, CapsuleStructure, EXTENSION, ElementType, IS_COPIED, MAJOR, Managed, ManagedVersioned,
+    ONE_API, READ_ONLY, Tensor, Version, free,
 };
 use crate::python::memory::element::Element;
 use crate::python::memory::view_memory::{MemoryExport, ViewMemory, export_on_device};
@@ -152,7 +152,7 @@ impl Content {
     }
 }
 
-fn capsule<M: Carried>(
+fn capsule<M: CapsuleStructure>(
     py: Python<'_>,
     mut content: Content,
     managed: impl FnOnce(Tensor, *mut c_void) -> M,
@@ -179,7 +179,7 @@ fn capsule<M: Carried>(
 ///
 /// # Safety
 /// `managed` must come from a capsule that `capsule` created, and must be freed only once.
-unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
+unsafe extern "C" fn delete<M: CapsuleStructure>(managed: *mut M) {
     let block = managed.wrapping_byte_sub(std::mem::offset_of!(ExportBlock<M>, managed));
     // SAFETY: `capsule` leaked the box that contains the structure, and a consumer calls the
     // deleter once.
@@ -191,7 +191,7 @@ unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
 ///
 /// # Safety
 /// Called only by the interpreter, with a capsule that is being destroyed.
-unsafe extern "C" fn end_capsule<M: Carried>(capsule: *mut ffi::PyObject) {
+unsafe extern "C" fn end_capsule<M: CapsuleStructure>(capsule: *mut ffi::PyObject) {
     // SAFETY: the interpreter passes a live capsule and holds the GIL.
     if unsafe { ffi::PyCapsule_IsValid(capsule, M::CAPSULE_NAME.as_ptr()) } == 0 {
         return;

@@ -8,8 +8,8 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::base::device::{Device, DeviceKind};
 use crate::python::memory::dlpack::{
-    CPU, Carried, ElementType, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API, Owned, READ_ONLY,
-    Tensor,
+    CPU, CapsuleStructure, ElementType, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API, Owned,
+    READ_ONLY, Tensor,
 };
 use crate::python::memory::element::Element;
 use crate::python::memory::exposure::strides_of;
@@ -98,7 +98,7 @@ fn import(capsule: &Bound<'_, PyAny>, options: ImportOptions) -> PyResult<PyView
 }
 
 /// Borrows the structure in a capsule named `M::CAPSULE_NAME`. `None` for other objects.
-fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
+fn find<M: CapsuleStructure>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     let object = capsule.as_ptr();
     // SAFETY: the object is live and the GIL is held; for other objects the result is 0.
     if unsafe { ffi::PyCapsule_IsValid(object, M::CAPSULE_NAME.as_ptr()) } == 0 {
@@ -110,7 +110,7 @@ fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
 }
 
 /// Takes the structure by renaming its capsule. The caller must free the structure.
-fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
+fn take<M: CapsuleStructure>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
     // SAFETY: `find` validated this capsule under the same hold of the GIL; the name is a static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::CONSUMED_NAME.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()));
@@ -119,7 +119,7 @@ fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Own
 }
 
 /// Creates a view of a tensor. The capsule owns the structure until all checks have passed.
-fn view<M: Carried>(
+fn view<M: CapsuleStructure>(
     capsule: &Bound<'_, PyAny>,
     managed: *mut M,
     tensor: &Tensor,

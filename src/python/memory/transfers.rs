@@ -34,7 +34,7 @@ pub(crate) fn copy_into(
 fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
     let py = source.py();
     if let Some(buffer) = buffer_of(source) {
-        return between(py, target, &buffer);
+        return copy_between_buffers(py, target, &buffer);
     }
     if let Some(memory) = foreign_memory(source) {
         let transfer = from_lender(py, target, Arc::clone(&memory))?;
@@ -159,7 +159,9 @@ pub(crate) fn copy_to_host(
 ) -> PyResult<()> {
     let py = target.py();
     copy(py, is_non_blocking, || {
-        if let Some(transfer) = written(target, |buffer| between(py, buffer, source)) {
+        if let Some(transfer) =
+            write_if_buffer(target, |buffer| copy_between_buffers(py, buffer, source))
+        {
             return transfer;
         }
         if let Some(memory) = foreign_memory(target) {
@@ -172,7 +174,7 @@ pub(crate) fn copy_to_host(
 
 /// Calls `write` on the memory of a buffer object or of a view of a buffer, and counts a successful
 /// write in its version. `None` for other objects.
-pub(crate) fn written<T>(
+pub(crate) fn write_if_buffer<T>(
     target: &Bound<'_, PyAny>,
     write: impl FnOnce(&Buffer) -> PyResult<T>,
 ) -> Option<PyResult<T>> {
@@ -251,7 +253,11 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
     )))
 }
 
-pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
+pub(crate) fn copy_between_buffers(
+    py: Python<'_>,
+    target: &Buffer,
+    source: &Buffer,
+) -> PyResult<Transfer> {
     // A cpu stream cannot access a device's memory, but a device's stream can access the host's.
     let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::CPU;
     let is_to_host = is_on_host(target) && !is_on_host(source);

@@ -10,7 +10,7 @@ use crate::base::device::{Device, DeviceKind};
 use crate::memory::buffer::{Buffer, ExportGuard};
 use crate::python::memory::buffer::allocate;
 use crate::python::memory::foreign_memory::{ForeignMemory, ParkedDropper};
-use crate::python::memory::transfers::{between, from_lender};
+use crate::python::memory::transfers::{copy_between_buffers, from_lender};
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
 
@@ -54,7 +54,7 @@ impl ViewMemory {
         let origin = Runtime::global()?.origin(device)?;
         let copy = allocate(py, self.nbytes(), device, &origin)?;
         let transfer = match self {
-            Self::Ours(buffer) => between(py, &copy, buffer)?,
+            Self::Ours(buffer) => copy_between_buffers(py, &copy, buffer)?,
             Self::Foreign(memory, _) => from_lender(py, &copy, Arc::clone(memory))?,
         };
         let is_done = || transfer.is_done();

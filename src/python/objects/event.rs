@@ -56,7 +56,7 @@ impl PyEvent {
         let device = given.device();
         given.end()?;
         let device = match device {
-            Some(device) => existing(PyDevice::extract(&device)?)?,
+            Some(device) => checked_device(PyDevice::extract(&device)?)?,
             None => PyDevice { kind: Runtime::global()?.accelerator()?, index: None },
         };
         let event = Event::for_kind(device.kind, is_timed);
@@ -154,7 +154,7 @@ impl PyEvent {
 
 /// Checks the device of a new event. An available kind must have a device with the given index. An
 /// unavailable kind fails later, at the event's first use.
-fn existing(device: PyDevice) -> PyResult<PyDevice> {
+fn checked_device(device: PyDevice) -> PyResult<PyDevice> {
     if let Some(index) = device.index {
         let count = Runtime::global()?.device_count(device.kind)?;
         if count > 0 && index >= count {

@@ -11,7 +11,7 @@ use crate::compute::generator::{FloatType, Generator, RawType};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::Buffer;
 use crate::python::memory::element::Element;
-use crate::python::memory::transfers::{current_stream, written};
+use crate::python::memory::transfers::{current_stream, write_if_buffer};
 use crate::python::memory::view::PyView;
 use crate::python::objects::device::{PyDevice, device_or_default, kind_argument};
 use crate::python::objects::functions::device_argument;
@@ -188,7 +188,7 @@ impl PyGenerator {
         fill_unordered: unsafe fn(&Generator, &Buffer, T, &Stream) -> Result<()>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, dtype) = (target.py(), number_type(target, dtype, known)?);
-        let filled = written(target, |buffer| {
+        let filled = write_if_buffer(target, |buffer| {
             let stream = current_stream(buffer)?;
             // SAFETY: the caller in Python orders accesses to a buffer on several streams, as the
             // contract of the Python API requires.
