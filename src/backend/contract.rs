@@ -201,7 +201,7 @@ pub struct PointerOwner {
 /// A device of the machine that the backend cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutDevice {
-    /// The vendor's name, and the driver's platform.
+    /// The vendor's name of the device, and the name of the driver's platform.
     pub name: String,
     /// Why the backend cannot use this device, as a part of an error message.
     pub reason: String,

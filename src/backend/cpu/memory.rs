@@ -81,7 +81,7 @@ impl CpuMemory {
         let allocation = self.allocations.lock().remove(&address.0);
         let allocation = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
-        // Frees after the removal from the map: another allocation may get the address at once.
+        // Frees only after the removal from the map: another allocation may then get the address.
         free_allocation(address, allocation);
         self.capacity.release(allocation.counted_bytes);
     }

@@ -158,7 +158,7 @@ impl Exported {
         (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
     }
 
-    /// Memory that keeps the bytes exported. `TypeError` if they hold references to Python objects.
+    /// Wraps the view as memory. `TypeError` if the memory holds references to Python objects.
     pub(crate) fn checked(self, what: &str, py: Python<'_>) -> PyResult<ForeignMemory> {
         let checked = self.without_objects(what, py)?;
         let Self(view) = &checked;
