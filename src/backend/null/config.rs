@@ -48,7 +48,7 @@ pub struct NullConfig {
     pub has_kernels: bool,
     /// Whether the compiler defines the macro `cl_khr_fp64`, which announces double precision.
     pub has_fp64: bool,
-    /// Whether `allocate_shared` succeeds.
+    /// Whether the devices have shared memory; without it, `allocate_shared` is unsupported.
     pub has_shared_memory: bool,
 }
 
