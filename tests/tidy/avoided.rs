@@ -29,7 +29,7 @@ const AVOIDED: &[(&str, &str)] = &[
 const TERMS: [&str; 4] = ["out_of", "OutOf", "left_out", "LeftOut"];
 
 /// Rooms whose names are chosen anew with their code.
-const LATER: [&str; 2] = ["src/memory/allocator/", "src/integrations/host_heap/"];
+const LATER: [&str; 1] = ["src/memory/allocator/"];
 
 /// Modules, types and functions are named by the field's words. Tests, whose names are sentences,
 /// are free.
