@@ -77,6 +77,8 @@ struct Shared<C: CommandContext> {
     oldest: AtomicPtr<Segment<C>>,
     /// One unused segment for the next installation, or null.
     spare: AtomicPtr<Segment<C>>,
+    /// Identifies this queue to the pool of segments; never used again.
+    id: u64,
     /// The consumer's final position. The receiver's drop stores it, and the queue's drop discards
     /// the commands from there on.
     consumer: UnsafeCell<Option<Position<C>>>,
@@ -146,11 +148,20 @@ pub(crate) fn channel<C: CommandContext>() -> (Sender<C>, Receiver<C>) {
         installing: AtomicUsize::new(0),
         oldest: AtomicPtr::new(ptr::null_mut()),
         spare: AtomicPtr::new(ptr::null_mut()),
+        id: new_id(),
         consumer: UnsafeCell::new(None),
     });
     let position =
         Position { head: 0, segment_end: 0, segment: ptr::null_mut(), retired: ptr::null_mut() };
     (Sender(Arc::clone(&shared)), Receiver { shared, position })
+}
+
+/// An id that no other queue of this process has or had.
+fn new_id() -> u64 {
+    use crate::base::sync::unmodelled::AtomicU64;
+    static IDS: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only uniqueness matters.
+    IDS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<C: CommandContext> Sender<C> {
@@ -287,7 +298,7 @@ impl<C: CommandContext> Shared<C> {
         }
         // Acquire: pairs with the release in `recycle`, which publishes the spare's null links.
         let spare = NonNull::new(self.spare.swap(ptr::null_mut(), Ordering::Acquire));
-        let fresh = spare.unwrap_or_else(segment::take);
+        let fresh = spare.unwrap_or_else(|| segment::take(self.id));
         // Release: publishes the fresh segment's cleared state to the consumer and other
         // installers. Acquire on failure: pairs with the release of the other installer.
         let linking = link.compare_exchange(
@@ -316,7 +327,7 @@ impl<C: CommandContext> Shared<C> {
         );
         if keeping.is_err() {
             // SAFETY: the segment came from `take` and is unused; no other thread has its address.
-            unsafe { segment::release(segment) };
+            unsafe { segment::release(segment, self.id) };
         }
     }
 }
@@ -529,7 +540,7 @@ impl<C: CommandContext> Drop for Shared<C> {
                 };
                 if let Some(old) = NonNull::new(position.segment) {
                     // SAFETY: `old` has no command left, and no other thread uses the queue.
-                    unsafe { segment::release(old) };
+                    unsafe { segment::release(old, self.id) };
                 }
                 let Some(next) = NonNull::new(next) else { break };
                 position.segment = next.as_ptr();
@@ -547,11 +558,11 @@ impl<C: CommandContext> Drop for Shared<C> {
             // SAFETY: retired segments were not released yet.
             retired = unsafe { segment.as_ref() }.next_retired().load(Ordering::Relaxed);
             // SAFETY: the segment holds no command, and no other thread uses the queue.
-            unsafe { segment::release(segment) };
+            unsafe { segment::release(segment, self.id) };
         }
         if let Some(spare) = NonNull::new(self.spare.load(Ordering::Relaxed)) {
             // SAFETY: the spare holds no command, and no other thread uses the queue.
-            unsafe { segment::release(spare) };
+            unsafe { segment::release(spare, self.id) };
         }
     }
 }

@@ -44,18 +44,17 @@ struct Line<C: CommandContext> {
     link: AtomicPtr<Segment<C>>,
 }
 
-impl<C: CommandContext> Slot<C> {
-    /// A slot that publishes no command: [`sequence_of`] is never 0.
+#[cfg(loom)]
+impl<C: CommandContext> Line<C> {
     fn empty() -> Self {
-        Self { sequence: AtomicU64::new(0), packed: UnsafeCell::new(MaybeUninit::uninit()) }
+        let packed = UnsafeCell::new(MaybeUninit::uninit());
+        let slot = Slot { sequence: AtomicU64::new(UNPUBLISHED), packed };
+        Self { slot, link: AtomicPtr::new(ptr::null_mut()) }
     }
 }
 
-impl<C: CommandContext> Line<C> {
-    fn empty() -> Self {
-        Self { slot: Slot::empty(), link: AtomicPtr::new(ptr::null_mut()) }
-    }
-}
+/// The sequence number of a slot that publishes no command: [`sequence_of`] is never 0.
+const UNPUBLISHED: u64 = 0;
 
 /// The value of `sequence` that publishes the command of an index; never 0.
 #[inline]
@@ -173,22 +172,29 @@ fn prefetch_to_write<T>(target: &T) {
 #[cfg(not(all(target_arch = "x86_64", not(loom))))]
 fn prefetch_to_write<T>(_target: &T) {}
 
-/// Takes a segment from the pool, else allocates one. Clears the sequence numbers and links.
-pub(super) fn take<C: CommandContext>() -> NonNull<Segment<C>> {
+/// Takes a segment for the queue `queue_id` from the pool, else allocates one. No slot of it
+/// publishes a command of this queue's later indices, and its links are null.
+pub(super) fn take<C: CommandContext>(queue_id: u64) -> NonNull<Segment<C>> {
+    #[cfg(loom)]
+    let _ = queue_id;
     #[cfg(not(loom))]
-    if let Some(segment) = pool::take() {
+    if let Some(segment) = pool::take(queue_id) {
         return segment;
     }
     new()
 }
 
-/// Returns a segment to the pool, or frees it when the pool is full or locked.
+/// Returns a segment of the queue `queue_id` to the pool, or frees it when the pool is full or
+/// locked.
 ///
 /// # Safety
-/// The segment came from [`take`], holds no command, and no producer can reach it any more.
-pub(super) unsafe fn release<C: CommandContext>(segment: NonNull<Segment<C>>) {
+/// The segment came from [`take`] with this id, holds no command, and no producer can reach it any
+/// more.
+pub(super) unsafe fn release<C: CommandContext>(segment: NonNull<Segment<C>>, queue_id: u64) {
+    #[cfg(loom)]
+    let _ = queue_id;
     #[cfg(not(loom))]
-    let Some(segment) = pool::put(segment) else { return };
+    let Some(segment) = pool::put(segment, queue_id) else { return };
     // SAFETY: the segment came from `take`, hence from `new`, and the caller does not use it again.
     unsafe { free(segment) };
 }
@@ -199,16 +205,25 @@ fn new<C: CommandContext>() -> NonNull<Segment<C>> {
     let block = unsafe { alloc(LAYOUT) };
     let block = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(LAYOUT));
     let segment = block.cast::<Segment<C>>();
+    // Word by word, because a line as a whole would be copied with its unused bytes.
     // SAFETY: no other thread has the block; it is large and aligned enough, and may be
     // uninitialised.
     let lines = unsafe { segment.cast::<[MaybeUninit<Line<C>>; LINES]>().as_mut() };
     for line in lines {
-        line.write(Line::empty());
+        let fields = line.as_mut_ptr();
+        // SAFETY: the field is inside the block.
+        let sequence = unsafe { &raw mut (*fields).slot.sequence };
+        // SAFETY: no other thread has the block, and the field is inside it.
+        unsafe { sequence.write(AtomicU64::new(UNPUBLISHED)) };
+        // SAFETY: the field is inside the block.
+        let link = unsafe { &raw mut (*fields).link };
+        // SAFETY: no other thread has the block, and the field is inside it.
+        unsafe { link.write(AtomicPtr::new(ptr::null_mut())) };
     }
     // SAFETY: the field is inside the block.
-    let last = unsafe { &raw mut (*segment.as_ptr()).last };
+    let last = unsafe { &raw mut (*segment.as_ptr()).last.sequence };
     // SAFETY: no other thread has the block, and the field is inside it.
-    unsafe { last.write(Slot::empty()) };
+    unsafe { last.write(AtomicU64::new(UNPUBLISHED)) };
     segment
 }
 
@@ -243,60 +258,84 @@ unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
 ///
 /// Last in, first out: the segment used last is still in a cache. A first-in, first-out pool would
 /// cycle through all its segments, most of which are no longer in a cache.
+///
+/// A queue that takes one of its own segments back need not clear the slots: they have indices that
+/// were consumed, and the indices of one queue only grow. Clearing would write to 64 cache lines
+/// that the consumer's processor still has, and the next claim, a locked instruction, would wait
+/// for all of them.
 #[cfg(not(loom))]
 mod pool {
-    use super::{CommandContext, NonNull, Ordering, Segment, ptr};
+    use std::mem::MaybeUninit;
+
+    use super::{CommandContext, NonNull, Ordering, Segment};
+    use super::{SLOTS_AHEAD, UNPUBLISHED, prefetch_to_write, ptr};
     use crate::base::spin::SpinMutex;
 
     /// The maximum number of pooled segments: 4 MiB of memory.
     const CAPACITY: usize = 1024;
 
+    /// An unused segment, and the queue that used it last.
     struct Idle {
-        /// The segment at the top of the stack; `next` links it to the segment below.
-        top: *mut Segment<()>,
-        count: usize,
+        segment: NonNull<Segment<()>>,
+        queue_id: u64,
     }
     // SAFETY: an idle segment is reachable only through the pool and holds no command.
     unsafe impl Send for Idle {}
 
+    /// A stack. Its entries stand here and not in the segments, whose lines another processor has.
+    struct Stack {
+        entries: [MaybeUninit<Idle>; CAPACITY],
+        count: usize,
+    }
+
     // Threads only try this lock: its holder may be preempted or be a thread of the forked parent.
-    static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
+    static IDLE: SpinMutex<Stack> =
+        SpinMutex::new(Stack { entries: [const { MaybeUninit::uninit() }; CAPACITY], count: 0 });
 
     /// Takes a segment, with cleared links. `None` if the pool is empty or another thread locks it.
-    pub(super) fn take<C: CommandContext>() -> Option<NonNull<Segment<C>>> {
+    pub(super) fn take<C: CommandContext>(queue_id: u64) -> Option<NonNull<Segment<C>>> {
         let mut idle = IDLE.try_lock()?;
-        let segment = NonNull::new(idle.top)?;
-        // SAFETY: the segment is in the pool, whose lock this thread holds, so it is allocated and
-        // no other thread uses it.
-        let links = unsafe { segment.as_ref() };
-        // Relaxed, here and below: the lock orders accesses to pooled segments.
-        idle.top = links.next().load(Ordering::Relaxed);
-        idle.count -= 1;
+        let top = idle.count.checked_sub(1)?;
+        idle.count = top;
+        // SAFETY: the entries below `count` are initialised, and this one is no longer below it.
+        let entry = unsafe { idle.entries[top].assume_init_read() };
+        let Idle { segment, queue_id: last_user } = entry;
         drop(idle);
-        // Relaxed: no other thread has the segment; linking it into a queue publishes these stores.
-        for line in &links.lines {
-            line.slot.sequence.store(0, Ordering::Relaxed);
-            line.link.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the segment was in the pool and is not any more, so it is allocated and no other
+        // thread uses it.
+        let unused = unsafe { segment.as_ref() };
+        // Relaxed, twice: no other thread has the segment; linking it into a queue
+        // publishes these stores.
+        unused.next().store(ptr::null_mut(), Ordering::Relaxed);
+        unused.next_retired().store(ptr::null_mut(), Ordering::Relaxed);
+        if last_user == queue_id {
+            (0..SLOTS_AHEAD).for_each(|index| prefetch_to_write(unused.slot(index)));
+        } else {
+            clear(unused);
         }
-        links.last.sequence.store(0, Ordering::Relaxed);
         // Segments of all context types have the same layout: they store only pointers and words.
         Some(segment.cast())
+    }
+
+    /// Makes the slots publish nothing.
+    fn clear(segment: &Segment<()>) {
+        let slots = segment.lines.iter().map(|line| &line.slot).chain([&segment.last]);
+        // Relaxed: as in `take`.
+        slots.for_each(|slot| slot.sequence.store(UNPUBLISHED, Ordering::Relaxed));
     }
 
     /// Puts the segment into the pool. Returns the segment when the pool is full or another thread
     /// holds the lock.
     pub(super) fn put<C: CommandContext>(
         segment: NonNull<Segment<C>>,
+        queue_id: u64,
     ) -> Option<NonNull<Segment<C>>> {
         let Some(mut idle) = IDLE.try_lock().filter(|idle| idle.count < CAPACITY) else {
             return Some(segment);
         };
-        let idle_segment = segment.cast::<Segment<()>>();
-        // SAFETY: the caller of `release` guarantees that the segment is allocated and not used
-        // elsewhere.
-        unsafe { idle_segment.as_ref() }.next().store(idle.top, Ordering::Relaxed);
-        idle.top = idle_segment.as_ptr();
-        idle.count += 1;
+        let top = idle.count;
+        idle.entries[top].write(Idle { segment: segment.cast(), queue_id });
+        idle.count = top + 1;
         None
     }
 }
