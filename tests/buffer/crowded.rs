@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use accelrt::backend::null::CompletionMode;
-use accelrt::{Config, Device, Error, MemoryError, Runtime, StreamGuard};
+use accelrt::{Buffer, Config, Device, Error, MemoryError, Runtime, StreamGuard};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -187,6 +187,42 @@ fn of_tasks_that_wait_for_each_others_memory_one_is_refused() {
                 stream.enqueue(task).unwrap();
             }
             for (buffer, stream) in buffers.into_iter().zip(&streams) {
+                buffer.fill(1, stream).unwrap();
+            }
+            are_both_there.wait();
+            let served = [told.recv().unwrap(), told.recv().unwrap()];
+            assert!(!served[0], "{settings}: the first answer is a refusal");
+            runtime.synchronize(device).unwrap();
+            assert!(runtime.empty(60 * MIB, device).is_ok());
+        });
+    }
+}
+
+#[test]
+fn of_tasks_that_wait_for_each_others_memory_of_two_allocators_one_is_refused() {
+    // Goal: what a task waits for is known to tasks that ask another allocator. Method: one asks
+    // for memory of the device that the other one's stream uses, which asks for shared memory.
+    for settings in ["", "policy:torch"] {
+        finishes(move || {
+            let (runtime, device) = (of_64_mib(settings), Device::cpu(0));
+            let streams = [(); 2].map(|()| runtime.dedicated_stream(device, 0).unwrap());
+            let empty: [fn(&Runtime, Device) -> accelrt::Result<Buffer>; 2] = [
+                |runtime, device| runtime.empty(30 * MIB, device),
+                |runtime, device| runtime.empty_shared(30 * MIB, device),
+            ];
+            let buffers = empty.map(|empty| empty(&runtime, device).unwrap());
+            let (tell, told) = mpsc::channel();
+            let are_both_there = Arc::new(Barrier::new(3));
+            for (stream, empty) in streams.iter().zip(empty) {
+                let (asking, tell) = (runtime.clone(), tell.clone());
+                let are_both_there = Arc::clone(&are_both_there);
+                let task = move || {
+                    are_both_there.wait();
+                    tell.send(empty(&asking, device).is_ok()).unwrap();
+                };
+                stream.enqueue(task).unwrap();
+            }
+            for (buffer, stream) in buffers.into_iter().zip(streams.iter().rev()) {
                 buffer.fill(1, stream).unwrap();
             }
             are_both_there.wait();

@@ -7,7 +7,6 @@ use crate::base::device::Device;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::allocator::block::{Block, BlockId};
-use crate::memory::allocator::books::Books;
 use crate::memory::allocator::native::handle::{Handle, Held, Untagged};
 
 /// A block that was handed out: the right to its memory, and to free it once.
@@ -109,8 +108,7 @@ impl Allocated {
         self.busy_until
     }
 
-    pub(super) fn of(id: BlockId, books: &Books) -> Self {
-        let block = &books.blocks[id];
+    pub(super) fn of_block(id: BlockId, block: &Block) -> Self {
         let Block { address, bytes, busy_until, handout, .. } = *block;
         Self { address, bytes, handle: Handle::of_block(id), busy_until, handout }
     }

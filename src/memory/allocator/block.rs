@@ -2,6 +2,7 @@
 
 use crate::base::table::{Id, Table};
 use crate::memory::allocator::segment::SegmentId;
+use crate::memory::allocator::snapshot::{BlockInfo, BlockState};
 
 /// A block's place in the arena.
 pub(super) type BlockId = Id<Block>;
@@ -40,8 +41,6 @@ pub(super) struct Block {
     pub(super) freed_at_search: u64,
     /// The task of its segment's stream after which no use of it is left; 0 for none.
     pub(super) busy_until: u64,
-    /// Streams that have not passed its last use, while it awaits its free.
-    pub(super) waiting_points: u32,
 }
 
 impl Block {
@@ -58,7 +57,6 @@ impl Block {
             is_oversize: false,
             freed_at_search: 0,
             busy_until: 0,
-            waiting_points: 0,
         }
     }
 
@@ -69,6 +67,18 @@ impl Block {
 
     pub(super) fn end(&self) -> u64 {
         self.address + self.bytes as u64
+    }
+}
+
+impl From<&Block> for BlockInfo {
+    fn from(block: &Block) -> Self {
+        let state = match block.state {
+            State::Allocated => BlockState::Allocated,
+            State::AwaitingFree => BlockState::AwaitingFree,
+            State::Free | State::InFlight | State::Unmapped => BlockState::Inactive,
+        };
+        let Block { address, bytes, requested_bytes, .. } = *block;
+        Self { address, bytes, requested_bytes, state }
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::books::Request;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::native::own::Front;
+use crate::memory::allocator::request::Request;
+use crate::memory::allocator::torch::Plan;
 
 impl CachingAllocator {
     /// As [`CachingAllocator::allocate_unless`] where free memory serves the request. `None` when
@@ -32,15 +33,16 @@ impl CachingAllocator {
         if self.is_native_for_sure(request) {
             return self.take_native_ready(request, home);
         }
-        let books = self.books.lock();
-        if books.serves_natively(request.pool) {
-            drop(books); // its steps are its own
-            return self.take_native_ready(request, home);
-        }
-        // Searches are counted then, and who fails here searches again.
-        let plan = if books.is_collecting() { None } else { books.plan(request) };
-        drop(books);
-        let id = self.search(&plan?)?;
-        Some(Allocated::of(id, &self.books.lock()))
+        let plan = {
+            let ledger = &self.state.lock().ledger;
+            // Searches are counted then, and a request that fails here searches again.
+            let is_counted = ledger.is_collecting();
+            let is_native = ledger.serves_natively(request.pool);
+            (!is_native).then(|| if is_counted { None } else { Plan::of(request, ledger) })
+        };
+        let Some(plan) = plan else {
+            return self.take_native_ready(request, home); // its steps are its own
+        };
+        self.search(&plan?)
     }
 }

@@ -1,6 +1,6 @@
 //! The caching allocator of one device: what a program asks, and in which steps it is answered.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::backend::contract::Backend;
 use crate::base::config::AllocatorConfig;
@@ -13,26 +13,28 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::allocated::{Allocated, ForeignBlock};
 use crate::memory::allocator::block::{Block, BlockId, State};
-use crate::memory::allocator::books::{Books, Plan, Purpose, Request};
-use crate::memory::allocator::host::Meter;
+use crate::memory::allocator::host::{HostStatistics, Meter};
+use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::native::caches::Caches;
+use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::handle::Held;
 use crate::memory::allocator::native::own::Front;
-use crate::memory::allocator::out_of_memory::Observers;
-use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint};
+use crate::memory::allocator::observers::{Observers, new_observer_id};
+use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint, Wanted};
 use crate::memory::allocator::pool::{PoolId, PoolOptions};
-use crate::memory::allocator::restore::describe;
-use crate::memory::allocator::shared::Sibling;
+use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::BlockInfo;
 use crate::memory::allocator::source::{DevicePages, Source};
+use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Statistics;
+use crate::memory::allocator::torch::{Plan, Torch};
 
 /// Memory of one device, kept when it is freed and handed out again.
 ///
 /// A stream is a number here; what one frees it may have again at once, others may not. Any thread
-/// may call anything. One lock guards the books; it is given back before the device is called or
-/// waited for. Under policy `native`, the default, a thread keeps some of what it freed, and has it
-/// again without the lock.
+/// may call anything. One lock guards what it knows; it is given back before the device is called
+/// or waited for. Under policy `native`, the default, a thread keeps some of what it freed, and has
+/// it again without the lock.
 ///
 /// In a forked child it is the parent's, whose threads may have been inside: requests fail with
 /// `BadFork`, frees do nothing, and questions are answered as by one with nothing in it.
@@ -56,10 +58,11 @@ use crate::memory::allocator::stats::Statistics;
 #[derive(Debug)]
 pub struct CachingAllocator {
     pub(super) source: Source,
-    pub(super) books: Arc<Mutex<Books>>,
+    pub(super) state: Arc<Mutex<AllocatorState>>,
     pub(super) caches: Arc<Caches>,
     pub(super) observers: Observers,
-    pub(super) sibling: Sibling,
+    /// The other allocator of the same capacity, where there is one.
+    pub(super) sibling: OnceLock<Weak<Self>>,
 }
 
 impl CachingAllocator {
@@ -69,7 +72,8 @@ impl CachingAllocator {
         let source = Source { backend, device, host: None, is_shared: false };
         let config = source.in_force(config);
         let page_bytes = source.virtual_memory().map(DevicePages::granularity_bytes);
-        Ok(Self::of_source(source, Books::new(config, total_bytes, Purpose::Device, page_bytes)))
+        let state = AllocatorState::new(config, total_bytes, Purpose::Device, page_bytes);
+        Ok(Self::of_source(source, state))
     }
 
     /// The allocator of pinned host memory that the devices of a kind reach; its errors name
@@ -95,17 +99,29 @@ impl CachingAllocator {
     ) -> Self {
         let source = Source { backend, device, host: Some(Meter::new()), is_shared: false };
         let config = source.in_force(config);
-        Self::of_source(source, Books::new(config, usize::MAX, purpose, None))
+        Self::of_source(source, AllocatorState::new(config, usize::MAX, purpose, None))
     }
 
-    pub(super) fn of_source(source: Source, books: Books) -> Self {
+    pub(super) fn of_source(source: Source, state: AllocatorState) -> Self {
         fork::watch();
-        let is_cached = books.keeps_caches();
-        let books = Arc::new(Mutex::new(LockRank::Allocator, books));
-        let caches = Caches::new(Arc::clone(&books));
+        let is_cached = state.ledger.has_thread_caches();
+        let state = Arc::new(Mutex::new(LockRank::Allocator, state));
+        let caches = Caches::new(Arc::clone(&state));
         caches.switch(is_cached);
-        let (observers, sibling) = (Observers::new(), Sibling::default());
-        Self { source, books, caches, observers, sibling }
+        let (observers, sibling) = (Observers::new(), OnceLock::new());
+        Self { source, state, caches, observers, sibling }
+    }
+
+    /// Has something done with an engine, under the lock.
+    pub(super) fn with_torch<T>(&self, act: impl FnOnce(&mut Torch, &mut Ledger) -> T) -> T {
+        let AllocatorState { torch, ledger, .. } = &mut *self.state.lock();
+        act(torch, ledger)
+    }
+
+    /// The same with the other one.
+    pub(super) fn with_native<T>(&self, act: impl FnOnce(&mut Native, &mut Ledger) -> T) -> T {
+        let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
+        act(native, ledger)
     }
 
     /// The device whose memory it hands out.
@@ -175,21 +191,16 @@ impl CachingAllocator {
             return self.allocate_native(request, home, interrupt);
         }
         let plan = {
-            let books = self.books.lock();
-            if books.serves_natively(request.pool) {
-                drop(books); // it goes in steps of its own
-                return self.allocate_native(request, home, interrupt);
-            }
-            books.plan(request)
+            let ledger = &self.state.lock().ledger;
+            (!ledger.serves_natively(request.pool)).then(|| Plan::of(request, ledger))
+        };
+        let Some(plan) = plan else {
+            return self.allocate_native(request, home, interrupt); // in steps of its own
         };
         let Some(plan) = plan else {
             return Err(self.out_of_memory(request));
         };
-        let id = match self.search(&plan) {
-            Some(id) => id,
-            None => self.take_or_reclaim(&plan, interrupt)?,
-        };
-        Ok(Allocated::of(id, &self.books.lock()))
+        self.search(&plan).map_or_else(|| self.take_or_reclaim(&plan, interrupt), Ok)
     }
 
     /// True when the native policy serves a request, as far as can be told without the lock. A
@@ -199,23 +210,25 @@ impl CachingAllocator {
     }
 
     /// A free block for a request, handed out.
-    pub(super) fn search(&self, plan: &Plan) -> Option<BlockId> {
+    pub(super) fn search(&self, plan: &Plan) -> Option<Allocated> {
         self.search_behind(plan, LOOKS).or_else(|| {
-            let are_more = self.books.lock().users.are_many_waited_for();
+            let are_more = self.state.lock().pending.are_many_waited_for();
             if are_more { self.search_behind(plan, LOOKS_BEFORE_GROWTH) } else { None }
         })
     }
 
     /// The same, with what as many streams have passed.
-    fn search_behind(&self, plan: &Plan, most_looks: usize) -> Option<BlockId> {
+    fn search_behind(&self, plan: &Plan, most_looks: usize) -> Option<Allocated> {
         self.poll_waited_for(most_looks);
-        let mut books = self.books.lock();
-        books.complete_some(most_looks);
-        let id = books.find(plan).map(|id| books.hand_out(id, plan));
-        let victims = books.release_beyond_cache();
-        drop(books); // the device takes them next
+        let (block, victims) = {
+            let mut state = self.state.lock();
+            state.complete_some(most_looks);
+            let AllocatorState { torch, ledger, .. } = &mut *state;
+            let block = torch.find(ledger, plan).map(|id| torch.hand_out(ledger, id, plan));
+            (block, torch.release_beyond_cache(ledger))
+        };
         self.give_back(victims);
-        id
+        block
     }
 
     /// Gives a block back, which no task uses any more, of its own stream either: that one may have
@@ -273,15 +286,17 @@ impl CachingAllocator {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> bool {
-        let mut books = self.books.lock();
         let is_meant =
             |known: &Block| (known.state, known.handout) == (State::Allocated, block.handout());
-        if !books.blocks.get(id).is_some_and(is_meant) {
-            return false;
-        }
-        books.free(id, home, others);
-        let victims = books.release_beyond_cache();
-        drop(books); // the device takes them next
+        let victims = {
+            let mut state = self.state.lock();
+            if !state.torch.blocks.get(id).is_some_and(is_meant) {
+                return false;
+            }
+            state.free_block(id, home, others);
+            let AllocatorState { torch, ledger, .. } = &mut *state;
+            torch.release_beyond_cache(ledger)
+        };
         self.give_back(victims);
         true
     }
@@ -311,11 +326,9 @@ impl CachingAllocator {
         if fork::is_child() {
             return None;
         }
-        let books = self.books.lock();
-        books.piece_at(address).or_else(|| {
-            let id = books.block_in_use_at(address)?;
-            Some(describe(&books.blocks[id]))
-        })
+        let state = self.state.lock();
+        let piece = state.native.describe_at(address);
+        piece.or_else(|| state.torch.block_in_use_at(address).map(BlockInfo::from))
     }
 
     /// Waits until no stream uses free memory, and gives all of it back to the device, but that of
@@ -340,24 +353,22 @@ impl CachingAllocator {
     pub(crate) fn is_idle(&self) -> bool {
         self.caches.empty();
         self.poll_waited_for(ALL);
-        let mut books = self.books.lock();
-        books.complete_passed();
-        books.is_all_to_go_back()
+        self.holders(Wanted::Back).is_empty()
     }
 
     /// The host has waited for a device: frees that wait for its streams are over, for good.
     pub(crate) fn device_was_synchronized(&self, device: Device) {
-        self.books.lock().complete_behind_synchronize(device);
+        self.state.lock().complete_behind_synchronize(device);
     }
 
     /// Keeps nothing from now on, for users of pools neither: what is free goes back, now or when
     /// no stream uses it.
     pub(crate) fn close(&self) {
         {
-            let mut books = self.books.lock();
-            books.is_closed = true;
-            books.pools.end_all();
-            self.caches.switch(books.keeps_caches());
+            let ledger = &mut self.state.lock().ledger;
+            ledger.is_closed = true;
+            ledger.pools.end_all();
+            self.caches.switch(ledger.has_thread_caches());
         }
         self.trim();
     }
@@ -368,7 +379,7 @@ impl CachingAllocator {
         if fork::is_child() {
             return AllocatorConfig::default();
         }
-        self.books.lock().config.clone()
+        self.state.lock().ledger.config.clone()
     }
 
     /// Serves the next requests by other settings; what was handed out stays as it is.
@@ -377,17 +388,18 @@ impl CachingAllocator {
             return;
         }
         let config = self.source.in_force(config);
-        let mut books = self.books.lock();
-        books.set_config(config);
-        self.caches.switch(books.keeps_caches());
-        drop(books); // threads' caches are reached without it
+        {
+            let ledger = &mut self.state.lock().ledger;
+            ledger.set_config(config);
+            self.caches.switch(ledger.has_thread_caches());
+        }
         self.caches.empty();
     }
 
     /// The part of the device's memory that may be reserved; 1 leaves it to the device.
     #[must_use]
     pub fn memory_fraction(&self) -> f64 {
-        if fork::is_child() { 1.0 } else { self.books.lock().limits.fraction }
+        if fork::is_child() { 1.0 } else { self.state.lock().ledger.limits.fraction }
     }
 
     /// Limits what may be reserved from now on to a part of the device's memory. Fails when that is
@@ -399,7 +411,7 @@ impl CachingAllocator {
             return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
         }
         fork::check()?;
-        self.books.lock().limits.set_fraction(fraction);
+        self.state.lock().ledger.limits.set_fraction(fraction);
         Ok(())
     }
 
@@ -421,17 +433,17 @@ impl CachingAllocator {
             return Statistics::default();
         }
         self.poll_waited_for(ALL);
-        self.books.lock().complete_some_if_free(ALL);
+        self.state.lock().complete_some_if_free(ALL);
         self.statistics_so_far()
     }
 
     /// The same without a look at the streams.
     pub(super) fn statistics_so_far(&self) -> Statistics {
         let mut statistics = {
-            let books = self.books.lock();
-            let mut statistics = books.statistics;
-            books.native.splits.add_to(&mut statistics);
-            statistics.reserved_bytes.lend(&books.native.lent);
+            let AllocatorState { ledger, native, .. } = &*self.state.lock();
+            let mut statistics = ledger.statistics;
+            native.splits.add_to(&mut statistics);
+            statistics.reserved_bytes.lend(&native.lent);
             statistics
         };
         self.caches.add_to(&mut statistics);
@@ -450,12 +462,11 @@ impl CachingAllocator {
             return;
         }
         self.caches.empty();
-        {
-            let mut books = self.books.lock();
-            books.statistics.reset_peaks();
-            books.native.splits.reset_peaks();
-            books.native.lent.reset_peaks();
-        }
+        self.with_native(|native, ledger| {
+            ledger.statistics.reset_peaks();
+            native.splits.reset_peaks();
+            native.lent.reset_peaks();
+        });
         self.caches.reset_peaks();
     }
 
@@ -465,23 +476,46 @@ impl CachingAllocator {
             return;
         }
         self.caches.empty();
-        {
-            let mut books = self.books.lock();
-            books.statistics.reset_accumulated();
-            books.native.splits.reset_accumulated();
-            books.native.lent.reset_accumulated();
-        }
+        self.with_native(|native, ledger| {
+            ledger.statistics.reset_accumulated();
+            native.splits.reset_accumulated();
+            native.lent.reset_accumulated();
+        });
         self.caches.reset_accumulated();
         if let Some(host) = &self.source.host {
             host.reset();
         }
     }
 
+    /// What an allocator of pinned memory counts, with PyTorch's names for it; `None` for one of a
+    /// device's memory.
+    #[must_use]
+    pub fn host_statistics(&self) -> Option<HostStatistics> {
+        let meter = self.source.host.as_ref()?;
+        Some(meter.statistics(&self.statistics()))
+    }
+
+    /// Calls `observer` with each error of a request that failed for want of memory, on the thread
+    /// of the request, without a lock; the number ends it.
+    pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
+        let id = new_observer_id();
+        self.observers.list.lock().push((id, Arc::new(observer)));
+        id
+    }
+
+    /// Ends what [`CachingAllocator::add_oom_observer`] of this allocator began; nothing for any
+    /// other number.
+    pub fn remove_oom_observer(&self, id: u64) {
+        let gone: Vec<_> =
+            self.observers.list.lock().extract_if(.., |(known, _)| *known == id).collect();
+        drop(gone); // a user's, without the lock
+    }
+
     /// Makes a private pool, or counts one more user of it: as long as it has users, its memory is
     /// its own, also while it is free. Does nothing for the default pool, which needs none.
     pub fn retain_pool(&self, id: PoolId, options: PoolOptions) {
         if id != PoolId::DEFAULT && !fork::is_child() {
-            self.books.lock().pools.retain(id, options);
+            self.state.lock().ledger.pools.retain(id, options);
         }
     }
 
@@ -489,7 +523,7 @@ impl CachingAllocator {
     /// back when the cache is emptied or memory is short. Does nothing when it has none.
     pub fn release_pool(&self, id: PoolId) {
         if !fork::is_child() {
-            self.books.lock().pools.release(id);
+            self.state.lock().ledger.pools.release(id);
         }
     }
 }

@@ -13,34 +13,15 @@ use std::thread;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::Result;
 use crate::base::size::{round_up, to_usize};
+use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::block::{BlockId, State};
-use crate::memory::allocator::books::{Books, Plan};
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::growth::{Range, none_if_short};
-use crate::memory::allocator::release::try_each;
+use crate::memory::allocator::growth::none_if_short;
+use crate::memory::allocator::ledger::{Ledger, Unit};
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
-use crate::memory::allocator::source::DevicePages;
-
-/// Pages that are on their way to the device: a block without memory, which is in no index.
-#[derive(Debug)]
-pub(super) struct Unmapping {
-    id: BlockId,
-    page_bytes: usize,
-    handles: Vec<PhysicalHandle>,
-}
-
-impl Unmapping {
-    pub(super) fn bytes(&self) -> usize {
-        self.handles.len() * self.page_bytes
-    }
-}
-
-/// Addresses without memory that are on their way to the device, and forgotten here.
-#[derive(Debug)]
-pub(super) struct Vacant {
-    base: Address,
-    bytes: usize,
-}
+use crate::memory::allocator::source::{Departing, DevicePages, Part, try_each};
+use crate::memory::allocator::state::AllocatorState;
+use crate::memory::allocator::torch::{Plan, Torch};
 
 /// Pages that are on their way to the beginning of an unmapped block.
 #[derive(Debug)]
@@ -55,7 +36,7 @@ struct Mapping {
 /// How a request goes on.
 enum Step {
     /// It has its block.
-    Done(BlockId),
+    Done(Allocated),
     /// Pages have to be mapped, behind the free block that it has.
     Map(Option<BlockId>, Mapping),
     /// Addresses have to be reserved for it.
@@ -71,53 +52,40 @@ impl CachingAllocator {
         &self,
         plan: &Plan,
         memory: DevicePages<'_>,
-    ) -> Result<Option<BlockId>> {
+    ) -> Result<Option<Allocated>> {
         let granularity_bytes = memory.granularity_bytes();
         let mut held = None;
         loop {
-            // What is begun goes on in the turn of another: that one waits for it.
-            let mut books = if held.is_none() { self.lock_for_growth() } else { self.books.lock() };
-            let step = books.next_step(plan, held.take(), granularity_bytes);
-            drop(books);
+            let step = {
+                // What is begun goes on in the turn of another: that one waits for it.
+                let begins = held.is_none();
+                let mut state = if begins { self.lock_for_growth() } else { self.state.lock() };
+                let AllocatorState { torch, ledger, .. } = &mut *state;
+                torch.next_step(ledger, plan, held.take(), granularity_bytes)
+            };
             match step {
-                Step::Done(id) => return Ok(Some(id)),
+                Step::Done(block) => return Ok(Some(block)),
                 Step::Short => return Ok(None),
                 Step::Reserve { bytes, page_bytes } => match memory.reserve(bytes) {
-                    Ok(base) => self.books.lock().add_addresses(plan, base, bytes, page_bytes),
+                    Ok(base) => self.with_torch(|torch, ledger| {
+                        torch.add_addresses(ledger, plan, base, bytes, page_bytes);
+                    }),
                     Err(_) => return self.grow_by_segment(plan),
                 },
                 Step::Map(continued, mapping) => {
                     let mapped = map_pages(&mapping, memory);
-                    let mut books = self.books.lock();
                     if let Ok(Ok(handles)) = mapped {
-                        held = Some(books.end_map(continued, &mapping, handles));
+                        held = Some(self.with_torch(|torch, ledger| {
+                            torch.end_map(ledger, continued, &mapping, handles)
+                        }));
                         continue;
                     }
-                    books.undo_map(continued, &mapping);
-                    drop(books);
+                    self.with_torch(|torch, ledger| torch.undo_map(ledger, continued, &mapping));
                     let mapped = mapped.unwrap_or_else(|panic| resume_unwind(panic));
                     return mapped.map_or_else(none_if_short, |_| Ok(None));
                 }
             }
         }
-    }
-
-    /// Gives the pages of a victim back, and the addresses if no memory is left behind them.
-    pub(super) fn unmap(&self, victim: &Unmapping) {
-        let memory = self.source.virtual_memory().expect("it has given these pages");
-        let outcome = try_each(&victim.handles, |handle| drop_page(*handle, memory));
-        let vacant = self.books.lock().end_unmap(victim);
-        if let Some(vacant) = vacant {
-            self.unreserve(&vacant);
-        }
-        outcome.unwrap_or_else(|panic| resume_unwind(panic));
-    }
-
-    /// Gives the addresses of a segment without memory back.
-    pub(super) fn unreserve(&self, vacant: &Vacant) {
-        let memory = self.source.virtual_memory().expect("it has given these addresses");
-        // What is refused stays with the device.
-        let _ = memory.unreserve(vacant.base, vacant.bytes);
     }
 }
 
@@ -143,29 +111,38 @@ fn map_pages(
         return Ok(Ok(taken));
     }
     let unplaced = taken.split_off(mapped_count);
-    let dropped = try_each(taken, |handle| drop_page(handle, memory));
+    let dropped = try_each(taken, |handle| memory.drop_page(handle));
     // What is refused stays with the device.
     let released = try_each(unplaced, |handle| _ = memory.release(handle));
     let gone = dropped.and(released);
     outcome.and_then(|refused| gone.map(|()| refused.map(|()| Vec::new())))
 }
 
-/// Gives a mapped page back, also when it cannot be unmapped first. What is refused stays with the
-/// device.
-pub(super) fn drop_page(handle: PhysicalHandle, memory: DevicePages<'_>) {
-    let calls = [DevicePages::unmap, DevicePages::release];
-    let outcome = try_each(calls, |call| _ = call(memory, handle));
-    outcome.unwrap_or_else(|panic| resume_unwind(panic));
+/// How many addresses a request needs that no others have room for.
+fn addresses_for(ledger: &Ledger, plan: &Plan, granularity_bytes: usize) -> Step {
+    let page_bytes = ledger.policy().page_bytes(plan.owner.class);
+    let total_bytes = ledger.limits.total_bytes;
+    let addresses = round_up(page_bytes, granularity_bytes).and_then(|page_bytes| {
+        let bytes = round_up(total_bytes.checked_add(total_bytes / 8)?, page_bytes)?;
+        (plan.search_bytes <= bytes).then_some(Step::Reserve { bytes, page_bytes })
+    });
+    addresses.unwrap_or(Step::Short)
 }
 
-impl Books {
+impl Torch {
     /// What a request for which `held` was taken out of its index needs next.
-    fn next_step(&mut self, plan: &Plan, held: Option<BlockId>, granularity_bytes: usize) -> Step {
+    fn next_step(
+        &mut self,
+        ledger: &mut Ledger,
+        plan: &Plan,
+        held: Option<BlockId>,
+        granularity_bytes: usize,
+    ) -> Step {
         if let Some(id) = self.if_enough(held, plan) {
-            return Step::Done(self.hand_out(id, plan));
+            return Step::Done(self.hand_out(ledger, id, plan));
         }
         // As in PyTorch the limit is asked once, about a segment, whatever pages come to.
-        if held.is_none() && self.limits.is_above(self.segment_bytes(plan)) {
+        if held.is_none() && ledger.limits.is_above(self.segment_bytes(ledger, plan)) {
             return Step::Short;
         }
         let behind = held.and_then(|id| self.blocks[id].next);
@@ -178,15 +155,16 @@ impl Books {
                 }
                 match self.take_place(plan) {
                     Some(place) => place,
-                    None => return self.addresses_for(plan, granularity_bytes),
+                    None => return addresses_for(ledger, plan, granularity_bytes),
                 }
             }
         };
         if let Some(id) = self.if_enough(held, plan) {
-            return Step::Done(self.hand_out(id, plan)); // one that was too large to be chosen
+            // One that was too large to be chosen.
+            return Step::Done(self.hand_out(ledger, id, plan));
         }
         let held_bytes = held.map_or(0, |id| self.blocks[id].bytes);
-        Step::Map(held, self.begin_map(unmapped, plan.search_bytes - held_bytes))
+        Step::Map(held, self.begin_map(ledger, unmapped, plan.search_bytes - held_bytes))
     }
 
     fn if_enough(&self, held: Option<BlockId>, plan: &Plan) -> Option<BlockId> {
@@ -196,7 +174,7 @@ impl Books {
     /// The first place by address with room for a request: a free block to be continued, which is
     /// taken out of its index, and the unmapped one behind it.
     fn take_place(&mut self, plan: &Plan) -> Option<(Option<BlockId>, BlockId)> {
-        let index = self.pools[plan.owner.pool].index(plan.owner.class);
+        let index = self.indices.of(plan.owner.pool, plan.owner.class);
         let is_free = |id: &BlockId| self.blocks[*id].state == State::Free;
         let is_room = |id: BlockId| matches!(self.blocks[id].state, State::Free | State::Unmapped);
         let places = index.unmapped_of(plan.owner.stream).map(|unmapped| {
@@ -220,38 +198,42 @@ impl Books {
         Some((continued, unmapped))
     }
 
-    fn addresses_for(&self, plan: &Plan, granularity_bytes: usize) -> Step {
-        let page_bytes = self.policy().page_bytes(plan.owner.class);
-        let total_bytes = self.limits.total_bytes;
-        let addresses = round_up(page_bytes, granularity_bytes).and_then(|page_bytes| {
-            let bytes = round_up(total_bytes.checked_add(total_bytes / 8)?, page_bytes)?;
-            (plan.search_bytes <= bytes).then_some(Step::Reserve { bytes, page_bytes })
-        });
-        addresses.unwrap_or(Step::Short)
-    }
-
-    fn add_addresses(&mut self, plan: &Plan, base: Address, bytes: usize, page_bytes: usize) {
+    fn add_addresses(
+        &mut self,
+        ledger: &mut Ledger,
+        plan: &Plan,
+        base: Address,
+        bytes: usize,
+        page_bytes: usize,
+    ) {
         let (address, pages) = (self.address_for(base, bytes), Some(Pages::new(page_bytes)));
-        let range = Range { address, base, bytes, owner: plan.owner, is_oversize: false, pages };
-        let id = self.add_range(range);
+        let id = self.add_range(ledger, address, bytes, |first| Segment {
+            address,
+            base,
+            bytes,
+            owner: plan.owner,
+            first,
+            is_oversize: false,
+            pages,
+        });
         self.settle(id, State::Unmapped);
     }
 
     /// Takes pages for `bytes` at the beginning of an unmapped block into account: a block of their
     /// own, which is in no index; what is behind them is there for others meanwhile.
-    fn begin_map(&mut self, mut id: BlockId, bytes: usize) -> Mapping {
+    fn begin_map(&mut self, ledger: &mut Ledger, mut id: BlockId, bytes: usize) -> Mapping {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];
         let page_bytes = segment.pages.as_ref().expect("an expandable segment").page_bytes;
         let bytes = bytes.min(block.bytes).next_multiple_of(page_bytes);
         let to = segment.at_backend(block.address);
         let first_page = to_usize(block.address - segment.address) / page_bytes;
-        self.limits.take_anyway(bytes);
+        ledger.limits.take_anyway(bytes);
         let Owner { stream, class, pool } = self.owner_of(id);
-        self.pools[pool].index_mut(class).remove_unmapped(stream, &self.blocks[id]);
+        self.indices.of_mut(pool, class).remove_unmapped(stream, &self.blocks[id]);
         if bytes < self.blocks[id].bytes {
             let front = self.split_front(id, bytes);
-            self.pools[pool].index_mut(class).insert_unmapped(stream, id, &self.blocks[id]);
+            self.indices.of_mut(pool, class).insert_unmapped(stream, id, &self.blocks[id]);
             id = front;
         }
         self.blocks[id].state = State::InFlight;
@@ -261,6 +243,7 @@ impl Books {
     /// Notes pages that are in place: the block with them and the free one before it.
     fn end_map(
         &mut self,
+        ledger: &mut Ledger,
         continued: Option<BlockId>,
         mapping: &Mapping,
         handles: Vec<PhysicalHandle>,
@@ -273,9 +256,7 @@ impl Books {
         for (index, handle) in handles.into_iter().enumerate() {
             pages.put(mapping.first_page + index, handle);
         }
-        self.limits.note_answer(0);
-        self.statistics.reserved_bytes.increase(class, bytes);
-        self.statistics.num_device_alloc += 1;
+        ledger.note_answer(class, bytes, bytes, Unit::Pages);
         self.merge(id, continued, State::InFlight);
         let next = self.blocks[id].next;
         self.merge(id, next, State::Free);
@@ -283,8 +264,8 @@ impl Books {
     }
 
     /// Nothing was mapped: both blocks are what they were.
-    fn undo_map(&mut self, continued: Option<BlockId>, mapping: &Mapping) {
-        self.limits.note_answer(mapping.page_count * mapping.page_bytes);
+    fn undo_map(&mut self, ledger: &mut Ledger, continued: Option<BlockId>, mapping: &Mapping) {
+        ledger.limits.note_answer(mapping.page_count * mapping.page_bytes, 0);
         self.settle(mapping.id, State::Unmapped);
         if let Some(id) = continued {
             self.settle(id, State::Free);
@@ -302,11 +283,15 @@ impl Books {
         let Owner { stream, class, pool } = self.owner_of(id);
         self.blocks[id].state = State::Unmapped;
         self.blocks[id].requested_bytes = 0;
-        self.pools[pool].index_mut(class).insert_unmapped(stream, id, &self.blocks[id]);
+        self.indices.of_mut(pool, class).insert_unmapped(stream, id, &self.blocks[id]);
     }
 
     /// Takes the whole pages out of a free block, if it has some, and forgets their memory.
-    pub(super) fn begin_unmap(&mut self, mut id: BlockId) -> Option<Unmapping> {
+    pub(super) fn begin_unmap(
+        &mut self,
+        ledger: &mut Ledger,
+        mut id: BlockId,
+    ) -> Option<Departing> {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];
         let page_bytes = segment.pages.as_ref()?.page_bytes;
@@ -332,26 +317,25 @@ impl Books {
         let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
         let handles = (first_page..end_page).map(|index| pages.take(index)).collect();
         let class = self.owner_of(id).class;
-        self.statistics.reserved_bytes.decrease(class, bytes);
-        self.statistics.num_device_free += 1;
-        Some(Unmapping { id, page_bytes, handles })
+        let departing = ledger.leave(Part::Pages(handles), &[(class, bytes)]);
+        Some(Departing { block: Some(id), ..departing })
     }
 
     /// Addresses whose pages are gone can get others; all of them, when they have no page left.
-    fn end_unmap(&mut self, victim: &Unmapping) -> Option<Vacant> {
-        self.settle(victim.id, State::Unmapped);
-        self.begin_unreserve(victim.id)
+    pub(super) fn end_unmap(&mut self, ledger: &mut Ledger, id: BlockId) -> Option<Part> {
+        self.settle(id, State::Unmapped);
+        self.begin_unreserve(ledger, id)
     }
 
     /// Forgets the addresses of a segment, if an unmapped block is all of it.
-    pub(super) fn begin_unreserve(&mut self, id: BlockId) -> Option<Vacant> {
+    pub(super) fn begin_unreserve(&mut self, ledger: &mut Ledger, id: BlockId) -> Option<Part> {
         if self.blocks[id].is_split() {
             return None;
         }
         let Owner { stream, class, pool } = self.owner_of(id);
-        self.pools[pool].index_mut(class).remove_unmapped(stream, &self.blocks[id]);
+        self.indices.of_mut(pool, class).remove_unmapped(stream, &self.blocks[id]);
         self.blocks[id].state = State::InFlight;
-        let Segment { base, bytes, .. } = self.forget_range(id);
-        Some(Vacant { base, bytes })
+        let Segment { base, bytes, .. } = self.forget_range(ledger, id);
+        Some(Part::Addresses(base, bytes))
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::memory::allocator::block::{Block, BlockId, Blocks};
+use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::snapshot::PoolClass;
 
 /// What can be handed out, and where memory can be mapped.
 ///
@@ -76,5 +78,43 @@ impl FreeIndex {
             let block = &blocks[*id];
             assert_eq!(*key, (stream_of(*id), block.address), "{block:?}");
         }
+    }
+}
+
+/// Stands for those of a pool without segments.
+static EMPTY: FreeIndex = FreeIndex::new();
+
+/// The indices of every pool that has segments, by class.
+#[derive(Debug, Default)]
+pub(super) struct Indices(BTreeMap<PoolId, [FreeIndex; 2]>);
+
+impl Indices {
+    pub(super) fn of(&self, pool: PoolId, class: PoolClass) -> &FreeIndex {
+        self.0.get(&pool).map_or(&EMPTY, |classes| &classes[class as usize])
+    }
+
+    pub(super) fn of_mut(&mut self, pool: PoolId, class: PoolClass) -> &mut FreeIndex {
+        &mut self.0.entry(pool).or_default()[class as usize]
+    }
+
+    /// One was searched: the clock goes on.
+    pub(super) fn count_search(&mut self, pool: PoolId, class: PoolClass) {
+        if let Some(classes) = self.0.get_mut(&pool) {
+            classes[class as usize].searches += 1;
+        }
+    }
+
+    /// A pool has no segments any more. The clocks of the default one go on.
+    pub(super) fn forget(&mut self, pool: PoolId) {
+        if pool != PoolId::DEFAULT {
+            self.0.remove(&pool);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, PoolClass, &FreeIndex)> {
+        let classes = [PoolClass::Large, PoolClass::Small];
+        self.0.iter().flat_map(move |(pool, indices)| {
+            classes.map(|class| (*pool, class, &indices[class as usize]))
+        })
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::backend::contract::MemoryInfo;
 use crate::base::error::{Error, MemoryError};
 use crate::base::sync::{LockRank, Mutex};
-use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::stats::{Stat, Statistics};
 
 /// Powers of two that segments are counted by.
@@ -171,7 +170,7 @@ impl Meter {
         *readings = Readings { info: readings.info, ..Readings::NONE };
     }
 
-    fn statistics(&self, counted: &Statistics) -> HostStatistics {
+    pub(super) fn statistics(&self, counted: &Statistics) -> HostStatistics {
         let readings = *self.0.lock();
         HostStatistics {
             active_requests: counted.active.all,
@@ -183,15 +182,5 @@ impl Meter {
             num_leaks: 0, // the heap's
             bucket_allocation: readings.buckets,
         }
-    }
-}
-
-impl CachingAllocator {
-    /// What an allocator of pinned memory counts, with PyTorch's names for it; `None` for one of a
-    /// device's memory.
-    #[must_use]
-    pub fn host_statistics(&self) -> Option<HostStatistics> {
-        let meter = self.source.host.as_ref()?;
-        Some(meter.statistics(&self.statistics()))
     }
 }

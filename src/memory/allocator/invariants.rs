@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::memory::allocator::block::{BlockId, State};
-use crate::memory::allocator::books::Books;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::pending::Freed;
+use crate::memory::allocator::pool::Pools;
 use crate::memory::allocator::segment::Segment;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot};
+use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
+use crate::memory::allocator::torch::Torch;
 
 impl CachingAllocator {
     /// Checks everything that is true of an allocator between two calls. For tests: it looks at
@@ -24,22 +25,17 @@ impl CachingAllocator {
         }
         let snapshot = self.snapshot();
         let total = self.statistics_so_far();
-        let books = self.books.lock();
-        for (_, segment) in books.segments.iter() {
-            books.check_tiling(segment);
-            books.check_pages(segment);
-        }
-        check_apart(books.segments.iter().map(|(_, segment)| (segment.address, segment.bytes)));
-        books.check_indices();
-        books.check_map();
-        books.check_waiting();
-        books.check_pools();
-        books.check_native();
-        let class_of = |info: &SegmentInfo, block: &BlockInfo| books.class_of(info, block);
-        check_sums(&snapshot, &total, |info| books.held_back(info), class_of);
-        let reserved_bytes = to_usize(books.statistics.reserved_bytes.all.current);
+        let state = self.state.lock();
+        state.check_pending();
+        let AllocatorState { ledger, torch, native, .. } = &*state;
+        torch.check(&ledger.pools);
+        native.check();
+        check_apart(torch.ranges().chain(native.ranges()));
+        let class_of = |info: &SegmentInfo, block: &BlockInfo| native.class_of(info, block);
+        check_sums(&snapshot, &total, |info| native.held_back(info), class_of);
+        let reserved_bytes = to_usize(ledger.statistics.reserved_bytes.all.current);
         // Between two calls nothing is asked for, so what was taken is what is reserved.
-        assert_eq!(books.limits.taken_bytes, reserved_bytes, "{:?}", books.limits);
+        assert_eq!(ledger.limits.taken_bytes, reserved_bytes, "{:?}", ledger.limits);
     }
 }
 
@@ -106,7 +102,23 @@ fn check_sums(
     }
 }
 
-impl Books {
+impl Torch {
+    /// Checks what is true of the engine between two calls.
+    fn check(&self, pools: &Pools) {
+        for (_, segment) in self.segments.iter() {
+            self.check_tiling(segment);
+            self.check_pages(segment);
+        }
+        self.check_indices();
+        self.check_map();
+        self.check_pools(pools);
+    }
+
+    /// Where its segments are.
+    fn ranges(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.segments.iter().map(|(_, segment)| (segment.address, segment.bytes))
+    }
+
     /// Law 1: no gap, no overlap, and no two neighbours that should be one.
     fn check_tiling(&self, segment: &Segment) {
         let (mut at, mut previous) = (segment.address, None::<BlockId>);
@@ -154,18 +166,15 @@ impl Books {
     /// The indices hold what is free, and what has no memory, each once and in its place.
     fn check_indices(&self) {
         let mut indexed: BTreeMap<BlockId, State> = BTreeMap::new();
-        for (pool_id, pool) in self.pools.iter() {
-            for class in [PoolClass::Small, PoolClass::Large] {
-                let index = pool.index(class);
-                let free = index.all().map(|id| (id, State::Free));
-                let unmapped = index.all_unmapped().map(|id| (id, State::Unmapped));
-                for (id, state) in free.chain(unmapped) {
-                    let owner = self.owner_of(id);
-                    assert_eq!((owner.pool, owner.class), (pool_id, class), "{id:?}");
-                    assert!(indexed.insert(id, state).is_none(), "{id:?} stands there twice");
-                }
-                index.check_keys(&self.blocks, |id| self.owner_of(id).stream);
+        for (pool, class, index) in self.indices.iter() {
+            let free = index.all().map(|id| (id, State::Free));
+            let unmapped = index.all_unmapped().map(|id| (id, State::Unmapped));
+            for (id, state) in free.chain(unmapped) {
+                let owner = self.owner_of(id);
+                assert_eq!((owner.pool, owner.class), (pool, class), "{id:?}");
+                assert!(indexed.insert(id, state).is_none(), "{id:?} stands there twice");
             }
+            index.check_keys(&self.blocks, |id| self.owner_of(id).stream);
         }
         let wanted = |state: State| matches!(state, State::Free | State::Unmapped);
         let expected: BTreeMap<BlockId, State> = self
@@ -192,18 +201,8 @@ impl Books {
         }
     }
 
-    /// Blocks await their free exactly while streams are to pass.
-    fn check_waiting(&self) {
-        let waiting = self.users.waiting_points();
-        for (id, block) in self.blocks.iter() {
-            let points = waiting.get(&Freed::Block(id)).copied().unwrap_or(0);
-            assert_eq!(block.waiting_points, points, "{block:?}");
-            assert_eq!(points > 0, block.state == State::AwaitingFree, "{block:?}");
-        }
-    }
-
-    fn check_pools(&self) {
-        for (id, pool) in self.pools.iter() {
+    fn check_pools(&self, pools: &Pools) {
+        for (id, pool) in pools.iter() {
             let count = self.segments.iter().filter(|(_, segment)| segment.owner.pool == id);
             assert_eq!(pool.segments, count.count(), "segments of {id:?}");
         }
@@ -211,7 +210,7 @@ impl Books {
 }
 
 /// No two of these ranges of addresses overlap.
-pub(super) fn check_apart(ranges: impl Iterator<Item = (u64, usize)>) {
+fn check_apart(ranges: impl Iterator<Item = (u64, usize)>) {
     let mut ranges: Vec<_> = ranges.map(|(begin, bytes)| begin..begin + bytes as u64).collect();
     ranges.sort_by_key(|range| range.start);
     for pair in ranges.windows(2) {

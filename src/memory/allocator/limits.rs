@@ -1,11 +1,10 @@
 //! How much an allocator may take from its device.
 
-use crate::base::error::{Error, MemoryError, Result};
-
 /// The device's memory and the part of it that may be reserved.
 ///
-/// Equation: `taken_bytes` is what the device has given and not got back, with what is asked for at
-/// this moment; it never exceeds `allowed_bytes` because of a new request, but by what pages under
+/// Equations: `taken_bytes` is what the device has given and not got back, with what is asked for
+/// at this moment: without that, and without what is on its way back, it is what is reserved
+/// (`Ledger`). It never exceeds `allowed_bytes` because of a new request, but by what pages under
 /// policy `torch` have beyond the segment that was compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -14,11 +13,15 @@ pub(super) struct Limits {
     /// True when a text of settings named the fraction, and nothing else has set it since.
     is_of_settings: bool,
     pub(super) taken_bytes: usize,
-    /// Questions that the device has not answered yet.
+    /// Questions that the device has not answered yet, and how much they are about.
     asking_count: usize,
+    asking_bytes: usize,
+    /// Parts that are on their way to the device, and how much of it counts here.
+    leaving_count: usize,
+    leaving_bytes: usize,
     /// What the device said to be free for one segment when it refused it, as long as it has given
     /// and taken nothing since: less than it says in general where a segment has a largest size.
-    told_free_bytes: Option<usize>,
+    pub(super) told_free_bytes: Option<usize>,
 }
 
 impl Limits {
@@ -29,6 +32,9 @@ impl Limits {
             is_of_settings: false,
             taken_bytes: 0,
             asking_count: 0,
+            asking_bytes: 0,
+            leaving_count: 0,
+            leaving_bytes: 0,
             told_free_bytes: None,
         }
     }
@@ -79,22 +85,43 @@ impl Limits {
     /// The same for a request that was compared with the limit before.
     pub(super) fn take_anyway(&mut self, bytes: usize) {
         self.taken_bytes += bytes;
+        self.asking_bytes += bytes;
         self.asking_count += 1;
-        self.told_free_bytes = None;
+        self.change_device(bytes);
     }
 
-    /// The device has answered: all but `refused_bytes` is there.
-    pub(super) fn note_answer(&mut self, refused_bytes: usize) {
+    /// The device has answered: so much of what was asked for is there.
+    pub(super) fn note_answer(&mut self, asked_bytes: usize, given_bytes: usize) {
         self.asking_count -= 1;
-        self.give_back(refused_bytes);
+        self.asking_bytes -= asked_bytes;
+        self.taken_bytes -= asked_bytes - given_bytes;
+        self.change_device(asked_bytes);
     }
 
-    /// The device has answered about one segment.
-    pub(super) fn note_segment<T>(&mut self, bytes: usize, given: &Result<T>) {
-        self.note_answer(if given.is_ok() { 0 } else { bytes });
-        if let Err(Error::Memory(MemoryError::OutOfMemory { free_bytes, .. })) = given {
-            self.told_free_bytes = Some(*free_bytes);
+    /// Counts a part that goes back, until the device has it.
+    pub(super) fn leave(&mut self, bytes: usize) {
+        self.leaving_bytes += bytes;
+        self.leaving_count += 1;
+    }
+
+    /// A part went back.
+    pub(super) fn note_left(&mut self, bytes: usize) {
+        self.leaving_count -= 1;
+        self.leaving_bytes -= bytes;
+        self.taken_bytes -= bytes;
+        self.change_device(bytes);
+    }
+
+    /// What the device said before holds no longer, unless nothing has changed there.
+    fn change_device(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.told_free_bytes = None;
         }
+    }
+
+    /// What the device has given and keeps.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.taken_bytes - self.asking_bytes - self.leaving_bytes
     }
 
     /// What a segment can have of what the device says to be free.
@@ -102,16 +129,9 @@ impl Limits {
         self.told_free_bytes.map_or(device_free_bytes, |told| told.min(device_free_bytes))
     }
 
-    /// True while the device is asked for memory.
-    pub(super) fn is_asking(&self) -> bool {
-        self.asking_count > 0
-    }
-
-    /// Counts bytes that went back.
-    pub(super) fn give_back(&mut self, bytes: usize) {
-        debug_assert!(self.taken_bytes >= bytes, "{bytes} of {self:?}");
-        self.taken_bytes -= bytes;
-        self.told_free_bytes = None;
+    /// True when no memory is on its way from or to the device.
+    pub(super) fn is_settled(&self) -> bool {
+        self.asking_count == 0 && self.leaving_count == 0
     }
 }
 
@@ -129,30 +149,37 @@ pub(super) fn part_of(bytes: usize, fraction: f64) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::device::Device;
 
     #[test]
     fn what_the_device_said_to_be_free_holds_until_it_gives_or_takes() {
         let mut limits = Limits::new(100);
-        let refusal = Error::Memory(MemoryError::OutOfMemory {
-            device: Device::cpu(0),
-            requested_bytes: 60,
-            free_bytes: 20,
-            total_bytes: 100,
-            cache: None,
-        });
+        let ask = |limits: &mut Limits, bytes: usize, given_bytes: usize| {
+            assert!(limits.take(bytes));
+            limits.note_answer(bytes, given_bytes);
+        };
         let refuse = |limits: &mut Limits| {
-            assert!(limits.take(60));
-            limits.note_segment::<()>(60, &Err(refusal.clone()));
+            ask(limits, 60, 0);
+            limits.told_free_bytes = Some(20);
         };
         assert_eq!(limits.segment_free_bytes(90), 90);
         refuse(&mut limits);
         assert_eq!((limits.segment_free_bytes(90), limits.segment_free_bytes(10)), (20, 10));
-        assert!(limits.take(10));
-        limits.note_segment(10, &Ok(()));
+        ask(&mut limits, 10, 10);
         assert_eq!(limits.segment_free_bytes(80), 80);
         refuse(&mut limits);
-        limits.give_back(10);
+        limits.leave(10);
+        limits.note_left(10);
         assert_eq!((limits.segment_free_bytes(90), limits.taken_bytes), (90, 0));
+    }
+
+    #[test]
+    fn pages_that_move_and_addresses_that_go_back_leave_what_the_device_said() {
+        let mut limits = Limits::new(100);
+        limits.told_free_bytes = Some(20);
+        assert!(limits.take(0));
+        limits.note_answer(0, 0);
+        limits.leave(0);
+        limits.note_left(0);
+        assert_eq!(limits.segment_free_bytes(90), 20);
     }
 }

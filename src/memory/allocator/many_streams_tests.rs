@@ -63,7 +63,7 @@ impl World {
     }
 
     fn heaps_and_areas(&self) -> (usize, usize) {
-        self.allocator.books.lock().native.count_heaps_and_areas()
+        self.allocator.state.lock().native.count_heaps_and_areas()
     }
 
     fn reserved_bytes(&self) -> u64 {
@@ -140,7 +140,7 @@ fn streams_that_frees_waited_for_are_forgotten_also_where_a_free_waits_for_sever
             drop(others);
             closed.finish(Ok(()));
             wait_for(&users);
-            most_known = most_known.max(world.allocator.books.lock().users.count_waited_for());
+            most_known = most_known.max(world.allocator.state.lock().pending.count_waited_for());
         }
         assert!(most_known <= 40, "{most_known} streams under {settings}");
         world.allocator.check_all();
@@ -254,7 +254,7 @@ fn heaps_that_went_on_to_others_are_not_found_by_the_streams_before() {
     for _ in 0..50 {
         freed_by_a_stream_that_is_gone(&world);
     }
-    let owners = world.allocator.books.lock().native.count_owners();
+    let owners = world.allocator.state.lock().native.count_owners();
     assert_eq!((owners, world.heaps_and_areas().0), (1, 1));
 }
 
@@ -319,7 +319,7 @@ fn freed_by_a_stream_that_is_gone(world: &World) {
     home.synchronize().unwrap();
     drop(home);
     // A worker may have it for a moment longer, and drops it then, which is told at last.
-    while world.allocator.books.lock().native.count_told_ends() == 0 {}
+    while world.allocator.state.lock().native.count_told_ends() == 0 {}
     assert!(progress.is_over());
 }
 
@@ -392,6 +392,6 @@ fn pools_that_end_before_their_last_block_leave_nothing_behind() {
         drop((inside, pool));
         drop(last.replace(block));
     }
-    let counts = allocator.books.lock().native.count_heaps_and_areas();
+    let counts = allocator.state.lock().native.count_heaps_and_areas();
     assert!(counts.0 <= 4, "{counts:?} heaps and areas");
 }

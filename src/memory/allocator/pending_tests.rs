@@ -430,10 +430,10 @@ fn threads_keep_pieces_again_after_memory_was_short() {
     assert_eq!(world.allocator.statistics().num_sync_all_streams, 1, "it had its turn");
     assert!(caches.is_on(), "behind a request that failed");
     let frees_of_a_round = || {
-        let before = world.allocator.books.lock().native.frees;
+        let before = world.allocator.state.lock().native.frees;
         let block = world.allocator.allocate(Request::new(512, 0)).unwrap();
         world.allocator.free(block).unwrap();
-        world.allocator.books.lock().native.frees - before
+        world.allocator.state.lock().native.frees - before
     };
     assert_eq!(frees_of_a_round(), 1, "nothing is kept yet");
     let to_heaps: u64 = (0..2 * CLOSED_FREES).map(|_| frees_of_a_round()).sum();

@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::memory::allocator::free_index::FreeIndex;
-use crate::memory::allocator::snapshot::PoolClass;
-
 /// The name of a pool: `(0, 0)` is where requests go that name none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub u64, pub u64);
@@ -24,40 +21,17 @@ pub struct PoolOptions {
 }
 
 /// Stands for a pool that was not made: no users, no memory.
-static ABSENT: Pool = Pool {
-    users: 0,
-    options: PoolOptions { use_on_oom: false, no_split: false },
-    segments: 0,
-    small: FreeIndex::new(),
-    large: FreeIndex::new(),
-};
+static ABSENT: Pool =
+    Pool { users: 0, options: PoolOptions { use_on_oom: false, no_split: false }, segments: 0 };
 
 /// One pool.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// Who may still make requests for it. At zero its memory may go back to the device.
+    /// How many may still make requests for it. At zero its memory may go back to the device.
     pub(super) users: usize,
     pub(super) options: PoolOptions,
     /// Segments that are its own; a pool without users and segments is forgotten.
     pub(super) segments: usize,
-    small: FreeIndex,
-    large: FreeIndex,
-}
-
-impl Pool {
-    pub(super) fn index(&self, class: PoolClass) -> &FreeIndex {
-        match class {
-            PoolClass::Small => &self.small,
-            PoolClass::Large => &self.large,
-        }
-    }
-
-    pub(super) fn index_mut(&mut self, class: PoolClass) -> &mut FreeIndex {
-        match class {
-            PoolClass::Small => &mut self.small,
-            PoolClass::Large => &mut self.large,
-        }
-    }
 }
 
 /// All pools of an allocator; the default one is always there. A request may name any other: one
@@ -82,7 +56,7 @@ impl Pools {
         self.0.entry(id).or_default();
     }
 
-    /// Counts no user any more: nobody is left who could make a request.
+    /// Counts no user any more: no request names them any more.
     pub(super) fn end_all(&mut self) {
         self.0.values_mut().for_each(|pool| pool.users = 0);
     }
@@ -95,7 +69,7 @@ impl Pools {
         self.forget_if_gone(id);
     }
 
-    /// Forgets a private pool that nobody uses and that has nothing.
+    /// Forgets a private pool without users and segments.
     pub(super) fn forget_if_gone(&mut self, id: PoolId) {
         let pool = &self[id];
         if id != PoolId::DEFAULT && pool.users == 0 && pool.segments == 0 {
@@ -103,8 +77,8 @@ impl Pools {
         }
     }
 
-    /// True for a private pool that has users: nobody else gets its memory.
-    pub(super) fn is_somebodys_own(&self, id: PoolId) -> bool {
+    /// True for a private pool that has users: its memory serves no other requests.
+    pub(super) fn is_reserved(&self, id: PoolId) -> bool {
         id != PoolId::DEFAULT && self.0.get(&id).is_some_and(|pool| pool.users > 0)
     }
 

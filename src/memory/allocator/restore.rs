@@ -1,4 +1,4 @@
-//! From books to a snapshot and back.
+//! From the state of an allocator to a snapshot and back.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -7,17 +7,15 @@ use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::fork;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::block::{Block, BlockId, State};
-use crate::memory::allocator::books::Books;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::expandable::drop_page;
-use crate::memory::allocator::growth::Range;
+use crate::memory::allocator::ledger::{Ledger, Unit};
 use crate::memory::allocator::pending::ALL;
-use crate::memory::allocator::policy::policy;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
-use crate::memory::allocator::release::try_each;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
-use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
+use crate::memory::allocator::snapshot::{BlockInfo, SegmentInfo, Snapshot};
+use crate::memory::allocator::source::{Part, try_each};
+use crate::memory::allocator::state::AllocatorState;
+use crate::memory::allocator::torch::Torch;
 
 impl CachingAllocator {
     /// What it holds now, with frees taken in whose streams have passed them. No trace.
@@ -29,14 +27,10 @@ impl CachingAllocator {
         self.caches.empty();
         self.poll_waited_for(ALL);
         let device_index = self.source.device.index();
-        let mut books = self.books.lock();
-        books.complete_some_if_free(ALL);
-        let mut segments: Vec<SegmentInfo> = books
-            .segments
-            .iter()
-            .flat_map(|(_, segment)| books.describe(segment, device_index))
-            .chain(books.describe_native(device_index))
-            .collect();
+        let mut state = self.state.lock();
+        state.complete_some_if_free(ALL);
+        let mut segments = state.torch.describe(device_index);
+        segments.extend(state.native.describe(device_index));
         segments.sort_by_key(|segment| segment.address);
         Snapshot { segments, trace: Vec::new() }
     }
@@ -60,8 +54,8 @@ impl CachingAllocator {
         }
         check_tiling(snapshot)?;
         let is_empty = {
-            let (books, device_index) = (self.books.lock(), self.source.device.index());
-            books.segments.iter().next().is_none() && books.describe_native(device_index).is_empty()
+            let (state, device_index) = (self.state.lock(), self.source.device.index());
+            state.torch.is_empty() && state.native.describe(device_index).is_empty()
         };
         assert!(is_empty, "a snapshot is restored into an empty allocator");
         let mut taken = Vec::with_capacity(snapshot.segments.len());
@@ -76,21 +70,19 @@ impl CachingAllocator {
                 }
             }
         }
-        let mut books = self.books.lock();
-        books.has_chosen_addresses = true;
+        let AllocatorState { torch, ledger, .. } = &mut *self.state.lock();
+        torch.has_chosen_addresses = true;
         let mut in_use = BTreeMap::new();
         for (segment, memory) in snapshot.segments.iter().zip(taken) {
-            for id in books.restore_segment(segment, memory) {
-                let block = Allocated::of(id, &books);
-                in_use.insert(block.address(), block);
-            }
+            let blocks = torch.restore_segment(ledger, segment, memory).into_iter();
+            in_use.extend(blocks.map(|block| (block.address(), block)));
         }
         Ok(in_use.into_values().collect())
     }
 
     /// Has the next segment of a size be known by an address, unless something is there already.
     pub(super) fn announce_segment(&self, address: u64, bytes: usize) {
-        self.books.lock().announced.push((address, bytes));
+        self.state.lock().torch.announced.push((address, bytes));
     }
 
     /// Has the device give what a restored segment stands for.
@@ -101,7 +93,7 @@ impl CachingAllocator {
             let base = self.source.allocate(bytes, 1)?;
             return Ok(Memory { base, bytes, pages: None });
         };
-        let page_bytes = policy(&self.config(), false).page_bytes(segment.class);
+        let page_bytes = self.state.lock().ledger.policy().page_bytes(segment.class);
         let is_fitting = |page_bytes: &usize| bytes.is_multiple_of(*page_bytes);
         let sizes = [page_bytes, memory.granularity_bytes()];
         let Some(page_bytes) = sizes.into_iter().find(is_fitting) else {
@@ -122,12 +114,10 @@ impl CachingAllocator {
     /// Gives back what a restore took that failed. What the device refuses stays with it.
     fn drop_memory(&self, memory: Memory) {
         let Some((_, handles)) = memory.pages else {
-            let _ = self.source.release(memory.base);
-            return;
+            return self.source.give_back(&Part::Segment(memory.base));
         };
-        let pages = self.source.virtual_memory().expect("it has given these pages");
-        let outcome = try_each(handles, |handle| drop_page(handle, pages));
-        let _ = pages.unreserve(memory.base, memory.bytes);
+        let parts = [Part::Pages(handles), Part::Addresses(memory.base, memory.bytes)];
+        let outcome = try_each(parts, |part| self.source.give_back(&part));
         outcome.unwrap_or_else(|panic| resume_unwind(panic));
     }
 }
@@ -194,21 +184,25 @@ fn check_blocks(segment: &SegmentInfo) -> Result<u64> {
     Ok(at)
 }
 
-impl Books {
-    /// A segment, or the mapped ranges of an expandable one.
-    fn describe(&self, segment: &Segment, device_index: usize) -> Vec<SegmentInfo> {
-        let Owner { stream, class, pool } = segment.owner;
-        let head = SegmentInfo {
-            device_index,
-            stream,
-            class,
-            pool,
-            is_expandable: segment.is_expandable(),
-            ..SegmentInfo::default()
+impl Torch {
+    /// Its segments, or the mapped ranges of expandable ones.
+    fn describe(&self, device_index: usize) -> Vec<SegmentInfo> {
+        let describe = |(_, segment): (_, &Segment)| {
+            let Owner { stream, class, pool } = segment.owner;
+            let is_expandable = segment.is_expandable();
+            let head = SegmentInfo {
+                device_index,
+                stream,
+                class,
+                pool,
+                is_expandable,
+                ..Default::default()
+            };
+            let blocks = self.blocks.chain(segment.first).map(|(_, block)| block);
+            let mapped = blocks.filter(|block| segment.has_memory_at(block.address));
+            SegmentInfo::parts(&head, &mapped.map(BlockInfo::from).collect::<Vec<_>>())
         };
-        let blocks = self.blocks.chain(segment.first).map(|(_, block)| block);
-        let mapped = blocks.filter(|block| segment.has_memory_at(block.address));
-        SegmentInfo::parts(&head, &mapped.map(describe).collect::<Vec<_>>())
+        self.segments.iter().flat_map(describe).collect()
     }
 
     /// The address that a new range is known by: the one that was announced for its size, else the
@@ -236,25 +230,40 @@ impl Books {
     }
 
     /// Notes a segment with the blocks that a snapshot says it has: those in use.
-    fn restore_segment(&mut self, segment: &SegmentInfo, memory: Memory) -> Vec<BlockId> {
+    fn restore_segment(
+        &mut self,
+        ledger: &mut Ledger,
+        segment: &SegmentInfo,
+        memory: Memory,
+    ) -> Vec<Allocated> {
         let SegmentInfo { address, total_bytes, stream, class, pool, .. } = *segment;
         let owner = Owner { stream, class, pool };
-        self.pools.make(pool);
+        ledger.pools.make(pool);
         let is_plain = memory.pages.is_none();
+        ledger.limits.take_anyway(total_bytes);
         let mut rest = match memory.pages {
-            None => self.add_segment(address, memory.base, total_bytes, owner),
+            None => {
+                ledger.note_answer(class, total_bytes, total_bytes, Unit::Segment);
+                self.add_segment(ledger, address, memory.base, total_bytes, owner)
+            }
             Some((page_bytes, handles)) => {
                 let mut pages = Pages::new(page_bytes);
                 for (index, handle) in handles.into_iter().enumerate() {
                     pages.put(index, handle);
                 }
-                self.statistics.reserved_bytes.increase(class, total_bytes);
-                self.statistics.num_device_alloc += 1;
+                ledger.note_answer(class, total_bytes, total_bytes, Unit::Pages);
                 let (base, bytes, pages) = (memory.base, total_bytes, Some(pages));
-                self.add_range(Range { address, base, bytes, owner, is_oversize: false, pages })
+                self.add_range(ledger, address, bytes, |first| Segment {
+                    address,
+                    base,
+                    bytes,
+                    owner,
+                    first,
+                    is_oversize: false,
+                    pages,
+                })
             }
         };
-        self.limits.taken_bytes += total_bytes;
         let mut in_use = Vec::new();
         for block in &segment.blocks {
             let id = if block.bytes < self.blocks[rest].bytes {
@@ -265,25 +274,14 @@ impl Books {
             rest = self.blocks[id].next.unwrap_or(id);
             self.blocks[id].requested_bytes = block.requested_bytes;
             if block.state.is_active() {
-                self.note_handed_out(id);
-                in_use.push(id);
+                in_use.push(self.note_handed_out(ledger, id));
             } else {
                 self.put_in(id);
                 if is_plain && self.blocks[id].is_split() {
-                    self.change_inactive_split(class, 1, block.bytes.cast_signed());
+                    ledger.statistics.change_inactive_split(class, 1, block.bytes.cast_signed());
                 }
             }
         }
         in_use
     }
-}
-
-pub(super) fn describe(block: &Block) -> BlockInfo {
-    let state = match block.state {
-        State::Allocated => BlockState::Allocated,
-        State::AwaitingFree => BlockState::AwaitingFree,
-        State::Free | State::InFlight | State::Unmapped => BlockState::Inactive,
-    };
-    let Block { address, bytes, requested_bytes, .. } = *block;
-    BlockInfo { address, bytes, requested_bytes, state }
 }

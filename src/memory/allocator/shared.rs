@@ -3,29 +3,16 @@
 //! Both take from the device's capacity, so what one of them keeps must be no shortage for the
 //! other: who is short has its sibling give back what is free there.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::base::size::to_usize;
 use crate::engine::stream::wait::Interrupt;
-use crate::memory::allocator::books::{Books, Purpose};
 use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::ledger::Purpose;
 use crate::memory::allocator::source::Source;
-
-/// The other allocator of the same capacity, where there is one.
-#[derive(Debug, Default)]
-pub(super) struct Sibling(OnceLock<Weak<CachingAllocator>>);
-
-impl Sibling {
-    fn is(&self, other: &Arc<CachingAllocator>) {
-        self.0.get_or_init(|| Arc::downgrade(other));
-    }
-
-    pub(super) fn get(&self) -> Option<Arc<CachingAllocator>> {
-        self.0.get().and_then(Weak::upgrade)
-    }
-}
+use crate::memory::allocator::state::AllocatorState;
 
 impl CachingAllocator {
     /// The allocator of memory that the device of `beside` shares with the host, with nothing in
@@ -37,16 +24,21 @@ impl CachingAllocator {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
         let source = Source { backend, device, host: None, is_shared: true };
         let config = source.in_force(config);
-        let shared =
-            Self::of_source(source, Books::new(config, total_bytes, Purpose::Device, None));
-        shared.sibling.is(beside);
+        let state = AllocatorState::new(config, total_bytes, Purpose::Device, None);
+        let shared = Self::of_source(source, state);
+        shared.begin_sharing(beside);
         Ok(shared)
     }
 
     /// From here on this allocator has `shared`, which was made beside it, yield before it says
     /// that memory is short. Of several the first counts.
     pub fn begin_sharing(&self, shared: &Arc<Self>) {
-        self.sibling.is(shared);
+        self.sibling.get_or_init(|| Arc::downgrade(shared));
+    }
+
+    /// The other allocator of the same capacity, where there is one.
+    pub(super) fn sibling(&self) -> Option<Arc<Self>> {
+        self.sibling.get().and_then(Weak::upgrade)
     }
 
     /// Has the sibling give back what is free there; false when there is none. Who still uses some
@@ -58,7 +50,7 @@ impl CachingAllocator {
         reachable_bytes: usize,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<bool> {
-        let Some(sibling) = self.sibling.get() else { return Ok(false) };
+        let Some(sibling) = self.sibling() else { return Ok(false) };
         sibling.trim();
         let counted = sibling.statistics();
         // Other threads may have moved on between the two looks.

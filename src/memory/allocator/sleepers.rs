@@ -7,8 +7,6 @@
 use std::sync::Arc;
 
 use crate::base::sync::{Mutex, MutexGuard, Sleeper, spin_hint};
-use crate::memory::allocator::books::Books;
-use crate::memory::allocator::caching::CachingAllocator;
 
 /// Looks before a thread sleeps, and what is between two of them.
 #[cfg(not(loom))]
@@ -55,25 +53,6 @@ pub(super) fn lock_when<T>(
         sleeper.sleep();
     }
     unreachable!("it looks until it is so")
-}
-
-impl CachingAllocator {
-    /// The lock, when something is so that wakes the books' sleepers.
-    pub(super) fn lock_when(&self, is_so: impl Fn(&Books) -> bool) -> MutexGuard<'_, Books> {
-        lock_when(&self.books, is_so, |books| &mut books.sleepers)
-    }
-
-    /// Waits until no other thread moves pages or has the turn.
-    pub(super) fn wait_for_pages(&self) {
-        drop(self.lock_when(Books::may_move_pages));
-    }
-}
-
-impl Books {
-    /// True when this thread may move pages, and take memory from the device.
-    pub(super) fn may_move_pages(&self) -> bool {
-        !self.native.is_mapping && !self.is_turn_of_another()
-    }
 }
 
 #[cfg(all(test, loom))]

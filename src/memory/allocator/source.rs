@@ -7,14 +7,38 @@
 //! the null kind panics at any call that does not fit them.
 #![expect(unsafe_code, reason = "gives memory back and moves pages, as the accounts say")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use crate::backend::contract::{Address, Backend, MemoryInfo, PhysicalHandle, VirtualMemory};
 use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::error::Result;
+use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::host::Meter;
+
+/// What goes back to a device in one go.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// A whole segment.
+    Segment(Address),
+    /// Pages that are mapped.
+    Pages(Vec<PhysicalHandle>),
+    /// Addresses without pages, and how many.
+    Addresses(Address, usize),
+}
+
+/// A part on its way to the device (`departure`).
+#[derive(Debug)]
+pub(super) struct Departing {
+    pub(super) part: Part,
+    /// How much counts against the limit until the device has it.
+    pub(super) bytes: usize,
+    /// The block of an expandable segment that has the addresses of pages.
+    pub(super) block: Option<BlockId>,
+}
 
 /// A place to take segments from. Every call is a backend's: none is made with a lock held.
 #[derive(Debug)]
@@ -47,8 +71,21 @@ impl Source {
         given
     }
 
-    /// Gives back what `allocate` returned: see the head of this file.
-    pub(super) fn release(&self, address: Address) -> Result<()> {
+    /// Gives a part back: see the head of this file. What the device refuses stays with it.
+    pub(super) fn give_back(&self, part: &Part) {
+        let pages = || self.virtual_memory().expect("it has given these pages and addresses");
+        let _ = match part {
+            Part::Segment(base) => self.release(*base),
+            Part::Addresses(base, bytes) => pages().unreserve(*base, *bytes),
+            Part::Pages(handles) => {
+                let outcome = try_each(handles, |handle| pages().drop_page(*handle));
+                outcome.unwrap_or_else(|panic| resume_unwind(panic));
+                Ok(())
+            }
+        };
+    }
+
+    fn release(&self, address: Address) -> Result<()> {
         let Some(host) = &self.host else {
             // SAFETY: taken from `allocate` and given back once, unused: see the head of this file.
             return unsafe { self.backend.release(self.device.index(), address) };
@@ -117,7 +154,7 @@ impl DevicePages<'_> {
     }
 
     /// As [`VirtualMemory::unmap`].
-    pub(super) fn unmap(self, physical: PhysicalHandle) -> Result<()> {
+    fn unmap(self, physical: PhysicalHandle) -> Result<()> {
         // SAFETY: a mapped page, on its way back, of which every use is done.
         unsafe { self.0.unmap(physical) }
     }
@@ -128,9 +165,25 @@ impl DevicePages<'_> {
         unsafe { self.0.relocate(physical, to) }
     }
 
+    /// Gives a mapped page back, also when it cannot be unmapped first. What is refused stays with
+    /// the device.
+    pub(super) fn drop_page(self, handle: PhysicalHandle) {
+        let outcome = try_each([Self::unmap, Self::release], |call| _ = call(self, handle));
+        outcome.unwrap_or_else(|panic| resume_unwind(panic));
+    }
+
     /// As [`VirtualMemory::release`].
     pub(super) fn release(self, physical: PhysicalHandle) -> Result<()> {
         // SAFETY: a page from `create`, given back once.
         unsafe { self.0.release(physical) }
     }
+}
+
+/// Acts on each item, also when it panicked for one before; the first panic.
+pub(super) fn try_each<T>(
+    items: impl IntoIterator<Item = T>,
+    mut act: impl FnMut(T),
+) -> thread::Result<()> {
+    let attempts = items.into_iter().map(|item| catch_unwind(AssertUnwindSafe(|| act(item))));
+    attempts.fold(Ok(()), thread::Result::and)
 }

@@ -291,6 +291,12 @@ impl Statistics {
         self.requested_bytes.decrease(class, requested_bytes);
     }
 
+    /// Free blocks that cannot go back because of others are more or fewer.
+    pub(super) fn change_inactive_split(&mut self, class: PoolClass, blocks: isize, bytes: isize) {
+        self.inactive_split.change(class, blocks);
+        self.inactive_split_bytes.change(class, bytes);
+    }
+
     /// Those of an allocator that was never used.
     pub(crate) fn of_nothing(config: &AllocatorConfig) -> Self {
         let most_split = config.max_split_bytes.map(|bytes| i64::try_from(bytes).ok());

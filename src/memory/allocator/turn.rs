@@ -18,12 +18,13 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use crate::base::error::{Error, Result, RuntimeError};
-use crate::base::size::to_usize;
-use crate::base::sync::yield_now;
+use crate::base::sync::{MutexGuard, yield_now};
 use crate::engine::stream::wait::Interrupt;
-use crate::memory::allocator::books::{Books, Request};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::pending::{Holder, Wanted};
+use crate::memory::allocator::request::Request;
+use crate::memory::allocator::sleepers::lock_when;
+use crate::memory::allocator::state::AllocatorState;
 
 /// Turns after which a request fails although others go on taking what it waits for, and looks in
 /// one turn while others go on freeing.
@@ -45,7 +46,7 @@ pub(super) struct Wants<'a, T> {
     pub(super) attempt: &'a mut TryOnce<'a, T>,
     /// False when it cannot be had, as far as is known, also if no stream used anything any more
     /// and the device and the limit had as many bytes left.
-    pub(super) could_serve: &'a dyn Fn(&Books, usize) -> bool,
+    pub(super) could_serve: &'a dyn Fn(&AllocatorState, usize) -> bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,15 +75,15 @@ struct Turn<'a>(&'a CachingAllocator);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut books = self.0.books.lock();
-        books.turn = None;
-        books.native.opens_from = books.native.frees + CLOSED_FREES;
-        books.sleepers.wake();
+        let AllocatorState { ledger, native, .. } = &mut *self.0.state.lock();
+        ledger.turn = None;
+        native.opens_from = native.frees + CLOSED_FREES;
+        ledger.sleepers.wake();
     }
 }
 
 impl CachingAllocator {
-    /// Serves a request as soon as nobody stands in its way but streams that this thread may wait
+    /// Serves a request as soon as nothing stands in its way but streams that this thread may wait
     /// for. What cannot be enough is not waited for. Fails with `OutOfMemory`, told to observers
     /// and with the numbers of the last turn, when memory is short.
     pub(super) fn take_in_turn<T>(
@@ -110,7 +111,7 @@ impl CachingAllocator {
                 return Err(self.told(refusal));
             }
             let Some(holder) = holders.first() else { break };
-            match self.wait_for_holder(holder, interrupt) {
+            match holder.wait(interrupt) {
                 Ok(()) if holder.stream.progress.done() >= holder.ticket => {}
                 Err(Error::Runtime(RuntimeError::Interrupted)) => {
                     return Err(Error::Runtime(RuntimeError::Interrupted));
@@ -122,16 +123,29 @@ impl CachingAllocator {
         Err(self.told(self.refusal(&wants.request)))
     }
 
+    /// The lock, when something is so that wakes the sleepers.
+    pub(super) fn lock_when(
+        &self,
+        is_so: impl Fn(&AllocatorState) -> bool,
+    ) -> MutexGuard<'_, AllocatorState> {
+        lock_when(&self.state, is_so, |state| &mut state.ledger.sleepers)
+    }
+
+    /// Waits until no other thread moves pages or has the turn.
+    pub(super) fn wait_for_pages(&self) {
+        drop(self.lock_when(|state| state.native.may_move_pages(&state.ledger)));
+    }
+
     fn take_turn(&self) -> Turn<'_> {
-        let mut books = self.lock_when(|books| books.turn.is_none());
-        books.turn = Some(thread::current().id());
+        let mut state = self.lock_when(|state| state.ledger.turn.is_none());
+        state.ledger.turn = Some(thread::current().id());
         Turn(self)
     }
 
     /// How often memory went back to the device, when none is on its way there or from there now.
     fn departures(&self) -> Option<u64> {
-        let own = self.books.lock().departures_if_settled()?;
-        let beside = self.sibling.get().map(|sibling| sibling.books.lock().departures_if_settled());
+        let own = self.state.lock().departures_if_settled()?;
+        let beside = self.sibling().map(|sibling| sibling.state.lock().departures_if_settled());
         Some(own + beside.unwrap_or(Some(0))?)
     }
 }
@@ -142,7 +156,7 @@ impl Turn<'_> {
         let (mut looks, mut reachable_bytes) = (0, 0);
         while looks < MOST_LOOKS {
             // What is freed from here on may come too late to go back with the rest.
-            let look = |books: &Books| (books.holders(Wanted::Served), books.frees());
+            let look = |state: &AllocatorState| (state.holders(Wanted::Served), state.frees());
             let (before, frees) = allocator.trim_and_see(look);
             let was_in_use = before.iter().any(|holder| !refused.contains(&holder.stream.key()));
             let Some(departures) = allocator.departures() else {
@@ -158,12 +172,12 @@ impl Turn<'_> {
             }
             looks += 1;
             let (is_still, could_serve, mut holders) = {
-                let mut books = allocator.books.lock();
-                books.complete_passed();
-                reachable_bytes = books.reachable_bytes(free_bytes);
+                let mut state = allocator.state.lock();
+                state.complete_passed();
+                reachable_bytes = state.reachable_bytes(free_bytes);
                 let could_serve = reachable_bytes >= wants.bytes
-                    && (wants.could_serve)(&books, books.left_bytes(free_bytes));
-                (books.frees() == frees, could_serve, books.holders(Wanted::Served))
+                    && (wants.could_serve)(&state, state.ledger.left_bytes(free_bytes));
+                (state.frees() == frees, could_serve, state.holders(Wanted::Served))
             };
             if !could_serve {
                 break;
@@ -186,43 +200,6 @@ impl Turn<'_> {
             Outcome::Short { reachable_bytes, refusal }
         };
         Ok(taken.map_or_else(short, Outcome::Served))
-    }
-}
-
-impl Books {
-    /// True while another thread has the turn: no page moves then but its own, and the device gives
-    /// nobody else memory.
-    pub(super) fn is_turn_of_another(&self) -> bool {
-        self.turn.is_some_and(|owner| owner != thread::current().id())
-    }
-
-    pub(super) fn departures_if_settled(&self) -> Option<u64> {
-        let is_moving = self.native.is_mapping || self.limits.is_asking();
-        let is_settled = self.releases_in_flight == 0 && !is_moving;
-        is_settled.then_some(self.departures)
-    }
-
-    /// How often something became free.
-    fn frees(&self) -> u64 {
-        self.frees + self.native.frees
-    }
-
-    /// What the limit leaves of what the device has free.
-    pub(super) fn left_bytes(&self, device_free_bytes: usize) -> usize {
-        let allowed = self.limits.allowed_bytes();
-        let left = allowed.map(|bytes| bytes.saturating_sub(self.limits.taken_bytes));
-        left.map_or(device_free_bytes, |left| left.min(device_free_bytes))
-    }
-
-    /// What a request may get at most when nothing that is free is used any more: free memory may
-    /// join its neighbours, or go back and come again.
-    fn reachable_bytes(&self, device_free_bytes: usize) -> usize {
-        let reserved_bytes = self.statistics.reserved_bytes.all.current;
-        let [_, out_bytes, _] = self.native.out.all().current;
-        let [_, awaiting_bytes, _] = self.native.awaiting_sums.all().current;
-        let used_bytes = self.statistics.allocated_bytes.all.current + out_bytes - awaiting_bytes;
-        let kept_bytes = to_usize(reserved_bytes - used_bytes);
-        self.left_bytes(device_free_bytes).saturating_add(kept_bytes)
     }
 }
 
@@ -273,7 +250,7 @@ mod tests {
                 let other = thread::spawn(move || theirs.allocate(Request::new(20 * MIB, 2)));
                 let mut seen = 0;
                 while !other.is_finished() && seen < LOOKS {
-                    seen += usize::from(asking.books.lock().turn.is_some());
+                    seen += usize::from(asking.state.lock().ledger.turn.is_some());
                     yield_now();
                 }
                 tell.send(other).unwrap();
@@ -323,9 +300,10 @@ mod tests {
         let allocator = CachingAllocator::new(null, device, settings).unwrap();
         let block = allocator.allocate(Request::new(20 * MIB, 0)).unwrap();
         allocator.free(block).unwrap();
-        let reserved_bytes = |books: &Books| books.statistics.reserved_bytes.all.current;
+        let reserved_bytes =
+            |state: &AllocatorState| state.ledger.statistics.reserved_bytes.all.current;
         let seen = allocator.trim_and_see(reserved_bytes);
-        let left = reserved_bytes(&allocator.books.lock());
+        let left = reserved_bytes(&allocator.state.lock());
         assert_eq!((seen, left), (20 * MIB as u64, 0));
     }
 
@@ -338,7 +316,7 @@ mod tests {
             tell.send(outcome.map(|block| theirs.free(block).unwrap())).unwrap();
         });
         let began = Instant::now();
-        while allocator.books.lock().sleepers.count() == 0 {
+        while allocator.state.lock().ledger.sleepers.count() == 0 {
             assert!(began.elapsed() < LONG, "it does not sleep");
             assert!(told.try_recv().is_err(), "it is served by another thread's memory");
             yield_now();

@@ -2,20 +2,22 @@
 //!
 //! A request that is short of memory waits for the streams that use what is free. Inside of a task
 //! such a stream may stand behind that very task, by an event, or behind another task that waits
-//! for memory behind this one: nobody would ever go on. Such a stream is not waited for, so that
-//! what it uses counts as used, and one of the requests fails. What stands behind a task by other
-//! means than events of streams, or waits for memory of another device, is not seen.
+//! for memory, of this allocator or another, behind this one: no thread would ever go on. Such a
+//! stream is not waited for, so that what it uses counts as used, and one of the requests fails.
+//! What stands behind a task by other means than events of streams is not seen.
+
+use std::sync::LazyLock;
 
 use crate::base::error::{Error, Result, StreamError};
+use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::wait::Interrupt;
-use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::pending::Holder;
 
-/// The waits of one allocator that are under way inside of tasks.
+/// Waits that are under way inside of tasks.
 #[derive(Debug, Default)]
-pub(super) struct Waits {
+struct Waits {
     under_way: Vec<Wait>,
     begun: u64,
 }
@@ -58,38 +60,34 @@ impl Waits {
     }
 }
 
-/// A wait that is under way until this is dropped.
-struct UnderWay<'a>(&'a CachingAllocator, u64);
+/// Of every allocator: what one of them waits for may be behind what another one waits for.
+static WAITS: LazyLock<Mutex<Waits>> =
+    LazyLock::new(|| Mutex::new(LockRank::Allocator, Waits::default()));
 
-impl Drop for UnderWay<'_> {
+/// A wait that is under way until this is dropped.
+struct UnderWay(u64);
+
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.books.lock().waits.end(self.1);
+        WAITS.lock().end(self.0);
     }
 }
 
-impl CachingAllocator {
-    /// Waits until a stream has passed what uses freed memory. Fails inside one of its tasks, where
-    /// it would wait for this thread, and for a lost device.
-    pub(super) fn wait_for_holder(
-        &self,
-        holder: &Holder,
-        interrupt: &mut Interrupt<'_>,
-    ) -> Result<()> {
-        let Holder { stream, ticket, .. } = holder;
+impl Holder {
+    /// Waits until the stream has passed what uses freed memory. Fails inside one of its tasks,
+    /// where it would wait for this thread, and for a lost device.
+    pub(super) fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let inside = frames::streams();
-        let _under_way = if inside.is_empty() { None } else { Some(self.begin(inside, holder)?) };
-        stream.wait_ticket(*ticket, false, interrupt)
+        let _under_way = if inside.is_empty() { None } else { Some(self.begin(inside)?) };
+        self.stream.wait_ticket(self.ticket, false, interrupt)
     }
 
-    fn begin(&self, inside: Vec<u64>, holder: &Holder) -> Result<UnderWay<'_>> {
-        let Holder { stream, ticket, .. } = holder;
-        let behind = streams_before(stream, *ticket);
-        let begun = self.books.lock().waits.begin(inside, behind);
-        let identity = &stream.identity;
+    fn begin(&self, inside: Vec<u64>) -> Result<UnderWay> {
+        let behind = streams_before(&self.stream, self.ticket);
+        let begun = WAITS.lock().begin(inside, behind);
+        let identity = &self.stream.identity;
         let (device, stream_id) = (identity.device, identity.id);
-        begun
-            .map(|number| UnderWay(self, number))
-            .ok_or(Error::Stream(StreamError::WaitInsideTask { device, stream_id }))
+        begun.map(UnderWay).ok_or(Error::Stream(StreamError::WaitInsideTask { device, stream_id }))
     }
 }
 

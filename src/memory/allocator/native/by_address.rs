@@ -2,11 +2,11 @@
 
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::books::Request;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::native::addresses::{Addresses, Owner};
 use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::live::Mark;
+use crate::memory::allocator::request::Request;
 
 impl CachingAllocator {
     /// Memory of at least so many bytes, aligned to 64; `None` when there is not enough.
@@ -50,7 +50,7 @@ impl CachingAllocator {
 
     #[cold]
     fn has_memory_at(&self, address: usize) -> bool {
-        self.books.lock().native.has_memory_at(address as u64)
+        self.state.lock().native.has_memory_at(address as u64)
     }
 
     fn addresses(&self) -> &Addresses {

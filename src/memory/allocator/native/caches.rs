@@ -10,9 +10,9 @@ use crate::base::size::MIB;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::books::{Books, Request};
 use crate::memory::allocator::native::addresses::Addresses;
 use crate::memory::allocator::native::cell::{Cell, Counted};
+use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::kept::{Kept, Key};
 use crate::memory::allocator::native::live::Live;
 use crate::memory::allocator::native::own::Stay;
@@ -21,6 +21,8 @@ use crate::memory::allocator::native::thread_cache::{
     Claimed, Claims, ID_STEP, ThreadCache, claim,
 };
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::request::Request;
+use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Statistics;
 
 /// What all threads' caches together keep at most, but for the last piece of each.
@@ -50,7 +52,7 @@ pub(in crate::memory::allocator) struct Caches {
     pub(super) sizes: Sizes,
     pub(super) live: Arc<Live>,
     pub(super) addresses: Option<Arc<Addresses>>,
-    pub(super) books: Arc<Mutex<Books>>,
+    pub(super) state: Arc<Mutex<AllocatorState>>,
     thread_count: AtomicUsize,
     /// Of those who waited for a thread to leave its cache.
     #[cfg(all(test, not(loom)))]
@@ -69,11 +71,11 @@ pub(super) struct Threads {
 }
 
 impl Caches {
-    pub(in crate::memory::allocator) fn new(books: Arc<Mutex<Books>>) -> Arc<Self> {
+    pub(in crate::memory::allocator) fn new(state: Arc<Mutex<AllocatorState>>) -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(ID_STEP);
         asymmetric::prepare();
         let (live, addresses, sizes) = {
-            let native = &books.lock().native;
+            let native = &state.lock().native;
             (Arc::clone(&native.live), native.addresses.clone(), native.sizes)
         };
         Arc::new(Self {
@@ -83,7 +85,7 @@ impl Caches {
             sizes,
             live,
             addresses,
-            books,
+            state,
             thread_count: AtomicUsize::new(0),
             #[cfg(all(test, not(loom)))]
             sleeps: AtomicU64::new(0),
@@ -155,22 +157,22 @@ impl Caches {
             self.threads.lock().shared.end(counted);
             return false;
         };
-        if may_keep && inside.is_closed() && self.books.lock().may_open_caches() {
+        if may_keep && inside.is_closed() && self.state.lock().may_open_caches() {
             inside.open(); // a thread may do nothing but free what others asked for
         }
         if !may_keep || inside.is_closed() || !self.is_on() {
             inside.kept.count_end(counted);
             return false;
         }
-        // Whoever claims the cache waits for this thread, and does not have the books then.
-        let mut books = None;
+        // A thread that claims the cache waits for this one, and does not have the lock then.
+        let mut state = None;
         inside.kept.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
-            books.get_or_insert_with(|| self.books.lock()).native.release_kept(&piece);
+            state.get_or_insert_with(|| self.state.lock()).native.release_kept(&piece);
         });
-        if let Some(books) = &mut books {
-            self.set_bound(books);
+        if let Some(state) = &mut state {
+            self.set_bound(&mut state.native);
         }
-        drop(books);
+        drop(state);
         let is_kept = inside.kept.stock(block, ticket);
         inside.kept.count_end(counted);
         is_kept
@@ -185,9 +187,14 @@ impl Caches {
     }
 
     /// Has a thread keep a few more pieces of a small size, which were never in use.
-    pub(super) fn stock(&self, inside: &mut Stay<'_>, books: &mut Books, plan: &NativePlan) {
+    pub(super) fn stock(
+        &self,
+        inside: &mut Stay<'_>,
+        state: &mut AllocatorState,
+        plan: &NativePlan,
+    ) {
         if inside.is_closed() {
-            if !books.may_open_caches() {
+            if !state.may_open_caches() {
                 return;
             }
             inside.open();
@@ -199,8 +206,8 @@ impl Caches {
         let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
         let class = Sizes::class(plan.bytes);
         let room = inside.kept.make_room_for_stock(key, class, self.most_bytes());
-        let heap = books.native.heaps.of(plan.owner);
-        books.native.take_stock(heap, size, room, |block| {
+        let heap = state.native.heaps.of(plan.owner);
+        state.native.take_stock(heap, size, room, |block| {
             assert!(inside.kept.stock(&block, 0), "there is room for {block:?}");
         });
     }
@@ -208,11 +215,11 @@ impl Caches {
     /// Gives pieces that were kept back to their heaps.
     #[cold]
     fn release(&self, pieces: &[Allocated]) {
-        let mut books = self.books.lock();
+        let native = &mut self.state.lock().native;
         for block in pieces {
-            books.native.release_kept(block);
+            native.release_kept(block);
         }
-        self.set_bound(&mut books);
+        self.set_bound(native);
     }
 
     /// Empties the caches of all threads; true when there was anything. Sleeps, without a lock,
@@ -286,14 +293,14 @@ impl Caches {
     }
 
     /// Sets what each thread may keep: its part of the whole.
-    pub(super) fn set_bound(&self, books: &mut Books) {
-        let [_, peak_bytes, _] = books.native.out.all().peak;
+    pub(super) fn set_bound(&self, native: &mut Native) {
+        let [_, peak_bytes, _] = native.out.all().peak;
         // Relaxed: for a bound; see `most_bytes`.
         let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
-        if books.native.caches_bound_for == (peak_bytes, threads) {
+        if native.caches_bound_for == (peak_bytes, threads) {
             return;
         }
-        books.native.caches_bound_for = (peak_bytes, threads);
+        native.caches_bound_for = (peak_bytes, threads);
         let most_bytes = peak_bytes / MOST_CACHED_PART;
         let most_bytes = most_bytes.clamp(LEAST_CACHED_BYTES, MOST_CACHED_BYTES) / threads;
         if most_bytes != self.most_bytes() {

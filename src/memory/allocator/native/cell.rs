@@ -52,7 +52,7 @@ struct Total {
 
 /// One piece.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
+pub(in crate::memory::allocator) struct Counted {
     pub(super) class: PoolClass,
     pub(super) bytes: usize,
     pub(super) requested_bytes: usize,

@@ -60,9 +60,6 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) caches_bound_for: (u64, u64),
     /// How many frees there are when threads may keep things again, after memory was short.
     pub(in crate::memory::allocator) opens_from: u64,
-    /// True when pages move only where memory is short: which ones can, depends on how far streams
-    /// are.
-    pub(in crate::memory::allocator) holds_pages: bool,
     /// Private pools without users that had something when the last of those went.
     pub(super) left_pools: LeftPools,
     /// True while a thread maps, moves or gives back pages, without the lock.
@@ -72,7 +69,6 @@ pub(in crate::memory::allocator) struct Native {
 /// A piece that was freed, while streams have not passed their last use of it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct Awaiting {
-    pub(super) points: u32,
     pub(super) counted: Counted,
     /// The task, as its heap counts it, after which the heap's stream does not use it.
     pub(super) busy_until: u64,
@@ -106,7 +102,6 @@ impl Native {
             lent: PooledStat::default(),
             caches_bound_for: (0, 0),
             opens_from: 0,
-            holds_pages: false,
             left_pools: LeftPools::default(),
             is_mapping: false,
         }

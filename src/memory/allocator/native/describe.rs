@@ -1,21 +1,18 @@
 //! What the native policy holds, as segments and blocks.
 
-use crate::memory::allocator::books::Books;
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{BlockId, State};
+use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::Owner;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
 
-impl Books {
+impl Native {
     /// The memory of every area: each contiguous part is a segment, small blocks are blocks.
-    pub(in crate::memory::allocator) fn describe_native(
-        &self,
-        device_index: usize,
-    ) -> Vec<SegmentInfo> {
+    pub(in crate::memory::allocator) fn describe(&self, device_index: usize) -> Vec<SegmentInfo> {
         let describe = |(_, area): (_, &Area)| {
-            let Owner { stream, pool } = self.native.heaps[area.heap].owner;
+            let Owner { stream, pool } = self.heaps[area.heap].owner;
             let head = SegmentInfo {
                 device_index,
                 stream,
@@ -26,13 +23,13 @@ impl Books {
             };
             SegmentInfo::parts(&head, &self.mapped_parts(area))
         };
-        self.native.areas.iter().flat_map(describe).collect()
+        self.areas.iter().flat_map(describe).collect()
     }
 
     /// The blocks of an area, by address, where there is memory.
     fn mapped_parts(&self, area: &Area) -> Vec<BlockInfo> {
         let mut parts = Vec::new();
-        for (id, block) in self.native.blocks.chain(area.first) {
+        for (id, block) in self.blocks.chain(area.first) {
             match (block.state, block.slab()) {
                 (State::Bare, _) => {}
                 (State::Free, _) => {
@@ -47,7 +44,7 @@ impl Books {
     }
 
     fn push_slab(&self, id: SlabId, bytes: usize, parts: &mut Vec<BlockInfo>) {
-        let slab = &self.native.slabs[id];
+        let slab = &self.slabs[id];
         for slot in 0..slab.blocks() {
             if slab.free >> slot & 1 == 0 {
                 let slot = u8::try_from(slot).expect("below 64");
@@ -66,14 +63,14 @@ impl Books {
 
     /// A piece that is out: with a program, awaiting its free, or in a thread's cache.
     fn describe_piece(&self, piece: Piece) -> BlockInfo {
-        let extent = self.native.extent(piece);
+        let extent = self.extent(piece);
         let (address, bytes) = (extent.address, extent.bytes);
-        if let Some(freed) = self.native.awaiting.get(&piece) {
+        if let Some(freed) = self.awaiting.get(&piece) {
             let state = BlockState::AwaitingFree;
             let requested_bytes = freed.counted.requested_bytes;
             return BlockInfo { address, bytes, requested_bytes, state };
         }
-        match self.native.live.mark(piece).and_then(|mark| mark.requested(bytes)) {
+        match self.live.mark(piece).and_then(|mark| mark.requested(bytes)) {
             Some(requested_bytes) => {
                 BlockInfo { address, bytes, requested_bytes, state: BlockState::Allocated }
             }
@@ -81,11 +78,16 @@ impl Books {
         }
     }
 
-    /// The block that an address is in, whoever has it; for tests of the page map.
+    /// The piece that an address is in, if a program has it.
+    pub(in crate::memory::allocator) fn describe_at(&self, address: u64) -> Option<BlockInfo> {
+        let info = self.describe_piece(self.piece_at(address)?);
+        (info.state == BlockState::Allocated).then_some(info)
+    }
+
+    /// The block that an address is in, in use or not; for tests of the page map.
     pub(super) fn block_of(&self, address: u64) -> Option<BlockId> {
-        let native = &self.native;
-        let area = &native.areas[native.areas.containing(address)?];
-        Some(area.block_at(address, &native.blocks))
+        let area = &self.areas[self.areas.containing(address)?];
+        Some(area.block_at(address, &self.blocks))
     }
 }
 

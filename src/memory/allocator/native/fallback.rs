@@ -6,13 +6,10 @@
 //! arena, where it shares pages, a small one may be a block of its own, and a free small block of
 //! a larger size will do. Pages are moved to the place that takes the fewest from the device.
 
-use std::sync::Arc;
-
 use crate::base::error::Result;
 use crate::engine::frontier::Frontier;
-use crate::engine::stream::core::StreamCore;
-use crate::memory::allocator::books::{Books, Request};
 use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::growth::Step;
@@ -24,6 +21,8 @@ use crate::memory::allocator::native::size_class::{CLASS_COUNT, SizeClass};
 use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::request::Request;
+use crate::memory::allocator::state::AllocatorState;
 
 /// Free memory for a request.
 #[derive(Clone, Copy, Debug)]
@@ -55,18 +54,18 @@ impl Uses<'_> {
 impl CachingAllocator {
     /// A piece for a request from any free memory that may serve it. `None`, and failures, as
     /// [`CachingAllocator::take_native`].
-    pub(super) fn take_anywhere(
-        &self,
-        plan: &NativePlan,
-        home: Option<&Arc<StreamCore>>,
-        search: Search,
-    ) -> Result<Option<Piece>> {
+    pub(super) fn take_anywhere(&self, plan: &NativePlan, search: Search) -> Result<Option<Piece>> {
         let left_bytes = self.device_free_bytes();
         loop {
-            let step = self.books.lock().step_anywhere(plan, home, search, left_bytes);
+            let step = {
+                let mut state = self.state.lock();
+                state.complete_some_if_free(ALL);
+                let AllocatorState { native, ledger, .. } = &mut *state;
+                native.step_anywhere(ledger, plan, search, left_bytes)
+            };
             match step {
                 Step::Done(piece) => return Ok(Some(piece)),
-                Step::Map(work) => return self.map_pages(&plan.whole(), home, work),
+                Step::Map(work) => return self.map_pages(&plan.whole(), work),
                 Step::Wait => self.wait_for_pages(),
                 _ => return Ok(None),
             }
@@ -74,46 +73,43 @@ impl CachingAllocator {
     }
 }
 
-impl Books {
+impl Native {
     fn step_anywhere(
         &mut self,
+        ledger: &mut Ledger,
         plan: &NativePlan,
-        home: Option<&Arc<StreamCore>>,
         search: Search,
         left_bytes: usize,
     ) -> Step {
-        self.complete_some_if_free(ALL);
-        let before = home.and_then(|home| home.history.latest());
-        let rooms = self.rooms(plan, left_bytes, Uses::Known(before.as_deref()), search);
+        let before = plan.home.and_then(|home| home.history.latest());
+        let rooms = self.rooms(ledger, plan, left_bytes, Uses::Known(before.as_deref()), search);
         let room = rooms.best(plan, search);
-        let may_move = self.may_move_pages();
-        let native = &mut self.native;
-        let is_left = |fresh: usize| fresh * native.sizes.page_bytes <= left_bytes;
+        let is_left = |fresh: usize| fresh * self.sizes.page_bytes <= left_bytes;
         let Some((room, _)) = room.filter(|(_, fresh)| is_left(*fresh)) else {
             return Step::Short;
         };
         let piece = match room {
-            Room::Slab(slab) => native.take_of_slab(slab),
+            Room::Slab(slab) => self.take_of_slab(slab),
             Room::Place(found) if found.cost.missing == 0 => {
-                let block = native.carve(&found);
-                native.finish(block, &plan.whole())
+                let block = self.carve(&found);
+                self.finish(block, &plan.whole())
             }
-            Room::Place(_) if !may_move => return Step::Wait,
-            Room::Place(found) => return self.begin_page_work(&found, search),
+            Room::Place(_) if !self.may_move_pages(ledger) => return Step::Wait,
+            Room::Place(found) => return self.begin_page_work(ledger, &found, search),
         };
-        let owner = native.heaps[native.heap_of(piece.part())].owner;
-        self.statistics.num_frontier_reuses += u64::from(owner.stream != plan.owner.stream);
+        let owner = self.heaps[self.heap_of(piece.part())].owner;
+        ledger.statistics.num_frontier_reuses += u64::from(owner.stream != plan.owner.stream);
         Step::Done(piece)
     }
 
     /// The heaps that may serve a request: its own, others of its pool, those of pools that help
     /// out. Before the last search other streams' do not where the same requests are to get the
     /// same offsets.
-    fn heaps_for(&self, plan: &NativePlan, search: Search) -> Vec<HeapId> {
+    fn heaps_for(&self, ledger: &Ledger, plan: &NativePlan, search: Search) -> Vec<HeapId> {
         let own = plan.owner;
-        let helpers: Vec<PoolId> = self.helpers(own.pool).collect();
-        let is_own_stream_only = self.config.deterministic && search != Search::Last;
-        let heaps = self.native.heaps.iter().filter(|(_, heap)| {
+        let helpers: Vec<PoolId> = ledger.helpers(own.pool).collect();
+        let is_own_stream_only = ledger.config.deterministic && search != Search::Last;
+        let heaps = self.heaps.iter().filter(|(_, heap)| {
             let is_pool = heap.owner.pool == own.pool || helpers.contains(&heap.owner.pool);
             is_pool && (heap.owner.stream == own.stream || !is_own_stream_only)
         });
@@ -126,21 +122,22 @@ impl Books {
 
     /// The largest request like this one that could be had now, from free memory and from
     /// `left_bytes` that the device and the limit have left.
-    pub(in crate::memory::allocator) fn native_most_bytes(
+    pub(in crate::memory::allocator) fn most_bytes(
         &self,
+        ledger: &Ledger,
         request: &Request,
         left_bytes: usize,
     ) -> usize {
-        let unit_bytes = self.native.sizes.granularity.block_bytes;
+        let unit_bytes = self.sizes.granularity.block_bytes;
         let plan = |units: usize| {
             let bytes = units * unit_bytes;
-            self.native.sizes.plan(&Request { bytes, ..*request })
+            self.sizes.plan(&Request { bytes, ..*request })
         };
         let Some(least) = plan(1) else { return 0 };
-        let rooms = self.rooms(&least, left_bytes, Uses::Known(None), Search::Last);
+        let rooms = self.rooms(ledger, &least, left_bytes, Uses::Known(None), Search::Last);
         let places = rooms.largest_places(&least);
         let has_room = |units: usize| plan(units).is_some_and(|plan| rooms.hold(&plan, &places));
-        let taken_bytes = self.limits.taken_bytes.saturating_add(left_bytes);
+        let taken_bytes = ledger.limits.taken_bytes.saturating_add(left_bytes);
         // What holds a request holds a smaller one: the border is halved in.
         let (mut enough, mut above) = (0, taken_bytes / unit_bytes + 1);
         while enough + 1 < above {
@@ -153,44 +150,47 @@ impl Books {
     /// True when a request could be served if no stream used what is free, as far as that can be
     /// told: what awaits its free has no place yet, and where no pages are mapped the device says
     /// what becomes of it.
-    pub(super) fn could_serve_if_idle(&self, plan: &NativePlan, left_bytes: usize) -> bool {
-        let is_all_in_place =
-            self.native.awaiting.is_empty() && self.segments.iter().next().is_none();
-        !is_all_in_place || !self.native.sizes.has_pages || {
-            let rooms = self.rooms(plan, left_bytes, Uses::Over, Search::Last);
+    pub(super) fn could_serve_if_idle(
+        &self,
+        ledger: &Ledger,
+        plan: &NativePlan,
+        left_bytes: usize,
+    ) -> bool {
+        !self.awaiting.is_empty() || !self.sizes.has_pages || {
+            let rooms = self.rooms(ledger, plan, left_bytes, Uses::Over, Search::Last);
             rooms.hold(plan, &rooms.largest_places(plan))
         }
     }
 
-    fn count_movable(&self, pool: PoolId, uses: Uses<'_>) -> usize {
+    fn count_movable(&self, ledger: &Ledger, pool: PoolId, uses: Uses<'_>) -> usize {
         match uses {
-            Uses::Known(_) => self.movable_pages(pool).count(),
-            Uses::Over => self.idle_pages(pool).count(),
+            Uses::Known(_) => self.movable_pages(ledger, pool).count(),
+            Uses::Over => self.idle_pages_for(ledger, pool).count(),
         }
     }
 
     /// The rooms for requests of a plan's owner.
     fn rooms<'a>(
         &'a self,
+        ledger: &Ledger,
         plan: &NativePlan,
         left_bytes: usize,
         uses: Uses<'a>,
         search: Search,
     ) -> Rooms<'a> {
-        let native = &self.native;
-        let heaps = self.heaps_for(plan, search);
-        let pool = |heap: &HeapId| native.heaps[*heap].owner.pool;
+        let heaps = self.heaps_for(ledger, plan, search);
+        let pool = |heap: &HeapId| self.heaps[*heap].owner.pool;
         // Those of one pool stand side by side, the own one first.
         let pools = heaps.chunk_by(|one, next| pool(one) == pool(next));
         let counted = pools.flat_map(|heaps| {
-            let movable = self.count_movable(pool(&heaps[0]), uses);
+            let movable = self.count_movable(ledger, pool(&heaps[0]), uses);
             heaps.iter().map(move |heap| (*heap, movable))
         });
         Rooms {
-            native,
+            native: self,
             heaps: counted.collect(),
-            own_movable: self.count_movable(plan.owner.pool, uses),
-            left_pages: left_bytes / native.sizes.page_bytes,
+            own_movable: self.count_movable(ledger, plan.owner.pool, uses),
+            left_pages: left_bytes / self.sizes.page_bytes,
             uses,
         }
     }

@@ -13,10 +13,9 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB, to_usize};
 use crate::base::steps::step;
 use crate::engine::stream::core::StreamCore;
-use crate::memory::allocator::books::{Books, Purpose};
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::expandable::drop_page;
-use crate::memory::allocator::growth::{Taken, none_if_short};
+use crate::memory::allocator::growth::none_if_short;
+use crate::memory::allocator::ledger::{Ledger, Purpose, Unit};
 use crate::memory::allocator::native::addresses::Owner;
 use crate::memory::allocator::native::area::{AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
@@ -28,8 +27,8 @@ use crate::memory::allocator::native::search::{Cost, Found, Search, Want};
 use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::pool::PoolId;
-use crate::memory::allocator::release::try_each;
-use crate::memory::allocator::source::DevicePages;
+use crate::memory::allocator::source::{DevicePages, try_each};
+use crate::memory::allocator::state::AllocatorState;
 
 /// The first range of addresses of an arena; the next ones double what it has.
 const LEAST_AREA_BYTES: usize = GIB;
@@ -85,25 +84,19 @@ impl CachingAllocator {
     pub(super) fn take_native(
         &self,
         plan: &NativePlan,
-        home: Option<&Arc<StreamCore>>,
         step: Option<Step>,
     ) -> Result<Option<Piece>> {
-        let piece = self.take_or_grow(plan, home, step)?;
+        let piece = self.take_or_grow(plan, step)?;
         if piece.is_some() {
             return Ok(piece);
         }
-        self.take_anywhere(plan, home, Search::Whole)
+        self.take_anywhere(plan, Search::Whole)
     }
 
-    fn take_or_grow(
-        &self,
-        plan: &NativePlan,
-        home: Option<&Arc<StreamCore>>,
-        mut step: Option<Step>,
-    ) -> Result<Option<Piece>> {
-        let (mut search, mut wants_least) = (Search::Bounded, false);
+    fn take_or_grow(&self, plan: &NativePlan, mut step: Option<Step>) -> Result<Option<Piece>> {
+        let (mut search, mut plan) = (Search::Bounded, *plan);
         loop {
-            let next = || self.books.lock().native_step(plan, home, search, wants_least);
+            let next = || self.state.lock().native_step(&plan, search);
             match step.take().unwrap_or_else(next) {
                 Step::Done(piece) => return Ok(Some(piece)),
                 Step::Short => return Ok(None),
@@ -114,25 +107,29 @@ impl CachingAllocator {
                     self.poll_waited_for(LOOKS_BEFORE_GROWTH);
                     search = Search::Whole;
                 }
-                Step::Map(work) => return self.map_pages(plan, home, work),
+                Step::Map(work) => return self.map_pages(&plan, work),
                 Step::Reserve { bytes, least_bytes } => {
                     let range = self.reserve(bytes, least_bytes).or_else(|_| {
                         // What nothing is in has addresses, and mappings of the kernel's.
-                        self.shrink_native(|books, pool| !books.pools.is_somebodys_own(pool));
+                        self.shrink_native(|ledger, pool| !ledger.pools.is_reserved(pool));
                         self.reserve(bytes, least_bytes)
                     });
                     match range {
-                        Ok(range) => self.books.lock().end_reserve(plan, range),
+                        Ok((base, bytes)) => {
+                            self.state.lock().native.add_area_for(&plan, base, bytes);
+                        }
                         Err(refusal) => return none_if_short(refusal),
                     }
                 }
                 Step::Segment { bytes, is_least } => {
-                    let taken = Taken::new(self, bytes);
-                    let given = self.source.allocate(bytes, plan.align_bytes);
-                    taken.goes_on();
-                    match self.books.lock().end_segment(plan, given, bytes) {
+                    let given = self.ask_for_segment(bytes, plan.align_bytes);
+                    let end = |native: &mut Native, ledger: &mut Ledger| {
+                        ledger.note_segment(plan.kind.class(), bytes, &given);
+                        given.map(|base| native.add_area_for(&plan, base, bytes))
+                    };
+                    match self.with_native(end) {
                         Err(Error::Memory(MemoryError::OutOfMemory { .. })) if !is_least => {
-                            wants_least = true;
+                            plan.wants_least = true;
                         }
                         Err(refusal) => return none_if_short(refusal),
                         Ok(()) => {}
@@ -154,27 +151,18 @@ impl CachingAllocator {
 
     /// Maps pages, or moves them, to where a block is taken. Addresses that pages have left go back
     /// when their stream is gone.
-    pub(super) fn map_pages(
-        &self,
-        plan: &NativePlan,
-        home: Option<&Arc<StreamCore>>,
-        work: PageWork,
-    ) -> Result<Option<Piece>> {
+    pub(super) fn map_pages(&self, plan: &NativePlan, work: PageWork) -> Result<Option<Piece>> {
         let memory = self.source.virtual_memory().expect("it has pages");
         let (handles, outcome) = work.run(memory);
         let sources: Vec<AreaId> = work.moved.iter().map(|(from, _)| from.area).collect();
-        let (piece, departure) = {
-            let mut books = self.books.lock();
-            let piece = books.end_page_work(work, handles).map(|block| {
-                let heap = books.native.heap_of_block(block);
-                books.note_stream(heap, home);
-                books.native.finish(block, plan)
+        let (piece, gone) = self.with_native(|native, ledger| {
+            let piece = native.end_page_work(ledger, work, handles).map(|block| {
+                native.note_stream(native.heap_of_block(block), plan.home);
+                native.finish(block, plan)
             });
-            (piece, books.gone_areas_depart(sources))
-        };
-        if let Some(departure) = departure {
-            self.depart(departure);
-        }
+            (piece, native.gone_areas_depart(ledger, sources))
+        });
+        self.depart(gone);
         match outcome {
             Ok(Ok(())) => Ok(piece),
             Ok(Err(refusal)) => none_if_short(refusal),
@@ -192,7 +180,7 @@ impl PageWork {
         let run = AssertUnwindSafe(|| self.run_until(memory, &mut handles));
         let mut outcome = catch_unwind(run);
         if matches!(outcome, Ok(Err(_))) && handles.len() < self.fresh_count {
-            let gone = try_each(handles.drain(..), |handle| drop_page(handle, memory));
+            let gone = try_each(handles.drain(..), |handle| memory.drop_page(handle));
             outcome = gone.and(outcome);
         }
         (handles, outcome)
@@ -221,215 +209,220 @@ fn new_page(memory: DevicePages<'_>, bytes: usize, to: Address) -> Result<Physic
     placed.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| handle)
 }
 
-impl Books {
+impl AllocatorState {
     /// What a request needs next.
-    pub(super) fn native_step(
-        &mut self,
-        plan: &NativePlan,
-        home: Option<&Arc<StreamCore>>,
-        search: Search,
-        wants_least: bool,
-    ) -> Step {
+    pub(super) fn native_step(&mut self, plan: &NativePlan, search: Search) -> Step {
         let is_bounded = search == Search::Bounded;
         self.complete_some_if_free(if is_bounded { LOOKS } else { LOOKS_BEFORE_GROWTH });
-        let known = self.native.heaps.known(plan.owner);
+        self.native.next_step(&mut self.ledger, plan, search)
+    }
+}
+
+impl Native {
+    /// The same, of what is free by now.
+    fn next_step(&mut self, ledger: &mut Ledger, plan: &NativePlan, search: Search) -> Step {
+        let is_bounded = search == Search::Bounded;
+        let known = self.heaps.known(plan.owner);
         if is_bounded
             && known.is_none()
-            && let Some(piece) = self.take_without_heap(plan, home)
+            && let Some(piece) = self.take_without_heap(ledger, plan)
         {
             return Step::Done(piece);
         }
-        let heap = known.unwrap_or_else(|| self.native.heaps.of(plan.owner));
+        let heap = known.unwrap_or_else(|| self.heaps.of(plan.owner));
         let want = plan.want_of(heap);
-        self.note_stream(want.heap, home);
-        let found = match self.native.take_or_find(plan, &want, search) {
+        self.note_stream(want.heap, plan.home);
+        let found = match self.take_or_find(plan, &want, search) {
             Ok(piece) => return Step::Done(piece),
             Err(found) => found,
         };
         if !plan.prefers_own_pages()
-            && let Some(found) = self.find_elsewhere(plan, Some(want.heap), search, home)
+            && let Some(found) = self.find_elsewhere(ledger, plan, Some(want.heap), search)
         {
-            return Step::Done(self.take_elsewhere(plan, &found));
+            return Step::Done(self.take_elsewhere(ledger, plan, &found));
         }
-        if !self.may_move_pages() {
+        if !self.may_move_pages(ledger) {
             return Step::Wait;
         }
         match found {
-            Some(found) => self.begin_page_work(&found, search),
+            Some(found) => self.begin_page_work(ledger, &found, search),
             None if search == Search::Bounded => Step::ReachCaches,
-            None => self.begin_growth(plan, &want, wants_least),
+            None => self.begin_growth(ledger, plan, &want),
         }
     }
 
     /// A piece of another stream's heap.
-    fn take_elsewhere(&mut self, plan: &NativePlan, found: &Found) -> Piece {
-        let block = self.native.carve(found);
-        self.statistics.num_frontier_reuses += 1;
-        self.native.finish(block, plan)
+    fn take_elsewhere(&mut self, ledger: &mut Ledger, plan: &NativePlan, found: &Found) -> Piece {
+        let block = self.carve(found);
+        ledger.statistics.num_frontier_reuses += 1;
+        self.finish(block, plan)
     }
 
     /// The same for a stream that has no heap, and needs none for it. What a stream had that is
     /// gone is not had so: its heap becomes this stream's, which then keeps what it frees.
-    fn take_without_heap(
-        &mut self,
-        plan: &NativePlan,
-        home: Option<&Arc<StreamCore>>,
-    ) -> Option<Piece> {
+    fn take_without_heap(&mut self, ledger: &mut Ledger, plan: &NativePlan) -> Option<Piece> {
         if plan.prefers_own_pages() {
             return None;
         }
-        let found = self.find_elsewhere(plan, None, Search::Bounded, home)?;
-        let heap = self.native.heap_of_found(&found);
-        let is_over = self.native.heaps[heap].is_over();
-        (!is_over).then(|| self.take_elsewhere(plan, &found))
+        let found = self.find_elsewhere(ledger, plan, None, Search::Bounded)?;
+        let heap = self.heap_of_found(&found);
+        let is_over = self.heaps[heap].is_over();
+        (!is_over).then(|| self.take_elsewhere(ledger, plan, &found))
     }
 
     /// A heap knows its stream.
     pub(super) fn note_stream(&mut self, heap: HeapId, home: Option<&Arc<StreamCore>>) {
-        let heaps = &mut self.native.heaps;
+        let heaps = &mut self.heaps;
         let Some(home) = home.filter(|home| home.key() == heaps[heap].owner.stream) else { return };
         heaps.note_stream(heap, home);
     }
 
     /// A piece for a request that nothing is moved or mapped for.
-    pub(super) fn take_ready(
-        &mut self,
-        plan: &NativePlan,
-        home: Option<&Arc<StreamCore>>,
-    ) -> Option<Piece> {
-        let want = self.native.want(plan);
-        self.note_stream(want.heap, home);
-        self.native.take_or_find(plan, &want, Search::Bounded).ok()
+    pub(super) fn take_ready(&mut self, plan: &NativePlan) -> Option<Piece> {
+        let want = self.want(plan);
+        self.note_stream(want.heap, plan.home);
+        self.take_or_find(plan, &want, Search::Bounded).ok()
     }
 
     /// A free block of another stream's heap, with all its memory, whose uses are done or ordered
     /// before what the requester's stream does next: in heaps that got free memory last, or in all.
     fn find_elsewhere(
         &self,
+        ledger: &Ledger,
         plan: &NativePlan,
         own: Option<HeapId>,
         search: Search,
-        home: Option<&Arc<StreamCore>>,
     ) -> Option<Found> {
-        let native = &self.native;
-        if self.config.deterministic {
+        if ledger.config.deterministic {
             return None; // it depends on how far streams are
         }
         let pool = plan.owner.pool;
-        let before = home.and_then(|home| home.history.latest());
+        let before = plan.home.and_then(|home| home.history.latest());
         let is_other = |(id, heap): &(HeapId, &Heap)| Some(*id) != own && heap.owner.pool == pool;
         let find_in = |(heap, _): (HeapId, &Heap)| {
             step();
             let is_ready =
-                |block: &Block| native.is_ready(heap, block.busy_until(), before.as_deref());
-            native.find_with_memory(&plan.want_of(heap), search, is_ready)
+                |block: &Block| self.is_ready(heap, block.busy_until(), before.as_deref());
+            self.find_with_memory(&plan.want_of(heap), search, is_ready)
         };
-        native.heaps.roomy().filter(is_other).take(search.heaps()).find_map(find_in)
+        self.heaps.roomy().filter(is_other).take(search.heaps()).find_map(find_in)
     }
 
     /// Takes a block whose pages are to be found, and what can be moved there.
-    pub(super) fn begin_page_work(&mut self, found: &Found, search: Search) -> Step {
-        let native = &self.native;
+    pub(super) fn begin_page_work(
+        &mut self,
+        ledger: &mut Ledger,
+        found: &Found,
+        search: Search,
+    ) -> Step {
         let Cost { pages, missing } = found.cost;
         let is_bounded = search == Search::Bounded;
         // What idle pages the place has itself are none for it.
-        let others = native.free.idle_page_count().saturating_sub((pages - missing) as usize);
+        let others = self.free.idle_page_count().saturating_sub((pages - missing) as usize);
         if is_bounded && missing as usize > others {
             return Step::ReachCaches;
         }
-        let block = self.native.carve_with_pages(found);
-        let native = &self.native;
-        let Block { area: area_id, offset, units, .. } = native.blocks[block];
-        let area = &native.areas[area_id];
+        let block = self.carve_with_pages(found);
+        let Block { area: area_id, offset, units, .. } = self.blocks[block];
+        let area = &self.areas[area_id];
         let pages = area.pages.as_ref().expect("memory is missing");
         let page_bytes = pages.page_bytes;
         let address = |page: usize| area.base.offset(page * page_bytes);
         let missing = area.pages_of(offset, units).filter(|page| !pages.is_mapped(*page));
         let targets: Vec<(usize, Address)> = missing.map(|page| (page, address(page))).collect();
-        let pool = native.heaps[area.heap].owner.pool;
-        let most = if native.holds_pages && search != Search::Last { 0 } else { targets.len() };
-        let idle: Vec<IdlePage> = self.movable_pages(pool).take(most).collect();
+        let pool = self.heaps[area.heap].owner.pool;
+        // Which pages can move depends on how far streams are.
+        let holds_pages = ledger.config.deterministic && search != Search::Last;
+        let most = if holds_pages { 0 } else { targets.len() };
+        let idle: Vec<IdlePage> = self.movable_pages(ledger, pool).take(most).collect();
         let fresh_count = targets.len() - idle.len();
         if fresh_count > 0 && is_bounded {
-            self.native.release_partly(block);
+            self.release_partly(block);
             return Step::ReachCaches;
         }
-        if !self.limits.take(fresh_count * page_bytes) {
-            self.native.release_partly(block);
+        if !ledger.limits.take(fresh_count * page_bytes) {
+            self.release_partly(block);
             return Step::Short;
         }
-        let moved = self.native.take_pages(&idle);
-        self.native.is_mapping = true;
+        let moved = self.take_pages(&idle);
+        self.is_mapping = true;
         let Found { offset, units, .. } = *found;
         let area = area_id;
         Step::Map(PageWork { block, offset, units, area, page_bytes, targets, fresh_count, moved })
     }
 
     /// Idle pages that a pool may have and that nothing uses, longest idle first.
-    pub(super) fn movable_pages(&self, pool: PoolId) -> impl Iterator<Item = IdlePage> {
-        self.idle_pages(pool).filter(|idle| !self.native.is_page_used(idle))
+    pub(super) fn movable_pages(
+        &self,
+        ledger: &Ledger,
+        pool: PoolId,
+    ) -> impl Iterator<Item = IdlePage> {
+        self.idle_pages_for(ledger, pool).filter(|idle| !self.is_page_used(idle))
     }
 
     /// Idle pages that a pool may have, those that streams use as well, longest idle first.
-    pub(super) fn idle_pages(&self, pool: PoolId) -> impl Iterator<Item = IdlePage> {
-        let native = &self.native;
+    pub(super) fn idle_pages_for(
+        &self,
+        ledger: &Ledger,
+        pool: PoolId,
+    ) -> impl Iterator<Item = IdlePage> {
         let is_shared = move |idle: &IdlePage| {
-            let theirs = native.heaps[native.areas[idle.area].heap].owner.pool;
-            theirs == pool || !self.pools.is_somebodys_own(theirs)
+            let theirs = self.heaps[self.areas[idle.area].heap].owner.pool;
+            theirs == pool || !ledger.pools.is_reserved(theirs)
         };
-        native.idle_pages().filter(is_shared)
+        self.idle_pages().filter(is_shared)
     }
 
     /// Notes which pages are in place: the block with its memory. When one was refused the block is
     /// free again, with what moved there.
-    fn end_page_work(&mut self, work: PageWork, handles: Vec<PhysicalHandle>) -> Option<BlockId> {
+    fn end_page_work(
+        &mut self,
+        ledger: &mut Ledger,
+        work: PageWork,
+        handles: Vec<PhysicalHandle>,
+    ) -> Option<BlockId> {
         let PageWork { block, offset, units, area, page_bytes, targets, fresh_count, moved } = work;
         let is_complete = handles.len() == targets.len();
-        let native = &mut self.native;
-        native.is_mapping = false;
-        self.sleepers.wake();
-        let class = native.areas[area].kind.class();
+        self.is_mapping = false;
+        ledger.sleepers.wake();
+        let class = self.areas[area].kind.class();
         let fresh_done = fresh_count.min(handles.len());
         let moved_done = handles.len() - fresh_done;
-        let pages = native.areas[area].pages.as_mut().expect("an area with pages");
+        let pages = self.areas[area].pages.as_mut().expect("an area with pages");
         for ((page, _), handle) in targets.iter().zip(handles) {
             pages.put(*page, handle);
         }
         for (index, (from, handle)) in moved.into_iter().enumerate() {
             if index < moved_done {
-                let theirs = native.areas[from.area].kind.class();
-                self.statistics.reserved_bytes.transfer(theirs, class, page_bytes);
+                let theirs = self.areas[from.area].kind.class();
+                ledger.statistics.reserved_bytes.transfer(theirs, class, page_bytes);
             } else {
-                native.return_page(from, handle);
+                self.return_page(from, handle);
             }
         }
-        self.statistics.num_pages_stolen += moved_done as u64;
-        self.limits.note_answer((fresh_count - fresh_done) * page_bytes);
-        if fresh_done > 0 {
-            self.statistics.reserved_bytes.increase(class, fresh_done * page_bytes);
-            self.statistics.num_device_alloc += 1;
-        }
-        self.native.heaps.note_room(self.native.areas[area].heap);
+        ledger.statistics.num_pages_stolen += moved_done as u64;
+        let [asked_bytes, given_bytes] = [fresh_count, fresh_done].map(|count| count * page_bytes);
+        ledger.note_answer(class, asked_bytes, given_bytes, Unit::Pages);
+        self.heaps.note_room(self.areas[area].heap);
         if !is_complete {
-            self.native.release_partly(block);
+            self.release_partly(block);
         }
-        is_complete.then(|| self.native.trim(block, offset, units))
+        is_complete.then(|| self.trim(block, offset, units))
     }
 
     /// More addresses, or a segment, for an arena that has no room.
-    fn begin_growth(&mut self, plan: &NativePlan, want: &Want, wants_least: bool) -> Step {
-        let native = &self.native;
-        let arena = native.heaps[want.heap].arena(want.kind);
-        let known_bytes: usize = arena.areas.iter().map(|area| native.areas[*area].bytes).sum();
-        let granule_bytes = native.sizes.page_bytes;
-        let enough_bytes = (want.bytes + want.align_bytes - native.sizes.granularity.block_bytes)
+    fn begin_growth(&mut self, ledger: &mut Ledger, plan: &NativePlan, want: &Want) -> Step {
+        let arena = self.heaps[want.heap].arena(want.kind);
+        let known_bytes: usize = arena.areas.iter().map(|area| self.areas[*area].bytes).sum();
+        let granule_bytes = self.sizes.page_bytes;
+        let enough_bytes = (want.bytes + want.align_bytes - self.sizes.granularity.block_bytes)
             .next_multiple_of(granule_bytes);
-        if plan.bytes > self.limits.total_bytes {
+        if plan.bytes > ledger.limits.total_bytes {
             return Step::Short; // the device never has as much, so no addresses are taken for it
         }
-        if native.sizes.has_pages {
+        if self.sizes.has_pages {
             // Units are counted in 32 bits.
-            let doubled_bytes = known_bytes.min(native.sizes.unit_bytes(want.kind) << 30);
+            let doubled_bytes = known_bytes.min(self.sizes.unit_bytes(want.kind) << 30);
             let bytes = enough_bytes.max(doubled_bytes).max(LEAST_AREA_BYTES);
             let bytes = bytes.next_multiple_of(granule_bytes);
             return Step::Reserve { bytes, least_bytes: enough_bytes };
@@ -438,57 +431,38 @@ impl Books {
         let shared_bytes = match want.kind {
             Kind::Large => least_bytes,
             Kind::Middle => {
-                let (least, most) = self.shared_segment_bytes();
+                let (least, most) = self.shared_segment_bytes(ledger);
                 let part_bytes = (known_bytes / 8).next_multiple_of(granule_bytes);
                 least_bytes.max(part_bytes.clamp(least, most))
             }
         };
-        if !wants_least && self.limits.take(shared_bytes) {
+        if !plan.wants_least && ledger.limits.take(shared_bytes) {
             return Step::Segment { bytes: shared_bytes, is_least: shared_bytes == least_bytes };
         }
-        if !self.limits.take(least_bytes) {
+        if !ledger.limits.take(least_bytes) {
             return Step::Short;
         }
         Step::Segment { bytes: least_bytes, is_least: true }
     }
 
     /// The bounds of segments that blocks share.
-    fn shared_segment_bytes(&self) -> (usize, usize) {
+    fn shared_segment_bytes(&self, ledger: &Ledger) -> (usize, usize) {
         let (least, most) = SHARED_SEGMENT_BYTES.into_inner();
-        if self.purpose != Purpose::Heap {
+        if ledger.purpose != Purpose::Heap {
             return (least, most);
         }
-        let granule_bytes = self.native.sizes.page_bytes;
-        let least = self.config.pinned_segment_bytes.next_multiple_of(granule_bytes);
+        let granule_bytes = self.sizes.page_bytes;
+        let least = ledger.config.pinned_segment_bytes.next_multiple_of(granule_bytes);
         (least, most.max(least))
     }
 
-    fn end_reserve(&mut self, plan: &NativePlan, (base, bytes): (Address, usize)) {
-        // Looked up again: what the request was for may have gone meanwhile.
-        let want = self.native.want(plan);
-        let unit_bytes = self.native.sizes.unit_bytes(want.kind);
-        let page_bytes = Some(self.native.sizes.page_bytes);
+    /// Addresses or a segment for a request, in the arena that is its own by now.
+    fn add_area_for(&mut self, plan: &NativePlan, base: Address, bytes: usize) {
+        let want = self.want(plan);
+        let unit_bytes = self.sizes.unit_bytes(want.kind);
+        let page_bytes = self.sizes.has_pages.then_some(self.sizes.page_bytes);
         let range = AreaRange { base, bytes, unit_bytes, page_bytes };
-        self.native.add_area(range, want.heap, want.kind);
-    }
-
-    fn end_segment(
-        &mut self,
-        plan: &NativePlan,
-        given: Result<Address>,
-        bytes: usize,
-    ) -> Result<()> {
-        let want = self.native.want(plan); // again, as above
-        let unit_bytes = self.native.sizes.unit_bytes(want.kind);
-        self.limits.note_segment(bytes, &given);
-        let base = given?;
-        let class = want.kind.class();
-        self.statistics.segment.increase(class, 1);
-        self.statistics.reserved_bytes.increase(class, bytes);
-        self.statistics.num_device_alloc += 1;
-        let range = AreaRange { base, bytes, unit_bytes, page_bytes: None };
-        self.native.add_area(range, want.heap, want.kind);
-        Ok(())
+        self.add_area(range, want.heap, want.kind);
     }
 }
 
@@ -501,6 +475,11 @@ impl Native {
             let pages = grid.covered(&(offset..offset + units));
             pages.map(move |page| IdlePage { area, page: page as usize })
         })
+    }
+
+    /// True when this thread may move pages, and take memory from the device.
+    pub(in crate::memory::allocator) fn may_move_pages(&self, ledger: &Ledger) -> bool {
+        !self.is_mapping && !ledger.is_turn_of_another()
     }
 
     /// True when a stream has not passed its last use of an idle page.

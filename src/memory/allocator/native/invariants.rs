@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::base::size::to_usize;
-use crate::memory::allocator::books::Books;
-use crate::memory::allocator::invariants::check_apart;
 use crate::memory::allocator::native::area::{Area, AreaId};
 use crate::memory::allocator::native::block::{BlockId, State};
 use crate::memory::allocator::native::core::Native;
@@ -13,30 +11,31 @@ use crate::memory::allocator::native::free_blocks::Listing;
 use crate::memory::allocator::native::heap::Kind;
 use crate::memory::allocator::native::plan::Sizes;
 use crate::memory::allocator::native::slab::SlabId;
-use crate::memory::allocator::pending::Freed;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo};
 
-impl Books {
-    /// Checks what is true of the native policy between two calls.
-    pub(in crate::memory::allocator) fn check_native(&self) {
-        let native = &self.native;
+impl Native {
+    /// Checks what is true of the engine between two calls.
+    pub(in crate::memory::allocator) fn check(&self) {
         let mut known = 0;
-        for (id, area) in native.areas.iter() {
-            known += native.check_tiling(id, area);
-            native.check_pages(id, area);
+        for (id, area) in self.areas.iter() {
+            known += self.check_tiling(id, area);
+            self.check_pages(id, area);
         }
-        assert_eq!(known, native.blocks.len(), "every block is of an area");
-        check_apart(native.areas.iter().map(|(_, area)| (area.base.0, area.bytes)));
-        native.check_indices();
-        native.check_slabs();
+        assert_eq!(known, self.blocks.len(), "every block is of an area");
+        self.check_indices();
+        self.check_slabs();
         self.check_addresses();
-        self.check_awaiting();
+    }
+
+    /// Where its areas are.
+    pub(in crate::memory::allocator) fn ranges(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.areas.iter().map(|(_, area)| (area.base.0, area.bytes))
     }
 
     /// Every address leads to its block, from a block's inside too.
     fn check_addresses(&self) {
-        for (_, area) in self.native.areas.iter() {
-            for (id, block) in self.native.blocks.chain(area.first) {
+        for (_, area) in self.areas.iter() {
+            for (id, block) in self.blocks.chain(area.first) {
                 let begin = area.address_of(block);
                 let bytes = area.bytes_of(block.units) as u64;
                 for address in [begin, begin + bytes / 2, begin + bytes - 1] {
@@ -51,11 +50,11 @@ impl Books {
     /// none there.
     pub(in crate::memory::allocator) fn held_back(&self, segment: &SegmentInfo) -> Vec<usize> {
         let mut stretches: Vec<Range<u64>> = Vec::new();
-        let Some(id) = self.native.areas.containing(segment.address) else { return Vec::new() };
-        let area = &self.native.areas[id];
+        let Some(id) = self.areas.containing(segment.address) else { return Vec::new() };
+        let area = &self.areas[id];
         let Some(pages) = &area.pages else { return Vec::new() };
         let page_bytes = pages.page_bytes as u64;
-        let idle = self.native.idle_pages_of(id);
+        let idle = self.idle_pages_of(id);
         let inactive = segment.blocks.iter().filter(|block| block.state == BlockState::Inactive);
         for block in inactive {
             let (mut at, end) = (block.address, block.address + block.bytes as u64);
@@ -81,20 +80,10 @@ impl Books {
         info: &SegmentInfo,
         block: &BlockInfo,
     ) -> PoolClass {
-        let is_native = self.native.areas.containing(info.address).is_some();
+        let is_native = self.areas.containing(info.address).is_some();
         if is_native && block.state.is_active() { Sizes::class(block.bytes) } else { info.class }
     }
 
-    fn check_awaiting(&self) {
-        let mut waiting = self.users.waiting_points();
-        waiting.retain(|freed, _| matches!(freed, Freed::Piece(_)));
-        let awaiting = self.native.awaiting.iter();
-        let found = awaiting.map(|(piece, freed)| (Freed::Piece(*piece), freed.points)).collect();
-        assert_eq!(waiting, found, "pieces await their free exactly while streams are to pass");
-    }
-}
-
-impl Native {
     /// Law 1: no gap, no overlap, no two free neighbours. How many blocks there are.
     fn check_tiling(&self, id: AreaId, area: &Area) -> usize {
         let (mut at, mut previous, mut count) = (0, None::<BlockId>, 0);

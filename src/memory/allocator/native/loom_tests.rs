@@ -119,15 +119,15 @@ fn loom_a_cache_that_is_closed_has_nothing() {
     });
 }
 
-/// Goal: who has had the lock of the books since a thread opened its cache sees that it may have
+/// Goal: a thread that has had the lock since another opened its cache sees that it may have
 /// something. Method: one thread opens and keeps, the other one looks behind the lock.
 #[test]
 fn loom_a_cache_that_was_opened_is_seen_behind_the_lock() {
     model_without_fences(EVERY, || {
         let live = Arc::new(Live::default());
-        let books = Arc::new(Mutex::new(LockRank::Allocator, false));
+        let lock = Arc::new(Mutex::new(LockRank::Allocator, false));
         let owner = Owner::new(ID, Tag::TEST);
-        let (cache, theirs) = (Arc::clone(owner.cache()), Arc::clone(&books));
+        let (cache, theirs) = (Arc::clone(owner.cache()), Arc::clone(&lock));
         let thread = thread::spawn(move || {
             let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
@@ -140,7 +140,7 @@ fn loom_a_cache_that_was_opened_is_seen_behind_the_lock() {
             inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
             inside.kept.stock(&block, 0)
         });
-        let was_open = *books.lock();
+        let was_open = *lock.lock();
         assert!(!was_open || !cache.is_closed());
         let is_kept = thread.join().unwrap();
         assert!(!is_kept || !cache.is_closed());

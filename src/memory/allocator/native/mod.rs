@@ -22,7 +22,7 @@ mod block;
 #[cfg(not(loom))]
 pub(super) mod by_address;
 pub(super) mod caches;
-mod cell;
+pub(super) mod cell;
 mod chunks;
 pub(super) mod core;
 mod describe;

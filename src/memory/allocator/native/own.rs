@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 
 use crate::base::fork;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::books::Request;
 use crate::memory::allocator::native::caches::Caches;
 use crate::memory::allocator::native::thread_cache::{Inside, Owner, ThreadCache};
+use crate::memory::allocator::request::Request;
 
 /// A thread's cache of one allocator.
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! Requests as the native policy sees them.
 
+use std::sync::Arc;
+
 use crate::base::size::MIB;
-use crate::memory::allocator::books::Request;
+use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
 use crate::memory::allocator::native::search::Want;
@@ -9,6 +11,7 @@ use crate::memory::allocator::native::size_class::{
     Granularity, MOST_SMALL_BYTES, SizeClass, most_middle_bytes,
 };
 use crate::memory::allocator::policy::torch::MOST_SMALL_BYTES as MOST_SMALL_POOL_BYTES;
+use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// Size of the pages that requests are told apart by where segments have no pages.
@@ -92,7 +95,7 @@ impl Sizes {
     }
 
     /// What a request comes to; it is for a byte at least. `None` when it is larger than anything.
-    pub(super) fn plan(&self, request: &Request) -> Option<NativePlan> {
+    pub(super) fn plan(&self, request: &Request) -> Option<NativePlan<'static>> {
         let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
         debug_assert!(request.check().is_ok(), "checked before: {request:?}");
         let owner = Owner { stream, pool };
@@ -100,11 +103,20 @@ impl Sizes {
         let is_small = requested_bytes <= MOST_SMALL_BYTES;
         let is_plain = align_bytes <= granularity.small_bytes;
         let align_bytes = align_bytes.max(granularity.block_bytes);
+        let (home, wants_least) = (None, false);
+        let plan = |bytes, kind, class| NativePlan {
+            home,
+            wants_least,
+            requested_bytes,
+            bytes,
+            align_bytes,
+            owner,
+            kind,
+            class,
+        };
         if is_small && is_plain {
             let class = SizeClass::of(requested_bytes, granularity);
-            let (bytes, kind) = (class.bytes(), Kind::Middle);
-            let class = Some(class);
-            return Some(NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class });
+            return Some(plan(class.bytes(), Kind::Middle, Some(class)));
         }
         // Sizes and offsets are counted in 32 bits: what is further apart has whole pages.
         let is_far = align_bytes > MOST_MIDDLE_ALIGN_BYTES;
@@ -114,21 +126,17 @@ impl Sizes {
         let most_units = bytes.checked_add(align_bytes)? >> unit_bytes.trailing_zeros();
         let is_possible =
             most_units < u32::MAX as usize / 4 && align_bytes / MOST_ALIGN_PAGES <= self.page_bytes;
-        let class = None;
-        is_possible.then_some(NativePlan {
-            requested_bytes,
-            bytes,
-            align_bytes,
-            owner,
-            kind,
-            class,
-        })
+        is_possible.then(|| plan(bytes, kind, None))
     }
 }
 
 /// A request, rounded.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::memory::allocator) struct NativePlan {
+pub(in crate::memory::allocator) struct NativePlan<'a> {
+    /// The stream that it is for, where that is more than a number.
+    pub(super) home: Option<&'a Arc<StreamCore>>,
+    /// The device has no segment that others share: the smallest one will do.
+    pub(super) wants_least: bool,
     pub(super) requested_bytes: usize,
     /// The size of what is handed out.
     pub(super) bytes: usize,
@@ -139,7 +147,7 @@ pub(in crate::memory::allocator) struct NativePlan {
     pub(super) class: Option<SizeClass>,
 }
 
-impl NativePlan {
+impl NativePlan<'_> {
     /// True when the device is asked before another stream's heap: threads keep nothing that is of
     /// another heap, and a slab serves many requests.
     pub(super) fn prefers_own_pages(&self) -> bool {

@@ -1,11 +1,11 @@
 //! Sums: what all threads counted, as the statistics of the allocator.
 
-use crate::memory::allocator::books::Books;
 use crate::memory::allocator::native::caches::{Caches, Threads};
 use crate::memory::allocator::native::cell::{Cell, CellSums, Part, Quantity};
 use crate::memory::allocator::native::out::Amounts;
 use crate::memory::allocator::native::thread_cache::Claimed;
 use crate::memory::allocator::snapshot::PoolClass;
+use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 
 /// Bytes under the native policy.
@@ -34,27 +34,27 @@ impl Caches {
         }
     }
 
-    /// What is in use, with what the books say at that moment.
+    /// What is in use, with what the allocator knows at that moment.
     pub(in crate::memory::allocator) fn count_with<T>(
         &self,
-        look: impl FnOnce(&Books, InUse) -> T,
+        look: impl FnOnce(&AllocatorState, InUse) -> T,
     ) -> T {
         {
             let threads = self.threads.lock();
-            let books = self.books.lock(); // from here none is opened
+            let state = self.state.lock(); // from here none is opened
             if threads.caches.iter().all(|cache| cache.is_closed()) {
-                // Nobody keeps anything: the books know what is out.
-                let [_, active_bytes, _] = books.native.out.all().current;
-                let [_, awaiting_bytes, _] = books.native.awaiting_sums.all().current;
+                // No cache has anything: the engine knows what is in use.
+                let [_, active_bytes, _] = state.native.out.all().current;
+                let [_, awaiting_bytes, _] = state.native.awaiting_sums.all().current;
                 let allocated_bytes = active_bytes - awaiting_bytes;
-                return look(&books, InUse { allocated_bytes, active_bytes });
+                return look(&state, InUse { allocated_bytes, active_bytes });
             }
         }
         self.with_all(|threads, claimed| {
-            self.count_by(threads, claimed, |books, counted| {
+            self.count_by(threads, claimed, |state, counted| {
                 let [allocated_bytes, active_bytes] =
                     [counted.allocated_bytes, counted.active_bytes].map(|stat| stat.all.current);
-                look(books, InUse { allocated_bytes, active_bytes })
+                look(state, InUse { allocated_bytes, active_bytes })
             })
         })
     }
@@ -64,13 +64,13 @@ impl Caches {
         &self,
         threads: &Threads,
         claimed: &mut [Claimed<'_>],
-        look: impl FnOnce(&Books, &Statistics) -> T,
+        look: impl FnOnce(&AllocatorState, &Statistics) -> T,
     ) -> T {
         let mut statistics = Statistics::default();
-        let books = self.books.lock(); // from here nothing moves
+        let state = self.state.lock(); // from here nothing moves
         let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell().clone()));
         let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
-        let native = &books.native;
+        let native = &state.native;
         for quantity in [Quantity::Count, Quantity::Bytes, Quantity::RequestedBytes] {
             let out = of_amounts(&native.out, quantity.of_out());
             let used = sum_up(&cells, quantity, &out);
@@ -86,7 +86,7 @@ impl Caches {
                 Quantity::RequestedBytes => statistics.requested_bytes = active,
             }
         }
-        look(&books, &statistics)
+        look(&state, &statistics)
     }
 
     /// Every sum becomes zero.
@@ -99,13 +99,13 @@ impl Caches {
     /// Every peak becomes the current value.
     pub(in crate::memory::allocator) fn reset_peaks(&self) {
         self.with_all(|threads, claimed| {
-            let mut books = self.books.lock(); // from here nothing moves
+            let native = &mut self.state.lock().native; // from here nothing moves
             for cache in claimed {
                 cache.with(|kept| kept.cell().reset_peaks());
             }
             threads.shared.reset_peaks();
-            books.native.out.reset_peaks();
-            books.native.awaiting_sums.reset_peaks();
+            native.out.reset_peaks();
+            native.awaiting_sums.reset_peaks();
         });
     }
 }

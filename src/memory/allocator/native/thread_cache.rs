@@ -12,7 +12,7 @@
 //! | looks at | `gate`: stays out | `door`: looks again, a few times |
 //!
 //! Whoever empties a cache closes it: its thread keeps nothing in it until it has opened it, under
-//! the lock of the books. What is closed has nothing, so nobody claims it to have what it keeps.
+//! the allocator's lock. What is closed has nothing, so no thread claims it for what it has.
 //!
 //! The gate is open for who has the id of the cache's allocator. So one look tells the thread that
 //! nobody has claimed the cache, that it is of the allocator that it wants, and that its own fence
@@ -177,11 +177,11 @@ impl Inside<'_> {
         self.is_closed
     }
 
-    /// Has the thread keep pieces from now on. Whoever calls has the lock of the books.
+    /// Has the thread keep pieces from now on. The caller has the allocator's lock.
     pub(super) fn open(&mut self) {
         self.is_closed = false;
         // Relaxed: of those who pass a closed cache by, whoever is to see what is kept from now on
-        // has had the lock of the books since. Partner: `ThreadCache::is_closed`.
+        // has had the allocator's lock since. Partner: `ThreadCache::is_closed`.
         self.cache.gate.fetch_and(!CLOSED, Ordering::Relaxed);
     }
 

@@ -12,7 +12,7 @@ use crate::base::config::{AllocatorConfig, PolicyName};
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::snapshot::PoolClass;
 use pinned::Pinned;
-use torch::Torch;
+use torch::TorchDecisions;
 
 /// A free block that is large enough.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ pub(super) trait Policy {
 /// What decides for an allocator.
 #[derive(Debug)]
 pub(super) enum AnyPolicy<'a> {
-    Torch(Torch<'a>),
+    Torch(TorchDecisions<'a>),
     Pinned(Pinned<'a>),
 }
 
@@ -61,7 +61,7 @@ pub(super) fn policy(config: &AllocatorConfig, is_host: bool) -> AnyPolicy<'_> {
     match config.policy {
         _ if is_host => AnyPolicy::Pinned(Pinned(config)),
         // What the native policy does not serve is what was restored, or was handed out before.
-        PolicyName::Torch | PolicyName::Native => AnyPolicy::Torch(Torch(config)),
+        PolicyName::Torch | PolicyName::Native => AnyPolicy::Torch(TorchDecisions(config)),
     }
 }
 

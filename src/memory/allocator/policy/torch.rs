@@ -23,11 +23,11 @@ const MOST_UNSPLIT_REST_BYTES: usize = MIB;
 
 /// The policy, with its settings.
 #[derive(Debug)]
-pub(in crate::memory::allocator) struct Torch<'a>(
+pub(in crate::memory::allocator) struct TorchDecisions<'a>(
     pub(in crate::memory::allocator) &'a AllocatorConfig,
 );
 
-impl Torch<'_> {
+impl TorchDecisions<'_> {
     fn most_split_bytes(&self) -> usize {
         self.0.max_split_bytes.unwrap_or(usize::MAX)
     }
@@ -51,7 +51,7 @@ fn round_to_division(bytes: usize, divisions: usize) -> usize {
     }
 }
 
-impl Policy for Torch<'_> {
+impl Policy for TorchDecisions<'_> {
     fn round(&self, bytes: usize) -> usize {
         if bytes < LEAST_BLOCK_BYTES {
             return LEAST_BLOCK_BYTES;
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn requests_are_rounded_to_512_bytes() {
         let config = AllocatorConfig::default();
-        let torch = Torch(&config);
+        let torch = TorchDecisions(&config);
         for (bytes, rounded) in [(1, 512), (511, 512), (512, 512), (513, 1024), (1200, 1536)] {
             assert_eq!(torch.round(bytes), rounded, "{bytes}");
         }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn divisions_round_to_steps_between_powers_of_two() {
         let config = with_divisions(4);
-        let torch = Torch(&config);
+        let torch = TorchDecisions(&config);
         let pairs =
             [(1200, 1536), (2048, 2048), (2049, 2560), (5000, 5120), (MIB + 1, MIB + 256 * KIB)];
         for (bytes, rounded) in pairs {
@@ -159,7 +159,7 @@ mod tests {
         let mut config = AllocatorConfig::default();
         config.roundup_power2_divisions[1] = 2;
         config.roundup_power2_divisions[ROUNDUP_INTERVALS - 1] = 8;
-        let torch = Torch(&config);
+        let torch = TorchDecisions(&config);
         assert_eq!(torch.round(2 * MIB + 1), 3 * MIB);
         assert_eq!(torch.round(4 * MIB + 1), 4 * MIB + 512, "the interval above is off");
         assert_eq!(torch.round(64 * GIB + 1), 72 * GIB);
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn segments_are_as_large_as_their_class_says() {
         let config = AllocatorConfig::default();
-        let torch = Torch(&config);
+        let torch = TorchDecisions(&config);
         let rows = [
             (512, PoolClass::Small, 2 * MIB),
             (MIB, PoolClass::Small, 2 * MIB),
@@ -186,7 +186,7 @@ mod tests {
     fn what_is_left_decides_a_split() {
         let config =
             AllocatorConfig { max_split_bytes: Some(32 * MIB), ..AllocatorConfig::default() };
-        let torch = Torch(&config);
+        let torch = TorchDecisions(&config);
         assert!(torch.splits(PoolClass::Small, 1024, 512));
         assert!(!torch.splits(PoolClass::Small, 512, 512));
         let splits = |block_bytes, bytes| torch.splits(PoolClass::Large, block_bytes, bytes);
@@ -194,6 +194,6 @@ mod tests {
         assert!(splits(20 * MIB, 19 * MIB - 512));
         assert!(!splits(64 * MIB, 32 * MIB), "from max_split_size_mb on nothing is split");
         let expandable = AllocatorConfig { expandable_segments: true, ..config };
-        assert!(Torch(&expandable).splits(PoolClass::Large, 64 * MIB, 64 * MIB - 512));
+        assert!(TorchDecisions(&expandable).splits(PoolClass::Large, 64 * MIB, 64 * MIB - 512));
     }
 }

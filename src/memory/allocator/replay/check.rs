@@ -6,11 +6,11 @@ use crate::base::config::AllocatorConfig;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB};
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::books::Request;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::pool::{PoolId, PoolOptions};
 use crate::memory::allocator::replay::engine::{Accounting, free};
 use crate::memory::allocator::replay::rewind::rewind;
+use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::{
     BlockInfo, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };

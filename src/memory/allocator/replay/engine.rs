@@ -9,9 +9,9 @@ use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{ConfigError, Error, MemoryError, Result};
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::books::Request;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::replay::operation::{Operation, ReplayFigures};
+use crate::memory::allocator::request::Request;
 
 /// An allocator on a device of numbers in place of memory.
 #[derive(Clone, Debug, PartialEq)]

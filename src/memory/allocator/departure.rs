@@ -1,0 +1,36 @@
+//! Departures: memory on its way back to the device.
+//!
+//! What goes back is chosen and forgotten under the lock by its engine, and given back without it:
+//! from then on its addresses belong to the device, which may hand them out again before its call
+//! returns. What the device refuses to take back stays with it: whether it is still there is
+//! unknown, so it is never used again. The limit counts a part until the call is over.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::source::{Departing, Part};
+
+impl CachingAllocator {
+    /// Gives parts back to the device.
+    pub(super) fn give_back(&self, parts: Vec<Departing>) {
+        self.try_give_back(parts).unwrap_or_else(|panic| resume_unwind(panic));
+    }
+
+    /// The same; the first panic of the device, behind which the others go back as well.
+    pub(super) fn try_give_back(&self, parts: Vec<Departing>) -> thread::Result<()> {
+        let mut outcome = Ok(());
+        let give_back =
+            |part: Part| catch_unwind(AssertUnwindSafe(|| self.source.give_back(&part)));
+        for Departing { part, bytes, block } in parts {
+            outcome = outcome.and(give_back(part));
+            let vacant =
+                block.and_then(|id| self.with_torch(|it, ledger| it.end_unmap(ledger, id)));
+            if let Some(addresses) = vacant {
+                outcome = outcome.and(give_back(addresses)); // behind their last page
+            }
+            self.state.lock().ledger.note_left(bytes);
+        }
+        outcome
+    }
+}

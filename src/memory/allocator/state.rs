@@ -1,0 +1,174 @@
+//! What an allocator's lock guards: the ledger, both engines, and the frees that wait for streams.
+
+use std::collections::BTreeMap;
+
+use crate::base::config::AllocatorConfig;
+use crate::base::device::Device;
+use crate::base::size::to_usize;
+use crate::memory::allocator::block::{BlockId, State};
+use crate::memory::allocator::ledger::{Ledger, Purpose};
+use crate::memory::allocator::native::cell::Counted;
+use crate::memory::allocator::native::core::Native;
+use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::pending::{ALL, Freed, Holder, LOOKS, Pending, UsePoint, Wanted};
+use crate::memory::allocator::torch::Torch;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct AllocatorState {
+    pub(super) ledger: Ledger,
+    pub(super) pending: Pending,
+    pub(super) torch: Torch,
+    pub(super) native: Native,
+}
+
+impl AllocatorState {
+    /// `page_bytes` is the size of pages that are mapped one by one.
+    pub(super) fn new(
+        config: AllocatorConfig,
+        total_bytes: usize,
+        purpose: Purpose,
+        page_bytes: Option<usize>,
+    ) -> Self {
+        Self {
+            ledger: Ledger::new(config, total_bytes, purpose),
+            pending: Pending::default(),
+            torch: Torch::default(),
+            native: Native::new(page_bytes, purpose == Purpose::Heap),
+        }
+    }
+
+    /// True when threads may cache something again in caches that were emptied.
+    pub(super) fn may_open_caches(&self) -> bool {
+        self.ledger.turn.is_none()
+            && self.native.frees >= self.native.opens_from
+            && self.ledger.has_thread_caches()
+    }
+
+    /// How often memory went back, when none is on its way from or to the device.
+    pub(super) fn departures_if_settled(&self) -> Option<u64> {
+        let Ledger { limits, departures, .. } = &self.ledger;
+        (limits.is_settled() && !self.native.is_mapping).then_some(*departures)
+    }
+
+    /// How often something became free.
+    pub(super) fn frees(&self) -> u64 {
+        self.torch.frees + self.native.frees
+    }
+
+    /// What a request may get at most when nothing that is free is used any more: free memory may
+    /// join its neighbours, or go back and come again.
+    pub(super) fn reachable_bytes(&self, device_free_bytes: usize) -> usize {
+        let statistics = &self.ledger.statistics;
+        let [_, out_bytes, _] = self.native.out.all().current;
+        let [_, awaiting_bytes, _] = self.native.awaiting_sums.all().current;
+        let used_bytes = statistics.allocated_bytes.all.current + out_bytes - awaiting_bytes;
+        let free_bytes = to_usize(statistics.reserved_bytes.all.current - used_bytes);
+        self.ledger.left_bytes(device_free_bytes).saturating_add(free_bytes)
+    }
+
+    /// Frees a block behind its uses: on its own stream it is ordered behind those, and for
+    /// points on other streams it waits.
+    pub(super) fn free_block(&mut self, id: BlockId, home: Option<&UsePoint>, others: &[UsePoint]) {
+        self.complete_some_for(others.len());
+        self.torch.end_allocation(&mut self.ledger, id, home);
+        if !self.pending.wait_for(others, Freed::Block(id)) {
+            self.torch.complete_free(&mut self.ledger, id);
+        }
+    }
+
+    /// The same of a piece of the native policy.
+    pub(super) fn free_piece(
+        &mut self,
+        piece: Piece,
+        counted: Counted,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) {
+        self.complete_some_for(others.len());
+        self.native.free(&mut self.pending, piece, counted, home, others);
+    }
+
+    /// Completes the frees whose points are all passed, of the next streams that something waits
+    /// for. Not while the same requests are to get the same offsets, because how far streams are is
+    /// no request; see [`Self::complete_behind_synchronize`].
+    pub(super) fn complete_some_if_free(&mut self, most: usize) {
+        if !self.ledger.config.deterministic {
+            self.complete_some(most);
+        }
+    }
+
+    /// Before a free waits for several points. A request looks at as many streams as one point
+    /// needs, so that those which have passed do not become more.
+    fn complete_some_for(&mut self, points: usize) {
+        if points > 1 {
+            self.complete_some_if_free(LOOKS * (points - 1));
+        }
+    }
+
+    /// Completes all frees whose points are all passed.
+    pub(super) fn complete_passed(&mut self) {
+        self.complete_some(ALL);
+    }
+
+    /// The same of the next streams that something waits for.
+    pub(super) fn complete_some(&mut self, most: usize) {
+        // Asked before each search.
+        if !self.pending.is_empty() {
+            self.complete_those(most, None);
+        }
+    }
+
+    /// Completes the frees that wait for streams of a device alone, all of which have passed their
+    /// points: the host has waited for it. Where frees are completed behind requests, does nothing.
+    pub(super) fn complete_behind_synchronize(&mut self, device: Device) {
+        if self.ledger.config.deterministic {
+            self.complete_those(ALL, Some(device));
+        }
+    }
+
+    fn complete_those(&mut self, most: usize, of: Option<Device>) {
+        for freed in self.pending.take_passed(most, of) {
+            match freed {
+                Freed::Block(id) => self.torch.complete_free(&mut self.ledger, id),
+                Freed::Piece(piece) => self.native.complete_free(piece),
+            }
+        }
+    }
+
+    /// The streams that freed memory waits for: for its free, or for what it is wanted for.
+    /// References to streams: to be dropped without the lock.
+    pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
+        let mut held: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+        let mut note = |key: u64, ticket: u64, bytes: usize| {
+            let (last, sum) = held.entry(key).or_default();
+            *last = ticket.max(*last);
+            *sum += bytes;
+        };
+        for (key, ticket, freed) in self.pending.waiting() {
+            let bytes = match freed {
+                Freed::Block(id) => self.torch.blocks[id].bytes,
+                Freed::Piece(piece) => self.native.awaiting[&piece].bytes(),
+            };
+            note(key, ticket, bytes);
+        }
+        self.native.note_busy(wanted, &mut note);
+        self.torch.note_busy(&mut note);
+        let holder = |(key, (ticket, bytes))| {
+            let known = self.pending.stream(key).or_else(|| self.torch.homes.stream(key));
+            let stream = known.or_else(|| self.native.stream(key))?;
+            Some(Holder { stream, ticket, bytes })
+        };
+        held.into_iter().filter_map(holder).collect()
+    }
+
+    /// Blocks and pieces await their free exactly while streams are to pass.
+    pub(super) fn check_pending(&self) {
+        self.pending.check();
+        let blocks = self.torch.blocks.iter();
+        let awaiting = blocks.filter(|(_, block)| block.state == State::AwaitingFree);
+        let pieces = self.native.awaiting.keys().map(|piece| Freed::Piece(*piece));
+        let awaiting = awaiting.map(|(id, _)| Freed::Block(id)).chain(pieces);
+        assert!(awaiting.eq(self.pending.awaiting()), "what awaits its free");
+    }
+}
