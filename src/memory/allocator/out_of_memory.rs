@@ -109,7 +109,7 @@ impl CachingAllocator {
         self.poll_holders();
         let (seen, victims) = {
             let mut state = self.state.lock();
-            state.complete_passed();
+            state.complete_some(ALL);
             let seen = see(&state);
             let AllocatorState { torch, ledger, .. } = &mut *state;
             (seen, torch.release_pools(ledger, &is_wanted))
@@ -166,7 +166,7 @@ impl CachingAllocator {
     /// The streams that use free memory, as far as they are known to be.
     pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
         let mut state = self.state.lock();
-        state.complete_passed();
+        state.complete_some(ALL);
         state.holders(wanted)
     }
 

@@ -48,13 +48,8 @@ impl Torch {
         ledger.leave(Part::Segment(segment.base), &[(segment.owner.class, segment.bytes)])
     }
 
-    /// All free memory that may go back: of the default pool, large segments first, and of private
-    /// pools without users, small ones first.
-    pub(super) fn release_cached(&mut self, ledger: &mut Ledger) -> Vec<Departing> {
-        self.release_pools(ledger, |ledger, pool| !ledger.pools.is_reserved(pool))
-    }
-
-    /// All free memory of these pools.
+    /// All free memory of these pools: of the default one large segments first, of private ones
+    /// small ones.
     pub(super) fn release_pools(
         &mut self,
         ledger: &mut Ledger,
@@ -87,7 +82,7 @@ impl Torch {
     /// everything free when nothing is kept.
     pub(super) fn release_beyond_cache(&mut self, ledger: &mut Ledger) -> Vec<Departing> {
         if ledger.is_closed {
-            return self.release_cached(ledger);
+            return self.release_pools(ledger, |_, _| true);
         }
         let Some(most_bytes) = ledger.config.pinned_max_cached_bytes.filter(|_| ledger.is_host())
         else {
@@ -206,7 +201,7 @@ mod tests {
             Departing { part: Part::Segment(base), .. } => base.0 / MIB as u64,
             other => panic!("{other:?}"),
         };
-        let victims = torch.release_cached(ledger);
+        let victims = torch.release_pools(ledger, |_, _| true);
         assert_eq!(victims.iter().map(base).collect::<Vec<_>>(), [4, 3, 1, 2]);
     }
 

@@ -21,7 +21,7 @@ use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::sync::{MutexGuard, yield_now};
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::pending::{Holder, Wanted};
+use crate::memory::allocator::pending::{ALL, Holder, Wanted};
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::sleepers::lock_when;
 use crate::memory::allocator::state::AllocatorState;
@@ -173,7 +173,7 @@ impl Turn<'_> {
             looks += 1;
             let (is_still, could_serve, mut holders) = {
                 let mut state = allocator.state.lock();
-                state.complete_passed();
+                state.complete_some(ALL);
                 reachable_bytes = state.reachable_bytes(free_bytes);
                 let could_serve = reachable_bytes >= wants.bytes
                     && (wants.could_serve)(&state, state.ledger.left_bytes(free_bytes));
