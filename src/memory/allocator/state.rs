@@ -89,8 +89,8 @@ impl AllocatorState {
         self.native.free(&mut self.pending, piece, counted, home, others);
     }
 
-    /// As [`Self::complete_some`], but not while the same requests are to get the same offsets, because how far
-    /// streams are is no request; see [`Self::complete_behind_synchronize`].
+    /// As [`Self::complete_some`], but not while the same requests are to get the same offsets,
+    /// because how far streams are is no request; see [`Self::complete_behind_synchronize`].
     pub(super) fn complete_some_if_free(&mut self, most: usize) {
         if !self.ledger.config.deterministic {
             self.complete_some(most);
@@ -105,7 +105,8 @@ impl AllocatorState {
         }
     }
 
-    /// Completes the frees whose points are all passed, of the next streams that something waits for.
+    /// Completes the frees whose points are all passed, of the next streams that something waits
+    /// for.
     pub(super) fn complete_some(&mut self, most: usize) {
         // Asked before each search.
         if !self.pending.is_empty() {
