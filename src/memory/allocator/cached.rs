@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::own::Front;
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::torch::Plan;
@@ -30,19 +31,11 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Some(Allocated::default());
         }
-        if self.is_native_for_sure(request) {
-            return self.take_native_ready(request, home);
+        // While searches are counted a request that fails here would search twice.
+        let plan = |ledger: &Ledger| (!ledger.is_collecting()).then(|| Plan::of(request, ledger));
+        match self.unless_native(request, plan) {
+            None => self.take_native_ready(request, home),
+            Some(plan) => self.search(&plan??),
         }
-        let plan = {
-            let ledger = &self.state.lock().ledger;
-            // Searches are counted then, and a request that fails here searches again.
-            let is_counted = ledger.is_collecting();
-            let is_native = ledger.serves_natively(request.pool);
-            (!is_native).then(|| if is_counted { None } else { Plan::of(request, ledger) })
-        };
-        let Some(plan) = plan else {
-            return self.take_native_ready(request, home); // its steps are its own
-        };
-        self.search(&plan?)
     }
 }

@@ -187,26 +187,27 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Ok(Allocated::default());
         }
-        if self.is_native_for_sure(request) {
-            return self.allocate_native(request, home, interrupt);
+        match self.unless_native(request, |ledger| Plan::of(request, ledger)) {
+            None => self.allocate_native(request, home, interrupt),
+            Some(None) => Err(self.out_of_memory(request)),
+            Some(Some(plan)) => {
+                self.search(&plan).map_or_else(|| self.take_or_reclaim(&plan, interrupt), Ok)
+            }
         }
-        let plan = {
-            let ledger = &self.state.lock().ledger;
-            (!ledger.serves_natively(request.pool)).then(|| Plan::of(request, ledger))
-        };
-        let Some(plan) = plan else {
-            return self.allocate_native(request, home, interrupt); // in steps of its own
-        };
-        let Some(plan) = plan else {
-            return Err(self.out_of_memory(request));
-        };
-        self.search(&plan).map_or_else(|| self.take_or_reclaim(&plan, interrupt), Ok)
     }
 
-    /// True when the native policy serves a request, as far as can be told without the lock. A
-    /// policy that changes just now changes behind the request.
-    pub(super) fn is_native_for_sure(&self, request: &Request) -> bool {
-        request.pool == PoolId::DEFAULT && self.caches.is_on()
+    /// What a request comes to, unless the engine `native` serves it: as a rule that is told
+    /// without the lock. A policy that changes just now changes behind the request.
+    pub(super) fn unless_native<T>(
+        &self,
+        request: &Request,
+        plan: impl FnOnce(&Ledger) -> T,
+    ) -> Option<T> {
+        if request.pool == PoolId::DEFAULT && self.caches.is_on() {
+            return None;
+        }
+        let ledger = &self.state.lock().ledger;
+        (!ledger.serves_natively(request.pool)).then(|| plan(ledger))
     }
 
     /// A free block for a request, handed out.

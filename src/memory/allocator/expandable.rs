@@ -17,7 +17,7 @@ use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::block::{BlockId, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::growth::none_if_short;
-use crate::memory::allocator::ledger::{Ledger, Unit};
+use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::source::{Departing, DevicePages, Part, try_each};
 use crate::memory::allocator::state::AllocatorState;
@@ -256,7 +256,7 @@ impl Torch {
         for (index, handle) in handles.into_iter().enumerate() {
             pages.put(mapping.first_page + index, handle);
         }
-        ledger.note_answer(class, bytes, bytes, Unit::Pages);
+        ledger.note_answer(class, bytes, bytes);
         self.merge(id, continued, State::InFlight);
         let next = self.blocks[id].next;
         self.merge(id, next, State::Free);

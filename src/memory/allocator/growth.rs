@@ -113,7 +113,7 @@ impl Torch {
         let id = self.segments.next_id();
         let first = self.blocks.insert(Block::new(id, address, bytes, State::InFlight));
         let segment = segment(first);
-        ledger.pools[segment.owner.pool].segments += 1;
+        ledger.pools.add_segment(segment.owner.pool);
         self.segments.insert(segment);
         self.map.insert(address, first);
         first
@@ -126,11 +126,9 @@ impl Torch {
         self.map.remove(block.address);
         let segment = self.segments.remove(block.segment);
         let pool = segment.owner.pool;
-        ledger.pools[pool].segments -= 1;
-        if ledger.pools[pool].segments == 0 {
+        if ledger.pools.remove_segment(pool) {
             self.indices.forget(pool);
         }
-        ledger.pools.forget_if_gone(pool);
         segment
     }
 }

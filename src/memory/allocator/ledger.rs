@@ -26,13 +26,6 @@ pub(super) enum Purpose {
     Heap,
 }
 
-/// What came from the device or goes back at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
-    Segment,
-    Pages,
-}
-
 /// What both engines share. See the head of this file.
 ///
 /// Equation: what is reserved is what the device has given and keeps ([`Limits::held_bytes`]).
@@ -108,7 +101,7 @@ impl Ledger {
             Purpose::Pinned => false,
             Purpose::Heap => true,
         };
-        is_native && !self.pools[pool].options.no_split
+        is_native && !self.pools.keeps_whole(pool)
     }
 
     /// The decisions of the engine `torch`.
@@ -134,23 +127,16 @@ impl Ledger {
 
     /// The device was asked for a segment, and has answered.
     pub(super) fn note_segment<T>(&mut self, class: PoolClass, bytes: usize, given: &Result<T>) {
-        self.note_answer(class, bytes, if given.is_ok() { bytes } else { 0 }, Unit::Segment);
+        self.note_answer(class, bytes, if given.is_ok() { bytes } else { 0 });
+        self.statistics.segment.increase(class, usize::from(given.is_ok()));
         if let Err(Error::Memory(MemoryError::OutOfMemory { free_bytes, .. })) = given {
             self.limits.told_free_bytes = Some(*free_bytes);
         }
     }
 
     /// The device was asked for memory, and has answered: so much of it is there.
-    pub(super) fn note_answer(
-        &mut self,
-        class: PoolClass,
-        asked_bytes: usize,
-        given_bytes: usize,
-        unit: Unit,
-    ) {
+    pub(super) fn note_answer(&mut self, class: PoolClass, asked_bytes: usize, given_bytes: usize) {
         self.limits.note_answer(asked_bytes, given_bytes);
-        let segments = usize::from(unit == Unit::Segment && given_bytes > 0);
-        self.statistics.segment.increase(class, segments);
         self.statistics.reserved_bytes.increase(class, given_bytes);
         self.statistics.num_device_alloc += u64::from(given_bytes > 0);
         self.check_reserved();

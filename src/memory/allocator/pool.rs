@@ -20,10 +20,6 @@ pub struct PoolOptions {
     pub no_split: bool,
 }
 
-/// Stands for a pool that was not made: no users, no memory.
-static ABSENT: Pool =
-    Pool { users: 0, options: PoolOptions { use_on_oom: false, no_split: false }, segments: 0 };
-
 /// One pool.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
@@ -69,12 +65,31 @@ impl Pools {
         self.forget_if_gone(id);
     }
 
+    /// Counts one segment more.
+    pub(super) fn add_segment(&mut self, id: PoolId) {
+        self.0.entry(id).or_default().segments += 1;
+    }
+
+    /// Counts one less; true when it was the last.
+    pub(super) fn remove_segment(&mut self, id: PoolId) -> bool {
+        let pool = self.0.get_mut(&id).expect("it has one");
+        pool.segments -= 1;
+        let was_last = pool.segments == 0;
+        self.forget_if_gone(id);
+        was_last
+    }
+
     /// Forgets a private pool without users and segments.
-    pub(super) fn forget_if_gone(&mut self, id: PoolId) {
-        let pool = &self[id];
-        if id != PoolId::DEFAULT && pool.users == 0 && pool.segments == 0 {
+    fn forget_if_gone(&mut self, id: PoolId) {
+        let is_gone = |pool: &Pool| pool.users == 0 && pool.segments == 0;
+        if id != PoolId::DEFAULT && self.0.get(&id).is_some_and(is_gone) {
             self.0.remove(&id);
         }
+    }
+
+    /// True when its blocks are not split.
+    pub(super) fn keeps_whole(&self, id: PoolId) -> bool {
+        self.0.get(&id).is_some_and(|pool| pool.options.no_split)
     }
 
     /// True for a private pool that has users: its memory serves no other requests.
@@ -84,19 +99,5 @@ impl Pools {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
         self.0.iter().map(|(id, pool)| (*id, pool))
-    }
-}
-
-impl std::ops::Index<PoolId> for Pools {
-    type Output = Pool;
-
-    fn index(&self, id: PoolId) -> &Pool {
-        self.0.get(&id).unwrap_or(&ABSENT)
-    }
-}
-
-impl std::ops::IndexMut<PoolId> for Pools {
-    fn index_mut(&mut self, id: PoolId) -> &mut Pool {
-        self.0.entry(id).or_default()
     }
 }

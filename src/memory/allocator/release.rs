@@ -106,19 +106,16 @@ impl Torch {
         let key_bytes = plan.search_bytes.max(most_split_bytes);
         let index = self.indices.of(plan.owner.pool, plan.owner.class);
         let first = index.of_size(plan.owner.stream, key_bytes).next();
-        let single = first.filter(|id| !self.is_expandable(*id));
-        if let Some(id) = single {
-            let victim = self.begin_release(ledger, id);
-            let is_enough = victim.is_some();
-            return (victim.into_iter().collect(), is_enough);
-        }
-        let smaller: Vec<BlockId> = index
-            .below_size(plan.owner.stream, key_bytes)
-            .take_while(|id| self.blocks[*id].bytes >= most_split_bytes)
-            .filter(|id| !self.is_expandable(*id))
-            .collect();
+        let chosen: Vec<BlockId> = match first.filter(|id| !self.is_expandable(*id)) {
+            Some(single) => vec![single],
+            None => index
+                .below_size(plan.owner.stream, key_bytes)
+                .take_while(|id| self.blocks[*id].bytes >= most_split_bytes)
+                .filter(|id| !self.is_expandable(*id))
+                .collect(),
+        };
         let (mut victims, mut released_bytes) = (Vec::new(), 0);
-        for id in smaller {
+        for id in chosen {
             if released_bytes >= key_bytes {
                 break;
             }
@@ -145,11 +142,7 @@ impl Torch {
             .filter(|(id, _)| !self.is_busy(&self.blocks[*id]))
             .collect();
         while wanted_bytes > 0 && !old.is_empty() {
-            let (mut ages, mut count) = (0, 0);
-            for (_, age) in &old {
-                ages += age;
-                count += 1;
-            }
+            let (ages, count): (u64, _) = (old.iter().map(|(_, age)| age).sum(), old.len() as u64);
             // At least the average: compared without a division.
             let is_old = |age: u64| age * count >= ages;
             for (id, _) in old.extract_if(.., |(_, age)| is_old(*age)) {
@@ -172,7 +165,7 @@ mod tests {
     use crate::base::config::AllocatorConfig;
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
-    use crate::memory::allocator::ledger::{Purpose, Unit};
+    use crate::memory::allocator::ledger::Purpose;
     use crate::memory::allocator::pool::PoolOptions;
     use crate::memory::allocator::request::Request;
     use crate::memory::allocator::segment::Owner;
@@ -193,7 +186,7 @@ mod tests {
         for (number, (pool, class)) in (1..).zip(noted) {
             let (base, owner) = (number * MIB as u64, Owner { stream: 0, class, pool });
             ledger.limits.take_anyway(MIB);
-            ledger.note_answer(class, MIB, MIB, Unit::Segment);
+            ledger.note_segment(class, MIB, &Ok(()));
             let id = torch.add_segment(ledger, base, Address(base), MIB, owner);
             torch.put_in(id);
         }

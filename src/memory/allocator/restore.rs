@@ -8,7 +8,7 @@ use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::fork;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::ledger::{Ledger, Unit};
+use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
@@ -243,7 +243,7 @@ impl Torch {
         ledger.limits.take_anyway(total_bytes);
         let mut rest = match memory.pages {
             None => {
-                ledger.note_answer(class, total_bytes, total_bytes, Unit::Segment);
+                ledger.note_segment(class, total_bytes, &Ok(()));
                 self.add_segment(ledger, address, memory.base, total_bytes, owner)
             }
             Some((page_bytes, handles)) => {
@@ -251,7 +251,7 @@ impl Torch {
                 for (index, handle) in handles.into_iter().enumerate() {
                     pages.put(index, handle);
                 }
-                ledger.note_answer(class, total_bytes, total_bytes, Unit::Pages);
+                ledger.note_answer(class, total_bytes, total_bytes);
                 let (base, bytes, pages) = (memory.base, total_bytes, Some(pages));
                 self.add_range(ledger, address, bytes, |first| Segment {
                     address,

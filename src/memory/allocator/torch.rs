@@ -212,7 +212,7 @@ impl Torch {
             free_blocks += 1;
         }
         assert!(self.blocks[id].bytes >= plan.bytes, "{plan:?} in {:?}", self.blocks[id]);
-        let can_split = !ledger.pools[owner.pool].options.no_split;
+        let can_split = !ledger.pools.keeps_whole(owner.pool);
         let block_bytes = self.blocks[id].bytes;
         if can_split && ledger.policy().splits(owner.class, block_bytes, plan.bytes) {
             let front = self.split_front(id, plan.bytes);

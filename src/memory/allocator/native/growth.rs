@@ -15,7 +15,7 @@ use crate::base::steps::step;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::growth::none_if_short;
-use crate::memory::allocator::ledger::{Ledger, Purpose, Unit};
+use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::native::addresses::Owner;
 use crate::memory::allocator::native::area::{AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
@@ -86,11 +86,10 @@ impl CachingAllocator {
         plan: &NativePlan,
         step: Option<Step>,
     ) -> Result<Option<Piece>> {
-        let piece = self.take_or_grow(plan, step)?;
-        if piece.is_some() {
-            return Ok(piece);
+        match self.take_or_grow(plan, step)? {
+            Some(piece) => Ok(Some(piece)),
+            None => self.take_anywhere(plan, Search::Whole),
         }
-        self.take_anywhere(plan, Search::Whole)
     }
 
     fn take_or_grow(&self, plan: &NativePlan, mut step: Option<Step>) -> Result<Option<Piece>> {
@@ -402,7 +401,7 @@ impl Native {
         }
         ledger.statistics.num_pages_stolen += moved_done as u64;
         let [asked_bytes, given_bytes] = [fresh_count, fresh_done].map(|count| count * page_bytes);
-        ledger.note_answer(class, asked_bytes, given_bytes, Unit::Pages);
+        ledger.note_answer(class, asked_bytes, given_bytes);
         self.heaps.note_room(self.areas[area].heap);
         if !is_complete {
             self.release_partly(block);
