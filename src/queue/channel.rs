@@ -19,14 +19,16 @@
 //! a segment is linked already, (4) swing `segment` to the linked segment, (5) decrement
 //! `installing`. Each producer that finds a wrong lap installs, so none waits for another.
 //!
-//! Retire (the consumer leaves a segment): (1) swing `segment`, unless another thread has done so,
-//! and move `oldest`, (2) read `installing`. At zero, no thread can reach the old segment, and the
-//! consumer recycles it. Otherwise the segment waits in a list until a later retirement reads zero.
+//! Retire (the consumer leaves a segment): (1) move `oldest`, (2) read `installing`. At zero, no
+//! thread can reach the old segment, and the consumer recycles it. Otherwise the segment waits in a
+//! list until a later retirement reads zero. The consumer leaves `segment` to the producers, whose
+//! claims need that cache line.
 //!
 //! A thread that counts commands increments `installing`, then reads `oldest`. This is a Dekker
 //! pair with steps 1 and 2: if step 2 misses the increment, the count reads the moved `oldest`. An
-//! install needs no such pair. The thread that linked the next segment decrements `installing` only
-//! after it has seen the swing, and each later install acquires that decrement.
+//! install needs no such pair. The thread that linked the next segment incremented `installing`
+//! before, and decrements it only after it has seen the swing. So a consumer that finds the link
+//! and reads zero comes after that decrement, which each later install acquires.
 #![expect(unsafe_code, reason = "slots are claimed by a counter, which no borrow can express")]
 
 use std::fmt;
@@ -207,7 +209,7 @@ impl<C: CommandContext> Sender<C> {
         // is published.
         slot.packed.with_mut(|cell| unsafe { cell.write(MaybeUninit::new(packed)) });
         // SAFETY: the segment is not retired before the slot is published below.
-        unsafe { &*segment }.prefetch_ahead_of(index);
+        unsafe { &*segment }.prefetch_ahead_of(index, &shared.installing);
         // Release: publishes the command; pairs with the acquire in `Receiver::head`.
         let is_internal = matches!(T::CLASS, Class::Internal);
         slot.sequence.store(sequence_of(index, is_internal), Ordering::Release);
@@ -308,7 +310,12 @@ impl<C: CommandContext> Shared<C> {
             Ordering::Acquire,
         );
         match linking {
-            Ok(_) => fresh.as_ptr(),
+            Ok(_) => {
+                // SAFETY: only a consumer that has followed the link could retire the segment, and
+                // it reads `installing`, which this thread has incremented.
+                unsafe { fresh.as_ref() }.prefetch_first();
+                fresh.as_ptr()
+            }
             Err(present) => {
                 self.recycle(fresh);
                 present
@@ -424,15 +431,6 @@ impl<C: CommandContext> Receiver<C> {
     /// Retires `old`, whose commands are all consumed. Reclaims the retired segments if no other
     /// thread can reach them.
     fn retire(&mut self, old: NonNull<Segment<C>>, next: *mut Segment<C>) {
-        let lap = lap_of(self.position.segment_end);
-        // Release: publishes the linked segment to the loads in `push`. Relaxed on failure: an
-        // installer has succeeded, and the value is not used.
-        let _ = self.shared.tail.segment.compare_exchange(
-            tagged(old.as_ptr(), lap.wrapping_sub(1)),
-            tagged(next, lap),
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
         // SeqCst: moved before `installing` is read; partner: `users_behind`.
         self.shared.oldest.store(next, Ordering::SeqCst);
         // SAFETY: only this consumer reclaims the segment, and does so below.

@@ -170,10 +170,11 @@ fn loom_two_producers_meet_at_a_boundary() {
     });
 }
 
-/// Goal: a producer sees the initial state of a segment that the consumer swung to. Method: without
-/// fences; one producer links the segment, and the consumer may swing first.
+/// Goal: a segment that the consumer left early is not reused while its successor is installed, and
+/// the producers see the successor's initial state. Method: without fences; two producers install,
+/// and the consumer may follow the link before `segment` is swung.
 #[test]
-fn loom_a_producer_follows_the_consumers_swing() {
+fn loom_a_consumer_follows_a_link_before_the_swing() {
     model_without_fences(Some(2), || {
         let (sender, mut receiver) = queue();
         (0..2).for_each(|n| push(&sender, 0, n));

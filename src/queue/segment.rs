@@ -109,13 +109,22 @@ impl<C: CommandContext> Segment<C> {
 
     /// Prefetches the line of a later slot, which the consumer's processor accessed last. Without
     /// the prefetch, the write to that slot would miss the cache, and the next claim, a locked
-    /// instruction, would wait for the write.
+    /// instruction, would wait for the write. Behind the last slots comes the installation of the
+    /// next segment, which writes to `boundary`.
     #[inline]
-    pub(super) fn prefetch_ahead_of(&self, index: u64) {
+    pub(super) fn prefetch_ahead_of<T>(&self, index: u64, boundary: &T) {
         let ahead = index % SLOTS_PER_SEGMENT + SLOTS_AHEAD;
         if ahead < SLOTS_PER_SEGMENT {
             prefetch_to_write(self.slot(ahead));
+        } else {
+            prefetch_to_write(boundary);
         }
+    }
+
+    /// Prefetches the first slots, ahead of which no push is.
+    pub(super) fn prefetch_first(&self) {
+        let ahead = SLOTS_AHEAD.min(SLOTS_PER_SEGMENT);
+        (0..ahead).for_each(|index| prefetch_to_write(self.slot(index)));
     }
 
     /// The link to the next segment of the queue; null until a thread links one.
@@ -268,7 +277,7 @@ mod pool {
     use std::mem::MaybeUninit;
 
     use super::{CommandContext, NonNull, Ordering, Segment};
-    use super::{SLOTS_AHEAD, UNPUBLISHED, prefetch_to_write, ptr};
+    use super::{UNPUBLISHED, ptr};
     use crate::base::spin::SpinMutex;
 
     /// The maximum number of pooled segments: 4 MiB of memory.
@@ -308,9 +317,7 @@ mod pool {
         // publishes these stores.
         unused.next().store(ptr::null_mut(), Ordering::Relaxed);
         unused.next_retired().store(ptr::null_mut(), Ordering::Relaxed);
-        if last_user == queue_id {
-            (0..SLOTS_AHEAD).for_each(|index| prefetch_to_write(unused.slot(index)));
-        } else {
+        if last_user != queue_id {
             clear(unused);
         }
         // Segments of all context types have the same layout: they store only pointers and words.
