@@ -110,6 +110,11 @@ const RULES: &[Rule] = &[
         offence: ("src/a.rs", "fn f() { a.load(Ordering::Relaxed) }"),
     },
     Rule {
+        name: "glossary",
+        check: text::check_glossary,
+        offence: ("docs/glossary.md", "| use | a |\n| use (of a block) | b |"),
+    },
+    Rule {
         name: "places",
         check: text::check_places,
         offence: ("README.md", concat!("/ho", "me/me")),

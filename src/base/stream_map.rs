@@ -101,7 +101,9 @@ impl<V> StreamMap<V> {
         self.entries.reserve(self.entries.len());
     }
 
-    /// Returns memory when less than a quarter of it is used. Earlier removals amortise the copy.
+    /// Frees unused capacity when a map of more than `MAX_LINEAR` entries uses less than a quarter
+    /// of it, and all of it when the map is empty. The removals since the last reallocation
+    /// amortise the copy.
     fn shrink(&mut self) {
         let count = self.entries.len();
         if count == 0 {

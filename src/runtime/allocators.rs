@@ -119,15 +119,14 @@ impl Runtime {
     /// The allocator of pinned host memory that the devices of a kind can access. Fails as
     /// [`Runtime::allocator`].
     pub fn pinned_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
-        let kind = device.kind();
         fork::check()?;
-        if let Some(known) = self.inner.allocators.lock().pinned.get(&kind) {
+        if let Some(known) = self.inner.allocators.lock().pinned.get(&device.kind()) {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
         let (allocator, mut allocators) =
             self.create_observed(|config| Ok(CachingAllocator::pinned(backend, device, config)))?;
-        Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(allocator)))
+        Ok(Arc::clone(allocators.pinned.entry(device.kind()).or_insert(allocator)))
     }
 
     /// The allocator of the host heap: pinned memory that the devices of a kind can access and that
@@ -172,20 +171,23 @@ impl Runtime {
     }
 
     /// The allocator of a device; `None` if no call has created it. Initialises no device.
-    pub(crate) fn known_allocator(&self, device: Device) -> Result<Option<Arc<CachingAllocator>>> {
+    pub(crate) fn existing_allocator(
+        &self,
+        device: Device,
+    ) -> Result<Option<Arc<CachingAllocator>>> {
         fork::check()?;
         self.properties(device)?; // fails for a missing device
         Ok(self.inner.allocators.lock().by_device.get(&device).cloned())
     }
 
-    pub(crate) fn known_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
+    pub(crate) fn existing_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
         self.properties(device)?; // fails for a missing device
-        let mut known = self.known_allocators_of(device.kind())?;
+        let mut known = self.existing_allocators_of(device.kind())?;
         known.retain(|allocator| allocator.device() == device);
         Ok(known)
     }
 
-    pub(crate) fn known_allocators_of(
+    pub(crate) fn existing_allocators_of(
         &self,
         kind: DeviceKind,
     ) -> Result<Vec<Arc<CachingAllocator>>> {
@@ -197,12 +199,11 @@ impl Runtime {
     }
 
     /// The allocator of a kind's pinned memory; `None` if no call has created it.
-    pub(crate) fn known_pinned_allocator(
+    pub(crate) fn existing_pinned_allocator(
         &self,
         kind: DeviceKind,
     ) -> Result<Option<Arc<CachingAllocator>>> {
-        fork::check()?;
-        Ok(self.inner.allocators.lock().pinned.get(&kind).cloned())
+        fork::check().map(|()| self.inner.allocators.lock().pinned.get(&kind).cloned())
     }
 
     /// The statistics of a device's allocator, after threads have returned their cached memory
@@ -216,7 +217,7 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn memory_statistics(&self, device: Device) -> Result<Statistics> {
-        Ok(self.statistics_of(self.known_allocator(device)?))
+        Ok(self.statistics_of(self.existing_allocator(device)?))
     }
 
     /// As [`Runtime::memory_statistics`], for memory that the device shares with the host.
@@ -275,17 +276,18 @@ mod tests {
         let runtime = Runtime::new(Config::builder().cpu_devices(2).build().unwrap()).unwrap();
         let [first, second] = [Device::cpu(0), Device::cpu(1)];
         let known = || {
-            let of_each = [first, second].map(|device| runtime.known_allocators(device).unwrap());
+            let of_each =
+                [first, second].map(|device| runtime.existing_allocators(device).unwrap());
             of_each.map(|known| known.iter().map(|one| one.device()).collect::<Vec<_>>())
         };
         assert_eq!(known(), [vec![], vec![]]);
-        assert!(runtime.known_pinned_allocator(DeviceKind::CPU).unwrap().is_none());
+        assert!(runtime.existing_pinned_allocator(DeviceKind::CPU).unwrap().is_none());
         drop(runtime.empty(512, second).unwrap());
         assert_eq!(known(), [vec![], vec![second]]);
-        assert_eq!(runtime.known_allocators_of(DeviceKind::CPU).unwrap().len(), 1);
+        assert_eq!(runtime.existing_allocators_of(DeviceKind::CPU).unwrap().len(), 1);
         drop(runtime.empty_pinned(512).unwrap());
-        assert!(runtime.known_pinned_allocator(DeviceKind::CPU).unwrap().is_some());
+        assert!(runtime.existing_pinned_allocator(DeviceKind::CPU).unwrap().is_some());
         assert_eq!(known(), [vec![], vec![second]], "pinned memory is no device's");
-        assert!(runtime.known_allocators(Device::cpu(2)).is_err());
+        assert!(runtime.existing_allocators(Device::cpu(2)).is_err());
     }
 }

@@ -211,8 +211,8 @@ impl Runtime {
         !fork::is_child() && !self.inner.tables.lock().is_empty()
     }
 
-    /// Calls `watcher` with each task of this runtime's streams; `None` stops the calls. Every call
-    /// of this method must pass the same function or `None`.
+    /// Reports the tasks of this runtime's streams, except internal ones, to `watcher` after they
+    /// ran; `None` ends the reports. Every call must pass the same function or `None`.
     #[cfg(not(loom))]
     pub(crate) fn watch_tasks(&self, watcher: Option<fn(&TaskReport)>) {
         match watcher {

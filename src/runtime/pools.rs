@@ -1,4 +1,6 @@
-//! Private pools: device memory that serves only the requests of threads inside the pool.
+//! Private pools: device memory for the requests of threads inside the pool.
+//!
+//! With `PoolOptions::use_on_oom`, a pool also serves other requests when memory is short.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

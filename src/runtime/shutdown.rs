@@ -154,7 +154,8 @@ pub(super) fn run_end_handler() {
     }
 }
 
-/// Calls `handler` once when the process ends by `exit` or by a return from `main`.
+/// Registers `handler` with the C library, which calls it once: at `exit`, at a return from `main`,
+/// or when this library is closed. Later registrations have no effect.
 pub(super) fn at_exit(handler: fn()) {
     static HANDLER: OnceLock<fn()> = OnceLock::new();
     extern "C" fn call() {

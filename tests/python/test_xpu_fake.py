@@ -51,6 +51,25 @@ print(target.hex())
     assert said(library, "", code) == "01000000080707070100000001000000\n"
 
 
+def test_a_copy_by_dlpack_is_read_only_if_it_was_asked_to_be(library: str) -> None:
+    code = """
+buffer = accelrt.zeros(8, device="xpu").fill_(5)
+copy = accelrt.from_dlpack(buffer, copy=True, readonly=True)
+print(copy.readonly, accelrt.from_dlpack(buffer, copy=True).readonly)
+print(copy.device, copy.data_ptr() != buffer.data_ptr())
+target = bytearray(8)
+buffer.fill_(1).copy_(copy).copy_to(target)
+print(target.hex())
+try:
+    copy.fill_(1)
+except BufferError as error:
+    print(error)
+"""
+    lines = said(library, "", code).splitlines()
+    assert lines[:3] == ["True False", "xpu:0 True", "0505050505050505"]
+    assert lines[3] == "the view's 8 bytes of xpu:0 are read-only"
+
+
 def test_a_build_that_fails_has_the_compilers_words(library: str) -> None:
     text = raised(library, "", "accelrt.xpu.Program('kernel void other(global int* x) {}')")
     assert text.startswith("RuntimeError")

@@ -1,5 +1,7 @@
 //! Text: file heads, sizes, and words that betray the machine they were written on.
 
+use std::collections::BTreeMap;
+
 use super::repository::{Repository, Violation};
 use super::source::Source;
 
@@ -83,6 +85,28 @@ pub(crate) fn check_places(repository: &Repository) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// The glossary has one row for each word.
+pub(crate) fn check_glossary(repository: &Repository) -> Vec<Violation> {
+    let (mut violations, mut known) = (Vec::new(), BTreeMap::new());
+    for document in repository.documents.iter().filter(|file| file.path == "docs/glossary.md") {
+        for (line, row) in (1..).zip(document.text.lines()) {
+            let words = row.strip_prefix("| ").and_then(|row| Some(row.split_once(" |")?.0));
+            let words = words.unwrap_or_default().split(", ").map(without_parenthesis);
+            for word in words.filter(|word| !["", "word"].contains(word)) {
+                if let Some(earlier) = known.insert(word, line) {
+                    let message = format!("{word} has a row in line {earlier} already");
+                    violations.push(Violation::new("glossary", &document.path, line, message));
+                }
+            }
+        }
+    }
+    violations
+}
+
+fn without_parenthesis(word: &str) -> &str {
+    word.split(" (").next().unwrap_or_default()
 }
 
 /// Put together from halves, as are the samples below, so that this file passes its own rule.

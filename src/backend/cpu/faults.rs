@@ -17,8 +17,9 @@ pub(super) fn clear() -> bool {
     PLAN.take().is_some()
 }
 
-/// True when this call must fail. A thread whose thread-locals are destroyed has no plan.
-pub(super) fn is_due() -> bool {
+/// Counts this call. True when it must fail; then runs the plan's function. A thread whose
+/// thread-locals are destroyed has no plan.
+pub(super) fn should_fail() -> bool {
     match PLAN.try_with(RefCell::take).ok().flatten() {
         None => false,
         Some((0, instead)) => {

@@ -251,7 +251,7 @@ fn advise(span: Span, advice: c_int) {
 /// Runs `make`, which makes a system call; false fails with `errno`. Tests can plan a failure.
 fn system_call(call: &'static str, make: impl FnOnce() -> bool) -> Result<(), Refusal> {
     #[cfg(all(test, not(loom)))]
-    if super::faults::is_due() {
+    if super::faults::should_fail() {
         return Err(Refusal { call, code: libc::ENOMEM });
     }
     if make() {

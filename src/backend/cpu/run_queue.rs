@@ -182,8 +182,8 @@ impl<W> RunQueue<W> {
         if state.has_work() { state.request_worker() } else { WorkerRequest::None }
     }
 
-    /// A worker calls this when it no longer blocks. If a failed start depended on its retries, the
-    /// returned request replaces them.
+    /// Removes a worker that no longer blocks from the blocked workers. That worker no longer
+    /// retries failed worker starts, so this call requests a worker if work is queued.
     pub(crate) fn end_block(&self, worker: &Thread) -> WorkerRequest {
         let mut state = self.state.lock();
         let place = state.blocked.iter().rposition(|one| one.id() == worker.id());

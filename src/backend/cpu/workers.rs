@@ -216,7 +216,7 @@ impl Shared {
 
     fn spawn(this: &Arc<Self>) -> io::Result<JoinHandle<()>> {
         #[cfg(all(test, not(loom)))]
-        if faults::is_due() {
+        if faults::should_fail() {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         // Relaxed: a statistic orders nothing; the name needs only a unique number.

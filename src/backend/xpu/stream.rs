@@ -21,11 +21,11 @@ const WAITS_PER_CHECK: usize = 64;
 ///
 /// | number | meaning |
 /// |---|---|
-/// | `submitted` | commands enqueued by this backend |
-/// | `flushed` | submitted commands that a flush has sent to the device; others may never start |
-/// | `done` | submitted commands that are known to be complete |
+/// | `submitted` | commands enqueued by this backend, except the markers of `query` |
+/// | `flushed` | a lower bound of the commands sent to the device; others may never start |
+/// | `done` | a lower bound of the commands that are complete |
 ///
-/// All accesses are relaxed: the counts are independent, and the driver orders the commands.
+/// All accesses are relaxed: no count publishes other data, and the driver orders the commands.
 #[derive(Debug)]
 pub(super) struct XpuStream {
     session: Arc<Session>,

@@ -15,9 +15,10 @@ macro_rules! handle {
         pub(super) struct $name(pub(super) *mut c_void);
 
         // SAFETY: an opaque name. The specification lets any thread use the object: see section
-        // "Shared OpenCL objects and thread safety".
+        // "Multiple Host Threads" in its appendix A.
         unsafe impl Send for $name {}
-        // SAFETY: an opaque name. The specification lets any thread use the object.
+        // SAFETY: as above. Calls that change one kernel object must not be concurrent; the mutex
+        // in program.rs ensures that.
         unsafe impl Sync for $name {}
 
         impl $name {

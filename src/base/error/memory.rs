@@ -27,19 +27,21 @@ pub enum MemoryError {
         cache: Option<Box<Shortage>>,
     },
     /// A snapshot of memory that contradicts itself.
-    #[error("The snapshot is not valid at {address:#x}: expected were {expected}")]
+    #[error("The snapshot is not valid at {address:#x}: expected {expected}")]
     InvalidSnapshot {
         address: u64,
-        /// The entry that a valid snapshot has at this address.
+        /// What a valid snapshot would have at this address, in words for the message, such as "a
+        /// block in use".
         expected: &'static str,
     },
     /// Recorded requests and frees that contradict each other.
-    #[error("Event {index} names block {id}: expected was {expected}")]
+    #[error("Event {index} names block {id}: expected {expected}")]
     InvalidEvents {
         /// The event's index, from 0.
         index: usize,
         id: u64,
-        /// The numbers that a valid event may name here: those in use, or those not in use.
+        /// What a valid event would name, in words for the message: a number in use, or one not in
+        /// use.
         expected: &'static str,
     },
     /// A use of a buffer after a release freed its memory.

@@ -79,8 +79,8 @@ impl<T> ConsumerLock<T> {
         if change.is_ok() { Next::Schedule } else { Next::Nothing }
     }
 
-    /// Enters for a worker that took the stream's entry from the run queue. `None` while another
-    /// thread consumes or the stream is parked.
+    /// Acquires the right to execute the stream, for a worker that took the stream's entry from the
+    /// run queue. `None` while another thread consumes or the stream is parked.
     pub(crate) fn enter_from_run_queue(&self) -> Option<ConsumerGuard<'_, T>> {
         self.change(|state| {
             let busy = state & (DRAINING | PARKED) != 0;
@@ -90,8 +90,8 @@ impl<T> ConsumerLock<T> {
         .map(|_| ConsumerGuard(self))
     }
 
-    /// Enters for a thread that waits for the stream. `None` while another thread consumes or the
-    /// stream is parked.
+    /// Acquires the right to execute the stream, for a thread that waits for it. `None` while
+    /// another thread consumes or the stream is parked.
     #[inline]
     pub(crate) fn enter_to_help(&self) -> Option<ConsumerGuard<'_, T>> {
         self.change(|state| (state & (DRAINING | PARKED) == 0).then_some(state | DRAINING))
@@ -165,7 +165,8 @@ impl<T> ConsumerGuard<'_, T> {
         if old.is_some_and(|old| old & QUEUED == 0) { Next::Schedule } else { Next::Nothing }
     }
 
-    /// Releases the right and parks the stream until [`ConsumerLock::unpark`] resumes this parking.
+    /// Releases the right and parks the stream. Returns the parking, which
+    /// [`ConsumerLock::unpark`] takes to resume the stream.
     pub(crate) fn park(self) -> Parking {
         let parked = |state: u64| (state & !DRAINING | PARKED) + PARKING;
         let old = self.0.change(|state| Some(parked(state))).expect("the change is unconditional");

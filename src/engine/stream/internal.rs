@@ -1,4 +1,6 @@
-//! The runtime's own use of a stream: commands that are never refused, marks on demand.
+//! The runtime's own use of a stream: internal commands, marks on demand, and held values.
+//!
+//! The enqueue of an internal command is never refused. A value is held until the device is done.
 
 use std::sync::Arc;
 
@@ -34,8 +36,9 @@ pub(super) struct MarkerRun {
 impl MarkerRun {
     pub(super) const EMPTY: Self = Self { first: 1, last: 0 };
 
-    /// Adds a marker. Threads may call this out of ticket order. An older marker that is not
-    /// adjacent is left out and counts as work.
+    /// Adds a marker. Threads may call this out of ticket order. A newer marker that is not
+    /// adjacent replaces the run, and an older one is ignored; markers outside the run count as
+    /// work.
     fn add(&mut self, ticket: u64) {
         if ticket == self.last + 1 {
             self.last = ticket;

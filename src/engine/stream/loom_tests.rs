@@ -385,8 +385,8 @@ fn resume(core: &Arc<StreamCore>, parking: Parking) -> usize {
     usize::from(core.consumer_lock.unpark(parking) == Next::Schedule)
 }
 
-/// Goal: either a shutdown or a finish resumes the stream, and a finish after the task was
-/// discarded has no effect.
+/// Goal: of a shutdown and a finish, exactly one resumes the stream; a finish after the shutdown
+/// abandoned the latch has no effect.
 #[test]
 fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
     model(Some(3), || {

@@ -47,7 +47,8 @@ impl Flags {
             "2" | "profile" => (self.executions, self.creations) = (true, true),
             "profile_create" => self.creations = true,
             "all" | "-1" => *self = Self { executions: true, creations: true, others: true },
-            // The library prints errors by default, and at every level but 0.
+            // Adds no flag: `error` is oneDNN 3's default and part of levels 1 and 2. Level 0 does
+            // not restore it; docs/verbose.md lists that as a limit.
             "" | "error" => {}
             _ => self.others = true,
         }

@@ -1,8 +1,8 @@
 //! Verbose levels: the newest open scope determines the level of a library.
 //!
-//! oneMKL and oneDNN cannot report their levels, so this file records the scopes of the process.
-//! Without a scope, the environment's level applies. A level that other code sets lasts until the
-//! next scope begins or ends.
+//! Neither oneMKL nor oneDNN has a query for its level, so this file records the open scopes of the
+//! process. Without a scope, the environment's level applies. A level that other code sets lasts
+//! until the next scope begins or ends.
 
 use std::path::Path;
 use std::sync::OnceLock;

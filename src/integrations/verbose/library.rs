@@ -95,8 +95,10 @@ impl VerboseLibrary {
         Ok(file.clone().map(|file| (variable, file)))
     }
 
-    /// True when a copy is in the process or can be loaded. The check loads a copy if there is
-    /// none. Fails when an `ACCELRT_*` variable is malformed.
+    /// True when the process contains this library, or can load it by name or from `folders`. The
+    /// check loads it if the process has none. If `ACCELRT_MKL_LIBRARY` or `ACCELRT_DNNL_LIBRARY`
+    /// names a file for it, only that file counts. False for a oneDNN that `libtorch_cpu` hides;
+    /// always true for `Accelrt`. Fails when an `ACCELRT_*` variable is malformed.
     ///
     /// ```
     /// let has_mkl = accelrt::VerboseLibrary::Mkl.is_available(&[])?;

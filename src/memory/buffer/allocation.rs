@@ -257,7 +257,8 @@ impl Allocation {
         at_home.into_iter().chain(state.uses.others().cloned()).collect()
     }
 
-    /// The last ticket of the home stream that may use the memory for an earlier allocation.
+    /// The ticket of the home stream's last task that may still use the memory for an earlier
+    /// allocation; 0 if there is none.
     pub(super) fn busy_until(&self) -> u64 {
         self.memory.block.busy_until()
     }

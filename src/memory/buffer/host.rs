@@ -17,7 +17,7 @@ use crate::memory::buffer::host_accesses::HostAccess;
 use crate::memory::buffer::transfer::{WatchedTask, check_sizes};
 use crate::memory::buffer::uses::{AccessedBytes, Task, Use};
 
-/// The polling period of a thread that waits for the copy of another host thread.
+/// The polling period of a thread that waits until another thread's host access has ended.
 pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 
 impl Buffer {

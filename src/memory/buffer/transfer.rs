@@ -69,10 +69,11 @@ impl Transfer {
         self.0.as_ref().is_none_or(|task| task.stream.poll_ticket(task.ticket))
     }
 
-    /// Blocks until the task is done; executes tasks of the stream while it waits. Fails with the
-    /// failure that covers the task, without clearing that failure. The call does not wait for
-    /// later tasks, but a driver may have to finish work submitted in the meantime. Fails inside a
-    /// task of the stream.
+    /// Blocks until the task is done; meanwhile may execute tasks of the stream. If the task failed
+    /// or was skipped, fails with the stream's failure, which stays uncleared. Also fails after a
+    /// shutdown and, unless the task is already done, inside a task of the stream and in a forked
+    /// child. The call does not wait for later tasks, but a driver may have to finish work that was
+    /// submitted in the meantime.
     pub fn wait(&self) -> Result<()> {
         self.wait_for(&mut None)
     }

@@ -160,7 +160,8 @@ impl<'py> ArgumentConverter<'_, 'py> {
         self.convert_by_type(&converted, 0)
     }
 
-    /// The slow path tries each supported class. `depth` counts the followed `_as_parameter_`.
+    /// The slow path: converts by the class of `value` or by a protocol that it supports. `depth`
+    /// counts the `_as_parameter_` attributes followed so far.
     #[cold]
     fn convert_by_type(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
         let py = value.py();

@@ -194,7 +194,8 @@ fn launch_with_objects(
     })?;
     memory.iter().try_for_each(|used| used.record_foreign_use(stream))?;
     if !objects.is_empty() {
-        // Enqueues a task that drops the objects after the call. The counters exclude this task.
+        // Enqueues an internal task that drops the objects after the call. The task runs even if
+        // the stream has failed, and is never counted as skipped or cancelled.
         stream.drop_after_all(DeferredDrop::new(objects));
     }
     Ok(())

@@ -50,7 +50,7 @@ fn current_and_peak(
     index: i64,
     stat: impl Fn(&Statistics) -> Stat,
 ) -> PyResult<(u64, u64)> {
-    let known = Runtime::global()?.known_allocator(device_argument(kind, index)?)?;
+    let known = Runtime::global()?.existing_allocator(device_argument(kind, index)?)?;
     let Stat { current, peak, .. } = known.map_or_else(Stat::default, |it| stat(&it.statistics()));
     Ok((current, peak))
 }
@@ -59,7 +59,7 @@ fn current_and_peak(
 #[pyfunction]
 pub(crate) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyDict>> {
     let kind = kind_argument(kind)?;
-    let known = Runtime::global()?.known_pinned_allocator(kind)?;
+    let known = Runtime::global()?.existing_pinned_allocator(kind)?;
     let of_buffers = known.and_then(|allocator| allocator.host_statistics()).unwrap_or_default();
     let of_heap = host_heap::statistics(kind);
     let counted = of_heap.map_or(of_buffers, |of_heap| of_buffers.with(&of_heap));
@@ -95,7 +95,7 @@ fn add_duration(stats: &Bound<'_, PyDict>, name: &str, stat: &DurationStat) -> P
 /// Resets every peak of a device to the current value, also for memory shared with the host.
 #[pyfunction]
 pub(crate) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
-    for allocator in Runtime::global()?.known_allocators(device_argument(kind, index)?)? {
+    for allocator in Runtime::global()?.existing_allocators(device_argument(kind, index)?)? {
         allocator.reset_peak_statistics();
     }
     Ok(())
@@ -104,7 +104,7 @@ pub(crate) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
 /// Resets every sum and count of a device to zero, also for memory shared with the host.
 #[pyfunction]
 pub(crate) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult<()> {
-    for allocator in Runtime::global()?.known_allocators(device_argument(kind, index)?)? {
+    for allocator in Runtime::global()?.existing_allocators(device_argument(kind, index)?)? {
         allocator.reset_accumulated_statistics();
     }
     Ok(())
@@ -122,7 +122,7 @@ pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Boun
 pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let runtime = Runtime::global()?;
     let kind = kind_argument(kind)?;
-    for allocator in runtime.known_allocators_of(kind)? {
+    for allocator in runtime.existing_allocators_of(kind)? {
         // As in torch, `empty_cache` frees no memory while this thread is inside a pool.
         if runtime.current_pool(allocator.device()) == PoolId::DEFAULT {
             empty(py, &allocator)?;
@@ -136,7 +136,7 @@ pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn empty_host_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let kind = kind_argument(kind)?;
-    let of_buffers = Runtime::global()?.known_pinned_allocator(kind)?;
+    let of_buffers = Runtime::global()?.existing_pinned_allocator(kind)?;
     for allocator in of_buffers.into_iter().chain(host_heap::allocator(kind)) {
         empty(py, &allocator)?;
     }

@@ -66,8 +66,8 @@ impl PyBuffer {
         PyStream { stream: self.current.buffer(py).stream() }
     }
 
-    /// The device address of the first byte; 0 for an empty buffer. Does not block: tasks may still
-    /// be writing there.
+    /// The device address of the first byte; 0 for an empty allocation. Fails after a release. Does
+    /// not block: tasks may still be writing to the memory.
     fn data_ptr(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.current.buffer(py).address()?)
     }

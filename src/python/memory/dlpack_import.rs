@@ -22,7 +22,8 @@ use crate::python::support::parameters::Flag;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ImportOptions {
-    /// `None` accepts the producer's flag. Memory without a flag is then read-only.
+    /// Whether the view is read-only. `None`: as the producer's flag says; read-only for a
+    /// structure without flags; writable for a copy.
     pub(crate) is_read_only: Option<bool>,
     /// `None` copies only memory that is not contiguous.
     pub(crate) copy: Option<bool>,
@@ -160,7 +161,11 @@ fn view<M: CapsuleStructure>(
     let mut memory = ForeignMemory::new(address, bytes, is_read_only, owned);
     memory.device = device;
     let view = PyView::foreign(memory, element, shape);
-    if is_copied { view.copied(py) } else { Ok(view) }
+    if !is_copied {
+        return Ok(view);
+    }
+    let copy = view.copied(py)?;
+    if is_read_only { copy.read_only(py) } else { Ok(copy) }
 }
 
 /// A tensor whose element type, device and size are supported.

@@ -84,7 +84,8 @@ impl Strided {
             [row] => row,
             [(count, stride), ref inner @ ..] => {
                 for _ in 0..count {
-                    // SAFETY: the caller upholds the contract for all elements, including these.
+                    // SAFETY: the caller upholds the contract for all elements of `dimensions` and
+                    // the bytes at `to`; this call covers a part of both.
                     to = unsafe { self.gather_inner(inner, from, to) };
                     from = from.wrapping_offset(stride);
                 }

@@ -91,6 +91,15 @@ impl PyView {
         Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
     }
 
+    /// Makes the view read-only. The memory stays exported while the view exists.
+    pub(crate) fn read_only(self, py: Python<'_>) -> PyResult<Self> {
+        let (bytes, device) = (self.memory.nbytes(), self.memory.device());
+        let export = Box::new(self.memory.export_on_device(py)?);
+        let mut memory = ForeignMemory::new(export.pointer(), bytes, true, export);
+        memory.device = device;
+        Ok(Self::foreign(memory, self.element, self.shape))
+    }
+
     fn check_same_type(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = match source.cast::<Self>() {
             Ok(view) => Some(view.get().element),

@@ -11,6 +11,7 @@ use crate::memory::buffer::{Buffer, ExportGuard};
 use crate::python::memory::buffer::allocate;
 use crate::python::memory::foreign_memory::{ForeignMemory, ParkedDropper};
 use crate::python::memory::transfers::{copy_between_buffers, from_lender};
+use crate::python::support::deferred_drops::Lender;
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
 
@@ -40,6 +41,10 @@ impl MemoryExport {
     pub(crate) fn pointer(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.address)
     }
+}
+
+impl Lender for MemoryExport {
+    fn take_back(self: Box<Self>, _py: Python<'_>) {}
 }
 
 impl ViewMemory {

@@ -187,7 +187,7 @@ impl PyGenerator {
         known: [(&str, T); 2],
         fill_unordered: unsafe fn(&Generator, &Buffer, T, &Stream) -> Result<()>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (py, dtype) = (target.py(), number_type(target, dtype, known)?);
+        let (py, dtype) = (target.py(), checked_dtype(target, dtype, known)?);
         let filled = write_if_buffer(target, |buffer| {
             let stream = current_stream(buffer)?;
             // SAFETY: the caller in Python orders accesses to a buffer on several streams, as the
@@ -234,8 +234,9 @@ fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
 const FLOATS: [(&str, FloatType); 2] =
     [("float32", FloatType::Float32), ("float64", FloatType::Float64)];
 
-/// Finds `dtype` among the `known` types. Fails for a type whose numbers the target cannot hold.
-fn number_type<T: Copy>(
+/// Finds `dtype` among the `known` types. Fails for other types, and for a type whose numbers the
+/// target view cannot hold.
+fn checked_dtype<T: Copy>(
     target: &Bound<'_, PyAny>,
     dtype: &Bound<'_, PyAny>,
     known: [(&str, T); 2],
