@@ -233,13 +233,14 @@ class DeviceProperties:
 class Stream:
     """In-order work on one device.
 
-    `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
-    of 32, or creates a dedicated one. `Stream(stream_id, device_index, device_type)` finds an
-    existing stream. Inside a `with`, the stream is this thread's current stream, and its device is
-    the current device.
+    `Stream(device=None, priority=0, *, dedicated=False)` takes the next of the 32 pooled streams of
+    the device and the priority, or creates a dedicated one.
+    `Stream(stream_id, device_index, device_type)` finds an existing stream. Inside a `with`, the
+    stream is this thread's current stream, and its device is the current device.
 
-    A process that takes more than 32 streams gets earlier ones again. Users of the same stream
-    share its task order and its errors; the first `synchronize` raises and clears the errors.
+    A process that takes more than 32 streams of a device and a priority gets earlier ones again.
+    Users of the same stream share its task order and its errors; the first `synchronize` raises and
+    clears the errors.
 
     >>> import accelrt
     >>> stream = accelrt.Stream()
@@ -289,10 +290,12 @@ class Stream:
         """
     def wait_stream(self, stream: Stream) -> None:
         """Makes later work on this stream wait for all work enqueued on `stream` before this call.
-        Does not block.
+        Blocks only as `launch`.
         """
     def record_event(self, event: Event | None = None) -> Event:
-        """Records an event, by default a new one without timing, and returns it. Does not block."""
+        """Records an event, by default a new one without timing, and returns it. Blocks only
+        as `launch`.
+        """
     def launch(
         self,
         function: object,
@@ -301,8 +304,8 @@ class Stream:
         global_size: int | Sequence[int] | None = None,
         local_size: int | Sequence[int] | None = None,
     ) -> None:
-        """Enqueues a call of a native function or a launch of a `Program`'s kernel. Does not block. The
-        stream calls the function without the GIL.
+        """Enqueues a call of a native function or a launch of a `Program`'s kernel. Blocks only while more
+        than `ACCELRT_STREAM_TASKS` tasks are queued. The stream calls the function without the GIL.
 
         `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
         (ctypes: `argtypes`, read at each launch) check and convert the arguments. Without declared
@@ -329,7 +332,7 @@ class Stream:
         b'xxx'
         """
     def launch_host(self, callable: Callable[..., object], *args: object) -> None:
-        """Enqueues a call of a Python callable. Does not block.
+        """Enqueues a call of a Python callable. Blocks only as `launch`.
 
         The process's helper thread calls `callable` in stream order, with this stream and its
         device as the current ones, and ignores the result. An exception fails the stream and
@@ -390,10 +393,12 @@ class Event:
     def event_id(self) -> int:
         """The id of this event, unique while it lives; 0 before the first record."""
     def record(self, stream: Stream | None = None) -> None:
-        """Records the work enqueued on `stream`, by default the current stream. Does not block."""
+        """Records the work enqueued on `stream`, by default the current stream. Blocks only as
+        `Stream.launch`.
+        """
     def wait(self, stream: Stream | None = None) -> None:
-        """Makes later work on `stream`, by default the current one, wait for the latest record. Does
-        not block.
+        """Makes later work on `stream`, by default the current one, wait for the latest record.
+        Blocks only as `Stream.launch`.
         """
     def query(self) -> bool:
         """True when all work before the latest record is done or has failed."""
@@ -414,8 +419,8 @@ class Generator:
     """A generator of random numbers: Philox 4x32-10, with the same bits on every kind of device.
 
     A generator fills buffers of its device's kind, on the current streams of their devices. Several
-    threads may use one generator: no two calls get the same numbers. Copies and pickles of a
-    generator have its state.
+    threads may use one generator: each call takes its own part of the sequence. Copies and pickles
+    of a generator have its state.
 
     >>> import accelrt
     >>> generator = accelrt.Generator("cpu").manual_seed(0)
@@ -456,8 +461,8 @@ class Generator:
         """The next `n` 64-bit numbers as a list: those that `fill_raw_` with "uint64" would write."""
     def fill_raw_(self, buffer: _Filled, dtype: object) -> _Filled:
         """Fills a buffer or view with raw numbers of type "uint32" or "uint64", and returns it; a view
-        must have integers of that width, or bytes. Does not block, except that the first fill on a
-        device other than the cpu compiles a program.
+        must have integers of that width, or bytes. Blocks only as `Stream.launch`, and the first
+        fill on a device other than the cpu compiles a program.
         """
     def fill_uniform_(self, buffer: _Filled, dtype: object) -> _Filled:
         """As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of type "float32"
@@ -523,8 +528,8 @@ class Buffer:
     r"""Memory on a device, freed in stream order.
 
     Slices share the memory and keep it alive. `release()`, or the drop of the last buffer or slice,
-    frees the memory after all work that uses it. On the cpu a buffer supports the buffer protocol,
-    which waits for the work that uses the bytes.
+    frees the memory after all work that is known to use it. On the cpu, and for pinned or shared
+    memory of another device, a buffer supports the buffer protocol, which waits for that work.
 
     >>> import accelrt
     >>> buffer = accelrt.zeros(8)
@@ -544,8 +549,8 @@ class Buffer:
     def stream(self) -> Stream:
         """The stream that was current when the buffer was created."""
     def data_ptr(self) -> int:
-        """The device address of the first byte; 0 for an empty buffer. Does not block: tasks may still
-        be writing there.
+        """The device address of the first byte; 0 for an empty allocation. Fails after a release. Does
+        not block: tasks may still be writing to the memory.
         """
     @property
     def _version(self) -> int:
@@ -574,7 +579,8 @@ class Buffer:
     def copy_(self, source: _BytesLike | _HasDlpack, non_blocking: bool = False) -> Self:
         """Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
         the same size into this buffer; returns this buffer. Runs on the current stream of this
-        buffer's device. Blocks, without the GIL, until the copy is done, unless `non_blocking`.
+        buffer's device, or of the source's device for a copy from it to the cpu. Blocks, without
+        the GIL, until the copy is done, unless `non_blocking`.
         """
     def copy_to(self, target: _BytesLike | _HasDlpack, non_blocking: bool = False) -> None:
         """Copies this buffer into a buffer or view, or into a writable object with the buffer protocol
@@ -584,7 +590,7 @@ class Buffer:
         """
     def fill_(self, byte: int) -> Self:
         """Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
-        not block.
+        not wait for the fill.
         """
     def clone(self) -> Buffer:
         r"""A copy in new memory of the same kind on the same device. The copy is a task of that
@@ -654,9 +660,9 @@ class View:
     """Memory of a buffer or of another library's object, with an element type and a shape, contiguous
     in C order. A view keeps the buffer or object alive.
 
-    Views support DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each
-    export waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well
-    as buffers.
+    Views support DLPack and, where the host reaches the memory as on the cpu, the buffer protocol
+    and NumPy's array interface; each export waits for the work that uses the memory. `Buffer.copy_`
+    and `copy_to` take views as well as buffers.
 
     >>> import accelrt
     >>> view = accelrt.zeros(24).view("float32", (2, 3))
@@ -714,8 +720,8 @@ class View:
         """
     def fill_(self, value: complex | SupportsIndex) -> Self:
         """Sets every element to a number, rounded to the nearest one of the element type, on the
-        current stream of the device; returns this view. Does not block. `OverflowError` for a
-        number outside the type's range.
+        current stream of the device; returns this view. Does not wait for the fill. `OverflowError`
+        for a number outside the type's range.
 
         >>> import accelrt
         >>> memoryview(accelrt.empty(8).view("float32").fill_(1.5)).tolist()
@@ -783,9 +789,10 @@ def from_dlpack(
     memory of devices other than cpu and xpu, and for element types that views do not support; a
     refused capsule remains usable.
 
-    `copy=None` copies only memory that is not contiguous, True always, False never. An unversioned
-    structure does not say whether its memory is constant, so the view of it is read-only;
-    `readonly=False` makes the view writable, and fails if the producer marks the memory read-only.
+    `copy=None` copies only memory that is not contiguous, which fails on xpu; True copies always,
+    False never. With `readonly=None`, a copy is writable, and other views follow the producer's
+    flag; an unversioned structure has none, and its view is read-only. `readonly=False` fails for
+    memory that the producer marks read-only, unless it is copied.
 
     >>> import accelrt
     >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape
@@ -969,7 +976,7 @@ def set_allocator_settings(settings: str) -> list[tuple[str, str]]:
 
 def add_oom_observer(observer: Callable[[str, int, int, int, int], object]) -> int:
     """Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` at each out-of-memory
-    error; returns the id for `remove_oom_observer`. Exceptions of an observer go to
+    error of buffers; returns the id for `remove_oom_observer`. Exceptions of an observer go to
     `sys.unraisablehook`; errors of requests inside an observer are not reported.
     """
 
@@ -1058,7 +1065,7 @@ class Pool:
     def snapshot(self) -> list[dict[str, Any]]:
         """The pool's segments, in the format of torch's snapshots."""
     def enter(self) -> None:
-        """Serves this thread's requests from the pool until `exit`."""
+        """Serves this thread's requests of device memory from the pool until `exit`."""
     def exit(self) -> None:
         """Leaves the pool."""
 

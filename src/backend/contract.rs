@@ -436,14 +436,15 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     unsafe fn stream_native(&self, stream: StreamHandle) -> Result<u64>;
 
     /// Executes the tasks of a stream: driver kinds on the calling thread, cpu on a worker. The
-    /// enqueuing thread calls it, so submissions follow the order of enqueueing.
+    /// thread that finds the stream runnable calls it: one that enqueues, or one that executed it.
     ///
     /// # Safety
     /// The stream is live until this returns.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
     /// Makes the device start on the commands that this thread's tasks passed to the stream. The
-    /// engine calls it after each task outside [`Backend::submit`], which itself flushes.
+    /// engine calls it after a task outside [`Backend::submit`] and [`Backend::resume`], which
+    /// flush by themselves.
     ///
     /// # Safety
     /// The stream is live.

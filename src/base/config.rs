@@ -1,4 +1,4 @@
-//! Settings of a runtime. Only this file reads the environment.
+//! Settings of a runtime. Only this file reads the environment, apart from tests.
 
 mod allocator;
 #[cfg(test)]
@@ -23,12 +23,12 @@ const MAX_EXIT_MS: u64 = 86_400_000;
 /// The maximum capacity: Rust's largest object.
 const MAX_MEMORY_BYTES: usize = isize::MAX as usize;
 
-/// The prefix of every environment variable that the runtime or its tests read.
+/// The prefix of the runtime's own environment variables and of most that its tests read.
 const PREFIX: &str = "ACCELRT_";
 /// The infix of environment variables that only tests read, as in `ACCELRT_TEST_KIND`.
 const INFIX: &str = "_TEST_";
 
-/// Every environment variable that a runtime reads, for [`Config::unknown_variables`].
+/// The runtime's own environment variables, for [`Config::unknown_variables`].
 const VARIABLES: [&str; 11] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_CPU_DEVICES",
@@ -82,7 +82,8 @@ pub struct Config {
     pub dnnl_library: Option<String>,
     /// `ACCELRT_ALLOC_CONF`: settings of the allocators, as text: see [`AllocatorConfig`].
     pub allocator: AllocatorSettings,
-    /// `ACCELRT_EXIT_MS`: the longest time for which queued tasks still run when the process exits.
+    /// `ACCELRT_EXIT_MS`: the longest time for which queued tasks still run when the process exits
+    /// or the runtime shuts down.
     pub exit_timeout: Duration,
     /// `ACCELRT_STREAM_TASKS`: queued tasks in one stream above which an enqueue helps or blocks.
     pub stream_task_limit: u64,

@@ -1,7 +1,7 @@
 //! A spin lock for small values: one exchange takes the lock, and one store releases it.
 //!
 //! A parking mutex needs a second exchange to unlock, which costs a quarter of an event record.
-//! Threads hold the lock for nanoseconds: they only push to queues and clone values.
+//! Threads hold the lock for short steps: they push to queues, search small maps and clone values.
 #![expect(unsafe_code, reason = "the flag is the lock of the value")]
 
 use std::fmt;

@@ -1,10 +1,10 @@
-//! The only source of atomics, locks and parking: std in production, loom under `--cfg loom`.
+//! The only source of atomics, mutexes and parking: std in production, loom under `--cfg loom`.
 //!
 //! Orderings. A protocol in which each side stores its value and then loads the other side's value
-//! (Dekker) uses `SeqCst` on all four accesses. This is enough in the language's model, and costs
-//! no fence on x86 if the store is a read-modify-write. loom treats `SeqCst` accesses as `AcqRel`.
-//! In models the atomics add the missing fences, so that a model fails when any of the four
-//! accesses is weaker (`sync/modelled.rs`).
+//! (Dekker) uses `SeqCst` on all four accesses, or the fences of `asymmetric`. `SeqCst` is enough
+//! in the language's model, and costs no fence on x86 if the store is a read-modify-write. loom
+//! treats `SeqCst` accesses as `AcqRel`. In models the atomics add the missing fences, so that a
+//! model fails when any of the four accesses is weaker (`sync/modelled.rs`).
 //!
 //! Locks have ranks. A thread takes locks in increasing order of rank, which debug builds assert. A
 //! thread holds no lock while it acquires the GIL, runs a user's function or waits for a device.

@@ -207,8 +207,8 @@ impl Runtime {
     }
 
     /// The statistics of a device's allocator, after threads have returned their cached memory
-    /// ([`CachingAllocator::statistics_at_rest`]). They are zeros before the device's first use.
-    /// Initialises no device.
+    /// ([`CachingAllocator::statistics_at_rest`]). All counts are zero before the device's first
+    /// use. Initialises no device.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -239,15 +239,16 @@ impl Runtime {
         Ok(allocators.iter().flat_map(|allocator| allocator.snapshot().segments).collect())
     }
 
-    /// The text of the current settings, which apply to all allocators.
+    /// The text of the current settings, which apply to all allocators except separate ones.
     #[must_use]
     pub fn allocator_settings(&self) -> String {
         self.inner.allocators.lock().settings.text().to_owned()
     }
 
-    /// Applies new settings to later requests of all allocators. A setting that the text does not
-    /// name gets its default or stays unchanged: see [`AllocatorConfig::followed_by`]. A malformed
-    /// text is an error and changes no setting.
+    /// Applies new settings to later requests of all allocators except
+    /// [separate](Runtime::separate_allocator) ones. A setting that the text does not name gets its
+    /// default or stays unchanged: see [`AllocatorConfig::followed_by`]. A malformed text is an
+    /// error and changes no setting.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

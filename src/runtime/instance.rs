@@ -33,10 +33,11 @@ use crate::runtime::{current, report};
 
 /// The devices of this machine, with their streams, allocators and generators.
 ///
-/// A runtime initialises each part at its first use: queries about devices start no thread and open
-/// no driver. A process usually has one runtime, [`Runtime::global`]. Independent runtimes, with
-/// their own settings, are for tests and for libraries that share no state. `Runtime` is a handle
-/// that is cheap to clone; the drop of the last handle shuts the runtime down.
+/// A runtime initialises each part at its first use: queries about devices may load drivers, but
+/// start no thread of this crate and initialise no device. A process usually has one runtime,
+/// [`Runtime::global`]. Independent runtimes, with their own settings, are for tests and for
+/// libraries that share no state. `Runtime` is a handle that is cheap to clone; the drop of the
+/// last handle shuts the runtime down.
 #[derive(Clone)]
 pub struct Runtime {
     pub(super) inner: Inherited<Arc<Inner>>,
@@ -115,7 +116,8 @@ impl Runtime {
     }
 
     /// The runtime of this process, with the settings of the environment. At the end of the process
-    /// the runtime finishes queued work, for at most `ACCELRT_EXIT_MS`.
+    /// (by `exit` or a return from `main`) the runtime finishes queued work, for at most
+    /// `ACCELRT_EXIT_MS`.
     ///
     /// Fails when an `ACCELRT_*` variable is malformed. The next call tries again.
     pub fn global() -> Result<Self> {

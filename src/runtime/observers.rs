@@ -1,4 +1,4 @@
-//! Out-of-memory callbacks for all allocators of a runtime.
+//! Out-of-memory callbacks for the allocators of a runtime's buffers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl fmt::Debug for Observers {
 impl Runtime {
     /// Calls `observer` with each out-of-memory error of this runtime's allocators, on the
     /// requesting thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`].
-    /// Requests that fail inside an observer are not reported.
+    /// Errors inside an observer, of the host heap and of separate allocators are not reported.
     ///
     /// ```
     /// use std::sync::Arc;

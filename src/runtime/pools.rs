@@ -79,8 +79,9 @@ impl MemPool {
         segments
     }
 
-    /// Makes the pool serve this thread's requests on its device until the guard is dropped. Of
-    /// several entered pools, the one that was entered last serves.
+    /// Makes the pool serve this thread's requests of memory on its device, except shared and
+    /// pinned memory, until the guard is dropped. Of several entered pools of a device, the one
+    /// that was entered last serves.
     pub fn enter(&self) -> PoolGuard {
         self.push();
         PoolGuard { pool: self.clone(), this_thread: PhantomData }

@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Tasks that were retired without running, or will never run.
+    /// Users' tasks that the shutdown retired without running them, or that will never run.
     pub num_cancelled_tasks: u64,
     /// Threads that did not return from a task.
     pub num_busy_threads: usize,
@@ -34,7 +34,8 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
-    /// True when every task ran and every error was reported.
+    /// True when no task was cancelled, every thread returned and a synchronise has raised every
+    /// error.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.num_cancelled_tasks == 0

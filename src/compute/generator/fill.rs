@@ -44,8 +44,8 @@ impl FloatType {
 }
 
 impl Generator {
-    /// Enqueues a fill of a buffer with raw numbers. Does not block, except at the first fill on a
-    /// device that does not run tasks on the host: that fill compiles a program.
+    /// Enqueues a fill of a buffer with raw numbers. Does not wait for the fill; blocks as
+    /// [`Buffer::fill`]. The first fill on a driver's device also compiles a program.
     ///
     /// Advances the offset by 4 words per 16 bytes, rounded up. The device generates the numbers. A
     /// failed stream skips the fill, but the offset stays advanced. The fill waits for conflicting

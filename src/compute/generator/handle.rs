@@ -17,8 +17,8 @@ use crate::compute::generator::values::{Block, Values};
 /// threads. Handles are cheap to clone, and clones share one state. Any thread may use a handle at
 /// any time, because each call takes a separate part of the sequence.
 ///
-/// Created by [`Runtime::generator`](crate::Runtime::generator). Every method fails in a forked
-/// child whose parent had initialised the runtime.
+/// Created by [`Runtime::generator`](crate::Runtime::generator). Methods that return a
+/// `Result` fail in a forked child whose parent had initialised the runtime.
 ///
 /// ```
 /// use accelrt::{Config, Device, FloatType, Runtime};

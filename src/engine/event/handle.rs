@@ -152,10 +152,11 @@ impl Event {
 
     /// Milliseconds from this event's record to the record of `other`; negative in reverse order.
     ///
-    /// Fails unless both events are of one kind, timed, recorded, done and without a failure, in
-    /// one runtime, and on one device if the kind is a driver kind. The checks run in this order.
-    /// On driver kinds the resolution is that of the device's time stamps. On host kinds it is one
-    /// tick of the time stamp counter if the system's clock uses that counter, else one clock step.
+    /// Fails in a forked child, and unless both events are of one kind, timed, recorded, done and
+    /// without a failure, in one runtime, and on one device if the kind is a driver kind. The
+    /// checks run in this order. On driver kinds the resolution is that of the device's time
+    /// stamps. On host kinds it is one tick of the time stamp counter if the system's clock uses
+    /// that counter, else one clock step.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
         fork::check()?;
         let (this_record, other_record) = (self.core.record(), other.core.record());
@@ -220,7 +221,8 @@ impl Stream {
     /// Makes tasks enqueued later run after everything before the event's latest record. No thread
     /// waits. Has no effect if the event was never recorded. A failed event fails this stream.
     ///
-    /// Fails when the event belongs to another kind or another runtime.
+    /// Fails when the event was recorded on another kind or in another runtime, after a shutdown
+    /// and in a forked child.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let core = self.core();
         core.lifecycle.check()?;

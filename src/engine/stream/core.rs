@@ -156,7 +156,7 @@ impl StreamCore {
                 self.retire_unaccepted("resume", panic);
             }
         }
-        // After a cancellation the shutdown polls every stream until all tasks are retired.
+        // After a cancellation the shutdown itself retires the tasks of the resumed stream.
     }
 
     /// Releases the right to consume: leaves, reschedules or parks, depending on `stop`. On

@@ -171,8 +171,8 @@ impl Stream {
     ///
     /// Returns the task's ticket, which identifies this use of memory. An error, a panic of `start`
     /// or a completion that is dropped unfinished becomes the stream's error. On a failed stream
-    /// `start` is dropped without being called. A shutdown waits for started tasks until its
-    /// timeout, and counts the others as cancelled. Does not block, except as [`Stream::enqueue`];
+    /// `start` is dropped without being called. A shutdown waits for all tasks until its timeout,
+    /// and counts the unfinished ones as cancelled. Does not block, except as [`Stream::enqueue`];
     /// fails after a shutdown and in a forked child.
     ///
     /// ```

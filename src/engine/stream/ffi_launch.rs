@@ -54,7 +54,7 @@ impl Stream {
     /// Returns the task's ticket, which identifies this use of memory.
     ///
     /// A status other than 0 fails the stream when the call is [checked](FfiCall::checked).
-    /// Allocates nothing for up to 4 arguments. Until a task of the stream was timed, waiting
+    /// Up to 4 arguments need no memory of their own. Until a task of the stream was timed, waiting
     /// threads leave the call to a worker. A thread with less stack left than a worker has (8 MiB,
     /// with a tolerance of 1 MiB) always leaves the call to a worker.
     ///

@@ -17,9 +17,10 @@ use crate::engine::stream::internal::DropTask;
 
 /// In-order work on one device.
 ///
-/// Tasks run in the order in which they are enqueued; streams are independent of each other, except
-/// where one waits for an event of another. Handles are cheap to clone and compare equal when they
-/// name the same stream. Get one from [`Runtime::stream`](crate::Runtime::stream).
+/// Tasks run in the order in which they are enqueued. Streams are independent, unless one waits for
+/// another: by an event, by [`Stream::wait_stream`] or for a conflicting use of a buffer. Handles
+/// are cheap to clone and compare equal when they name the same stream. Get one from
+/// [`Runtime::stream`](crate::Runtime::stream).
 ///
 /// A task that fails sets the stream's *error*. The stream then skips users' later tasks, until
 /// [`Stream::synchronize`] or a device synchronise raises and clears the error.

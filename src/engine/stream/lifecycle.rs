@@ -30,7 +30,7 @@ pub(crate) struct Lifecycle {
     pub(crate) stream_task_limit: u64,
     /// The counters of all dropped streams, summed.
     retired_counters: StreamCounters,
-    /// Called with the report of each executed task while the runtime is watched.
+    /// Called with the report of each executed task that is not internal, while watched.
     watcher: OnceLock<fn(&TaskReport)>,
     /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
@@ -175,7 +175,8 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
-    /// Reports each executed task to `watcher` from now on. All callers must pass one function.
+    /// Reports executed tasks, except internal ones, to `watcher` from now on. All callers must
+    /// pass one function.
     pub(crate) fn watch(&self, watcher: fn(&TaskReport)) {
         self.watcher.get_or_init(|| watcher);
         // The result is ignored: after a cancellation no task is reported.

@@ -1,7 +1,7 @@
 //! The operations of a stream: the kind and name of a task, and its details for a subscriber.
 //!
 //! A command's type determines its kind and name, so reading them needs no task. Details are
-//! computed before the task runs, and only when a subscriber asks for them.
+//! computed before the task runs, for a subscriber that asks for them and for debug assertions.
 
 use crate::backend::contract::Address;
 use crate::engine::frontier::Point;

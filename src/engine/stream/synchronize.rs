@@ -1,4 +1,4 @@
-//! Synchronise: a task clears the stream's error, and every synchronising thread raises it.
+//! Synchronise: the consumer clears the stream's error, and every synchronising thread raises it.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Reports each executed task to the watcher that `Runtime::watch_tasks` has set.
+//! Reports executed tasks, except internal ones, to the watcher that `Runtime::watch_tasks` set.
 //!
 //! On host kinds the reported time starts when the consumer first reads the task at the head of the
 //! queue, and ends when the task is done. For a wait this is the time that the stream was blocked.

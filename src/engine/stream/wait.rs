@@ -192,7 +192,7 @@ impl StreamCore {
     }
 
     /// Blocks a producer while its stream has more queued tasks than the limit. A push from inside
-    /// a task never blocks: the task would wait for itself.
+    /// a task of any stream never blocks, because the queued tasks may wait for that task.
     #[cold]
     pub(crate) fn throttle(self: &Arc<Self>, pushed: u64) {
         let limit = self.lifecycle.stream_task_limit;

@@ -23,7 +23,8 @@ pub enum VerboseLibrary {
     Mkl,
     /// oneDNN, called mkldnn in PyTorch.
     OneDnn,
-    /// The process's own runtime, [`Runtime::global`]. It prints a line for each task.
+    /// The process's own runtime, [`Runtime::global`]. It prints a line for each
+    /// executed task, except internal ones.
     Accelrt,
 }
 

@@ -239,7 +239,8 @@ impl Allocation {
         self.state.lock().is_released
     }
 
-    /// Returns the recorded uses, which include every use that is not done or that may have failed.
+    /// Returns the recorded uses. They include every use that is not done, and uses that may have
+    /// failed: all of them, unless more than 64 streams failed.
     pub(super) fn uses(&self) -> Vec<Use> {
         let mut state = self.state.lock();
         let forgotten = state.uses.forget_finished(CHECK_ALL);

@@ -31,8 +31,8 @@ use crate::memory::buffer::uses::Task;
 /// [`Stream::wait_stream`]. These functions must also follow the home stream, because a new buffer
 /// may reuse memory whose earlier tasks are still queued on that stream.
 ///
-/// [`Runtime::empty`](crate::Runtime::empty) and similar functions create buffers. A buffer of zero
-/// bytes has no memory; its address is 0.
+/// [`Runtime::empty`](crate::Runtime::empty) and similar functions create buffers. A buffer
+/// created with zero bytes has no memory; its address is 0.
 ///
 /// ```
 /// use accelrt::{Config, Device, Runtime};
@@ -121,7 +121,8 @@ impl Buffer {
         self.offset
     }
 
-    /// True after [`Buffer::release`] was called on any view of the memory.
+    /// True after a successful [`Buffer::release`] of any view of the memory. False in a forked
+    /// child.
     #[must_use]
     pub fn is_released(&self) -> bool {
         !fork::is_child() && self.allocation.is_released()
@@ -166,7 +167,8 @@ impl Buffer {
 
     /// Records that all work enqueued on `stream` until now may use the memory. Programs call this
     /// for uses that the runtime cannot see, such as those of a function that takes the address. On
-    /// the home stream only [`Buffer::wait_for_host`] needs the record. Does not block.
+    /// the home stream the free needs no record, but host accesses do, and copies and fills on
+    /// other streams. Does not block.
     ///
     /// Fails when the stream belongs to another runtime, after a release and in a forked child.
     ///

@@ -21,8 +21,8 @@ use crate::memory::buffer::uses::{AccessedBytes, Task, Use};
 pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 
 impl Buffer {
-    /// Blocks until every recorded use of the memory through any view is done; executes stream
-    /// tasks while it waits. Fails with the failures that cover those uses, unless a synchronise
+    /// Blocks until every recorded use of the memory through any view is done; meanwhile may
+    /// execute stream tasks. Fails with the failures that cover those uses, unless a synchronise
     /// has already raised and cleared them. The call clears no failure and ignores later uses.
     ///
     /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.

@@ -9,7 +9,7 @@ use crate::memory::buffer::uses::Task;
 
 impl Stream {
     /// As [`Stream::launch`], and records a use of each buffer. A buffer may be dropped right after
-    /// the call, and a host access to a buffer waits for the function. Does not block.
+    /// the call, and a host access to a buffer waits for the function.
     ///
     /// Fails as [`Stream::launch`], and when a buffer is released or belongs to another runtime. A
     /// call that fails enqueues nothing.

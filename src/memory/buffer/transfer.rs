@@ -31,7 +31,8 @@ pub struct Transfer(
 pub(super) struct WatchedTask {
     pub(super) stream: Arc<StreamCore>,
     pub(super) ticket: u64,
-    /// True when the drop must release the stream's errors. False for a task that can never fail.
+    /// True when the drop must release the stream's errors. False for a task that is known to have
+    /// succeeded.
     retains_errors: bool,
 }
 
@@ -124,13 +125,13 @@ impl<O> fmt::Debug for HostTransfer<O> {
 }
 
 impl Buffer {
-    /// Copies another buffer of the same size into this one, on `stream`. Does not block; `wait` on
-    /// the result waits for this copy only. A failed stream skips the copy.
+    /// Copies another buffer of the same size into this one, on `stream`. Does not wait for the
+    /// copy; `wait` on the result waits for this copy only. A failed stream skips the copy.
     ///
     /// The copy runs after every conflicting task of other streams. A task conflicts when it writes
     /// the bytes of either buffer, or reads the bytes of this buffer. The runtime knows the tasks
-    /// that take buffers and the uses that [`Buffer::record_use`] recorded. The call does not wait
-    /// for tasks. It waits while a conflicting host access of another thread is copying
+    /// that take buffers and the uses that [`Buffer::record_use`] recorded. The call blocks only as
+    /// [`Stream::enqueue`], and while a conflicting host access of another thread is copying
     /// ([`Buffer::read_to_vec`] and similar calls).
     ///
     /// Fails when the sizes differ, the ranges overlap, the stream's device is neither buffer's, or
@@ -174,7 +175,7 @@ impl Buffer {
         enqueue(stream, [write_use(self), read_use(source)], order, Copy(ranges))
     }
 
-    /// Sets every byte, on `stream`. Does not block. The order and the failures are those of
+    /// Sets every byte, on `stream`. Does not wait for the fill; blocks, is ordered and fails as
     /// [`Buffer::copy_from`].
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
         self.set(byte, stream, Order::BehindConflicts)
@@ -194,7 +195,7 @@ impl Buffer {
     }
 
     /// Enqueues a task that overwrites the buffer. `task` creates the task from the buffer's
-    /// address. An empty buffer needs no task. Does not block; fails as [`Buffer::fill`].
+    /// address. An empty buffer needs no task. Blocks and fails as [`Buffer::fill`].
     pub(crate) fn overwrite<T: Command<TaskContext>>(
         &self,
         stream: &Stream,
@@ -210,8 +211,8 @@ impl Buffer {
     }
 
     /// Copies host bytes into this buffer, on `stream`, and keeps their owner alive until the copy
-    /// is done. Does not block. The order and the failures are those of [`Buffer::copy_from`]. A
-    /// failed call drops the owner.
+    /// is done. Does not wait for the copy; blocks, is ordered and fails as [`Buffer::copy_from`].
+    /// A failed call drops the owner.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -232,7 +233,7 @@ impl Buffer {
     }
 
     /// Copies this buffer into host memory, on `stream`. [`HostTransfer::wait`] returns the memory.
-    /// Does not block. The order and the failures are those of [`Buffer::copy_from`].
+    /// Does not wait for the copy; blocks, is ordered and fails as [`Buffer::copy_from`].
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -278,7 +279,6 @@ impl Buffer {
     }
 
     /// As [`Buffer::copy_from_host`], from an address and ordered only by `stream`: for bindings.
-    /// Does not block.
     ///
     /// # Safety
     /// Until `owner` is dropped, which can happen on any thread after the copy, any thread may read
@@ -294,8 +294,7 @@ impl Buffer {
         self.host_copy(Host::Source(host_address(source)), bytes, owner, stream, Order::ByCaller)
     }
 
-    /// As [`Buffer::copy_to_host`], to an address and ordered only by `stream`: for bindings. Does
-    /// not block.
+    /// As [`Buffer::copy_to_host`], to an address and ordered only by `stream`: for bindings.
     ///
     /// # Safety
     /// Until `owner` is dropped, which can happen on any thread after the copy, any thread may

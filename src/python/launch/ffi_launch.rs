@@ -28,8 +28,8 @@ impl FastMethod for LaunchMethod {
     const NAME: &'static CStr = c"launch";
     const DOC: &'static CStr = c"launch($self, function, *args, check=False, global_size=None, \
         local_size=None)\n--\n
-Enqueues a call of a native function or a launch of a `Program`'s kernel. Does not block. The
-stream calls the function without the GIL.
+Enqueues a call of a native function or a launch of a `Program`'s kernel. Blocks only while more
+than `ACCELRT_STREAM_TASKS` tasks are queued. The stream calls the function without the GIL.
 
 `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
 (ctypes: `argtypes`, read at each launch) check and convert the arguments. Without declared

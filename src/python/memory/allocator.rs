@@ -186,7 +186,7 @@ pub(crate) fn set_allocator_settings(settings: &str) -> PyResult<Vec<(String, St
 }
 
 /// Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` at each out-of-memory
-/// error; returns the id for `remove_oom_observer`. Exceptions of an observer go to
+/// error of buffers; returns the id for `remove_oom_observer`. Exceptions of an observer go to
 /// `sys.unraisablehook`; errors of requests inside an observer are not reported.
 #[pyfunction]
 pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<u64> {
@@ -251,7 +251,7 @@ impl PyPool {
         write_segments(py, &self.0.segments())
     }
 
-    /// Serves this thread's requests from the pool until `exit`.
+    /// Serves this thread's requests of device memory from the pool until `exit`.
     fn enter(&self) -> PyResult<()> {
         fork::check()?;
         self.0.push();

@@ -32,8 +32,8 @@ use crate::runtime::Runtime;
 /// Memory on a device, freed in stream order.
 ///
 /// Slices share the memory and keep it alive. `release()`, or the drop of the last buffer or slice,
-/// frees the memory after all work that uses it. On the cpu a buffer supports the buffer protocol,
-/// which waits for the work that uses the bytes.
+/// frees the memory after all work that is known to use it. On the cpu, and for pinned or shared
+/// memory of another device, a buffer supports the buffer protocol, which waits for that work.
 ///
 /// >>> import accelrt
 /// >>> buffer = accelrt.zeros(8)
@@ -117,7 +117,8 @@ impl PyBuffer {
 
     /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
     /// the same size into this buffer; returns this buffer. Runs on the current stream of this
-    /// buffer's device. Blocks, without the GIL, until the copy is done, unless `non_blocking`.
+    /// buffer's device, or of the source's device for a copy from it to the cpu. Blocks, without
+    /// the GIL, until the copy is done, unless `non_blocking`.
     #[pyo3(
         signature = (source, non_blocking=Flag::Is(false)),
         text_signature = "($self, source, non_blocking=False)"
@@ -145,7 +146,7 @@ impl PyBuffer {
     }
 
     /// Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
-    /// not block.
+    /// not wait for the fill.
     fn fill_<'py>(slf: Bound<'py, Self>, byte: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         let number = integer("byte", byte)?;
         let out_of_range = |_| PyValueError::new_err(format!("byte must be 0 to 255, not {byte}"));

@@ -33,9 +33,10 @@ pub(crate) struct ImportOptions {
 /// memory of devices other than cpu and xpu, and for element types that views do not support; a
 /// refused capsule remains usable.
 ///
-/// `copy=None` copies only memory that is not contiguous, True always, False never. An unversioned
-/// structure does not say whether its memory is constant, so the view of it is read-only;
-/// `readonly=False` makes the view writable, and fails if the producer marks the memory read-only.
+/// `copy=None` copies only memory that is not contiguous, which fails on xpu; True copies always,
+/// False never. With `readonly=None`, a copy is writable, and other views follow the producer's
+/// flag; an unversioned structure has none, and its view is read-only. `readonly=False` fails for
+/// memory that the producer marks read-only, unless it is copied.
 ///
 /// >>> import accelrt
 /// >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape

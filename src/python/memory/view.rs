@@ -28,9 +28,9 @@ use crate::runtime::Runtime;
 /// Memory of a buffer or of another library's object, with an element type and a shape, contiguous
 /// in C order. A view keeps the buffer or object alive.
 ///
-/// Views support DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each
-/// export waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well
-/// as buffers.
+/// Views support DLPack and, where the host reaches the memory as on the cpu, the buffer protocol
+/// and NumPy's array interface; each export waits for the work that uses the memory. `Buffer.copy_`
+/// and `copy_to` take views as well as buffers.
 ///
 /// >>> import accelrt
 /// >>> view = accelrt.zeros(24).view("float32", (2, 3))
@@ -242,8 +242,8 @@ impl PyView {
     }
 
     /// Sets every element to a number, rounded to the nearest one of the element type, on the
-    /// current stream of the device; returns this view. Does not block. `OverflowError` for a
-    /// number outside the type's range.
+    /// current stream of the device; returns this view. Does not wait for the fill. `OverflowError`
+    /// for a number outside the type's range.
     ///
     /// >>> import accelrt
     /// >>> memoryview(accelrt.empty(8).view("float32").fill_(1.5)).tolist()

@@ -75,15 +75,16 @@ impl PyEvent {
         self.event.id()
     }
 
-    /// Records the work enqueued on `stream`, by default the current stream. Does not block.
+    /// Records the work enqueued on `stream`, by default the current stream. Blocks only as
+    /// `Stream.launch`.
     #[pyo3(signature = (stream=None))]
     fn record(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;
         enqueue(py, &stream, || stream.record(&self.event))
     }
 
-    /// Makes later work on `stream`, by default the current one, wait for the latest record. Does
-    /// not block.
+    /// Makes later work on `stream`, by default the current one, wait for the latest record.
+    /// Blocks only as `Stream.launch`.
     #[pyo3(signature = (stream=None))]
     fn wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;

@@ -24,8 +24,8 @@ use crate::runtime::Runtime;
 /// A generator of random numbers: Philox 4x32-10, with the same bits on every kind of device.
 ///
 /// A generator fills buffers of its device's kind, on the current streams of their devices. Several
-/// threads may use one generator: no two calls get the same numbers. Copies and pickles of a
-/// generator have its state.
+/// threads may use one generator: each call takes its own part of the sequence. Copies and pickles
+/// of a generator have its state.
 ///
 /// >>> import accelrt
 /// >>> generator = accelrt.Generator("cpu").manual_seed(0)
@@ -130,8 +130,8 @@ impl PyGenerator {
     }
 
     /// Fills a buffer or view with raw numbers of type "uint32" or "uint64", and returns it; a view
-    /// must have integers of that width, or bytes. Does not block, except that the first fill on a
-    /// device other than the cpu compiles a program.
+    /// must have integers of that width, or bytes. Blocks only as `Stream.launch`, and the first
+    /// fill on a device other than the cpu compiles a program.
     fn fill_raw_<'py>(
         &self,
         buffer: &Bound<'py, PyAny>,

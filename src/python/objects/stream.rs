@@ -20,13 +20,14 @@ use crate::runtime::Runtime;
 
 /// In-order work on one device.
 ///
-/// `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
-/// of 32, or creates a dedicated one. `Stream(stream_id, device_index, device_type)` finds an
-/// existing stream. Inside a `with`, the stream is this thread's current stream, and its device is
-/// the current device.
+/// `Stream(device=None, priority=0, *, dedicated=False)` takes the next of the 32 pooled streams of
+/// the device and the priority, or creates a dedicated one.
+/// `Stream(stream_id, device_index, device_type)` finds an existing stream. Inside a `with`, the
+/// stream is this thread's current stream, and its device is the current device.
 ///
-/// A process that takes more than 32 streams gets earlier ones again. Users of the same stream
-/// share its task order and its errors; the first `synchronize` raises and clears the errors.
+/// A process that takes more than 32 streams of a device and a priority gets earlier ones again.
+/// Users of the same stream share its task order and its errors; the first `synchronize` raises and
+/// clears the errors.
 ///
 /// >>> import accelrt
 /// >>> stream = accelrt.Stream()
@@ -142,7 +143,7 @@ impl PyStream {
     }
 
     /// Makes later work on this stream wait for all work enqueued on `stream` before this call.
-    /// Does not block.
+    /// Blocks only as `launch`.
     fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = stream_argument("stream", stream)?;
         let (py, stream) = (stream.py(), &stream.get().stream);
@@ -150,7 +151,8 @@ impl PyStream {
         enqueue(py, &self.stream, || self.stream.wait_stream(stream))
     }
 
-    /// Records an event, by default a new one without timing, and returns it. Does not block.
+    /// Records an event, by default a new one without timing, and returns it. Blocks only
+    /// as `launch`.
     #[pyo3(signature = (event=None))]
     fn record_event<'py>(
         &self,
@@ -168,7 +170,7 @@ impl PyStream {
         Ok(event)
     }
 
-    /// Enqueues a call of a Python callable. Does not block.
+    /// Enqueues a call of a Python callable. Blocks only as `launch`.
     ///
     /// The process's helper thread calls `callable` in stream order, with this stream and its
     /// device as the current ones, and ignores the result. An exception fails the stream and

@@ -24,7 +24,7 @@ pub(crate) fn must_not_wait() -> bool {
     MUST_NOT_WAIT.get()
 }
 
-/// Calls `wait` without the GIL. `wait` calls its argument at least every 50 ms while it sleeps.
+/// Calls `wait` without the GIL. `wait` calls its argument about every 50 ms while it sleeps.
 /// When a signal handler raises, the wait fails with that exception, and the work continues.
 ///
 /// On the helper, fails unless `is_done`: unfinished work may need the helper itself. `wait` also
