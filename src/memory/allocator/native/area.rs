@@ -41,7 +41,7 @@ pub(super) struct Area {
     pub(super) first: BlockId,
     /// The memory behind it; `None` for a segment, which has all of it for good.
     pub(super) pages: Option<Pages>,
-    /// The first block that begins in each stretch of addresses.
+    /// A block that begins in each stretch of addresses, where one does.
     begins: Vec<Option<BlockId>>,
 }
 
@@ -103,38 +103,41 @@ impl Area {
         self.bytes_of(offset) / STRETCH_BYTES
     }
 
-    /// A block begins here now.
-    pub(super) fn note_begin(&mut self, id: BlockId, blocks: &Blocks) {
-        let offset = blocks[id].offset;
+    /// A block begins at an offset from now on.
+    pub(super) fn note_begin(&mut self, id: BlockId, offset: u32) {
         let stretch = self.stretch_of(offset);
         if self.begins.len() <= stretch {
             self.begins.resize(stretch + 1, None);
         }
-        let first = &mut self.begins[stretch];
-        if first.is_none_or(|first| blocks[first].offset > offset) {
-            *first = Some(id);
-        }
+        self.begins[stretch].get_or_insert(id);
     }
 
-    /// The block `gone`, which is still there, begins here no more.
-    pub(super) fn note_end(&mut self, gone: BlockId, blocks: &Blocks) {
-        let block = &blocks[gone];
-        let stretch = self.stretch_of(block.offset);
+    /// A block begins at an offset no more. `beside` are those that are next to it there, some of
+    /// which may begin in the same stretch.
+    pub(super) fn note_end(
+        &mut self,
+        gone: BlockId,
+        offset: u32,
+        beside: [Option<BlockId>; 2],
+        blocks: &Blocks,
+    ) {
+        let stretch = self.stretch_of(offset);
         if self.begins[stretch] == Some(gone) {
-            let next = block.next.filter(|next| self.stretch_of(blocks[*next].offset) == stretch);
-            self.begins[stretch] = next;
+            let is_here = |id: &BlockId| self.stretch_of(blocks[*id].offset) == stretch;
+            self.begins[stretch] = beside.into_iter().flatten().find(is_here);
         }
     }
 
     /// The block that an address of this area is in.
     pub(super) fn block_at(&self, address: u64, blocks: &Blocks) -> BlockId {
-        let offset = to_usize(address - self.base.0) / self.unit_bytes;
-        let is_before = |id: &BlockId| blocks[*id].offset as usize <= offset;
-        let stretch = (offset * self.unit_bytes / STRETCH_BYTES).min(self.begins.len() - 1);
+        let offset = to_usize(address - self.base.0) >> self.unit_shift;
+        let stretch = ((offset << self.unit_shift) / STRETCH_BYTES).min(self.begins.len() - 1);
         let mut begins = self.begins[..=stretch].iter().rev().flatten();
-        let first = begins.find(|id| is_before(id)).expect("the first block begins at 0");
-        let mut chain = blocks.chain(*first);
-        let found = chain.find(|(_, block)| block.end() as usize > offset);
+        let mut id = *begins.next().expect("the first block begins at 0");
+        while blocks[id].offset as usize > offset {
+            id = blocks[id].previous.expect("the first block begins at 0");
+        }
+        let found = blocks.chain(id).find(|(_, block)| block.end() as usize > offset);
         found.expect("blocks tile their area").0
     }
 }

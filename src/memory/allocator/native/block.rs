@@ -28,7 +28,7 @@ pub(super) enum State {
 
 /// A piece of an area, in the units of its arena. Half a cache line: there is one for each live
 /// block.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) offset: u32,
     pub(super) units: u32,
@@ -49,9 +49,22 @@ impl Block {
     }
 
     /// Its units.
-    #[inline]
     pub(super) fn range(&self) -> Range<u32> {
         self.offset..self.end()
+    }
+
+    /// The index in which it is found when it is free, and by how many units.
+    pub(super) fn listing(&self, [previous, next]: [Option<&Self>; 2]) -> (Listing, u32) {
+        if self.state == State::Bare {
+            let units = |block: Option<&Self>| match block {
+                Some(Self { state: State::Free, units, .. }) => *units,
+                _ => 0,
+            };
+            return (Listing::Bare, self.units + units(previous) + units(next));
+        }
+        let is_bare = |block: Option<&Self>| block.is_some_and(|it| it.state == State::Bare);
+        let is_open = is_bare(previous) || is_bare(next);
+        (if is_open { Listing::Open } else { Listing::Closed }, self.units)
     }
 
     pub(super) fn end(&self) -> u32 {
@@ -104,11 +117,14 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn insert(&mut self, block: Block) -> BlockId {
         self.count += 1;
-        if let Some(id) = self.vacant {
-            self.vacant = self[id].next;
-            self[id] = block;
-            return id;
-        }
+        let Some(id) = self.vacant else { return self.insert_new(block) };
+        self.vacant = self[id].next;
+        self[id] = block;
+        id
+    }
+
+    #[cold]
+    fn insert_new(&mut self, block: Block) -> BlockId {
         self.places.resize(self.places.len().max(1) + 1, block);
         BlockId::of_place(self.places.len() - 2)
     }
@@ -121,55 +137,64 @@ impl Blocks {
         (block.units, block.next) = (0, vacant);
     }
 
-    /// Cuts a block in two behind `units`: the number of the second part, which has its state.
-    pub(super) fn split(&mut self, id: BlockId, units: u32) -> BlockId {
-        let first = &mut self[id];
-        debug_assert!(units > 0 && units < first.units, "{units} of {first:?}");
-        debug_assert!(first.entry().is_none(), "listed: {first:?}");
-        let mut rest = first.clone();
-        first.units = units;
-        rest.offset += units;
-        rest.units -= units;
-        rest.previous = Some(id);
-        let behind = rest.next;
-        let rest = self.insert(rest);
-        self[id].next = Some(rest);
-        if let Some(behind) = behind {
-            self[behind].previous = Some(rest);
+    /// Cuts units off a block, at its end or at its beginning: what has them, in use.
+    #[inline(always)]
+    pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
+        let block = &mut self[id];
+        debug_assert!(units > 0 && units < block.units, "{units} of {block:?}");
+        let mut part = Block { units, state: State::Used, link: None, ..*block };
+        block.units -= units;
+        if is_end {
+            part.offset += block.units;
+            part.previous = Some(id);
+        } else {
+            block.offset += units;
+            part.next = Some(id);
         }
-        rest
+        let Block { previous, next, .. } = part;
+        let part = self.insert(part);
+        if let Some(previous) = previous {
+            self[previous].next = Some(part);
+        }
+        if let Some(next) = next {
+            self[next].previous = Some(part);
+        }
+        part
     }
 
-    /// Joins a block with the one behind it, which is gone then.
+    /// Joins a block with one beside it, which is gone then.
+    #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
-        let Block { units, next, .. } = self[gone];
-        let ticket = self[gone].busy_until().max(self[id].busy_until());
-        debug_assert_eq!(self[id].next, Some(gone), "only neighbours join");
+        let Block { offset, units, previous, next, .. } = self[gone];
+        debug_assert!([previous, next].contains(&Some(id)), "only neighbours join");
+        let ticket = self[gone].busy_until();
         let block = &mut self[id];
         block.units += units;
-        block.next = next;
-        block.set_busy_until(ticket);
-        if let Some(next) = next {
-            self[next].previous = Some(id);
+        if ticket > block.busy_until() {
+            block.set_busy_until(ticket);
+        }
+        if block.offset < offset {
+            block.next = next;
+            if let Some(next) = next {
+                self[next].previous = Some(id);
+            }
+        } else {
+            (block.offset, block.previous) = (offset, previous);
+            if let Some(previous) = previous {
+                self[previous].next = Some(id);
+            }
         }
         self.remove(gone);
     }
 
+    /// The neighbours of a block.
+    pub(super) fn beside(&self, block: &Block) -> [Option<&Block>; 2] {
+        [block.previous, block.next].map(|id| id.map(|id| &self[id]))
+    }
+
     /// The index in which a free block is found, and by how many units.
-    #[inline]
     pub(super) fn listing_of(&self, block: &Block) -> (Listing, u32) {
-        let beside = |id: Option<BlockId>| id.map(|id| &self[id]);
-        let (previous, next) = (beside(block.previous), beside(block.next));
-        if block.state == State::Bare {
-            let units = |block: Option<&Block>| match block {
-                Some(Block { state: State::Free, units, .. }) => *units,
-                _ => 0,
-            };
-            return (Listing::Bare, block.units + units(previous) + units(next));
-        }
-        let is_bare = |block: Option<&Block>| block.is_some_and(|it| it.state == State::Bare);
-        let is_open = is_bare(previous) || is_bare(next);
-        (if is_open { Listing::Open } else { Listing::Closed }, block.units)
+        block.listing(self.beside(block))
     }
 
     /// How many there are.
@@ -208,13 +233,17 @@ mod tests {
         for tickets in [[7, 3], [3, 7]] {
             let mut blocks = Blocks::default();
             let area = Areas::default().next_id();
-            let first = blocks.insert(Block::new(area, 0, 2, State::Free));
-            let second = blocks.split(first, 1);
-            for (id, ticket) in [first, second].into_iter().zip(tickets) {
-                blocks[id].set_busy_until(ticket);
+            for kept in [0, 1] {
+                let first = blocks.insert(Block::new(area, 0, 2, State::Free));
+                let both = [first, blocks.cut_off(first, 1, true)];
+                for (id, ticket) in both.into_iter().zip(tickets) {
+                    blocks[id].set_busy_until(ticket);
+                }
+                blocks.join(both[kept], both[1 - kept]);
+                let block = &blocks[both[kept]];
+                assert_eq!((block.range(), block.busy_until()), (0..2, 7));
+                assert_eq!((block.previous, block.next), (None, None));
             }
-            blocks.join(first, second);
-            assert_eq!(blocks[first].busy_until(), 7);
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) enum Listing {
 }
 
 /// What is known of a free block alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct FreeBlock {
     pub(super) block: BlockId,
     pub(super) listing: Listing,
@@ -52,39 +52,60 @@ pub(super) struct FreeBlocks {
 }
 
 impl FreeBlocks {
-    /// The entry of a block that became free, with its idle pages behind those of all others.
-    pub(super) fn insert(&mut self, block: BlockId, listing: Listing, parts: Parts) -> FreeId {
-        let idle_pages = parts.idle_pages;
-        let older = self.newest.filter(|_| idle_pages > 0);
-        let (list, before, behind, newer) = (0, None, None, None);
+    /// The entry of a block that became free, whose parts are not known yet.
+    pub(super) fn insert(&mut self, block: BlockId, listing: Listing) -> FreeId {
+        let (list, before, behind, older, newer) = (0, None, None, None, None);
+        let parts = Parts::default();
         let entry = FreeBlock { block, listing, list, before, behind, parts, older, newer };
-        let id = if let Some(id) = self.vacant {
-            self.vacant = self[id].behind;
-            self[id] = entry;
-            id
-        } else {
-            self.places.resize(self.places.len().max(1) + 1, entry);
-            FreeId::of_place(self.places.len() - 2)
-        };
-        if idle_pages > 0 {
-            self.idle_page_count += idle_pages as usize;
-            match self.newest.replace(id) {
-                Some(newest) => self[newest].newer = Some(id),
-                None => self.oldest = Some(id),
-            }
-        }
+        let Some(id) = self.vacant else { return self.insert_new(entry) };
+        self.vacant = self[id].behind;
+        self[id] = entry;
         id
+    }
+
+    #[cold]
+    fn insert_new(&mut self, entry: FreeBlock) -> FreeId {
+        self.places.resize(self.places.len().max(1) + 1, entry);
+        FreeId::of_place(self.places.len() - 2)
     }
 
     /// Forgets an entry that stands in no list of an index.
     pub(super) fn remove(&mut self, id: FreeId) {
-        let vacant = self.vacant.replace(id);
-        let entry = &mut self[id];
-        entry.behind = vacant;
-        let FreeBlock { parts: Parts { idle_pages, .. }, older, newer, .. } = *entry;
-        if idle_pages == 0 {
-            return;
+        let idle_pages = self[id].parts.idle_pages;
+        if idle_pages > 0 {
+            self.end_idle(id, idle_pages);
         }
+        self[id].behind = self.vacant.replace(id);
+    }
+
+    /// A block has become another one. Where it has idle pages it stays where it is among those
+    /// that have some, or is behind all others.
+    #[inline(always)]
+    pub(super) fn set_parts(&mut self, id: FreeId, parts: Parts) {
+        let entry = &mut self[id];
+        let was_idle = std::mem::replace(&mut entry.parts, parts).idle_pages;
+        if (was_idle > 0) == (parts.idle_pages > 0) {
+            self.idle_page_count += parts.idle_pages as usize;
+            self.idle_page_count -= was_idle as usize;
+        } else if was_idle > 0 {
+            self.end_idle(id, was_idle);
+        } else {
+            self.begin_idle(id);
+        }
+    }
+
+    fn begin_idle(&mut self, id: FreeId) {
+        self.idle_page_count += self[id].parts.idle_pages as usize;
+        let older = self.newest.replace(id);
+        match older {
+            Some(older) => self[older].newer = Some(id),
+            None => self.oldest = Some(id),
+        }
+        (self[id].older, self[id].newer) = (older, None);
+    }
+
+    fn end_idle(&mut self, id: FreeId, idle_pages: u32) {
+        let FreeBlock { older, newer, .. } = self[id];
         self.idle_page_count -= idle_pages as usize;
         match older {
             Some(older) => self[older].newer = newer,

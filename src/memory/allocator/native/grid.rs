@@ -5,55 +5,49 @@ use std::ops::Range;
 /// The pages of an arena's areas, in units. Areas begin with a page; both are powers of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
-    /// `None` where memory is not mapped page by page.
-    shift: Option<u32>,
+    /// Where memory is not mapped page by page there are so many units in a page that no block
+    /// covers one.
+    shift: u32,
 }
 
 impl Grid {
     pub(super) const fn new(page_units: Option<usize>) -> Self {
         match page_units {
-            Some(units) => Self { shift: Some(units.ilog2()) },
-            None => Self { shift: None },
+            Some(units) => Self { shift: units.ilog2() },
+            None => Self { shift: u32::BITS - 1 },
         }
     }
 
     /// How many of some pages are touched by units from an offset on.
-    #[inline]
     pub(super) fn count_touched(self, offset: u32, units: u32, pages: &Range<u32>) -> u32 {
-        let Some(shift) = self.shift else { return 0 };
-        let (first, last) = (offset >> shift, (offset + units - 1) >> shift);
+        let (first, last) = (offset >> self.shift, (offset + units - 1) >> self.shift);
         pages.end.min(last + 1).saturating_sub(pages.start.max(first))
     }
 
     /// The pages that some units cover.
-    #[inline]
     pub(super) fn covered(self, units: &Range<u32>) -> Range<u32> {
-        let Some(shift) = self.shift else { return 0..0 };
-        let first = (units.start + ((1 << shift) - 1)) >> shift;
-        first..(units.end >> shift).max(first)
+        let first = (units.start + ((1 << self.shift) - 1)) >> self.shift;
+        first..(units.end >> self.shift).max(first)
     }
 
     /// The fewest pages that so many units cover, wherever they begin.
-    #[inline]
     pub(super) fn least_covered(self, units: u32) -> u32 {
-        self.shift.map_or(0, |shift| ((units + 1) >> shift).saturating_sub(1))
+        ((units + 1) >> self.shift).saturating_sub(1)
     }
 
     /// The first unit of a page.
     pub(super) fn first_unit(self, page: usize) -> u32 {
-        let unit = page << self.shift.expect("an arena with pages");
-        u32::try_from(unit).expect("a page of an area")
+        u32::try_from(page << self.shift).expect("a page of an area")
     }
 
     /// How many pages some units cover, and of the units those before and behind these; all of
     /// them are before when they cover none.
-    #[inline]
     pub(super) fn covered_and_beside(self, units: &Range<u32>) -> (u32, [u32; 2]) {
         let pages = self.covered(units);
         if pages.is_empty() {
             return (0, [units.end - units.start, 0]);
         }
-        let mask = (1 << self.shift.unwrap_or(0)) - 1;
+        let mask = (1 << self.shift) - 1;
         (pages.end - pages.start, [units.start.wrapping_neg() & mask, units.end & mask])
     }
 }

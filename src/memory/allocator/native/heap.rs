@@ -17,8 +17,8 @@ use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::area::AreaId;
 use crate::memory::allocator::native::block::{Block, Blocks};
-use crate::memory::allocator::native::free_blocks::{FreeBlocks, Listing};
-use crate::memory::allocator::native::index::Index;
+use crate::memory::allocator::native::free_blocks::{FreeBlocks, FreeId, Listing};
+use crate::memory::allocator::native::index::{Index, list_of};
 use crate::memory::allocator::native::size_class::CLASS_COUNT;
 use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::pool::PoolId;
@@ -78,14 +78,28 @@ impl Arena {
         &mut self.indices[listing as usize]
     }
 
+    /// Has an entry found by what its block is now.
+    pub(super) fn place(
+        &mut self,
+        id: FreeId,
+        listing: Listing,
+        units: u32,
+        free: &mut FreeBlocks,
+    ) {
+        let list = list_of(units);
+        let entry = &mut free[id];
+        let before = std::mem::replace(&mut entry.listing, listing);
+        if before != listing || entry.list != list {
+            self.index_mut(before).remove(id, free);
+            self.index_mut(listing).insert(id, list, free);
+        }
+    }
+
     /// What is beside a block has changed: if it is listed, it is found by that from now on.
     pub(super) fn relist(&mut self, block: &Block, blocks: &Blocks, free: &mut FreeBlocks) {
-        let Some(entry) = block.entry() else { return };
-        let (listing, units) = blocks.listing_of(block);
-        let before = std::mem::replace(&mut free[entry].listing, listing);
-        if before != listing || !Index::has_in_list_of(units, &free[entry]) {
-            self.index_mut(before).remove(entry, free);
-            self.index_mut(listing).insert(entry, units, free);
+        if let Some(entry) = block.entry() {
+            let (listing, units) = blocks.listing_of(block);
+            self.place(entry, listing, units, free);
         }
     }
 }

@@ -11,75 +11,56 @@ use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeI
 /// Lists of one power of two.
 const STEPS: u32 = 1 << STEP_BITS;
 const STEP_BITS: u32 = 5;
+/// Up to the largest number of units that is counted.
+const LEVELS: usize = 28;
 
 /// Free blocks by size. Each stands in one list, linked through its entry.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Levels that have a list with something in it.
-    levels_in_use: u64,
-    levels: Vec<Level>,
+    /// Levels that have a list with something in it,
+    levels_in_use: u32,
+    /// and their lists.
+    lists_in_use: [u32; LEVELS],
+    /// The first of each list, by its number, up to the last that ever had one.
+    heads: Vec<Option<FreeId>>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Level {
-    lists_in_use: u32,
-    heads: [Option<FreeId>; STEPS as usize],
+/// The number of the list for blocks of a size: of those below 64 each has one.
+#[expect(clippy::cast_possible_truncation, reason = "below 32 times the levels")]
+pub(super) fn list_of(units: u32) -> u16 {
+    let shift = (units | STEPS).ilog2() - STEP_BITS;
+    ((shift << STEP_BITS) + (units >> shift)) as u16
 }
 
-/// A list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    level: u32,
-    step: u32,
-}
-
-impl Place {
-    /// The list for blocks of a size. The first level has one list for each size below 32.
-    #[inline]
-    fn of(units: u32) -> Self {
-        if units < STEPS {
-            return Self { level: 0, step: units };
-        }
-        let power = units.ilog2();
-        let step = (units >> (power - STEP_BITS)) & (STEPS - 1);
-        Self { level: power - STEP_BITS + 1, step }
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "at most 27 levels")]
-    fn number(self) -> u16 {
-        (self.level << STEP_BITS | self.step) as u16
-    }
-
-    fn of_number(number: u16) -> Self {
-        let number = u32::from(number);
-        Self { level: number >> STEP_BITS, step: number & (STEPS - 1) }
-    }
+/// A list's level, and its bit there.
+fn level_and_step(list: u16) -> (usize, u32) {
+    (usize::from(list) >> STEP_BITS, 1 << (u32::from(list) % STEPS))
 }
 
 impl Index {
-    /// Lists an entry by a size.
-    pub(super) fn insert(&mut self, id: FreeId, units: u32, free: &mut FreeBlocks) {
-        let place = Place::of(units);
-        let level = place.level as usize;
-        if self.levels.len() <= level {
-            self.levels.resize_with(level + 1, Level::default);
+    /// Puts an entry in front of a list.
+    #[inline]
+    pub(super) fn insert(&mut self, id: FreeId, list: u16, free: &mut FreeBlocks) {
+        let place = usize::from(list);
+        if self.heads.len() <= place {
+            self.heads.resize((place + 1).next_multiple_of(STEPS as usize), None);
         }
-        let lists = &mut self.levels[level];
-        let behind = lists.heads[place.step as usize].replace(id);
-        lists.lists_in_use |= 1 << place.step;
-        self.levels_in_use |= 1 << place.level;
+        let behind = self.heads[place].replace(id);
         let entry = &mut free[id];
-        (entry.list, entry.before, entry.behind) = (place.number(), None, behind);
+        (entry.list, entry.before, entry.behind) = (list, None, behind);
         if let Some(behind) = behind {
             free[behind].before = Some(id);
+            return;
         }
+        let (level, step) = level_and_step(list);
+        self.lists_in_use[level] |= step;
+        self.levels_in_use |= 1 << level;
     }
 
     /// Takes an entry out.
+    #[inline]
     pub(super) fn remove(&mut self, id: FreeId, free: &mut FreeBlocks) {
-        let entry = &free[id];
-        let Place { level, step } = Place::of_number(entry.list);
-        let (before, behind) = (entry.before, entry.behind);
+        let FreeBlock { list, before, behind, .. } = free[id];
         if let Some(behind) = behind {
             free[behind].before = before;
         }
@@ -87,52 +68,45 @@ impl Index {
             free[before].behind = behind;
             return;
         }
-        let lists = &mut self.levels[level as usize];
-        debug_assert_eq!(lists.heads[step as usize], Some(id), "the first of its list");
-        lists.heads[step as usize] = behind;
+        debug_assert_eq!(self.heads[list as usize], Some(id), "the first of its list");
+        self.heads[list as usize] = behind;
         if behind.is_none() {
-            lists.lists_in_use &= !(1 << step);
-            if lists.lists_in_use == 0 {
+            let (level, step) = level_and_step(list);
+            let lists = &mut self.lists_in_use[level];
+            *lists &= !step;
+            if *lists == 0 {
                 self.levels_in_use &= !(1 << level);
             }
         }
     }
 
-    /// True when an entry stands in the list of a size.
-    pub(super) fn has_in_list_of(units: u32, entry: &FreeBlock) -> bool {
-        entry.list == Place::of(units).number()
-    }
-
     /// The lists that blocks of a size may be in, or larger ones, by rising sizes: the first block
     /// of each, and whether it is the size's own list, where some may be smaller.
     pub(super) fn lists_from(&self, units: u32) -> impl Iterator<Item = (bool, FreeId)> {
-        let own = Place::of(units);
+        let own = list_of(units);
         let mut from = own;
         std::iter::from_fn(move || {
-            let found = self.next_list(from)?;
-            from = Place { step: found.step + 1, ..found };
-            Some((found == own, self.head(found)?))
+            let (list, first) = self.next_list(from)?;
+            from = list + 1;
+            Some((list == own, first))
         })
     }
 
-    fn head(&self, place: Place) -> Option<FreeId> {
-        self.levels[place.level as usize].heads[place.step as usize]
-    }
-
-    /// The first list with something in it, from a place on.
-    fn next_list(&self, Place { level, step }: Place) -> Option<Place> {
-        let lists = self.levels.get(level as usize).map_or(0, |lists| lists.lists_in_use);
-        let here = if step < STEPS { lists & (u32::MAX << step) } else { 0 };
-        if here != 0 {
-            return Some(Place { level, step: here.trailing_zeros() });
+    /// The first list with something in it, from one on, and what is first there.
+    pub(super) fn next_list(&self, list: u16) -> Option<(u16, FreeId)> {
+        let (mut level, step) = level_and_step(list);
+        let mut lists = self.lists_in_use.get(level)? & step.wrapping_neg();
+        if lists == 0 {
+            let above = self.levels_in_use & (u32::MAX << 1 << level);
+            if above == 0 {
+                return None;
+            }
+            level = above.trailing_zeros() as usize;
+            lists = self.lists_in_use[level];
         }
-        let above = self.levels_in_use & u64::MAX.checked_shl(level + 1)?;
-        if above == 0 {
-            return None;
-        }
-        let level = above.trailing_zeros();
-        let step = self.levels[level as usize].lists_in_use.trailing_zeros();
-        Some(Place { level, step })
+        #[expect(clippy::cast_possible_truncation, reason = "below 32 times the levels")]
+        let list = (level << STEP_BITS) as u16 | lists.trailing_zeros() as u16;
+        Some((list, self.heads[usize::from(list)]?))
     }
 
     /// Every entry.
@@ -143,9 +117,9 @@ impl Index {
 
     /// Asserts that an entry stands in the list of a size.
     pub(super) fn check_place(&self, id: FreeId, units: u32, free: &FreeBlocks) {
-        let place = Place::of(units);
-        assert_eq!(free[id].list, place.number(), "the list of {units} units");
-        let first = self.head(place);
+        let number = list_of(units);
+        assert_eq!(free[id].list, number, "the list of {units} units");
+        let first = self.heads[usize::from(number)];
         let mut list = std::iter::successors(first, |id| free[*id].behind);
         assert!(list.any(|listed| listed == id), "{id:?} of {units} units is listed");
     }
@@ -157,14 +131,16 @@ mod tests {
 
     #[test]
     fn lists_rise_with_sizes_and_differ_by_a_thirty_second() {
-        let mut last = Place::of(1);
+        let mut before = list_of(1);
         for units in 2..100_000_u32 {
-            let place = Place::of(units);
-            let rises = (place.level, place.step) > (last.level, last.step);
-            assert!(rises || place == last, "{units}");
-            assert!(units >= 64 || rises, "each size below 64 has a list: {units}");
-            last = place;
+            let list = list_of(units);
+            let is_next = list == before + 1;
+            assert!(is_next || list == before, "{units}");
+            assert!(units >= 64 || is_next, "each size below 64 has a list: {units}");
+            let shift = units.ilog2().saturating_sub(STEP_BITS);
+            assert!(is_next || (units - 1) >> shift == units >> shift, "{units}");
+            before = list;
         }
-        assert_eq!(Place::of(u32::MAX), Place { level: 27, step: 31 });
+        assert_eq!(usize::from(list_of(u32::MAX)), LEVELS * STEPS as usize - 1);
     }
 }

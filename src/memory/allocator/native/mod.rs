@@ -56,4 +56,5 @@ mod slab;
 mod split;
 pub(super) mod tally;
 mod thread_cache;
+mod tiles;
 mod tiling;

@@ -18,9 +18,13 @@ pub(in crate::memory::allocator) struct Amount {
 
 impl Amount {
     fn raise(&mut self, amounts: [u64; 3]) {
-        for (index, amount) in amounts.into_iter().enumerate() {
+        // Of what is out nothing is said to be asked for, which is known where this is inlined.
+        let counted = if amounts[2] == 0 { 2 } else { 3 };
+        for (index, amount) in amounts[..counted].iter().enumerate() {
             self.current[index] += amount;
-            self.peak[index] = self.peak[index].max(self.current[index]);
+            if self.current[index] > self.peak[index] {
+                self.peak[index] = self.current[index];
+            }
         }
     }
 

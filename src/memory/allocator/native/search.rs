@@ -5,15 +5,16 @@
 //! would take pages that others could have, the *gaps* are looked at: addresses without memory with
 //! the free blocks beside them.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 use crate::base::steps::step;
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
-use crate::memory::allocator::native::free_blocks::Listing;
+use crate::memory::allocator::native::free_blocks::{FreeBlock, Listing};
 use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::index::Index;
+use crate::memory::allocator::native::index::list_of;
+use crate::memory::allocator::native::plan::Sizes;
 
 /// How much of what is free a search looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +75,30 @@ pub(super) struct Cost {
 struct Choice {
     units: u32,
     align_bytes: usize,
+    /// True when not every unit is aligned so.
+    is_aligned_more: bool,
     grid: Grid,
     search: Search,
     /// True when idle pages count too, and are left to others.
     spares_idle_pages: bool,
+    /// A place with so many of them is as good as any.
+    least_pages: u32,
+}
+
+impl Choice {
+    fn of(want: &Want, search: Search, spares_idle_pages: bool, sizes: &Sizes) -> Self {
+        let Want { kind, bytes, align_bytes, .. } = *want;
+        let (unit_bytes, grid) = (sizes.unit_bytes(kind), sizes.grid(kind));
+        let units = units_of(bytes, unit_bytes);
+        let is_aligned_more = align_bytes > unit_bytes;
+        let least_pages = if spares_idle_pages { grid.least_covered(units) } else { 0 };
+        Self { units, align_bytes, is_aligned_more, grid, search, spares_idle_pages, least_pages }
+    }
+
+    fn found(&self, (place, pages): (Option<(BlockId, u32)>, u32)) -> Option<Found> {
+        let (id, offset) = place?;
+        Some(Found { id, offset, units: self.units, cost: Cost { pages, missing: 0 } })
+    }
 }
 
 /// Free blocks side by side, from the first to the last.
@@ -97,15 +118,13 @@ impl Native {
         search: Search,
         is_ready: impl Fn(&Block) -> bool,
     ) -> Option<Found> {
-        let Want { kind, bytes, align_bytes, .. } = *want;
-        let units = units_of(bytes, self.sizes.unit_bytes(kind));
+        let Want { kind, bytes, .. } = *want;
         // A request of some pages that shares the ones at its ends with others leaves more of them;
         // a smaller one takes what is next in size.
         let is_long = kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes;
         let has_pages = self.sizes.has_pages;
         let spares_idle_pages = has_pages && (is_long || search != Search::Bounded);
-        let grid = self.sizes.grid(kind);
-        let choice = Choice { units, align_bytes, grid, search, spares_idle_pages };
+        let choice = &Choice::of(want, search, spares_idle_pages, &self.sizes);
         let (ready, is_best) = self.find_ready(want, choice, &is_ready);
         // A request that has a place with all its memory does not move pages to a better one.
         if is_best || !has_pages || ready.is_some() && search == Search::Bounded {
@@ -121,10 +140,8 @@ impl Native {
         search: Search,
         is_ready: impl Fn(&Block) -> bool,
     ) -> Option<Found> {
-        let units = units_of(want.bytes, self.sizes.unit_bytes(want.kind));
-        let (align_bytes, grid) = (want.align_bytes, self.sizes.grid(want.kind));
-        let choice = Choice { units, align_bytes, grid, search, spares_idle_pages: false };
-        self.find_ready(want, choice, &is_ready).0
+        let choice = Choice::of(want, search, false, &self.sizes);
+        self.find_ready(want, &choice, &is_ready).0
     }
 
     /// A place with all its memory, and whether none can be better. Beside addresses without memory
@@ -132,79 +149,74 @@ impl Native {
     fn find_ready(
         &self,
         want: &Want,
-        choice: Choice,
+        choice: &Choice,
         is_ready: &impl Fn(&Block) -> bool,
     ) -> (Option<Found>, bool) {
         let arena = self.heaps[want.heap].arena(want.kind);
-        match self.find_listed(arena.index(Listing::Closed), want.kind, choice, is_ready) {
-            (None, _) => self.find_listed(arena.index(Listing::Open), want.kind, choice, is_ready),
-            found => found,
-        }
-    }
-
-    fn find_listed(
-        &self,
-        index: &Index,
-        kind: Kind,
-        choice: Choice,
-        is_ready: &impl Fn(&Block) -> bool,
-    ) -> (Option<Found>, bool) {
-        let Choice { units, align_bytes, grid, .. } = choice;
-        let least_pages = grid.least_covered(units);
-        let [mut own_looks, mut larger_looks] = choice.search.looks();
-        let is_aligned = align_bytes <= self.sizes.unit_bytes(kind);
-        let found = |best: Option<(BlockId, u32, u32)>| {
-            let (id, offset, pages) = best?;
-            Some(Found { id, offset, units, cost: Cost { pages, missing: 0 } })
-        };
-        let mut best = None;
-        for (is_own, first) in index.lists_from(units) {
-            let looks = if is_own { &mut own_looks } else { &mut larger_looks };
-            let mut next = Some(first);
-            while *looks > 0
-                && let Some(id) = next
-            {
-                *looks -= 1;
-                step();
-                next = self.free[id].behind;
-                let id = self.free[id].block;
-                let block = &self.blocks[id];
-                let offsets = if is_aligned {
-                    block.units.checked_sub(units).map(|room| (block.offset, block.offset + room))
-                } else {
-                    let offsets =
-                        self.areas[block.area].offsets(&block.range(), units, align_bytes);
-                    offsets.map(RangeInclusive::into_inner)
-                };
-                let Some((first, last)) = offsets.filter(|_| is_ready(block)) else { continue };
-                if !choice.spares_idle_pages {
-                    let cost = Cost { pages: 0, missing: 0 };
-                    return (Some(Found { id, offset: first, units, cost }), true);
-                }
-                let covered = grid.covered(&block.range());
-                let pages = |offset| grid.count_touched(offset, units, &covered);
-                let (at_first, at_last) = (pages(first), pages(last));
-                let (offset, pages) =
-                    if at_last < at_first { (last, at_last) } else { (first, at_first) };
-                if best.is_none_or(|(_, _, least)| pages < least) {
-                    best = Some((id, offset, pages));
-                    if pages <= least_pages {
-                        return (found(best), true);
+        let own = list_of(choice.units);
+        let mut best = (None, u32::MAX);
+        for listing in [Listing::Closed, Listing::Open] {
+            let index = arena.index(listing);
+            // Of its own list, and of others.
+            let mut looks = choice.search.looks();
+            let mut from = own;
+            while let Some((list, first)) = index.next_list(from) {
+                from = list + 1;
+                let looks = &mut looks[usize::from(list != own)];
+                let mut next = Some(first);
+                while *looks > 0
+                    && let Some(entry) = next
+                {
+                    *looks -= 1;
+                    step();
+                    let FreeBlock { block: id, behind, .. } = self.free[entry];
+                    next = behind;
+                    let block = &self.blocks[id];
+                    if block.units >= choice.units
+                        && let Some((offset, pages)) = self.place_in_block(block, choice)
+                        && pages < best.1
+                        && is_ready(block)
+                    {
+                        best = (Some((id, offset)), pages);
+                        if pages <= choice.least_pages {
+                            return (choice.found(best), true);
+                        }
                     }
                 }
+                if next.is_some() && list != own {
+                    break;
+                }
             }
-            if larger_looks == 0 {
+            if best.0.is_some() {
                 break;
             }
         }
-        (found(best), false)
+        (choice.found(best), false)
+    }
+
+    /// The place in a free block of enough units that covers the fewest of its pages, and how many:
+    /// none, and the first place, where idle pages are no cost.
+    fn place_in_block(&self, block: &Block, choice: &Choice) -> Option<(u32, u32)> {
+        let Choice { units, align_bytes, grid, .. } = *choice;
+        let (mut first, mut last) = (block.offset, block.end() - units);
+        if choice.is_aligned_more {
+            let area = &self.areas[block.area];
+            (first, last) = area.offsets(&block.range(), units, align_bytes)?.into_inner();
+        }
+        if !choice.spares_idle_pages {
+            return Some((first, 0));
+        }
+        let covered = grid.covered(&block.range());
+        let [at_first, at_last] =
+            [first, last].map(|offset| grid.count_touched(offset, units, &covered));
+        Some(if at_last < at_first { (last, at_last) } else { (first, at_first) })
     }
 
     /// A place that costs less than one with all its memory, if that is known.
     fn find_in_gaps(
         &self,
         want: &Want,
-        choice: Choice,
+        choice: &Choice,
         mut best: Option<Found>,
         is_ready: &impl Fn(&Block) -> bool,
     ) -> Option<Found> {
@@ -307,9 +319,9 @@ impl Native {
 
     /// The place in a gap that costs the least: at its ends, or in a whole search at a border
     /// inside.
-    fn place_in(&self, gap: &Gap, choice: Choice) -> Option<Found> {
+    fn place_in(&self, gap: &Gap, choice: &Choice) -> Option<Found> {
         let area = &self.areas[self.blocks[gap.first].area];
-        let Choice { units, align_bytes, search, .. } = choice;
+        let Choice { units, align_bytes, search, .. } = *choice;
         let (first, last) = area.offsets(&gap.units, units, align_bytes)?.into_inner();
         let blocks = || self.blocks.chain(gap.first);
         let cost = |offset| (self.cost_in(gap, offset, choice), offset);
@@ -331,8 +343,8 @@ impl Native {
     }
 
     /// What a place in a gap costs.
-    fn cost_in(&self, gap: &Gap, offset: u32, choice: Choice) -> Cost {
-        let Choice { units, grid, .. } = choice;
+    fn cost_in(&self, gap: &Gap, offset: u32, choice: &Choice) -> Cost {
+        let Choice { units, grid, .. } = *choice;
         let count = |pages: Range<u32>| grid.count_touched(offset, units, &pages);
         let (mut missing, mut next) = (0, Some(gap.first));
         while let Some(block) = next.map(|id| &self.blocks[id])

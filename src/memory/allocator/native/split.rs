@@ -12,7 +12,7 @@ use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::grid::Grid;
-use crate::memory::allocator::native::slab::{Slab, SlabId};
+use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
 
@@ -43,7 +43,6 @@ pub(super) struct Parts {
 
 impl Splits {
     /// Counts what has moved.
-    #[inline]
     pub(super) fn count_moved(&mut self, class: PoolClass) {
         let Change { count, bytes } = std::mem::take(&mut self.moved);
         self.count.change(class, count);
@@ -67,19 +66,20 @@ impl Splits {
     }
 }
 
-impl Native {
-    /// What a free block with memory adds while it is one, beside the neighbours that it has.
-    #[inline(always)]
-    pub(super) fn change_of_free(&self, block: &Block, area: &Area, parts: Parts) -> Change {
-        let slab = |id: Option<BlockId>| Some(&self.slabs[self.blocks[id?].slab()?]);
-        let meets_before = parts.begin() && slab(block.previous).is_some_and(Slab::ends_free);
-        let meets_behind = parts.end() && slab(block.next).is_some_and(Slab::begins_free);
-        let count = isize::from(parts.before > 0) + isize::from(parts.behind > 0);
-        let met = isize::from(meets_before) + isize::from(meets_behind);
-        let bytes = area.bytes_of(parts.before + parts.behind).cast_signed();
-        Change { count: count - met, bytes }
+/// How many parts of a free block go on in a slab beside it.
+#[inline(always)]
+pub(super) fn count_met(parts: Parts, [previous, next]: [Option<&Block>; 2], slabs: &Slabs) -> u8 {
+    let is_slab = |block: Option<&Block>| block.is_some_and(|block| block.state == State::Slab);
+    if !is_slab(previous) && !is_slab(next) {
+        return 0;
     }
+    let slab = |block: Option<&Block>| Some(&slabs[block?.slab()?]);
+    let before = parts.begin() && slab(previous).is_some_and(Slab::ends_free);
+    let behind = parts.end() && slab(next).is_some_and(Slab::begins_free);
+    u8::from(before) + u8::from(behind)
+}
 
+impl Native {
     /// What small blocks of a slab, by their bits, add while they are free beside the others that
     /// are.
     pub(super) fn change_of_small(&self, id: SlabId, small: u64) -> Change {
@@ -131,7 +131,13 @@ impl SubAssign for Change {
 }
 
 impl Parts {
-    #[inline]
+    /// What they are, beside neighbours of which they go on in some.
+    pub(super) fn change(self, met: u8, area: &Area) -> Change {
+        let Self { before, behind, .. } = self;
+        let count = isize::from(before > 0) + isize::from(behind > 0) - isize::from(met);
+        Change { count, bytes: area.bytes_of(before + behind).cast_signed() }
+    }
+
     pub(super) fn of_free(block: &Block, area: &Area, grid: Grid) -> Self {
         if area.pages.is_none() && block.offset == 0 && block.next.is_none() {
             return Self::default(); // a whole segment
