@@ -12,7 +12,6 @@ use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::allocated::{Allocated, ForeignBlock};
-use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::host::{HostStatistics, Meter};
 use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::native::caches::Caches;
@@ -223,7 +222,7 @@ impl CachingAllocator {
         self.poll_waited_for(most_looks);
         let (block, victims) = {
             let mut state = self.state.lock();
-            state.complete_some(most_looks);
+            state.complete_some_if_free(most_looks);
             let AllocatorState { torch, ledger, .. } = &mut *state;
             let block = torch.find(ledger, plan).map(|id| torch.hand_out(ledger, id, plan));
             (block, torch.release_beyond_cache(ledger))
@@ -273,32 +272,29 @@ impl CachingAllocator {
         let is_freed = match block.held() {
             Held::Nothing => true,
             Held::Piece => self.free_native(&block, home, others),
-            Held::Block(id) => self.free_block(&block, id, home, others),
+            Held::Block(id) => {
+                self.free_locked(|state| state.free_block(id, block.handout(), home, others))
+            }
         };
         if is_freed { Ok(()) } else { Err(ForeignBlock { block, device: self.device() }) }
     }
 
-    /// False when the block is of another allocator: no two give the same number out.
-    #[cold]
-    fn free_block(
-        &self,
-        block: &Allocated,
-        id: BlockId,
-        home: Option<&UsePoint>,
-        others: &[UsePoint],
-    ) -> bool {
-        let is_meant =
-            |known: &Block| (known.state, known.handout) == (State::Allocated, block.handout());
-        let victims = {
-            let mut state = self.state.lock();
-            if !state.torch.blocks.get(id).is_some_and(is_meant) {
+    /// Frees under the lock, and gives back what is not to be cached. False when nothing was freed.
+    pub(super) fn free_locked(&self, free: impl FnOnce(&mut AllocatorState) -> bool) -> bool {
+        let (victims, is_closed, most_bytes) = {
+            let state = &mut *self.state.lock();
+            if !free(state) {
                 return false;
             }
-            state.free_block(id, home, others);
-            let AllocatorState { torch, ledger, .. } = &mut *state;
-            torch.release_beyond_cache(ledger)
+            let AllocatorState { torch, ledger, .. } = state;
+            (torch.release_beyond_cache(ledger), ledger.is_closed, ledger.most_segment_bytes())
         };
         self.give_back(victims);
+        if is_closed {
+            self.shrink_native(|_, _| true);
+        } else if let Some(most_bytes) = most_bytes {
+            self.shrink_segments_above(most_bytes);
+        }
         true
     }
 
@@ -463,11 +459,6 @@ impl CachingAllocator {
             return;
         }
         self.caches.empty();
-        self.with_native(|native, ledger| {
-            ledger.statistics.reset_peaks();
-            native.splits.reset_peaks();
-            native.lent.reset_peaks();
-        });
         self.caches.reset_peaks();
     }
 
@@ -477,11 +468,6 @@ impl CachingAllocator {
             return;
         }
         self.caches.empty();
-        self.with_native(|native, ledger| {
-            ledger.statistics.reset_accumulated();
-            native.splits.reset_accumulated();
-            native.lent.reset_accumulated();
-        });
         self.caches.reset_accumulated();
         if let Some(host) = &self.source.host {
             host.reset();

@@ -265,7 +265,8 @@ impl Torch {
 
     /// Nothing was mapped: both blocks are what they were.
     fn undo_map(&mut self, ledger: &mut Ledger, continued: Option<BlockId>, mapping: &Mapping) {
-        ledger.limits.note_answer(mapping.page_count * mapping.page_bytes, 0);
+        let class = self.owner_of(mapping.id).class;
+        ledger.note_answer(class, mapping.page_count * mapping.page_bytes, 0);
         self.settle(mapping.id, State::Unmapped);
         if let Some(id) = continued {
             self.settle(id, State::Free);

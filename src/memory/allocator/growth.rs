@@ -10,6 +10,7 @@ use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::segment::{Owner, Segment};
+use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
 
@@ -62,7 +63,7 @@ impl CachingAllocator {
     pub(super) fn ask_for_segment(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         let given = catch_unwind(AssertUnwindSafe(|| self.source.allocate(bytes, align_bytes)));
         given.unwrap_or_else(|panic| {
-            self.state.lock().ledger.limits.note_answer(bytes, 0);
+            self.state.lock().ledger.note_answer(PoolClass::default(), bytes, 0);
             resume_unwind(panic)
         })
     }

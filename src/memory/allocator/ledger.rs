@@ -125,6 +125,13 @@ impl Ledger {
         self.pools.iter().filter(move |(_, pool)| is_helper(pool)).map(|(id, _)| id)
     }
 
+    /// True when settings have a request fail that is above some limit; counts it.
+    pub(super) fn rejects(&mut self, is_above: impl FnOnce(&Limits) -> bool) -> bool {
+        let is_rejected = self.config.reject_above_fraction && is_above(&self.limits);
+        self.statistics.num_oom_rejections += u64::from(is_rejected);
+        is_rejected
+    }
+
     /// The device was asked for a segment, and has answered.
     pub(super) fn note_segment<T>(&mut self, class: PoolClass, bytes: usize, given: &Result<T>) {
         self.note_answer(class, bytes, if given.is_ok() { bytes } else { 0 });
@@ -139,6 +146,7 @@ impl Ledger {
         self.limits.note_answer(asked_bytes, given_bytes);
         self.statistics.reserved_bytes.increase(class, given_bytes);
         self.statistics.num_device_alloc += u64::from(given_bytes > 0);
+        self.sleepers.wake();
         self.check_reserved();
     }
 

@@ -157,8 +157,8 @@ impl CachingAllocator {
     /// [`Self::wait_for_users`].
     fn poll_holders(&self) {
         for _ in 0..2 {
-            for Holder { stream, ticket, .. } in self.holders(Wanted::Served) {
-                stream.poll_ticket(ticket);
+            for holder in self.holders(Wanted::Served) {
+                holder.stream.poll_ticket(holder.ticket);
             }
         }
     }
@@ -167,7 +167,7 @@ impl CachingAllocator {
     pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
         let mut state = self.state.lock();
         state.complete_some(ALL);
-        state.holders(wanted)
+        state.holders(wanted) // they leave the lock
     }
 
     pub(super) fn device_free_bytes(&self) -> usize {
@@ -239,11 +239,7 @@ impl Torch {
     pub(super) fn is_rejected(&self, ledger: &mut Ledger, plan: &Plan) -> bool {
         let fraction = ledger.config.per_process_memory_fraction.unwrap_or(1.0);
         let bytes = self.segment_bytes(ledger, plan);
-        let is_rejected = ledger.config.reject_above_fraction
-            && !ledger.is_host()
-            && ledger.limits.is_only_above(bytes, fraction);
-        ledger.statistics.num_oom_rejections += u64::from(is_rejected);
-        is_rejected
+        !ledger.is_host() && ledger.rejects(|limits| limits.is_only_above(bytes, fraction))
     }
 
     /// A free block of one of them.

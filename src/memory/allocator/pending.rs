@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 
 use crate::base::device::Device;
 use crate::base::stream_map::StreamMap;
+use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::known_stream::KnownStream;
@@ -181,7 +182,8 @@ pub(super) enum Wanted {
     Served,
 }
 
-/// A stream that freed memory waits for.
+/// A stream that freed memory waits for. A list of them leaves the lock before it is dropped: the
+/// last reference to a stream drops what that has, of users too.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) stream: Arc<StreamCore>,
@@ -189,4 +191,10 @@ pub(super) struct Holder {
     pub(super) ticket: u64,
     /// What waits.
     pub(super) bytes: usize,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        assert_no_lock_held();
+    }
 }

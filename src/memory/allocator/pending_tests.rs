@@ -22,7 +22,7 @@ use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
 use crate::memory::allocator::pending::UsePoint;
 use crate::memory::allocator::turn::CLOSED_FREES;
-use crate::memory::allocator::{Allocated, CachingAllocator, Request};
+use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Request};
 use crate::runtime::Runtime;
 
 const TORCH: &str = "policy:torch";
@@ -439,4 +439,47 @@ fn threads_keep_pieces_again_after_memory_was_short() {
     let to_heaps: u64 = (0..2 * CLOSED_FREES).map(|_| frees_of_a_round()).sum();
     assert_eq!(to_heaps, CLOSED_FREES - 1, "then pieces are kept again");
     assert_eq!(world.awaiting(), 0);
+}
+
+#[test]
+fn whether_streams_are_to_be_waited_for_is_asked_without_dropping_one_under_the_lock() {
+    // Goal: the last reference to a stream, which drops what it has, is dropped without the lock.
+    // Method: every drop of a list of streams asserts that.
+    for settings in POLICIES {
+        let world = World::cpu(settings, 64 * MIB);
+        let [home, other] = [(); 2].map(|()| world.stream());
+        let block = world.take(&home, 20 * MIB).unwrap();
+        let gate = gate(&other);
+        world.free(block, &home, &[&other]);
+        assert!(!world.allocator.is_idle(), "{settings}");
+        drop(gate);
+        other.synchronize().unwrap();
+        assert!(world.allocator.is_idle(), "{settings}");
+    }
+}
+
+#[test]
+fn what_is_deterministic_takes_nothing_from_how_far_streams_are_in_pools_of_whole_blocks_either() {
+    // Method: a block that another stream has passed serves again behind a synchronise alone.
+    let world = World::cpu("deterministic:True", 64 * MIB);
+    let (pool, options) = (PoolId(0, 1), PoolOptions { no_split: true, ..PoolOptions::default() });
+    world.allocator.retain_pool(pool, options);
+    let [home, other] = [(); 2].map(|()| world.stream());
+    let take = || {
+        let request = Request::new(2 * MIB, home.core().key()).from_pool(pool);
+        world.allocator.allocate_unless(request, Some(home.core()), &mut None).unwrap()
+    };
+    let first = take();
+    let gate = gate(&other);
+    let address = world.free(first, &home, &[&other]);
+    drop(gate);
+    other.synchronize().unwrap();
+    let [second, third] = [(); 2].map(|()| take());
+    assert!(![second.address(), third.address()].contains(&address));
+    world.allocator.device_was_synchronized(world.device);
+    let fourth = take();
+    assert_eq!(fourth.address(), address);
+    for block in [second, third, fourth] {
+        world.allocator.free(block).unwrap();
+    }
 }

@@ -47,11 +47,6 @@ impl Pools {
         pool.options = options;
     }
 
-    /// Makes a pool that has no users yet, unless it is there.
-    pub(super) fn make(&mut self, id: PoolId) {
-        self.0.entry(id).or_default();
-    }
-
     /// Counts no user any more: no request names them any more.
     pub(super) fn end_all(&mut self) {
         self.0.values_mut().for_each(|pool| pool.users = 0);

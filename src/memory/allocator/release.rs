@@ -176,7 +176,6 @@ mod tests {
         let ledger = &mut Ledger::new(AllocatorConfig::default(), 1 << 30, Purpose::Device);
         let mut torch = Torch::default();
         let private = PoolId(0, 1);
-        ledger.pools.make(private);
         let noted = [
             (private, PoolClass::Small),
             (private, PoolClass::Large),

@@ -53,11 +53,8 @@ impl CachingAllocator {
             }));
         }
         check_tiling(snapshot)?;
-        let is_empty = {
-            let (state, device_index) = (self.state.lock(), self.source.device.index());
-            state.torch.is_empty() && state.native.describe(device_index).is_empty()
-        };
-        assert!(is_empty, "a snapshot is restored into an empty allocator");
+        let is_empty = self.state.lock().is_empty();
+        assert!(is_empty, "{NOT_EMPTY}");
         let mut taken = Vec::with_capacity(snapshot.segments.len());
         for segment in &snapshot.segments {
             match self.take_memory(segment) {
@@ -70,7 +67,13 @@ impl CachingAllocator {
                 }
             }
         }
-        let AllocatorState { torch, ledger, .. } = &mut *self.state.lock();
+        let mut state = self.state.lock();
+        if !state.is_empty() {
+            drop(state); // another thread was faster
+            taken.into_iter().for_each(|memory| self.drop_memory(memory));
+            panic!("{NOT_EMPTY}");
+        }
+        let AllocatorState { torch, ledger, .. } = &mut *state;
         torch.has_chosen_addresses = true;
         let mut in_use = BTreeMap::new();
         for (segment, memory) in snapshot.segments.iter().zip(taken) {
@@ -124,6 +127,9 @@ impl CachingAllocator {
 
 /// Alignment of addresses that no device gave: the most that requests ask for.
 const CHOSEN_ALIGN_BYTES: u64 = 2 << 20;
+
+/// What a program has done wrong.
+const NOT_EMPTY: &str = "a snapshot is restored into an empty allocator";
 
 /// What a restored segment is for the device.
 #[derive(Clone, Debug)]
@@ -238,7 +244,6 @@ impl Torch {
     ) -> Vec<Allocated> {
         let SegmentInfo { address, total_bytes, stream, class, pool, .. } = *segment;
         let owner = Owner { stream, class, pool };
-        ledger.pools.make(pool);
         let is_plain = memory.pages.is_none();
         ledger.limits.take_anyway(total_bytes);
         let mut rest = match memory.pages {
@@ -283,5 +288,46 @@ impl Torch {
             }
         }
         in_use
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+    use crate::backend::fault::{FaultBackend, Method};
+    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::base::device::{Device, DeviceKind};
+    use crate::base::size::MIB;
+    use crate::memory::allocator::Request;
+
+    #[test]
+    fn a_restore_that_another_thread_was_faster_than_changes_nothing() {
+        // Goal: no two segments have an address. Method: a request inside of the device's call that
+        // takes memory for a restored segment.
+        let faults = FaultBackend::new(NullBackend::new(NullConfig::default()));
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let new = || {
+            let backend = Arc::<FaultBackend>::clone(&faults);
+            let settings = "policy:torch".parse().unwrap();
+            Arc::new(CachingAllocator::new(backend, device, settings).unwrap())
+        };
+        let (recorded, restored) = (new(), new());
+        let block = recorded.allocate(Request::new(20 * MIB, 0)).unwrap();
+        let snapshot = recorded.snapshot();
+        recorded.free(block).unwrap();
+        recorded.empty_cache(); // the device gives its addresses again
+        let (theirs, (tell, told)) = (Arc::clone(&restored), mpsc::channel());
+        faults.act_inside(Method::Allocate, 1, move || {
+            tell.send(theirs.allocate(Request::new(20 * MIB, 0)).unwrap()).unwrap();
+        });
+        let outcome = catch_unwind(AssertUnwindSafe(|| restored.restore(&snapshot)));
+        assert!(outcome.is_err(), "it is not empty any more");
+        restored.check_all();
+        restored.free(told.recv().unwrap()).unwrap();
+        restored.empty_cache();
+        assert_eq!(restored.statistics().reserved_bytes.all.current, 0);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::size::to_usize;
-use crate::memory::allocator::block::{BlockId, State};
+use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::core::Native;
@@ -45,6 +45,11 @@ impl AllocatorState {
             && self.ledger.has_thread_caches()
     }
 
+    /// True when it has no memory of a device.
+    pub(super) fn is_empty(&self) -> bool {
+        self.torch.is_empty() && self.native.describe(0).is_empty()
+    }
+
     /// How often memory went back, when none is on its way from or to the device.
     pub(super) fn departures_if_settled(&self) -> Option<u64> {
         let Ledger { limits, departures, .. } = &self.ledger;
@@ -60,21 +65,31 @@ impl AllocatorState {
     /// join its neighbours, or go back and come again.
     pub(super) fn reachable_bytes(&self, device_free_bytes: usize) -> usize {
         let statistics = &self.ledger.statistics;
-        let [_, out_bytes, _] = self.native.out.all().current;
-        let [_, awaiting_bytes, _] = self.native.awaiting_sums.all().current;
-        let used_bytes = statistics.allocated_bytes.all.current + out_bytes - awaiting_bytes;
+        let native_bytes = self.native.in_use().allocated_bytes; // with what threads cache
+        let used_bytes = statistics.allocated_bytes.all.current + native_bytes;
         let free_bytes = to_usize(statistics.reserved_bytes.all.current - used_bytes);
         self.ledger.left_bytes(device_free_bytes).saturating_add(free_bytes)
     }
 
     /// Frees a block behind its uses: on its own stream it is ordered behind those, and for
-    /// points on other streams it waits.
-    pub(super) fn free_block(&mut self, id: BlockId, home: Option<&UsePoint>, others: &[UsePoint]) {
+    /// points on other streams it waits. False for another handing out: no two have one number.
+    pub(super) fn free_block(
+        &mut self,
+        id: BlockId,
+        handout: u64,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) -> bool {
+        let is_meant = |known: &Block| (known.state, known.handout) == (State::Allocated, handout);
+        if !self.torch.blocks.get(id).is_some_and(is_meant) {
+            return false;
+        }
         self.complete_some_for(others.len());
         self.torch.end_allocation(&mut self.ledger, id, home);
         if !self.pending.wait_for(others, Freed::Block(id)) {
             self.torch.complete_free(&mut self.ledger, id);
         }
+        true
     }
 
     /// The same of a piece of the native policy.

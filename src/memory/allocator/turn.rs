@@ -159,15 +159,19 @@ impl Turn<'_> {
             let look = |state: &AllocatorState| (state.holders(Wanted::Served), state.frees());
             let (before, frees) = allocator.trim_and_see(look);
             let was_in_use = before.iter().any(|holder| !refused.contains(&holder.stream.key()));
-            let Some(departures) = allocator.departures() else {
-                yield_now(); // it ends by itself: nobody else begins
+            // It ends by itself: no other thread begins here.
+            drop(allocator.lock_when(|state| state.departures_if_settled().is_some()));
+            let departures = allocator.departures();
+            if departures.is_none() && looks + 1 < MOST_LOOKS {
+                looks += 1; // the sibling's threads may go on and on
+                yield_now();
                 continue;
-            };
+            }
             if let Some(taken) = (wants.attempt)(Attempt::Another)? {
                 return Ok(Outcome::Served(taken));
             }
             let free_bytes = allocator.device_free_bytes();
-            if allocator.departures() != Some(departures) {
+            if allocator.departures() != departures {
                 continue; // what came free then, others had
             }
             looks += 1;
@@ -395,6 +399,39 @@ mod tests {
             let bytes: Vec<usize> = holders.iter().map(|holder| holder.bytes).collect();
             assert_eq!(bytes, [30 * MIB, 20 * MIB, 10 * MIB], "{settings}");
             drop((holders, held));
+        }
+    }
+
+    #[test]
+    fn who_is_short_does_not_wait_for_the_siblings_threads_for_ever() {
+        // Goal: a request fails although the allocator of shared memory goes on asking the device.
+        // Method: a device that is inside of such a call until the request has failed.
+        for settings in ["policy:torch", "policy:native"] {
+            let faults = FaultBackend::new(NullBackend::new(NullConfig {
+                capacity_bytes: 40 * MIB,
+                ..NullConfig::default()
+            }));
+            let device = Device::new(DeviceKind::NULL, 0).unwrap();
+            let backend = Arc::<FaultBackend>::clone(&faults);
+            let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
+            let allocator = Arc::new(allocator.unwrap());
+            let shared = CachingAllocator::shared(&allocator, settings.parse().unwrap());
+            let shared = Arc::new(shared.unwrap());
+            allocator.begin_sharing(&shared);
+            let ((begun, is_begun), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
+            faults.act_inside(Method::AllocateShared, 1, move || {
+                begun.send(()).unwrap();
+                ended.recv_timeout(LONG).unwrap();
+            });
+            let theirs = Arc::clone(&shared);
+            let other = thread::spawn(move || theirs.allocate(Request::new(MIB, 1)).unwrap());
+            is_begun.recv_timeout(LONG).unwrap();
+            let asking = Arc::clone(&allocator);
+            let (tell, told) = mpsc::channel();
+            thread::spawn(move || tell.send(asking.allocate(Request::new(80 * MIB, 2)).is_ok()));
+            assert_eq!(told.recv_timeout(LONG), Ok(false), "{settings}: it fails");
+            end.send(()).unwrap();
+            shared.free(other.join().unwrap()).unwrap();
         }
     }
 }

@@ -383,7 +383,6 @@ impl Native {
         let PageWork { block, offset, units, area, page_bytes, targets, fresh_count, moved } = work;
         let is_complete = handles.len() == targets.len();
         self.is_mapping = false;
-        ledger.sleepers.wake();
         let class = self.areas[area].kind.class();
         let fresh_done = fresh_count.min(handles.len());
         let moved_done = handles.len() - fresh_done;

@@ -7,7 +7,6 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::core::{Awaiting, Extent, Native};
 use crate::memory::allocator::native::growth::Step;
@@ -120,7 +119,7 @@ impl CachingAllocator {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
         let request = plan.request();
-        if is_rejected(&mut self.state.lock().ledger, plan) {
+        if self.state.lock().ledger.rejects(|limits| limits.is_above(plan.bytes)) {
             return Err(self.out_of_memory(&request));
         }
         self.count_retry();
@@ -156,29 +155,11 @@ impl CachingAllocator {
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
         let may_keep = is_own && others.is_empty() && !block.is_unkept();
         let ticket = home.map_or(0, |home| home.ticket);
-        if !caches.end_use(block, ticket, counted, may_keep) {
-            self.free_piece(piece, counted, home, others);
-        }
-        true
-    }
-
-    fn free_piece(
-        &self,
-        piece: Piece,
-        counted: Counted,
-        home: Option<&UsePoint>,
-        others: &[UsePoint],
-    ) {
-        let (is_closed, most_bytes) = {
-            let mut state = self.state.lock();
-            state.free_piece(piece, counted, home, others);
-            (state.ledger.is_closed, state.ledger.most_segment_bytes())
-        };
-        if is_closed {
-            self.shrink_native(|_, _| true);
-        } else if let Some(most_bytes) = most_bytes {
-            self.shrink_segments_above(most_bytes);
-        }
+        caches.end_use(block, ticket, counted, may_keep)
+            || self.free_locked(|state| {
+                state.free_piece(piece, counted, home, others);
+                true
+            })
     }
 }
 
@@ -244,11 +225,4 @@ impl Native {
         self.awaiting_sums.come_back(counted.class, counted.bytes, counted.requested_bytes);
         self.release(piece.part(), counted.bytes, busy_until);
     }
-}
-
-/// True when a request is not even tried because of the limit; counts it.
-fn is_rejected(ledger: &mut Ledger, plan: &NativePlan) -> bool {
-    let is_rejected = ledger.config.reject_above_fraction && ledger.limits.is_above(plan.bytes);
-    ledger.statistics.num_oom_rejections += u64::from(is_rejected);
-    is_rejected
 }

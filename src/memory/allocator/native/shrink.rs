@@ -24,7 +24,7 @@ impl CachingAllocator {
     }
 
     /// Gives back free segments that are larger than those which are kept.
-    pub(super) fn shrink_segments_above(&self, most_bytes: usize) {
+    pub(in crate::memory::allocator) fn shrink_segments_above(&self, most_bytes: usize) {
         self.shrink_by(|native, ledger| {
             let areas = native.areas.iter();
             let above = areas.filter(|(_, area)| area.bytes > most_bytes && native.is_vacant(area));

@@ -2,6 +2,7 @@
 
 use crate::memory::allocator::native::caches::{Caches, Threads};
 use crate::memory::allocator::native::cell::{Cell, CellSums, Part, Quantity};
+use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::out::Amounts;
 use crate::memory::allocator::native::thread_cache::Claimed;
 use crate::memory::allocator::snapshot::PoolClass;
@@ -15,6 +16,15 @@ pub(in crate::memory::allocator) struct InUse {
     pub(in crate::memory::allocator) allocated_bytes: u64,
     /// and with it what awaits its free.
     pub(in crate::memory::allocator) active_bytes: u64,
+}
+
+impl Native {
+    /// What is out of the heaps: what threads cache counts as what programs have.
+    pub(in crate::memory::allocator) fn in_use(&self) -> InUse {
+        let [_, active_bytes, _] = self.out.all().current;
+        let [_, awaiting_bytes, _] = self.awaiting_sums.all().current;
+        InUse { allocated_bytes: active_bytes - awaiting_bytes, active_bytes }
+    }
 }
 
 impl Caches {
@@ -44,10 +54,7 @@ impl Caches {
             let state = self.state.lock(); // from here none is opened
             if threads.caches.iter().all(|cache| cache.is_closed()) {
                 // No cache has anything: the engine knows what is in use.
-                let [_, active_bytes, _] = state.native.out.all().current;
-                let [_, awaiting_bytes, _] = state.native.awaiting_sums.all().current;
-                let allocated_bytes = active_bytes - awaiting_bytes;
-                return look(&state, InUse { allocated_bytes, active_bytes });
+                return look(&state, state.native.in_use());
             }
         }
         self.with_all(|threads, claimed| {
@@ -89,23 +96,30 @@ impl Caches {
         look(&state, &statistics)
     }
 
-    /// Every sum becomes zero.
+    /// Every sum becomes zero, of both engines.
     pub(in crate::memory::allocator) fn reset_accumulated(&self) {
         self.with_all(|threads, claimed| {
             threads.at_reset = self.count_by(threads, claimed, |_, counted| *counted);
+            let AllocatorState { ledger, native, .. } = &mut *self.state.lock();
+            ledger.statistics.reset_accumulated();
+            native.splits.reset_accumulated();
+            native.lent.reset_accumulated();
         });
     }
 
-    /// Every peak becomes the current value.
+    /// Every peak becomes the current value, of both engines.
     pub(in crate::memory::allocator) fn reset_peaks(&self) {
         self.with_all(|threads, claimed| {
-            let native = &mut self.state.lock().native; // from here nothing moves
+            let AllocatorState { ledger, native, .. } = &mut *self.state.lock(); // nothing moves
             for cache in claimed {
                 cache.with(|kept| kept.cell().reset_peaks());
             }
             threads.shared.reset_peaks();
             native.out.reset_peaks();
             native.awaiting_sums.reset_peaks();
+            native.splits.reset_peaks();
+            native.lent.reset_peaks();
+            ledger.statistics.reset_peaks();
         });
     }
 }
