@@ -70,7 +70,9 @@ impl CachingAllocator {
         let mut state = self.state.lock();
         if !state.is_empty() {
             drop(state); // another thread was faster
-            taken.into_iter().for_each(|memory| self.drop_memory(memory));
+            for memory in taken {
+                self.drop_memory(memory);
+            }
             panic!("{NOT_EMPTY}");
         }
         let AllocatorState { torch, ledger, .. } = &mut *state;
