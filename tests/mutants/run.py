@@ -161,7 +161,7 @@ class Python:
     def build(self) -> Ended:
         """Compile the module into the copied package."""
         command = ["cargo", "rustc", "--quiet", "--lib", "--crate-type", "cdylib"]
-        ended = run([*command, "--features", "python"], self._settings, BUILD_LIMIT_SECONDS)
+        ended = run([*command, "--features", "python,xpu"], self._settings, BUILD_LIMIT_SECONDS)
         if ended.status == 0:
             module = TREE / "python" / "accelrt" / "_core.abi3.so"
             # A new file: who still runs the old one keeps it.
