@@ -4,7 +4,7 @@
 //! and provides device memory. It reports only errors that a caller cannot foresee (out of memory,
 //! device lost, driver refusal); the layers above reject misuse. Any thread may call any method, so
 //! each method makes its context current. Handles are opaque numbers, valid only for the backend
-//! that issued them. A caller holds no lock of this crate during a call.
+//! that issued them. A caller holds no lock of this crate during a fallible call.
 //!
 //! A method that takes a handle or an address is an `unsafe fn`, because a backend may dereference
 //! the number or let a device write there. Terms of these contracts:
@@ -122,7 +122,8 @@ pub struct DeviceProperties {
     pub page_bytes: usize,
     /// Size of a huge page; `None` if the kernel provides none.
     pub huge_page_bytes: Option<usize>,
-    /// True for GPUs. A device of another type is the accelerator only if the settings name it.
+    /// True for GPUs. A kind without GPUs, except cpu, is the accelerator only if the settings name
+    /// it.
     pub is_gpu: bool,
     /// True when the device can allocate memory that it and the host access at the same address.
     pub has_shared_memory: bool,

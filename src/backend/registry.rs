@@ -11,7 +11,7 @@ use crate::base::config::Config;
 use crate::base::device::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
 
-/// Kinds that can become the accelerator when no setting names one, in order of preference.
+/// Kinds that precede cpu as the accelerator when no setting names one and they have a GPU.
 const CANDIDATES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
 /// Kinds whose backend needs the cargo feature of the same name.

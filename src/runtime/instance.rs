@@ -324,8 +324,8 @@ impl Runtime {
     }
 
     /// Blocks until all work enqueued on the device's streams before this call is done. Clears the
-    /// errors of these streams and fails with them, combined into one error. Returns at once for a
-    /// device without streams. Fails inside a task of one of the streams.
+    /// errors of these streams, and those of dropped ones, and fails with them, combined into one
+    /// error. Returns at once for a device without streams. Fails inside a task of one of them.
     pub fn synchronize(&self, device: Device) -> Result<()> {
         self.wait_and_notify(device, &mut None)
     }

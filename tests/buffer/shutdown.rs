@@ -117,6 +117,22 @@ fn a_runtime_that_was_shut_down_takes_no_copies_and_says_so_to_who_waits() {
 }
 
 #[test]
+fn a_copy_that_was_done_before_a_shutdown_has_succeeded() {
+    finishes(|| {
+        for machine in Machine::each() {
+            let buffer = machine.runtime.empty(9, machine.device()).unwrap();
+            let stream = machine.stream();
+            let filled = buffer.fill(1, &stream).unwrap();
+            let copied = buffer.copy_to_host(vec![0; 9], &stream).unwrap();
+            stream.synchronize().unwrap();
+            machine.runtime.shutdown();
+            filled.wait().unwrap();
+            assert_eq!(copied.wait().unwrap().len(), 9);
+        }
+    });
+}
+
+#[test]
 fn the_host_is_told_of_a_use_that_a_shutdown_cancelled_as_of_a_shutdown() {
     // Goal: no wait calls a cancelled task a failure of its stream. Method: the use stands behind a
     // gate; it was retired before the host asks, and its stream's open error is the cancellation.

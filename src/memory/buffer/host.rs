@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::contract::{Address, MemoryKind};
-use crate::base::error::{DriverError, Error, Result, RuntimeError, StreamFailure};
+use crate::base::error::{DriverError, Error, Result, StreamFailure};
 use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::base::sync::park;
@@ -160,10 +160,6 @@ fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Task { ticket, is_marker } = point.last.task;
         let task = WatchedTask::new(&point.stream, ticket);
         point.stream.wait_ticket(ticket, is_marker, interrupt)?;
-        if !was_done && point.stream.lifecycle.is_cancelled() {
-            // A shutdown may have retired the task without running it, and leaves no error.
-            return Err(Error::Runtime(RuntimeError::ShutDown));
-        }
         let failures = &point.stream.failures;
         let is_told = |error: &Arc<StreamFailure>| {
             was_done && !failures.current().is_some_and(|open| Arc::ptr_eq(&open, error))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::Address;
 use crate::base::device::DeviceKind;
-use crate::base::error::{Error, MemoryError, Result, RuntimeError};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::fork::Inherited;
 use crate::base::spin::SpinMutex;
 use crate::engine::stream::Stream;
@@ -45,13 +45,8 @@ impl WatchedTask {
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Self { stream, ticket, .. } = self;
         stream.wait_ticket(*ticket, true, interrupt)?;
-        raise(stream.failures.at(*ticket))?;
-        // A shutdown retires tasks without running them and leaves no error.
-        if stream.lifecycle.is_cancelled() {
-            Err(Error::Runtime(RuntimeError::ShutDown))
-        } else {
-            Ok(())
-        }
+        // A cancelled task has a failure too, which `raise` reports as `ShutDown`.
+        raise(stream.failures.at(*ticket))
     }
 }
 
@@ -71,10 +66,10 @@ impl Transfer {
     }
 
     /// Blocks until the task is done; meanwhile may execute tasks of the stream. If the task failed
-    /// or was skipped, fails with the stream's failure, which stays uncleared. Also fails after a
-    /// shutdown and, unless the task is already done, inside a task of the stream and in a forked
-    /// child. The call does not wait for later tasks, but a driver may have to finish work that was
-    /// submitted in the meantime.
+    /// or was skipped, fails with the stream's failure, which stays uncleared. Also fails if a
+    /// shutdown cancelled the task and, unless the task is already done, inside a task of the
+    /// stream and in a forked child. The call does not wait for later tasks, but a driver may have
+    /// to finish work that was submitted in the meantime.
     pub fn wait(&self) -> Result<()> {
         self.wait_for(&mut None)
     }
