@@ -95,16 +95,16 @@ impl FaultBackend {
         self.injector.plan(fault);
     }
 
-    /// Runs `action` inside the `call`-th later call of a method, after the inner call and before
-    /// the return: between two steps of the caller. A planned failure drops `action` unrun.
+    /// Calls `run` inside the `call`-th later call of a method, after the inner call and before the
+    /// return: between two steps of the caller. A planned failure drops `run` uncalled.
     ///
     /// # Panics
     /// When `call` is 0.
-    pub fn act_inside(&self, method: Method, call: u64, action: impl FnOnce() + Send + 'static) {
-        self.injector.act_inside(method, call, Box::new(action));
+    pub fn plan_callback(&self, method: Method, call: u64, run: impl FnOnce() + Send + 'static) {
+        self.injector.plan_callback(method, call, Box::new(run));
     }
 
-    /// Removes all planned faults and all pending actions of `act_inside`. Resets no count.
+    /// Removes all planned faults and all pending callbacks of `plan_callback`. Resets no count.
     pub fn clear(&self) {
         self.injector.clear();
     }

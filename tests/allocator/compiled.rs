@@ -120,7 +120,7 @@ fn whole_segments_go_back_before_pages_do() {
     plain.into_iter().chain(paged).for_each(|block| allocator.free(block).unwrap());
     let seen = Arc::new(Mutex::new(None));
     let (counter, telling) = (Arc::downgrade(&faults), Arc::clone(&seen));
-    faults.act_inside(Method::VmUnmap, 1, move || {
+    faults.plan_callback(Method::VmUnmap, 1, move || {
         let faults = counter.upgrade().expect("it is being called");
         *telling.lock().unwrap() = Some(faults.calls(Method::Release));
     });

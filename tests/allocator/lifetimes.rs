@@ -70,7 +70,7 @@ fn an_address_that_the_device_has_back_is_another_threads_at_once() {
             allocator.free(block).unwrap();
             let (told, taken) = channel();
             let inside = Arc::clone(&allocator);
-            faults.act_inside(release, 1, move || {
+            faults.plan_callback(release, 1, move || {
                 let other = thread::spawn(move || take(&inside));
                 told.send(other.join().unwrap()).unwrap();
             });
@@ -101,7 +101,7 @@ fn what_goes_back_is_forgotten_before_the_device_has_it() {
             allocator.free(block).unwrap();
             let inside = Arc::clone(&allocator);
             let (told, seen) = channel();
-            faults.act_inside(release, 1, move || {
+            faults.plan_callback(release, 1, move || {
                 let known = inside.block_at(address).map(|block| block.address);
                 let reserved = inside.statistics().reserved_bytes.all.current;
                 told.send((known, inside.snapshot().segments, reserved)).unwrap();
@@ -126,7 +126,7 @@ fn reserved_and_its_peak_never_pass_what_the_device_has() {
             allocator.free(block).unwrap();
             let inside = Arc::clone(&allocator);
             let (told, seen) = channel();
-            faults.act_inside(release, call, move || {
+            faults.plan_callback(release, call, move || {
                 let other = thread::spawn(move || (take(&inside), inside.statistics()));
                 told.send(other.join().unwrap()).unwrap();
             });

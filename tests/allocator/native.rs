@@ -93,7 +93,7 @@ fn addresses_in_which_nothing_is_go_back_when_the_device_has_no_more() {
     allocator.free(first).unwrap();
     faults.plan(Fault::always(Method::VmReserve, FaultError::Driver));
     let of_device = Arc::clone(&faults);
-    faults.act_inside(Method::VmUnreserve, 1, move || of_device.clear());
+    faults.plan_callback(Method::VmUnreserve, 1, move || of_device.clear());
     let second = allocator.allocate(Request::new(60 * MIB, 1)).unwrap();
     allocator.check_all();
     assert_eq!((faults.calls(Method::VmUnreserve), faults.failures(Method::VmReserve)), (1, 2));

@@ -189,7 +189,7 @@ fn what_goes_back_while_an_error_is_made_is_in_all_of_its_numbers() {
     let cached = allocator.allocate(Request::new(20 * MIB, 0)).unwrap();
     allocator.free(cached).unwrap();
     let other = Arc::clone(&allocator);
-    faults.act_inside(Method::MemoryInfo, 1, move || {
+    faults.plan_callback(Method::MemoryInfo, 1, move || {
         std::thread::spawn(move || other.trim()).join().unwrap();
     });
     let error = allocator.allocate(Request::new(40 * MIB, 0)).unwrap_err();

@@ -345,7 +345,7 @@ fn while_some_thread_reads(machine: &Machine, buffer: &Buffer, most: u64, act: i
     let (entered, is_over) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
     for call in 1..=most {
         let entered = Arc::clone(&entered);
-        machine.backend.act_inside(Method::Copy, call, move || {
+        machine.backend.plan_callback(Method::Copy, call, move || {
             let own = entered.fetch_add(1, Ordering::Relaxed);
             let started = Instant::now();
             take_a_moment();
@@ -418,7 +418,7 @@ fn a_thread_reads_and_writes_the_bytes_while_tasks_that_write_them_keep_coming()
         let count = Arc::new(AtomicU64::new(0));
         for call in 1..=MOST {
             let (buffer, streams, count) = (buffer.clone(), streams.clone(), Arc::clone(&count));
-            machine.backend.act_inside(Method::Fill, call, move || {
+            machine.backend.plan_callback(Method::Fill, call, move || {
                 let own = count.fetch_add(1, Ordering::Relaxed);
                 take_a_moment();
                 buffer.fill(5, &streams[usize::from(own % 2 == 0)]).unwrap();

@@ -33,7 +33,7 @@ fn held_reader<'scope>(
 ) -> (ScopedJoinHandle<'scope, Vec<u8>>, Sender<()>) {
     let (begun, begins) = mpsc::channel();
     let (held, ends) = mpsc::channel();
-    machine.backend.act_inside(Method::Copy, 1, move || {
+    machine.backend.plan_callback(Method::Copy, 1, move || {
         begun.send(()).unwrap();
         let _ = ends.recv(); // until it is dropped
     });
@@ -53,7 +53,7 @@ fn threads_that_write_the_bytes_are_inside_one_at_a_time_behind_one_that_reads_t
             let (reader, held) = held_reader(&machine, threads, &buffer);
             for call in [1, 2] {
                 let inside = Arc::clone(&inside);
-                machine.backend.act_inside(Method::Copy, call, move || {
+                machine.backend.plan_callback(Method::Copy, call, move || {
                     assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "others are inside");
                     take_a_moment();
                     inside.fetch_sub(1, Ordering::Relaxed);
@@ -86,14 +86,14 @@ fn threads_take_turns_also_where_no_stream_has_used_the_bytes() {
             let buffer = machine.runtime.empty(64, CPU).unwrap();
             std::thread::scope(|threads| {
                 let ((begun, begins), (held, ends)) = (mpsc::channel(), mpsc::channel::<()>());
-                machine.backend.act_inside(Method::Copy, 1, move || {
+                machine.backend.plan_callback(Method::Copy, 1, move || {
                     begun.send(()).unwrap();
                     let _ = ends.recv(); // until it is dropped
                 });
                 let first = threads.spawn(|| buffer.write_from_slice(&[1; 64]).unwrap());
                 begins.recv().unwrap();
                 let (enter, entered) = mpsc::channel();
-                machine.backend.act_inside(Method::Copy, 1, move || enter.send(()).unwrap());
+                machine.backend.plan_callback(Method::Copy, 1, move || enter.send(()).unwrap());
                 let second = threads.spawn(|| {
                     if writes {
                         buffer.write_from_slice(&[2; 64]).unwrap();

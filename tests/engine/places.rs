@@ -192,7 +192,7 @@ fn changes() {
     let (runtime, device) = (Runtime::global().unwrap(), Device::new(kind, 0).unwrap());
     let later = runtime.stream(device).unwrap();
     let (inner, stream) = (runtime.clone(), later.clone());
-    driver.act_inside(Method::VmCreate, 1, move || inner.set_stream(&stream).unwrap());
+    driver.plan_callback(Method::VmCreate, 1, move || inner.set_stream(&stream).unwrap());
     let first = runtime.empty(BYTES, device).unwrap().stream();
     assert_eq!((first.id(), driver.calls(Method::VmCreate)), (0, 1));
     assert_eq!(home(&runtime, device).1, later.id());

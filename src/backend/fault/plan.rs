@@ -97,10 +97,10 @@ struct Planned {
     calls: u64,
 }
 
-/// A test's callback, which the backend calls inside a later call; see `FaultBackend::act_inside`.
-struct Action {
+/// A callback of [`plan_callback`](super::FaultBackend::plan_callback), to call in a later call.
+struct PlannedCallback {
     method: Method,
-    /// The number of calls until the action runs, the call with the action included.
+    /// The number of calls until `run` is called, the call with `run` included.
     calls: u64,
     run: Box<dyn FnOnce() + Send>,
 }
@@ -117,15 +117,15 @@ pub(super) struct Injector {
     pub(super) inner: Arc<dyn Backend>,
     counts: [Counts; Method::ALL.len()],
     plans: Mutex<Vec<Planned>>,
-    actions: Mutex<Vec<Action>>,
+    callbacks: Mutex<Vec<PlannedCallback>>,
 }
 
 impl Injector {
     pub(super) fn new(inner: Arc<dyn Backend>) -> Self {
         let counts = std::array::from_fn(|_| Counts::default());
         let plans = Mutex::new(LockRank::Backend, Vec::new());
-        let actions = Mutex::new(LockRank::Backend, Vec::new());
-        Self { inner, counts, plans, actions }
+        let callbacks = Mutex::new(LockRank::Backend, Vec::new());
+        Self { inner, counts, plans, callbacks }
     }
 
     pub(super) fn plan(&self, fault: Fault) {
@@ -136,15 +136,15 @@ impl Injector {
         self.plans.lock().push(Planned { fault, calls: 0 });
     }
 
-    pub(super) fn act_inside(&self, method: Method, call: u64, run: Box<dyn FnOnce() + Send>) {
+    pub(super) fn plan_callback(&self, method: Method, call: u64, run: Box<dyn FnOnce() + Send>) {
         assert!(call > 0, "calls are counted from 1: {method}");
-        self.actions.lock().push(Action { method, calls: call, run });
+        self.callbacks.lock().push(PlannedCallback { method, calls: call, run });
     }
 
     pub(super) fn clear(&self) {
         self.plans.lock().clear();
-        let actions = std::mem::take(&mut *self.actions.lock());
-        drop(actions); // outside the lock, because the drop may run user code
+        let callbacks = std::mem::take(&mut *self.callbacks.lock());
+        drop(callbacks); // outside the lock, because the drop may run user code
     }
 
     pub(super) fn calls(&self, method: Method) -> u64 {
@@ -167,10 +167,10 @@ impl Injector {
         let counts = &self.counts[method as usize];
         // Relaxed: a counter that orders nothing.
         counts.calls.fetch_add(1, Ordering::Relaxed);
-        let actions = self.due_actions(method);
+        let callbacks = self.due_callbacks(method);
         let Some(error) = self.planned_error(method) else {
             let outcome = act(&*self.inner);
-            for Action { run, .. } in actions {
+            for PlannedCallback { run, .. } in callbacks {
                 run();
             }
             return outcome;
@@ -183,11 +183,11 @@ impl Injector {
         Err(self.error(error, method, request)?)
     }
 
-    /// Counts a call of `method`. Removes and returns the actions to run inside this call.
-    fn due_actions(&self, method: Method) -> Vec<Action> {
-        let mut actions = self.actions.lock();
-        actions.iter_mut().filter(|action| action.method == method).for_each(|a| a.calls -= 1);
-        actions.extract_if(.., |action| action.calls == 0).collect()
+    /// Counts a call of `method`. Removes and returns the callbacks to run inside this call.
+    fn due_callbacks(&self, method: Method) -> Vec<PlannedCallback> {
+        let mut callbacks = self.callbacks.lock();
+        callbacks.iter_mut().filter(|it| it.method == method).for_each(|it| it.calls -= 1);
+        callbacks.extract_if(.., |it| it.calls == 0).collect()
     }
 
     /// Counts the call in every plan that covers the method. Returns the error of the earliest plan

@@ -131,7 +131,7 @@ fn an_address_has_no_owner_when_the_system_has_it_back() {
         let address = heap.allocate(bytes).unwrap();
         let (tell, told) = channel();
         let look = move || tell.send(heap.usable_bytes(address)).unwrap();
-        faults.act_inside(Method::ReleaseHost, 1, look);
+        faults.plan_callback(Method::ReleaseHost, 1, look);
         assert!(heap.free(address));
         heap.allocator().empty_cache();
         assert_eq!(told.recv(), Ok(None));

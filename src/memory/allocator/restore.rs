@@ -322,7 +322,7 @@ mod tests {
         recorded.free(block).unwrap();
         recorded.empty_cache(); // the device gives its addresses again
         let (theirs, (tell, told)) = (Arc::clone(&restored), mpsc::channel());
-        faults.act_inside(Method::Allocate, 1, move || {
+        faults.plan_callback(Method::Allocate, 1, move || {
             tell.send(theirs.allocate(Request::new(20 * MIB, 0)).unwrap()).unwrap();
         });
         let outcome = catch_unwind(AssertUnwindSafe(|| restored.restore(&snapshot)));

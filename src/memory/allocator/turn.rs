@@ -249,7 +249,7 @@ mod tests {
             allocator.free(block).unwrap();
             let (tell, told) = mpsc::channel();
             let asking = Arc::clone(&allocator);
-            faults.act_inside(Method::Release, 1, move || {
+            faults.plan_callback(Method::Release, 1, move || {
                 let theirs = Arc::clone(&asking);
                 let other = thread::spawn(move || theirs.allocate(Request::new(20 * MIB, 2)));
                 let mut seen = 0;
@@ -286,7 +286,7 @@ mod tests {
             let (late, early) = (take(30 * MIB, 1).unwrap(), take(20 * MIB, 2).unwrap());
             allocator.free(early).unwrap();
             let theirs = Arc::clone(&allocator);
-            faults.act_inside(method, 1, move || theirs.free(late).unwrap());
+            faults.plan_callback(method, 1, move || theirs.free(late).unwrap());
             let block = take(50 * MIB, 3);
             let block = block.unwrap_or_else(|error| panic!("{settings}: {error}"));
             allocator.free(block).unwrap();
@@ -354,7 +354,7 @@ mod tests {
         let allocator = Arc::new(CachingAllocator::new(backend, device, settings).unwrap());
         let (asleep, has_slept) = mpsc::channel();
         let (map, mapped) = mpsc::channel::<()>();
-        faults.act_inside(Method::VmMap, 1, move || {
+        faults.plan_callback(Method::VmMap, 1, move || {
             asleep.send(()).unwrap();
             mapped.recv_timeout(LONG).unwrap();
         });
@@ -419,7 +419,7 @@ mod tests {
             let shared = Arc::new(shared.unwrap());
             allocator.begin_sharing(&shared);
             let ((begun, is_begun), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
-            faults.act_inside(Method::AllocateShared, 1, move || {
+            faults.plan_callback(Method::AllocateShared, 1, move || {
                 begun.send(()).unwrap();
                 ended.recv_timeout(LONG).unwrap();
             });
