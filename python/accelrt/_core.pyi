@@ -619,8 +619,8 @@ class Buffer:
         /,
     ) -> None: ...
     def release(self) -> None:
-        """Frees the memory after all work that uses it; a slice frees the memory of the whole buffer.
-        `BufferError` while other code uses the bytes.
+        """Frees the memory after all work that is known to use it; a slice frees the memory of the
+        whole buffer. `BufferError` while other code uses the bytes.
         """
     def record_stream(self, stream: Stream) -> None:
         """Records that work enqueued on `stream` before this call may use the memory. Does not block."""
@@ -715,8 +715,9 @@ class View:
     def copy_(self, source: _BytesLike | _HasDlpack, non_blocking: bool = False) -> Self:
         """Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
         the same size into this view; returns this view. Bytes are copied unchanged: a source with
-        another element type is refused. Runs on the current stream of the device. Blocks, without
-        the GIL, until the copy is done, unless `non_blocking`.
+        another element type is refused, unless one of the two types is uint8. Runs on the current
+        stream of the device. Blocks, without the GIL, until the copy is done, unless
+        `non_blocking`.
         """
     def fill_(self, value: complex | SupportsIndex) -> Self:
         """Sets every element to a number, rounded to the nearest one of the element type, on the

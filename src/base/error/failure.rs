@@ -116,7 +116,7 @@ impl StreamFailure {
     }
 
     /// The number of users' tasks that the stream skipped because of this error. Grows until a
-    /// synchronise raises the error.
+    /// synchronise clears the error.
     #[must_use]
     pub fn skipped_count(&self) -> u64 {
         self.skipped_count.load(Ordering::Relaxed)

@@ -169,11 +169,11 @@ impl Stream {
     /// completion must not wait for the stream: by a synchronise, by a request for memory that only
     /// the stream can release, or by enqueueing beyond the stream's task limit.
     ///
-    /// Returns the task's ticket, which identifies this use of memory. An error, a panic of `start`
-    /// or a completion that is dropped unfinished becomes the stream's error. On a failed stream
-    /// `start` is dropped without being called. A shutdown waits for all tasks until its timeout,
-    /// and counts the unfinished ones as cancelled. Does not block, except as [`Stream::enqueue`];
-    /// fails after a shutdown and in a forked child.
+    /// Returns the task's ticket. An error, a panic of `start` or a completion that is dropped
+    /// unfinished becomes the stream's error. On a failed stream `start` is dropped without being
+    /// called. A shutdown waits for all tasks until its timeout, and counts the unfinished ones as
+    /// cancelled. Does not block, except as [`Stream::enqueue`]; fails after a shutdown and in a
+    /// forked child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

@@ -81,8 +81,8 @@ pub(crate) trait Mode {
 /// The mode of users' tasks.
 pub(crate) struct Checked;
 
-/// The mode of the runtime's own tasks. These tasks free memory, so they run in every state of the
-/// stream. Not used in a forked child.
+/// The mode of the runtime's own tasks. These tasks free memory and wake threads, so they run in
+/// every state of the stream. Not used in a forked child.
 pub(crate) struct Always;
 
 /// The mode of tasks that a caller enqueues while it holds a lock. The caller schedules the stream

@@ -51,7 +51,7 @@ const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTE
 impl Stream {
     /// Enqueues a call of a C function. The call runs once, on some thread, after everything
     /// enqueued before. If the stream has failed by then, it drops the call without running it.
-    /// Returns the task's ticket, which identifies this use of memory.
+    /// Returns the task's ticket.
     ///
     /// A status other than 0 fails the stream when the call is [checked](FfiCall::checked).
     /// Up to 4 arguments need no memory of their own. Until a task of the stream was timed, waiting

@@ -19,8 +19,8 @@ const WATCHED: usize = 4;
 
 /// The state of a runtime that all its streams share.
 ///
-/// `phase` only grows: running, stopped (no new work, queued tasks run), cancelled (queued tasks
-/// are retired without running). The watch bit changes only before the last phase.
+/// `phase` only grows: running, stopped (no new work, queued tasks run), cancelled (users'
+/// queued tasks are retired without running). The watch bit changes only before the last phase.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     /// Identifies the runtime in this process.
@@ -157,10 +157,10 @@ impl Lifecycle {
         self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stopped).is_ok()
     }
 
-    /// Makes every stream retire its queued tasks without running them.
+    /// Makes every stream retire users' queued tasks without running them.
     pub(crate) fn cancel(&self) {
         // Relaxed, here and below: the phase publishes no other memory. The shutdown polls each
-        // stream until its tasks are retired, through the stream's own atomics and locks.
+        // stream, for a limited time, through the stream's own atomics and locks.
         self.phase.store(CANCELLED, Ordering::Relaxed);
     }
 

@@ -201,6 +201,7 @@ impl Buffer {
     /// fails. A second release has no effect. Does not block.
     ///
     /// Fails with [`MemoryError::Exported`] while exports exist; the memory then remains allocated.
+    /// Also fails in a forked child.
     pub fn release(&self) -> Result<()> {
         fork::check()?;
         self.allocation.release().map_err(|refusal| self.refused(refusal))

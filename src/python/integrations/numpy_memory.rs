@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::integrations::host_heap::{self, Functions};
 
-/// Indices in NumPy's C API table (`numpy/core/code_generators/numpy_api.py`). No entry ever moves.
+/// Indices in NumPy's C API table (`code_generators/numpy_api.py`). No entry ever moves.
 const FEATURE_VERSION: usize = 211;
 const SET_HANDLER: usize = 304;
 

@@ -43,7 +43,8 @@ pub(crate) fn ensure_started() -> io::Result<()> {
     Ok(())
 }
 
-/// Queues a callable that has reached the head of its stream. Workers call this without the GIL.
+/// Queues a callable that has reached the head of its stream. The thread that executes the stream
+/// calls this, with or without the GIL.
 pub(crate) fn post(task: HostTask, completion: Completion) {
     READY.push((task, completion));
     // AcqRel: pairs with the swap in `serve`, which then finds the push.

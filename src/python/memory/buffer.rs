@@ -213,8 +213,8 @@ impl PyBuffer {
         }
     }
 
-    /// Frees the memory after all work that uses it; a slice frees the memory of the whole buffer.
-    /// `BufferError` while other code uses the bytes.
+    /// Frees the memory after all work that is known to use it; a slice frees the memory of the
+    /// whole buffer. `BufferError` while other code uses the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         drop_parked(py); // parked objects may hold exports
         Ok(self.current.buffer(py).release()?)

@@ -224,8 +224,9 @@ impl PyView {
 
     /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
     /// the same size into this view; returns this view. Bytes are copied unchanged: a source with
-    /// another element type is refused. Runs on the current stream of the device. Blocks, without
-    /// the GIL, until the copy is done, unless `non_blocking`.
+    /// another element type is refused, unless one of the two types is uint8. Runs on the current
+    /// stream of the device. Blocks, without the GIL, until the copy is done, unless
+    /// `non_blocking`.
     #[pyo3(
         signature = (source, non_blocking=Flag::Is(false)),
         text_signature = "($self, source, non_blocking=False)"
