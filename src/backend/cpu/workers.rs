@@ -318,11 +318,18 @@ impl Worker {
         // If a task forks, this is the child's only thread; the worker then ends.
         while !fork::is_child() {
             if let Some((level, work)) = self.deferred.take_due() {
-                if let Some(work) = self.defer_or_return(level, work) {
-                    Shared::fulfil(&shared, shared.queue.stop_searching());
-                    let search_time = self.search_time;
-                    self.run(level, work);
-                    self.search_time = search_time; // deferred work does not lengthen the search
+                match self.defer_or_return(level, work) {
+                    Some(work) if work.is_needed() => {
+                        Shared::fulfil(&shared, shared.queue.stop_searching());
+                        let search_time = self.search_time;
+                        self.run(level, work);
+                        self.search_time = search_time; // deferred work does not lengthen it
+                    }
+                    Some(work) => {
+                        work.give_up(); // waiting threads have executed all of it, and went on
+                        self.search_time = Duration::ZERO; // nothing to expect: sleeps at once
+                    }
+                    None => {}
                 }
                 continue;
             }

@@ -300,3 +300,43 @@ fn work_queued_during_a_failing_start_wakes_a_sleeping_worker() {
     told.recv_timeout(LIMIT).expect("the work is queued for ever");
     workers.shutdown(Instant::now() + LIMIT);
 }
+
+/// Work that waiting threads have executed while a worker left it to them.
+struct ExecutedElsewhere {
+    was_left: AtomicBool,
+    tell: Sender<&'static str>,
+}
+
+impl Work for ExecutedElsewhere {
+    fn run(self: Arc<Self>, _: &Turn<'_>) {
+        self.tell.send("run").unwrap();
+    }
+
+    fn leave_for(&self) -> Option<Duration> {
+        let was_left = self.was_left.swap(true, Ordering::Relaxed);
+        (!was_left).then_some(Duration::from_micros(5))
+    }
+
+    fn is_needed(&self) -> bool {
+        false
+    }
+
+    fn give_up(self: Arc<Self>) {
+        self.tell.send("given up").unwrap();
+    }
+}
+
+#[test]
+fn a_worker_gives_up_what_it_left_to_threads_that_have_executed_it() {
+    // Goal: a worker begins no turn, and so no search, for a stream that is no longer used. Method:
+    // work that is not needed after its deferral reports what the worker does with it.
+    let (tell, told) = channel();
+    let workers = Workers::new("test".into(), 1, 2);
+    for _ in 0..10 {
+        let work = ExecutedElsewhere { was_left: AtomicBool::new(false), tell: tell.clone() };
+        workers.submit(0, Arc::new(work)).unwrap();
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), "given up");
+    }
+    assert_eq!(workers.shutdown(Instant::now() + LIMIT).busy_threads, 0);
+    assert_eq!(told.try_iter().count(), 0);
+}

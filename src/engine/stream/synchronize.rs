@@ -77,11 +77,10 @@ struct Synchronized {
 impl StreamCore {
     /// Blocks until all earlier tasks are done. Then clears and raises the stream's error.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        crate::base::fork::check()?;
+        self.check_wait()?;
         if self.is_quiet() {
             return Ok(());
         }
-        self.check_wait()?;
         if let Some(passed) = self.synchronize_by_helping(interrupt)? {
             return raise(passed.error);
         }
