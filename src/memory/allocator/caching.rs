@@ -287,6 +287,9 @@ impl CachingAllocator {
                 return false;
             }
             let AllocatorState { torch, ledger, .. } = state;
+            if !ledger.is_closed && !ledger.is_host() {
+                return true; // a device's is cached without a bound
+            }
             (torch.release_beyond_cache(ledger), ledger.is_closed, ledger.most_segment_bytes())
         };
         self.give_back(victims);

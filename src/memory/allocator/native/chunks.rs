@@ -30,8 +30,7 @@ pub(super) trait Entry: Sized + Sync + 'static {
 /// Chunks that no table has, by their number.
 pub(super) type Spare<T> = [SegQueue<&'static [T]>; CHUNK_COUNT];
 
-/// Where an entry is, in the lower bits of a word: the number of its chunk, the offset in it. The
-/// other bits are whose the word is.
+/// Where an entry is, in a word: the number of its chunk, the offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
@@ -51,15 +50,6 @@ impl Place {
 
     pub(super) fn index(self) -> u64 {
         (FIRST << self.chunk()) + self.offset() as u64 - FIRST
-    }
-
-    pub(super) const fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    #[inline]
-    pub(super) fn from_bits(bits: u64) -> Self {
-        Self(bits)
     }
 
     fn chunk(self) -> usize {

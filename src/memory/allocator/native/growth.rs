@@ -536,6 +536,7 @@ impl Native {
     }
 
     /// The piece of a request whose block has its memory.
+    #[inline]
     pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
         match plan.class {

@@ -22,9 +22,7 @@ impl Amount {
         let counted = if amounts[2] == 0 { 2 } else { 3 };
         for (index, amount) in amounts[..counted].iter().enumerate() {
             self.current[index] += amount;
-            if self.current[index] > self.peak[index] {
-                self.peak[index] = self.current[index];
-            }
+            self.peak[index] = self.peak[index].max(self.current[index]);
         }
     }
 

@@ -4,9 +4,9 @@ use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::chunks::Place;
 use crate::memory::allocator::native::slab::SlabId;
 
-/// The name of what was handed out, in one word. It is where `live` has the piece as well
-/// ([`Name`]): neighbours are 64 places apart there at least, and so are the same slots of
-/// neighbouring slabs, so that what two threads write in turns lies on lines of its own.
+/// The number of what was handed out, in one word. Where `live` has the piece ([`Name`])
+/// neighbours are 64 places apart at least, and so are the same slots of neighbouring slabs, so
+/// that what two threads write in turns lies on lines of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::memory::allocator) struct Piece(u64);
 
@@ -24,7 +24,7 @@ pub(super) enum Name {
     Small(Place),
 }
 
-/// Set in the names of small blocks.
+/// Set in the numbers of small blocks.
 const SMALL: u64 = 1 << 63;
 /// How far the same slots of consecutive slabs are apart, in steps of 64 places: slots that hot
 /// pieces have, the first ones, are on the lines of no other slab of the next few.
@@ -45,36 +45,34 @@ fn unspread(place: u64) -> u64 {
 
 impl Piece {
     pub(super) fn block(id: BlockId) -> Self {
-        Self(Place::of(spread(u64::from(id.number()))).to_bits())
+        Self(u64::from(id.number()))
     }
 
     pub(super) fn small(slab: SlabId, slot: u8) -> Self {
         debug_assert!(slot < 64, "a slab has 64 blocks at most: {slot}");
-        let number = u64::from(slab.number()) << 6 | u64::from(slot);
-        Self(SMALL | Place::of(spread(number)).to_bits())
+        Self(SMALL | u64::from(slab.number()) << 6 | u64::from(slot))
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "32 bits, and six below them")]
     pub(super) fn part(self) -> Part {
-        let number = unspread(Place::from_bits(self.0).index());
         if self.0 & SMALL == 0 {
-            Part::Block(BlockId::from_number(number as u32))
+            Part::Block(BlockId::from_number(self.0 as u32))
         } else {
-            Part::Small(SlabId::from_number((number >> 6) as u32), number as u8 & 0x3F)
+            Part::Small(SlabId::from_number((self.0 >> 6) as u32), self.0 as u8 & 0x3F)
         }
     }
 
     #[inline]
     pub(super) fn name(self) -> Name {
-        let place = Place::from_bits(self.0);
+        let place = Place::of(spread(self.0 & !SMALL));
         if self.0 & SMALL == 0 { Name::Block(place) } else { Name::Small(place) }
     }
 
     #[inline]
     pub(super) fn of(name: Name) -> Self {
         match name {
-            Name::Block(place) => Self(place.to_bits()),
-            Name::Small(place) => Self(SMALL | place.to_bits()),
+            Name::Block(place) => Self(unspread(place.index())),
+            Name::Small(place) => Self(SMALL | unspread(place.index())),
         }
     }
 }

@@ -88,7 +88,9 @@ impl CachingAllocator {
         let (block, counted) = state.native.begin_piece(piece, plan);
         caches.set_bound(&mut state.native);
         if let Some(mut inside) = inside {
-            caches.stock(&mut inside, &mut state, plan);
+            if plan.class.is_some() || inside.is_closed() {
+                caches.stock(&mut inside, &mut state, plan);
+            }
             inside.kept.count_begin(counted);
             return Some(block);
         }
@@ -201,6 +203,9 @@ impl Native {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
+        if home.is_none() && others.is_empty() {
+            return self.release(piece.part(), counted.bytes, 0);
+        }
         let heap = self.heap_of(piece.part());
         let stream = self.heaps[heap].owner.stream;
         let (own, foreign) = match home {

@@ -44,10 +44,7 @@ impl Tiles<'_> {
         let taken = self.cut_off(id, off, is_end);
         self.update(id, was);
         if was.listing != Listing::Closed {
-            let Block { previous, next, .. } = self.blocks[taken];
-            if let Some(beyond) = if is_end { next } else { previous } {
-                self.indices.relist(&self.blocks[beyond], self.blocks, self.free);
-            }
+            self.relist_beside(taken);
         }
         if before > 0 && behind > 0 {
             let rest = self.cut_off(taken, behind, true);
