@@ -841,7 +841,9 @@ def empty_shared(nbytes: int, *, device: _DeviceArgument = None) -> Buffer:
     """
 
 def parse_bytes(text: str) -> int | None:
-    """Converts a size with or without a unit, as `256M`, to bytes; None for malformed text."""
+    """Converts a size to bytes, with or without a unit of powers of 1024, as `256M` or `8GiB`. None
+    for other text, as `256KB`, and for a size beyond 64 bits.
+    """
 
 def kernel_address(name: str) -> int:
     """The address of one of accelrt's native functions, for `Stream.launch`."""
@@ -1126,4 +1128,4 @@ def openmp_library() -> str | None:
     """The file name of an OpenMP runtime that the process has or can load, or None."""
 
 def cpu_capability() -> str:
-    """The processor's widest vector instructions, by torch's names."""
+    """The widest vector instructions of this machine that torch distinguishes, by torch's name."""

@@ -451,8 +451,8 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The stream is live.
     unsafe fn flush(&self, _stream: StreamHandle) {}
 
-    /// As [`Backend::submit`], but a completer calls it, and the work never runs on the caller's
-    /// stack. On kinds that run on the host, `work` may also be one thread's part of a shared task.
+    /// As [`Backend::submit`], but the work never runs on the caller's stack. A completer calls it.
+    /// On host kinds, a task that several threads execute also calls it; `work` then helps with it.
     ///
     /// # Safety
     /// The stream is live until this returns.

@@ -116,8 +116,8 @@ impl<V> StreamMap<V> {
         }
     }
 
-    /// Checks the next `most` entries, and removes and returns the values for which `is_over` is
-    /// true. Later calls check all other entries before they check an entry again.
+    /// Checks the next `most` entries, or all if there are fewer. Removes and returns the values
+    /// for which `is_over` is true. The next call continues behind the last checked entry.
     pub(crate) fn extract_if(
         &mut self,
         most: usize,

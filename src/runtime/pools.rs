@@ -122,7 +122,8 @@ impl Drop for PoolGuard {
 }
 
 impl Runtime {
-    /// The pool that serves this thread's requests on a device.
+    /// The id of the pool that this thread entered last on a device, else [`PoolId::DEFAULT`]. It
+    /// serves the thread's requests, except those for shared and pinned memory.
     #[must_use]
     pub fn current_pool(&self, device: Device) -> PoolId {
         current::pool(self.id(), device)

@@ -123,7 +123,7 @@ impl OwnedStream {
 impl Drop for OwnedStream {
     fn drop(&mut self) {
         // The result is ignored: a failed call also ends the life of the handle.
-        // SAFETY: the stream is live: only this drop, the last call of its owner, destroys it.
+        // SAFETY: the stream is live, because only this drop destroys it, and the drop runs once.
         let _ = unsafe { self.backend.stream_destroy(self.stream) };
     }
 }

@@ -134,8 +134,8 @@ pub(super) unsafe fn commit(span: Span) -> Result<(), Refusal> {
 /// Makes pages inaccessible and drops their contents. After a failure, the caller still owns them.
 ///
 /// Maps new pages over the old ones. Their attributes are new too, so the kernel can merge them
-/// with inaccessible neighbours. If the kernel refuses the mapping, it has replaced nothing (except
-/// in a process that it kills), and this function revokes the access to the old pages.
+/// with inaccessible neighbours. If the kernel refuses the mapping, the old pages are still there;
+/// this function then revokes the access to them and returns their memory.
 ///
 /// # Safety
 /// The caller owns the pages of `span`, and nothing uses them any more.
@@ -144,6 +144,8 @@ pub(super) unsafe fn decommit(span: Span) -> Result<(), Refusal> {
     // SAFETY: `MAP_FIXED` replaces only pages that the caller owns.
     let mapped = unsafe { map_at(span, access, flags) };
     if let Err(refusal) = mapped {
+        // SAFETY: the caller owns the pages, and nothing uses their contents any more.
+        unsafe { discard(span) };
         // SAFETY: the caller owns the pages.
         let protect = || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0;
         system_call("mprotect", protect).map_err(|_| refusal)?;

@@ -122,7 +122,7 @@ impl StreamFailure {
         self.skipped_count.load(Ordering::Relaxed)
     }
 
-    /// Sets the failed task's ticket, unless it is set: an error may fail its stream a second time.
+    /// Sets the failed task's ticket. If the error fails its stream again, the first ticket stays.
     pub(crate) fn set_ticket(&self, ticket: u64) {
         let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Data of one device for random fills, computed at its first fill: core count or kernels.
+//! Cached data for random fills of each device: the core count on host kinds, kernels on others.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -170,8 +170,8 @@ impl Buffer {
         enqueue(stream, [write_use(self), read_use(source)], order, Copy(ranges))
     }
 
-    /// Sets every byte, on `stream`. Does not wait for the fill; blocks, is ordered and fails as
-    /// [`Buffer::copy_from`].
+    /// Sets every byte to `byte`, on `stream`, without waiting for the fill. Order, errors and
+    /// blocking are those of [`Buffer::copy_from`].
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
         self.set(byte, stream, Order::BehindConflicts)
     }

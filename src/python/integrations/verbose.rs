@@ -141,7 +141,7 @@ pub(crate) fn cudnn_version() -> Option<usize> {
     cudnn()
 }
 
-/// The processor's widest vector instructions, by torch's names.
+/// The widest vector instructions of this machine that torch distinguishes, by torch's name.
 #[pyfunction]
 pub(crate) fn cpu_capability() -> &'static str {
     runtime::cpu_capability()

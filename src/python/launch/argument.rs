@@ -156,7 +156,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         let class = class.bind(value.py());
         let converted = class.call_method1("from_param", (value,));
         let converted = converted.map_err(|error| self.refused(class, value, &error))?;
-        self.keep(value);
+        self.hold(value);
         self.convert_by_type(&converted, 0)
     }
 
@@ -188,13 +188,13 @@ impl<'py> ArgumentConverter<'_, 'py> {
             return Ok(address);
         }
         if value.is_instance_of::<PyBytes>() {
-            self.keep(value);
+            self.hold(value);
             return Ok(Argument::U64(types.address(value)?));
         }
         if let Ok(inner) = value.getattr("_as_parameter_")
             && depth < MAX_DEPTH
         {
-            self.keep(value);
+            self.hold(value);
             return self.convert_by_type(&inner, depth + 1);
         }
         if let Some(number) = numpy_number(value)? {
@@ -228,7 +228,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
 
     fn address_of(&mut self, types: &Types, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         let address = types.address(value).map_err(|error| self.caused(&error))?;
-        self.keep(value);
+        self.hold(value);
         Ok(Argument::U64(address))
     }
 
@@ -241,7 +241,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         let kind: String = data_type.getattr("kind")?.extract()?;
         match &*kind {
             "pointer" | "array" | "function" if !type_name(value).ends_with("OwnGC") => {
-                self.keep(value);
+                self.hold(value);
                 Ok(Argument::U64(ctypes::cffi_address(backend, value)?))
             }
             "primitive" | "enum" => {
@@ -266,7 +266,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
         } else if let Ok(view) = memory.cast::<PyView>() {
             let used = UsedMemory::of_view(&self.place(), view.get(), mark)?;
             if let ViewMemory::Foreign(..) = used.memory {
-                self.keep(memory);
+                self.hold(memory);
             }
             used
         } else {
@@ -283,11 +283,11 @@ impl<'py> ArgumentConverter<'_, 'py> {
             return Ok(None);
         }
         let address = method.call0()?.extract()?;
-        self.keep(value);
+        self.hold(value);
         Ok(Some(Argument::U64(address)))
     }
 
-    pub(crate) fn keep(&mut self, value: &Bound<'py, PyAny>) {
+    pub(crate) fn hold(&mut self, value: &Bound<'py, PyAny>) {
         self.used.objects.push(value.clone().unbind());
     }
 

@@ -181,7 +181,7 @@ fn memory<'py>(
     if let Some(foreign) = foreign_memory(value).filter(|it| it.device.kind() != DeviceKind::CPU) {
         let used = UsedMemory::of_view(&converter.place(), value.cast::<PyView>()?.get(), mark)?;
         converter.used.memory.push(used);
-        converter.keep(value);
+        converter.hold(value);
         return Ok(Some(pointer(foreign.address.expose_provenance())));
     }
     if value.is_none() {
@@ -198,7 +198,7 @@ fn memory<'py>(
             let text = format!("{place} is a read-only {name}: accelrt.reads() of it is taken");
             return Err(PyBufferError::new_err(text));
         }
-        converter.keep(value);
+        converter.hold(value);
         return Ok(Some(pointer(address)));
     }
     let types = Types::get(py)?;

@@ -11,7 +11,7 @@ const PAGE_BYTES: usize = 4096;
 /// The polynomial of the CRC-32 in zlib, gzip and PNG, reflected (ISO 3309).
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// The table of CRC-32: for each byte value, the number that is combined by xor with the remainder.
+/// The lookup table of CRC-32: the remainder of each byte value.
 const REMAINDERS: [u32; 256] = {
     let mut table = [0_u32; 256];
     let mut value = 0_u32;

@@ -141,7 +141,7 @@ impl Exported {
     }
 
     /// The format (if the exporter gives one), the element size in bytes, and the shape.
-    pub(crate) fn description(&self) -> (Option<String>, usize, Vec<usize>) {
+    pub(crate) fn format_and_shape(&self) -> (Option<String>, usize, Vec<usize>) {
         let Self(view) = self;
         let format = (!view.format.is_null()).then(|| {
             // SAFETY: the exporter keeps the text alive as long as the view.
@@ -170,7 +170,7 @@ impl Exported {
     /// Copies strided elements into contiguous memory. Releases the exporter right after the copy.
     fn gather(self, what: &str, py: Python<'_>) -> PyResult<ForeignMemory> {
         let checked = self.without_objects(what, py)?;
-        let (_, item_bytes, shape) = checked.description();
+        let (_, item_bytes, shape) = checked.format_and_shape();
         let strides: &[isize] = if shape.is_empty() || checked.0.strides.is_null() {
             &[]
         } else {
@@ -188,7 +188,7 @@ impl Exported {
     /// Refuses memory that holds references to Python objects, because copies and native functions
     /// would not update the objects' reference counts.
     fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
-        let (format, ..) = self.description();
+        let (format, ..) = self.format_and_shape();
         let format = format.unwrap_or_else(|| "B".to_owned());
         // SAFETY: the pointer is null or refers to the exporter, which the view keeps alive.
         let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };

@@ -316,7 +316,7 @@ pub(crate) fn as_buffer(obj: &Bound<'_, PyAny>) -> PyResult<PyView> {
     let exported = exported.ok_or_else(|| {
         PyTypeError::new_err(format!("obj must have the buffer protocol, not {}", type_name(obj)))
     })?;
-    let (format, item_bytes, shape) = exported.description();
+    let (format, item_bytes, shape) = exported.format_and_shape();
     let memory = exported.checked("obj", obj.py())?;
     let named = || Element::extract(&obj.getattr("dtype").ok()?).ok();
     let known = match format {

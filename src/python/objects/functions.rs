@@ -281,7 +281,8 @@ pub(crate) fn counters() -> PyResult<BTreeMap<&'static str, u64>> {
     ]))
 }
 
-/// Converts a size with or without a unit, as `256M`, to bytes; None for malformed text.
+/// Converts a size to bytes, with or without a unit of powers of 1024, as `256M` or `8GiB`. None
+/// for other text, as `256KB`, and for a size beyond 64 bits.
 #[pyfunction]
 pub(crate) fn parse_bytes(text: &str) -> Option<usize> {
     size::parse_bytes(text)
