@@ -28,14 +28,10 @@ const AVOIDED: &[(&str, &str)] = &[
 /// Terms of the field that have such a word in them.
 const TERMS: [&str; 4] = ["out_of", "OutOf", "left_out", "LeftOut"];
 
-/// Rooms whose names are chosen anew with their code.
-const LATER: [&str; 1] = ["src/memory/allocator/"];
-
 /// Modules, types and functions are named by the field's words. Tests, whose names are sentences,
 /// are free.
 pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
-    let is_later = |source: &&Source| LATER.iter().any(|room| source.path.starts_with(room));
-    let files = repository.src().filter(|source| !source.is_test_file && !is_later(source));
+    let files = repository.src().filter(|source| !source.is_test_file);
     let found = files.flat_map(|source| {
         items(source).filter_map(|(name, line)| {
             let (word, instead) = avoided_in(name)?;
@@ -106,11 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn tests_locals_and_rooms_that_come_later_are_free() {
+    fn tests_and_locals_are_free() {
         let test = "#[cfg(test)] mod tests { fn what_is_kept_stays() {} }";
         assert!(lines("src/a.rs", test).is_empty());
         assert!(lines("src/a.rs", "fn f() { let own = 1; }").is_empty());
-        assert!(lines("src/memory/allocator/a.rs", "mod books;").is_empty());
     }
 
     #[test]

@@ -1,18 +1,13 @@
 //! Prose: words that comments avoid, because data and threads are no persons.
 
 use super::repository::{Repository, Violation};
-use super::source::Source;
 
 const AVOIDED: [&str; 3] = ["whoever", "somebody", "nobody"];
 
-/// Rooms whose comments are written anew with their code.
-const LATER: [&str; 1] = ["src/memory/allocator/"];
-
 /// The subject of a sentence is the component: a thread, a caller, the consumer.
 pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
-    let is_later = |source: &&Source| LATER.iter().any(|room| source.path.starts_with(room));
     let mut violations = Vec::new();
-    for source in repository.src().filter(|source| !is_later(source)) {
+    for source in repository.src() {
         for comment in &source.comments {
             for (line, text) in (comment.line..).zip(comment.text.lines()) {
                 let mut words = text.split(|c: char| c != '_' && !c.is_alphanumeric());
@@ -44,8 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_rooms_that_come_later_are_free() {
+    fn code_is_free() {
         assert!(lines("src/a.rs", "fn nobody() { g(\"somebody\") } // nobody_knows\n").is_empty());
-        assert!(lines("src/memory/allocator/a.rs", "// Nobody.\n").is_empty());
     }
 }

@@ -10,11 +10,11 @@ pub(super) type BlockId = Id<Block>;
 /// Who has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nobody: it stands in the free index of its pool.
+    /// It is free: it stands in the index of its pool.
     Free,
     /// A program.
     Allocated,
-    /// Nobody, but streams have not passed their last use of it.
+    /// It is freed, but streams have not passed their last use of it.
     AwaitingFree,
     /// Addresses of an expandable segment without memory; it stands in the index of those.
     Unmapped,
@@ -87,7 +87,7 @@ pub(super) type Blocks = Table<Block>;
 
 impl Blocks {
     /// Cuts the front off a block: the new block has the first `bytes` and the same state.
-    pub(super) fn split_front(&mut self, id: BlockId, bytes: usize) -> BlockId {
+    pub(super) fn split_head(&mut self, id: BlockId, bytes: usize) -> BlockId {
         let rest = &self[id];
         debug_assert!(bytes > 0 && bytes < rest.bytes, "{bytes} of {rest:?}");
         let mut front = Block { bytes, next: Some(id), ..rest.clone() };
@@ -144,7 +144,7 @@ mod tests {
             let mut blocks = Blocks::default();
             let segment = Segments::default().next_id();
             let rest = blocks.insert(Block::new(segment, 0, 1024, State::Free));
-            let front = blocks.split_front(rest, 512);
+            let front = blocks.split_head(rest, 512);
             for (id, ticket) in [front, rest].into_iter().zip(tickets) {
                 blocks[id].busy_until = ticket;
             }

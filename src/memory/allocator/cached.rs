@@ -6,7 +6,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
-use crate::memory::allocator::native::own::Front;
+use crate::memory::allocator::native::thread_cache::LastUsed;
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::torch::Plan;
 
@@ -20,7 +20,7 @@ impl CachingAllocator {
         request: Request,
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
-        if let Some(block) = self.caches.take(Front::get(), &request) {
+        if let Some(block) = self.caches.take(LastUsed::get(), &request) {
             return Some(block);
         }
         self.search_shared(&request, home)

@@ -17,7 +17,7 @@ use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::native::caches::Caches;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::handle::Held;
-use crate::memory::allocator::native::own::Front;
+use crate::memory::allocator::native::thread_cache::LastUsed;
 use crate::memory::allocator::observers::{Observers, new_observer_id};
 use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint, Wanted};
 use crate::memory::allocator::pool::{PoolId, PoolOptions};
@@ -136,7 +136,7 @@ impl CachingAllocator {
     /// one without users.
     #[inline(always)]
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
-        if let Some(block) = self.caches.take(Front::get(), &request) {
+        if let Some(block) = self.caches.take(LastUsed::get(), &request) {
             return Ok(block);
         }
         // Nothing goes through memory but here: what is above stays in registers.
@@ -154,7 +154,7 @@ impl CachingAllocator {
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
-        if let Some(block) = self.caches.take(Front::get(), &request) {
+        if let Some(block) = self.caches.take(LastUsed::get(), &request) {
             return Ok(block);
         }
         self.allocate_shared(&request, home, interrupt)
@@ -224,7 +224,7 @@ impl CachingAllocator {
             let mut state = self.state.lock();
             state.complete_some_if_free(most_looks);
             let AllocatorState { torch, ledger, .. } = &mut *state;
-            let block = torch.find(ledger, plan).map(|id| torch.hand_out(ledger, id, plan));
+            let block = torch.find(ledger, plan).map(|id| torch.allocate_block(ledger, id, plan));
             (block, torch.release_beyond_cache(ledger))
         };
         self.give_back(victims);
@@ -235,7 +235,7 @@ impl CachingAllocator {
     /// it again at once. Of another allocator it is handed back, and nothing has changed.
     #[inline(always)]
     pub fn free(&self, block: Allocated) -> Result<(), ForeignBlock> {
-        if self.caches.keep(Front::get(), &block, 0) {
+        if self.caches.keep(LastUsed::get(), &block, 0) {
             return Ok(());
         }
         self.free_shared(block, None, &[])
@@ -250,10 +250,10 @@ impl CachingAllocator {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
-        let front = Front::get();
+        let last_used = LastUsed::get();
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
         let ticket = home.map_or(0, |home| home.ticket);
-        if !is_own || !others.is_empty() || !self.caches.keep(front, &block, ticket) {
+        if !is_own || !others.is_empty() || !self.caches.keep(last_used, &block, ticket) {
             self.free_shared(block, home, others).expect("it is kept with its allocator");
         }
     }
@@ -519,7 +519,7 @@ impl CachingAllocator {
 }
 
 impl Drop for CachingAllocator {
-    /// Everything goes back that no stream uses: whoever has a block keeps the allocator alive.
+    /// Everything goes back that no stream uses: a block's owner keeps the allocator alive.
     /// What a stream that does not end still uses stays with the device.
     fn drop(&mut self) {
         if !fork::is_child() {

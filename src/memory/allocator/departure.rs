@@ -5,11 +5,11 @@
 //! returns. What the device refuses to take back stays with it: whether it is still there is
 //! unknown, so it is never used again. The limit counts a part until the call is over.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::thread;
 
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::source::{Departing, Part};
+use crate::memory::allocator::source::Departing;
 
 impl CachingAllocator {
     /// Gives parts back to the device.
@@ -20,14 +20,13 @@ impl CachingAllocator {
     /// The same; the first panic of the device, behind which the others go back as well.
     pub(super) fn try_give_back(&self, parts: Vec<Departing>) -> thread::Result<()> {
         let mut outcome = Ok(());
-        let give_back =
-            |part: Part| catch_unwind(AssertUnwindSafe(|| self.source.give_back(&part)));
         for Departing { part, bytes, block } in parts {
-            outcome = outcome.and(give_back(part));
+            outcome = outcome.and(self.source.give_back(part));
             let vacant =
                 block.and_then(|id| self.with_torch(|it, ledger| it.end_unmap(ledger, id)));
             if let Some(addresses) = vacant {
-                outcome = outcome.and(give_back(addresses)); // behind their last page
+                // Behind their last page.
+                outcome = outcome.and(self.source.give_back(addresses));
             }
             self.state.lock().ledger.note_left(bytes);
         }

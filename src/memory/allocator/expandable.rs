@@ -139,7 +139,7 @@ impl Torch {
         granularity_bytes: usize,
     ) -> Step {
         if let Some(id) = self.if_enough(held, plan) {
-            return Step::Done(self.hand_out(ledger, id, plan));
+            return Step::Done(self.allocate_block(ledger, id, plan));
         }
         // As in PyTorch the limit is asked once, about a segment, whatever pages come to.
         if held.is_none() && ledger.limits.is_above(self.segment_bytes(ledger, plan)) {
@@ -161,7 +161,7 @@ impl Torch {
         };
         if let Some(id) = self.if_enough(held, plan) {
             // One that was too large to be chosen.
-            return Step::Done(self.hand_out(ledger, id, plan));
+            return Step::Done(self.allocate_block(ledger, id, plan));
         }
         let held_bytes = held.map_or(0, |id| self.blocks[id].bytes);
         Step::Map(held, self.begin_map(ledger, unmapped, plan.search_bytes - held_bytes))
@@ -193,7 +193,7 @@ impl Torch {
             room_bytes >= plan.search_bytes
         })?;
         if let Some(id) = continued {
-            self.take_out(id);
+            self.take_free(id);
         }
         Some((continued, unmapped))
     }
@@ -232,7 +232,7 @@ impl Torch {
         let Owner { stream, class, pool } = self.owner_of(id);
         self.indices.of_mut(pool, class).remove_unmapped(stream, &self.blocks[id]);
         if bytes < self.blocks[id].bytes {
-            let front = self.split_front(id, bytes);
+            let front = self.split_head(id, bytes);
             self.indices.of_mut(pool, class).insert_unmapped(stream, id, &self.blocks[id]);
             id = front;
         }
@@ -304,13 +304,13 @@ impl Torch {
         let begin = segment.address + (first_page * page_bytes) as u64;
         let before_bytes = to_usize(begin - block.address);
         let bytes = (end_page - first_page) * page_bytes;
-        self.take_out(id);
+        self.take_free(id);
         if before_bytes > 0 {
-            let before = self.split_front(id, before_bytes);
+            let before = self.split_head(id, before_bytes);
             self.settle(before, State::Free);
         }
         if self.blocks[id].bytes > bytes {
-            let unmapped = self.split_front(id, bytes);
+            let unmapped = self.split_head(id, bytes);
             self.settle(id, State::Free);
             id = unmapped;
         }

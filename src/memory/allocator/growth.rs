@@ -53,7 +53,7 @@ impl CachingAllocator {
             Ok(base) => {
                 let address = torch.address_for(base, bytes);
                 let id = torch.add_segment(ledger, address, base, bytes, plan.owner);
-                Ok(Some(torch.hand_out(ledger, id, plan)))
+                Ok(Some(torch.allocate_block(ledger, id, plan)))
             }
             Err(refusal) => none_if_short(refusal),
         }

@@ -271,7 +271,7 @@ fn resets_leave_what_is_current() {
 }
 
 /// A block, and the byte that it is full of.
-struct Live {
+struct Marks {
     block: Allocated,
     byte: u8,
 }
@@ -289,7 +289,7 @@ fn contents(block: &Allocated) -> &'static mut [u8] {
 /// Random requests and frees, some behind streams that are late.
 fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
     let is_real = host.0.device().kind() == DeviceKind::CPU;
-    let mut live: Vec<Live> = Vec::new();
+    let mut live: Vec<Marks> = Vec::new();
     let mut gates: Vec<Gated> = Vec::new();
     let mut waiting: Vec<(Range<u64>, usize)> = Vec::new();
     for step in 0..400 {
@@ -310,10 +310,10 @@ fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
                 if is_real {
                     contents(&block).fill(byte);
                 }
-                live.push(Live { block, byte });
+                live.push(Marks { block, byte });
             }
             5..8 if !live.is_empty() => {
-                let Live { block, byte } = live.swap_remove(numbers.below(live.len()));
+                let Marks { block, byte } = live.swap_remove(numbers.below(live.len()));
                 if is_real {
                     assert!(contents(&block).iter().all(|found| *found == byte), "{block:?}");
                 }
@@ -338,7 +338,7 @@ fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
         host.0.check_all();
     }
     gates.into_iter().for_each(Gated::pass);
-    for Live { block, .. } in live {
+    for Marks { block, .. } in live {
         host.free(block);
     }
     host.0.empty_cache();

@@ -44,7 +44,7 @@ struct World {
 }
 
 impl World {
-    /// A device that nobody's question moves on: only the model's streams do.
+    /// A device that no question moves on: only the model's streams do.
     fn new() -> Arc<Self> {
         let completion = CompletionMode::WhenAsked { polls: u32::MAX };
         let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });

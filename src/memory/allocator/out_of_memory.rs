@@ -45,8 +45,9 @@ impl CachingAllocator {
         if let Some(block) = grow()? {
             return Ok(block);
         }
-        let help_out = || self.with_torch(|torch, ledger| torch.help_out(ledger, plan));
-        if let Some(block) = help_out() {
+        let take_from_helpers =
+            || self.with_torch(|torch, ledger| torch.take_from_helpers(ledger, plan));
+        if let Some(block) = take_from_helpers() {
             return Ok(block);
         }
         let (oversize, is_enough) =
@@ -59,7 +60,7 @@ impl CachingAllocator {
         let attempt = &mut |attempt| match attempt {
             Attempt::Another => match self.search(plan) {
                 Some(block) => Ok(Some(block)),
-                None => Ok(self.grow(plan)?.or_else(help_out)),
+                None => Ok(self.grow(plan)?.or_else(take_from_helpers)),
             },
             Attempt::Last => Ok(None),
         };
@@ -79,7 +80,7 @@ impl CachingAllocator {
     }
 
     /// Gives all free memory back that no stream uses, but that of private pools with users. Waits
-    /// for nobody.
+    /// for no stream.
     pub fn trim(&self) {
         if fork::is_child() {
             return;
@@ -93,7 +94,7 @@ impl CachingAllocator {
         self.give_back_free(see, |ledger, pool| !ledger.pools.is_reserved(pool))
     }
 
-    /// Gives the free memory of one pool back that no stream uses. Waits for nobody.
+    /// Gives the free memory of one pool back that no stream uses. Waits for no stream.
     pub(crate) fn trim_pool(&self, pool: PoolId) {
         self.give_back_free(|_| (), |_, id| id == pool);
         self.state.lock().native.note_left_pool(pool);
@@ -122,7 +123,7 @@ impl CachingAllocator {
     /// Looks at some private pools that had memory in use when their last user went, and gives back
     /// what is free in them by now.
     pub(crate) fn trim_left_pools(&self) {
-        let left = self.state.lock().native.take_left_pools();
+        let left = self.state.lock().native.left_pools.take();
         for pool in left {
             self.trim_pool(pool);
         }
@@ -146,10 +147,10 @@ impl CachingAllocator {
     /// Asks drivers how far the streams are that something waits for and that are looked at next.
     pub(super) fn poll_waited_for(&self, most: usize) {
         let streams = self.state.lock().pending.next_on_drivers(most);
-        for (stream, ticket) in streams.into_iter().filter_map(|(stream, ticket)| {
-            Some((stream.upgrade()?, ticket)) // gone: its counter says what it knows
-        }) {
-            stream.poll_ticket(ticket);
+        for (stream, ticket) in streams {
+            if let Some(stream) = stream.upgrade() {
+                stream.poll_ticket(ticket); // of one that is gone the counter says what it knows
+            }
         }
     }
 
@@ -243,13 +244,17 @@ impl Torch {
     }
 
     /// A free block of one of them.
-    pub(super) fn help_out(&mut self, ledger: &mut Ledger, plan: &Plan) -> Option<Allocated> {
+    pub(super) fn take_from_helpers(
+        &mut self,
+        ledger: &mut Ledger,
+        plan: &Plan,
+    ) -> Option<Allocated> {
         let helpers: Vec<PoolId> = ledger.helpers(plan.owner.pool).collect();
         helpers.into_iter().find_map(|pool| {
             let mut plan = *plan;
             plan.owner.pool = pool;
             let id = self.find(ledger, &plan)?;
-            Some(self.hand_out(ledger, id, &plan))
+            Some(self.allocate_block(ledger, id, &plan))
         })
     }
 

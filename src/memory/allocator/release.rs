@@ -40,7 +40,7 @@ impl Torch {
     }
 
     fn forget_segment(&mut self, ledger: &mut Ledger, id: BlockId) -> Departing {
-        self.take_out(id);
+        self.take_free(id);
         let segment = self.forget_range(ledger, id);
         if segment.is_oversize {
             ledger.statistics.oversize_segments.decrease(1);

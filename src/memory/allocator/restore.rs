@@ -13,7 +13,7 @@ use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::snapshot::{BlockInfo, SegmentInfo, Snapshot};
-use crate::memory::allocator::source::{Part, try_each};
+use crate::memory::allocator::source::Part;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::Torch;
 
@@ -37,10 +37,10 @@ impl CachingAllocator {
 
     /// Loads the segments of a snapshot at the addresses that it names, into an allocator without
     /// any: the blocks in use, by address. Its trace is not looked at. Blocks that await their free
-    /// are in use, by whoever called. Its private pools have no users but those that are retained.
+    /// are in use, by the caller. Its private pools have no users but those that are retained.
     ///
-    /// Fails on kinds that have memory, because nobody can choose where that is; when the snapshot
-    /// contradicts itself; and when the device is too small. Nothing is loaded then.
+    /// Fails on kinds that have memory, because no caller can choose where that is; when the
+    /// snapshot contradicts itself; and when the device is too small. Nothing is loaded then.
     ///
     /// # Panics
     /// When the allocator has segments.
@@ -53,27 +53,26 @@ impl CachingAllocator {
             }));
         }
         check_tiling(snapshot)?;
-        let is_empty = self.state.lock().is_empty();
-        assert!(is_empty, "{NOT_EMPTY}");
+        let drop_all = |taken: Vec<Memory>| {
+            for memory in taken {
+                self.drop_memory(memory);
+            }
+        };
         let mut taken = Vec::with_capacity(snapshot.segments.len());
         for segment in &snapshot.segments {
             match self.take_memory(segment) {
                 Ok(memory) => taken.push(memory),
                 Err(refusal) => {
-                    for memory in taken {
-                        self.drop_memory(memory);
-                    }
+                    drop_all(taken);
                     return Err(refusal);
                 }
             }
         }
         let mut state = self.state.lock();
-        if !state.is_empty() {
-            drop(state); // another thread was faster
-            for memory in taken {
-                self.drop_memory(memory);
-            }
-            panic!("{NOT_EMPTY}");
+        if !state.torch.is_empty() || !state.native.describe(0).is_empty() {
+            drop(state); // now, or since another thread was faster
+            drop_all(taken);
+            panic!("a snapshot is restored into an empty allocator");
         }
         let AllocatorState { torch, ledger, .. } = &mut *state;
         torch.has_chosen_addresses = true;
@@ -118,20 +117,20 @@ impl CachingAllocator {
 
     /// Gives back what a restore took that failed. What the device refuses stays with it.
     fn drop_memory(&self, memory: Memory) {
-        let Some((_, handles)) = memory.pages else {
-            return self.source.give_back(&Part::Segment(memory.base));
+        let Memory { base, bytes, pages } = memory;
+        let outcome = match pages {
+            None => self.source.give_back(Part::Segment(base)),
+            Some((_, handles)) => {
+                let gone = self.source.give_back(Part::Pages(handles));
+                gone.and(self.source.give_back(Part::Addresses(base, bytes)))
+            }
         };
-        let parts = [Part::Pages(handles), Part::Addresses(memory.base, memory.bytes)];
-        let outcome = try_each(parts, |part| self.source.give_back(&part));
         outcome.unwrap_or_else(|panic| resume_unwind(panic));
     }
 }
 
 /// Alignment of addresses that no device gave: the most that requests ask for.
 const CHOSEN_ALIGN_BYTES: u64 = 2 << 20;
-
-/// What a program has done wrong.
-const NOT_EMPTY: &str = "a snapshot is restored into an empty allocator";
 
 /// What a restored segment is for the device.
 #[derive(Clone, Debug)]
@@ -274,14 +273,14 @@ impl Torch {
         let mut in_use = Vec::new();
         for block in &segment.blocks {
             let id = if block.bytes < self.blocks[rest].bytes {
-                self.split_front(rest, block.bytes)
+                self.split_head(rest, block.bytes)
             } else {
                 rest
             };
             rest = self.blocks[id].next.unwrap_or(id);
             self.blocks[id].requested_bytes = block.requested_bytes;
             if block.state.is_active() {
-                in_use.push(self.note_handed_out(ledger, id));
+                in_use.push(self.note_allocated(ledger, id));
             } else {
                 self.put_in(id);
                 if is_plain && self.blocks[id].is_split() {

@@ -36,21 +36,16 @@ impl CachingAllocator {
         self.sibling.get_or_init(|| Arc::downgrade(shared));
     }
 
-    /// The other allocator of the same capacity, where there is one.
-    pub(super) fn sibling(&self) -> Option<Arc<Self>> {
-        self.sibling.get().and_then(Weak::upgrade)
-    }
-
     /// Has the sibling give back what is free there; false when there is none. Who still uses some
     /// of that is waited for where it may be enough for a request with the `reachable_bytes` that
-    /// there are here; else nobody is.
+    /// there are here; else none is.
     pub(super) fn have_sibling_yield(
         &self,
         bytes: usize,
         reachable_bytes: usize,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<bool> {
-        let Some(sibling) = self.sibling() else { return Ok(false) };
+        let Some(sibling) = self.sibling.get().and_then(Weak::upgrade) else { return Ok(false) };
         sibling.trim();
         let counted = sibling.statistics();
         // Other threads may have moved on between the two looks.

@@ -2,7 +2,7 @@
 //!
 //! Who finds that another thread has the turn, moves pages, or gives memory back, looks a few times
 //! more, because that is short, and then sleeps without the lock: the other thread may need this
-//! one's processor. Whoever ends such a thing wakes all who sleep, under the lock.
+//! one's processor. The thread that ends such a thing wakes all sleepers, under the lock.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ mod loom_tests {
     use crate::base::sync::LockRank;
     use crate::base::sync::models::{EVERY, model_without_fences};
 
-    /// Goal: nobody sleeps on when what it waits for has come. Method: two threads wait for one
+    /// Goal: no thread sleeps on when what it waits for has come. Method: two threads wait for one
     /// that works, of which the first goes on with work of its own.
     #[test]
     fn loom_whoever_waits_for_others_is_woken() {

@@ -71,18 +71,17 @@ impl Source {
         given
     }
 
-    /// Gives a part back: see the head of this file. What the device refuses stays with it.
-    pub(super) fn give_back(&self, part: &Part) {
+    /// Gives a part back: see the head of this file. What the device refuses stays with it. The
+    /// first panic, behind which the rest goes back as well.
+    pub(super) fn give_back(&self, part: Part) -> thread::Result<()> {
         let pages = || self.virtual_memory().expect("it has given these pages and addresses");
-        let _ = match part {
-            Part::Segment(base) => self.release(*base),
-            Part::Addresses(base, bytes) => pages().unreserve(*base, *bytes),
-            Part::Pages(handles) => {
-                let outcome = try_each(handles, |handle| pages().drop_page(*handle));
-                outcome.unwrap_or_else(|panic| resume_unwind(panic));
-                Ok(())
+        match part {
+            Part::Segment(base) => try_each([base], |base| _ = self.release(base)),
+            Part::Pages(handles) => try_each(handles, |handle| pages().drop_page(handle)),
+            Part::Addresses(base, bytes) => {
+                try_each([base], |base| _ = pages().unreserve(base, bytes))
             }
-        };
+        }
     }
 
     fn release(&self, address: Address) -> Result<()> {

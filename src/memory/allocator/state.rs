@@ -45,20 +45,10 @@ impl AllocatorState {
             && self.ledger.has_thread_caches()
     }
 
-    /// True when it has no memory of a device.
-    pub(super) fn is_empty(&self) -> bool {
-        self.torch.is_empty() && self.native.describe(0).is_empty()
-    }
-
     /// How often memory went back, when none is on its way from or to the device.
     pub(super) fn departures_if_settled(&self) -> Option<u64> {
         let Ledger { limits, departures, .. } = &self.ledger;
         (limits.is_settled() && !self.native.is_mapping).then_some(*departures)
-    }
-
-    /// How often something became free.
-    pub(super) fn frees(&self) -> u64 {
-        self.torch.frees + self.native.frees
     }
 
     /// What a request may get at most when nothing that is free is used any more: free memory may
@@ -99,9 +89,10 @@ impl AllocatorState {
         counted: Counted,
         home: Option<&UsePoint>,
         others: &[UsePoint],
-    ) {
+    ) -> bool {
         self.complete_some_for(others.len());
         self.native.free(&mut self.pending, piece, counted, home, others);
+        true
     }
 
     /// As [`Self::complete_some`], but not while the same requests are to get the same offsets,

@@ -89,7 +89,7 @@ impl Torch {
         let fitting = large_enough.filter(|id| self.has_room(*id, plan));
         let chosen = ledger.policy().choose(plan.bytes, &mut fitting.map(|id| self.candidate(id)));
         let id = chosen?;
-        self.take_out(id);
+        self.take_free(id);
         Some(id)
     }
 
@@ -137,7 +137,7 @@ impl Torch {
     }
 
     /// Takes a free block out of its index, for the thread that calls.
-    pub(super) fn take_out(&mut self, id: BlockId) {
+    pub(super) fn take_free(&mut self, id: BlockId) {
         let Owner { stream, class, pool } = self.owner_of(id);
         let block = &mut self.blocks[id];
         debug_assert_eq!(block.state, State::Free, "{block:?}");
@@ -156,8 +156,8 @@ impl Torch {
     }
 
     /// Cuts the front off a block, in the map as well: the number of the new block.
-    pub(super) fn split_front(&mut self, id: BlockId, bytes: usize) -> BlockId {
-        let front = self.blocks.split_front(id, bytes);
+    pub(super) fn split_head(&mut self, id: BlockId, bytes: usize) -> BlockId {
+        let front = self.blocks.split_head(id, bytes);
         self.map.insert(self.blocks[front].address, front);
         self.map.insert(self.blocks[id].address, id);
         let segment = self.blocks[id].segment;
@@ -194,7 +194,7 @@ impl Torch {
 
     /// Hands a block out that was taken out of its index and is large enough: cuts off what the
     /// request does not need.
-    pub(super) fn hand_out(
+    pub(super) fn allocate_block(
         &mut self,
         ledger: &mut Ledger,
         mut id: BlockId,
@@ -207,7 +207,7 @@ impl Torch {
         let before_bytes = to_usize(aligned - block.address);
         let mut free_blocks = 0;
         if before_bytes > 0 {
-            let before = self.split_front(id, before_bytes);
+            let before = self.split_head(id, before_bytes);
             self.put_in(before);
             free_blocks += 1;
         }
@@ -215,7 +215,7 @@ impl Torch {
         let can_split = !ledger.pools.keeps_whole(owner.pool);
         let block_bytes = self.blocks[id].bytes;
         if can_split && ledger.policy().splits(owner.class, block_bytes, plan.bytes) {
-            let front = self.split_front(id, plan.bytes);
+            let front = self.split_head(id, plan.bytes);
             self.put_in(id);
             free_blocks += 1;
             id = front;
@@ -231,7 +231,7 @@ impl Torch {
             );
         }
         self.blocks[id].requested_bytes = plan.requested_bytes;
-        self.note_handed_out(ledger, id)
+        self.note_allocated(ledger, id)
     }
 
     /// The block in use that an address is in.
@@ -241,7 +241,7 @@ impl Torch {
     }
 
     /// Counts a block that a program has now.
-    pub(super) fn note_handed_out(&mut self, ledger: &mut Ledger, id: BlockId) -> Allocated {
+    pub(super) fn note_allocated(&mut self, ledger: &mut Ledger, id: BlockId) -> Allocated {
         let class = self.owner_of(id).class;
         let is_oversize = ledger.is_oversize(self.blocks[id].bytes);
         let handout = self.handouts.next();

@@ -12,9 +12,10 @@
 //! 3. streams use free memory: it gives the turn up, waits for the one that uses the most, and
 //!    takes the next turn.
 //!
-//! Nobody waits for a stream in a turn, so a turn is as short as the calls of the device.
+//! No thread waits for a stream in a turn, so a turn is as short as the calls of the device.
 
 use std::collections::BTreeSet;
+use std::sync::Weak;
 use std::thread;
 
 use crate::base::error::{Error, Result, RuntimeError};
@@ -145,7 +146,8 @@ impl CachingAllocator {
     /// How often memory went back to the device, when none is on its way there or from there now.
     fn departures(&self) -> Option<u64> {
         let own = self.state.lock().departures_if_settled()?;
-        let beside = self.sibling().map(|sibling| sibling.state.lock().departures_if_settled());
+        let sibling = self.sibling.get().and_then(Weak::upgrade);
+        let beside = sibling.map(|sibling| sibling.state.lock().departures_if_settled());
         Some(own + beside.unwrap_or(Some(0))?)
     }
 }
@@ -154,9 +156,10 @@ impl Turn<'_> {
     fn run<T>(&self, wants: &mut Wants<'_, T>, refused: &BTreeSet<u64>) -> Result<Outcome<T>> {
         let allocator = self.0;
         let (mut looks, mut reachable_bytes) = (0, 0);
+        let count_frees = |state: &AllocatorState| state.torch.frees + state.native.frees;
         while looks < MOST_LOOKS {
             // What is freed from here on may come too late to go back with the rest.
-            let look = |state: &AllocatorState| (state.holders(Wanted::Served), state.frees());
+            let look = |state: &AllocatorState| (state.holders(Wanted::Served), count_frees(state));
             let (before, frees) = allocator.trim_and_see(look);
             let was_in_use = before.iter().any(|holder| !refused.contains(&holder.stream.key()));
             // It ends by itself: no other thread begins here.
@@ -181,7 +184,7 @@ impl Turn<'_> {
                 reachable_bytes = state.reachable_bytes(free_bytes);
                 let could_serve = reachable_bytes >= wants.bytes
                     && (wants.could_serve)(&state, state.ledger.left_bytes(free_bytes));
-                (state.frees() == frees, could_serve, state.holders(Wanted::Served))
+                (count_frees(&state) == frees, could_serve, state.holders(Wanted::Served))
             };
             if !could_serve {
                 break;

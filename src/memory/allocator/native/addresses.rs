@@ -101,7 +101,7 @@ impl Addresses {
     pub(super) fn at(&self, address: usize) -> Option<Owner> {
         let [first, second, third] = places(address)?;
         let entry = &self.0[first].get()?[second].get()?[third];
-        // Relaxed: whoever has an address that is the heap's has it from the thread that set the
+        // Relaxed: a thread that has an address of the heap's has it from the thread that set the
         // entry; for others the entry is zero before the page is theirs, and they have the page
         // from where the heap gave it back.
         Owner::from_bits(entry.load(Ordering::Relaxed))

@@ -5,7 +5,7 @@ use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::native::addresses::{Addresses, Owner};
 use crate::memory::allocator::native::handle::Handle;
-use crate::memory::allocator::native::live::Mark;
+use crate::memory::allocator::native::marks::Mark;
 use crate::memory::allocator::request::Request;
 
 impl CachingAllocator {

@@ -11,14 +11,13 @@ use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::native::addresses::Addresses;
+use crate::memory::allocator::native::bins::{Bins, Key};
 use crate::memory::allocator::native::cell::{Cell, Counted};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::kept::{Kept, Key};
-use crate::memory::allocator::native::live::Live;
-use crate::memory::allocator::native::own::Stay;
+use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::thread_cache::{
-    Claimed, Claims, ID_STEP, ThreadCache, claim,
+    CacheGuard, Claimed, Claims, ID_STEP, ThreadCache, claim,
 };
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::request::Request;
@@ -50,7 +49,7 @@ pub(in crate::memory::allocator) struct Caches {
     /// What each thread may keep.
     most_bytes: AtomicU64,
     pub(super) sizes: Sizes,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<Marks>,
     pub(super) addresses: Option<Arc<Addresses>>,
     pub(super) state: Arc<Mutex<AllocatorState>>,
     thread_count: AtomicUsize,
@@ -64,7 +63,7 @@ pub(in crate::memory::allocator) struct Caches {
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     pub(super) caches: Vec<Arc<ThreadCache>>,
-    /// What was counted by nobody's cache, and by caches that are gone.
+    /// What was counted by no thread's cache, and by caches that are gone.
     pub(super) shared: Cell,
     /// The sums that were counted when they were reset: what is told is what came since.
     pub(super) at_reset: Statistics,
@@ -96,7 +95,7 @@ impl Caches {
     /// Has threads keep pieces from now on, or not.
     pub(in crate::memory::allocator) fn switch(&self, is_on: bool) {
         let id = if is_on && self.live.tag().is_some() { self.id } else { OFF };
-        // Relaxed: whoever reads it late keeps a piece, or takes one, which is right either way.
+        // Relaxed: a thread that reads it late keeps a piece, or takes one: right either way.
         self.id_when_on.store(id, Ordering::Relaxed);
     }
 
@@ -134,13 +133,13 @@ impl Caches {
     pub(super) fn enter_and_take(
         self: &Arc<Self>,
         request: &Request,
-    ) -> (Option<Stay<'_>>, Option<Allocated>) {
+    ) -> (Option<CacheGuard<'_>>, Option<Allocated>) {
         let mut inside = self.enter_prepared();
         let kept = inside
             .as_mut()
             .filter(|_| self.is_on() && request.is_plain(self.sizes.granularity.small_bytes));
         let key = self.key(request);
-        let block = kept.and_then(|inside| inside.kept.take_and_settle(key, request.bytes));
+        let block = kept.and_then(|inside| inside.bins.take_and_settle(key, request.bytes));
         (inside, block)
     }
 
@@ -161,25 +160,25 @@ impl Caches {
             inside.open(); // a thread may do nothing but free what others asked for
         }
         if !may_keep || inside.is_closed() || !self.is_on() {
-            inside.kept.count_end(counted);
+            inside.bins.count_end(counted);
             return false;
         }
         // A thread that claims the cache waits for this one, and does not have the lock then.
         let mut state = None;
-        inside.kept.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
-            state.get_or_insert_with(|| self.state.lock()).native.release_kept(&piece);
+        inside.bins.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
+            state.get_or_insert_with(|| self.state.lock()).native.release_cached(&piece);
         });
         if let Some(state) = &mut state {
             self.set_bound(&mut state.native);
         }
         drop(state);
-        let is_kept = inside.kept.stock(block, ticket);
-        inside.kept.count_end(counted);
+        let is_kept = inside.bins.stock(block, ticket);
+        inside.bins.count_end(counted);
         is_kept
     }
 
     /// This thread goes into its cache, which is made when there is none.
-    pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<Stay<'_>> {
+    pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<CacheGuard<'_>> {
         self.enter().or_else(|| {
             self.prepare();
             self.enter()
@@ -189,7 +188,7 @@ impl Caches {
     /// Has a thread keep a few more pieces of a small size, which were never in use.
     pub(super) fn stock(
         &self,
-        inside: &mut Stay<'_>,
+        inside: &mut CacheGuard<'_>,
         state: &mut AllocatorState,
         plan: &NativePlan,
     ) {
@@ -205,10 +204,10 @@ impl Caches {
         }
         let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
         let class = Sizes::class(plan.bytes);
-        let room = inside.kept.make_room_for_stock(key, class, self.most_bytes());
+        let room = inside.bins.make_room_for_stock(key, class, self.most_bytes());
         let heap = state.native.heaps.of(plan.owner);
         state.native.take_stock(heap, size, room, |block| {
-            assert!(inside.kept.stock(&block, 0), "there is room for {block:?}");
+            assert!(inside.bins.stock(&block, 0), "there is room for {block:?}");
         });
     }
 
@@ -217,7 +216,7 @@ impl Caches {
     fn release(&self, pieces: &[Allocated]) {
         let native = &mut self.state.lock().native;
         for block in pieces {
-            native.release_kept(block);
+            native.release_cached(block);
         }
         self.set_bound(native);
     }
@@ -252,7 +251,7 @@ impl Caches {
         }
         drop(claimed);
         if let Some(mut own) = own.filter(|own| !own.is_closed()) {
-            own.kept.drain(&mut |piece| pieces.push(piece));
+            own.bins.drain(&mut |piece| pieces.push(piece));
             own.close();
         }
         if !pieces.is_empty() {
@@ -277,7 +276,7 @@ impl Caches {
                 return with(&mut threads, &mut claimed);
             }
             drop(claimed);
-            drop(threads); // whoever waits has no lock
+            drop(threads); // a waiting thread has no lock
             self.sleep(&mut sleeps);
         }
     }
@@ -288,7 +287,7 @@ impl Caches {
         // Relaxed: a count.
         #[cfg(all(test, not(loom)))]
         self.sleeps.fetch_add(1, Ordering::Relaxed);
-        park(Some(*next)); // nobody wakes it; what is left of an earlier wake ends it early
+        park(Some(*next)); // no thread wakes it; what is left of an earlier wake ends it early
         *next = (*next * 2).min(MOST_SLEEP);
     }
 
@@ -316,7 +315,7 @@ impl Caches {
         // inside goes on with what it has claimed, until it claims more.
         let open = threads.caches.iter().filter(|cache| !cache.is_closed());
         for mut other in claim(open).claimed {
-            other.with(Kept::claim_what_is_there);
+            other.with(Bins::claim_what_is_there);
         }
         threads.caches.push(Arc::clone(cache));
         self.count_threads(&threads);

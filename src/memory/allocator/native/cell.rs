@@ -5,8 +5,8 @@ use crate::memory::allocator::snapshot::PoolClass;
 /// Counts of pieces, of their bytes, and of the bytes asked for.
 ///
 /// A thread that frees what others allocated has currents below zero, which the sum over threads
-/// makes up for. Whoever keeps pieces knows how often each was taken, and tells that when somebody
-/// wants to know.
+/// makes up for. A cache knows how often each piece was taken from it, and tells that when it is
+/// asked.
 ///
 /// Equations, for each quantity: what is current of the class in force is `current` of its total
 /// and what `room` lost since `room_then`; `room` is what the nearer peak, of that class or of

@@ -16,6 +16,7 @@ use crate::engine::frontier::Frontier;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::native::addresses::Addresses;
+use crate::memory::allocator::native::amounts::Amounts;
 use crate::memory::allocator::native::area::Areas;
 use crate::memory::allocator::native::block::{BlockId, Blocks, State};
 use crate::memory::allocator::native::cell::Counted;
@@ -23,14 +24,13 @@ use crate::memory::allocator::native::free_blocks::FreeBlocks;
 use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::heap::{Heap, HeapId, Heaps, Kind};
 use crate::memory::allocator::native::left_pools::LeftPools;
-use crate::memory::allocator::native::live::Live;
-use crate::memory::allocator::native::out::Amounts;
+use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::piece::{Part, Piece};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
-use crate::memory::allocator::native::search::{Found, Want};
 use crate::memory::allocator::native::size_class::{Granularity, SizeClass};
 use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::native::split::Splits;
+use crate::memory::allocator::native::want::{Found, Want};
 use crate::memory::allocator::stats::PooledStat;
 
 /// What the native policy of one allocator knows. See the head of this file.
@@ -42,7 +42,7 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) heaps: Heaps,
     pub(super) slabs: Slabs,
     pub(super) free: FreeBlocks,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<Marks>,
     /// What is at which address, of a heap.
     pub(super) addresses: Option<Arc<Addresses>>,
     pub(in crate::memory::allocator) awaiting: BTreeMap<Piece, Awaiting>,
@@ -61,7 +61,7 @@ pub(in crate::memory::allocator) struct Native {
     /// How many frees there are when threads may keep things again, after memory was short.
     pub(in crate::memory::allocator) opens_from: u64,
     /// Private pools without users that had something when the last of those went.
-    pub(super) left_pools: LeftPools,
+    pub(in crate::memory::allocator) left_pools: LeftPools,
     /// True while a thread maps, moves or gives back pages, without the lock.
     pub(in crate::memory::allocator) is_mapping: bool,
 }
@@ -218,7 +218,7 @@ impl Native {
         self.release_block(block, busy_until);
     }
 
-    /// A piece of a size that nobody has any more; see [`Self::release_block`].
+    /// A piece of a size that is in use no more; see [`Self::release_block`].
     pub(super) fn release(&mut self, part: Part, bytes: usize, busy_until: u64) {
         let class = Sizes::class(bytes);
         self.out.come_back(class, bytes, 0);
@@ -241,7 +241,7 @@ impl Native {
     }
 
     /// A piece that a thread has kept.
-    pub(super) fn release_kept(&mut self, block: &Allocated) {
+    pub(super) fn release_cached(&mut self, block: &Allocated) {
         let piece = block.handle().mark().and_then(|mark| self.live.piece(mark));
         let piece = piece.expect("a thread keeps what it had from here");
         let part = piece.part();
@@ -282,7 +282,7 @@ impl Native {
         }
     }
 
-    /// The piece that an address is in, whoever has it.
+    /// The piece that an address is in, in use or cached.
     pub(super) fn piece_at(&self, address: u64) -> Option<Piece> {
         let area = &self.areas[self.areas.containing(address)?];
         let id = area.block_at(address, &self.blocks);

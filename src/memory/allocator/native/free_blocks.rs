@@ -2,7 +2,7 @@
 
 use crate::base::table::Id;
 use crate::memory::allocator::native::block::BlockId;
-use crate::memory::allocator::native::split::Parts;
+use crate::memory::allocator::native::grid::Parts;
 
 /// An entry's place in the table.
 pub(super) type FreeId = Id<FreeBlock>;

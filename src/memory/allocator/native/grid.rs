@@ -52,6 +52,27 @@ impl Grid {
     }
 }
 
+/// The parts of a free block with memory, in units: the one before the pages that it covers, which
+/// is all of it when it covers none, and the one behind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parts {
+    pub(super) before: u32,
+    pub(super) behind: u32,
+    pub(super) idle_pages: u32,
+}
+
+impl Parts {
+    /// True when one begins with the block.
+    pub(super) fn begin(&self) -> bool {
+        self.before > 0
+    }
+
+    /// True when one ends with it.
+    pub(super) fn end(&self) -> bool {
+        self.behind > 0 || self.before > 0 && self.idle_pages == 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

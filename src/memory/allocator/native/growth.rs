@@ -1,8 +1,8 @@
 //! Memory for blocks: idle pages are moved first, then the device is asked for more.
 //!
-//! A page moves only when every use of it is done, because moving acts at once. Whoever maps, moves
-//! or gives back pages does it without the allocator's lock and alone: `is_mapping` keeps others
-//! from it, so what one thread plans nobody changes. Requests that need no page go on meanwhile.
+//! A page moves only when every use of it is done, because moving acts at once. A thread that maps,
+//! moves or gives back pages does it without the allocator's lock and alone: `is_mapping` keeps
+//! others from it, so what one thread plans no other changes. Requests that need no page go on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::{Heap, HeapId, Kind};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
-use crate::memory::allocator::native::search::{Cost, Found, Search, Want};
 use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
+use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::source::{DevicePages, try_each};
@@ -69,7 +69,6 @@ pub(super) struct PageWork {
     block: BlockId,
     offset: u32,
     units: u32,
-    area: AreaId,
     page_bytes: usize,
     /// Where memory is missing: first for `fresh_count` new pages, then for those that move.
     targets: Vec<(usize, Address)>,
@@ -235,7 +234,7 @@ impl Native {
             Ok(piece) => return Step::Done(piece),
             Err(found) => found,
         };
-        if !plan.prefers_own_pages()
+        if plan.class.is_none()
             && let Some(found) = self.find_elsewhere(ledger, plan, Some(want.heap), search)
         {
             return Step::Done(self.take_elsewhere(ledger, plan, &found));
@@ -260,7 +259,7 @@ impl Native {
     /// The same for a stream that has no heap, and needs none for it. What a stream had that is
     /// gone is not had so: its heap becomes this stream's, which then keeps what it frees.
     fn take_without_heap(&mut self, ledger: &mut Ledger, plan: &NativePlan) -> Option<Piece> {
-        if plan.prefers_own_pages() {
+        if plan.class.is_some() {
             return None;
         }
         let found = self.find_elsewhere(ledger, plan, None, Search::Bounded)?;
@@ -322,8 +321,8 @@ impl Native {
             return Step::ReachCaches;
         }
         let block = self.carve_with_pages(found);
-        let Block { area: area_id, offset, units, .. } = self.blocks[block];
-        let area = &self.areas[area_id];
+        let Block { area, offset, units, .. } = self.blocks[block];
+        let area = &self.areas[area];
         let pages = area.pages.as_ref().expect("memory is missing");
         let page_bytes = pages.page_bytes;
         let address = |page: usize| area.base.offset(page * page_bytes);
@@ -346,8 +345,7 @@ impl Native {
         let moved = self.take_pages(&idle);
         self.is_mapping = true;
         let Found { offset, units, .. } = *found;
-        let area = area_id;
-        Step::Map(PageWork { block, offset, units, area, page_bytes, targets, fresh_count, moved })
+        Step::Map(PageWork { block, offset, units, page_bytes, targets, fresh_count, moved })
     }
 
     /// Idle pages that a pool may have and that nothing uses, longest idle first.
@@ -380,7 +378,8 @@ impl Native {
         work: PageWork,
         handles: Vec<PhysicalHandle>,
     ) -> Option<BlockId> {
-        let PageWork { block, offset, units, area, page_bytes, targets, fresh_count, moved } = work;
+        let PageWork { block, offset, units, page_bytes, targets, fresh_count, moved } = work;
+        let area = self.blocks[block].area;
         let is_complete = handles.len() == targets.len();
         self.is_mapping = false;
         let class = self.areas[area].kind.class();

@@ -3,12 +3,8 @@
 
 use std::fmt;
 
-use crossbeam_queue::SegQueue;
-
-use crate::base::sync::Ordering;
-use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::allocator::block::BlockId;
-use crate::memory::allocator::native::live::{MARK_BITS, Mark};
+use crate::memory::allocator::native::marks::{MARK_BITS, Mark, Tag};
 
 /// The mark of a piece with the tag of its allocator above, the number of a block of the other
 /// policy, or zero for no bytes. Above zero as a number with a sign only what threads may keep.
@@ -33,47 +29,6 @@ const UNKEPT: u64 = 1 << 63;
 const BLOCK: u64 = UNKEPT | 1 << 62;
 /// Of the mark; above it stands the tag.
 const MARK: u64 = (1 << MARK_BITS) - 1;
-/// As many as there is room for below [`BLOCK`].
-const TAG_COUNT: u64 = 1 << (62 - MARK_BITS);
-
-/// What tells the handles of one allocator's pieces from those of every other's, above the mark.
-///
-/// A tag is another allocator's only when the one before is gone and no handle of it is out. When
-/// all are taken, allocators have none: threads keep nothing of theirs then, and their handles are
-/// told apart by their marks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::memory::allocator::native) struct Tag(u64);
-
-static SPARE_TAGS: SegQueue<Tag> = SegQueue::new();
-
-impl Tag {
-    const NONE: Self = Self(0);
-    /// For tests without an allocator.
-    #[cfg(all(test, loom))]
-    pub(in crate::memory::allocator::native) const TEST: Self = Self(1 << MARK_BITS);
-
-    /// One that no other allocator has.
-    pub(in crate::memory::allocator::native) fn take() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        SPARE_TAGS.pop().unwrap_or_else(|| {
-            // Relaxed: only uniqueness matters. It counts on beyond the last.
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            if number < TAG_COUNT { Self(number << MARK_BITS) } else { Self::NONE }
-        })
-    }
-
-    /// No handle has it any more.
-    pub(in crate::memory::allocator::native) fn give_back(self) {
-        if self.is_some() {
-            SPARE_TAGS.push(self);
-        }
-    }
-
-    /// True for one that tells handles apart.
-    pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
-        self != Self::NONE
-    }
-}
 
 impl Handle {
     pub(in crate::memory::allocator) fn of_block(id: BlockId) -> Self {
@@ -147,7 +102,7 @@ impl Untagged {
     #[inline(always)]
     pub(in crate::memory::allocator::native) unsafe fn mark(self) -> Mark {
         // SAFETY: `Handle::untagged` made it of a mark's bits.
-        unsafe { Mark::from_own_bits(self.0) }
+        unsafe { Mark::from_handle_bits(self.0) }
     }
 }
 

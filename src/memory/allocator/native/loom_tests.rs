@@ -1,4 +1,4 @@
-//! Loom models of a thread's cache: its thread and whoever claims it are never in it at once.
+//! Loom models of a thread's cache: its thread and one that claims it are never in it at once.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use loom::thread;
 use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::base::sync::{LockRank, Mutex, yield_now};
 use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::native::bins::{Bins, Key};
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::cell::{Counted, Quantity};
-use crate::memory::allocator::native::handle::{Handle, Tag};
-use crate::memory::allocator::native::kept::{Kept, Key};
-use crate::memory::allocator::native::live::Live;
+use crate::memory::allocator::native::handle::Handle;
+use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::thread_cache::{Claims, ID_STEP, Owner, ThreadCache, claim};
 use crate::memory::allocator::snapshot::PoolClass;
@@ -22,12 +22,12 @@ const BYTES: usize = 512;
 const KEY: Key = Key { stream: 0, bytes: BYTES };
 const COUNTED: Counted = Counted { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
 
-fn current(kept: &mut Kept) -> i64 {
+fn current(kept: &mut Bins) -> i64 {
     kept.cell().sums(Quantity::Count).all.current
 }
 
 /// What a claimer does with a cache, as soon as its thread is outside.
-fn when_claimed<T>(cache: &Arc<ThreadCache>, with: impl FnOnce(&mut Kept) -> T) -> T {
+fn when_claimed<T>(cache: &Arc<ThreadCache>, with: impl FnOnce(&mut Bins) -> T) -> T {
     loop {
         let Claims { mut claimed, is_whole } = claim([cache]);
         if is_whole {
@@ -46,7 +46,7 @@ fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
         let owner = Owner::new(ID, Tag::TEST);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
-            let count = || owner.enter(ID).map(|inside| inside.kept.count_begin(COUNTED)).is_some();
+            let count = || owner.enter(ID).map(|inside| inside.bins.count_begin(COUNTED)).is_some();
             i64::from(count()) + i64::from(count())
         });
         let look = || when_claimed(&cache, current);
@@ -62,19 +62,19 @@ fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
 #[test]
 fn loom_a_piece_is_the_threads_or_the_claimers() {
     model_without_fences(EVERY, || {
-        let live = Arc::new(Live::default());
+        let live = Arc::new(Marks::default());
         let owner = Owner::new(ID, Tag::TEST);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
             let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let put = |inside: super::thread_cache::Inside<'_>| {
-                inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
-                inside.kept.stock(&block, 0)
+                inside.bins.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+                inside.bins.stock(&block, 0)
             };
             let is_kept = owner.enter(ID).is_some_and(put);
             let taken =
-                owner.enter(ID).is_some_and(|inside| inside.kept.take(KEY, BYTES).is_some());
+                owner.enter(ID).is_some_and(|inside| inside.bins.take(KEY, BYTES).is_some());
             (is_kept, taken)
         });
         let mut drained = Vec::new();
@@ -92,7 +92,7 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
 #[test]
 fn loom_a_cache_that_is_closed_has_nothing() {
     model_without_fences(EVERY, || {
-        let live = Arc::new(Live::default());
+        let live = Arc::new(Marks::default());
         let owner = Owner::new(ID, Tag::TEST);
         owner.enter(ID).expect("nobody has claimed it").open();
         let cache = Arc::clone(owner.cache());
@@ -101,8 +101,8 @@ fn loom_a_cache_that_is_closed_has_nothing() {
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let open = owner.enter(ID).filter(|inside| !inside.is_closed());
             open.is_some_and(|inside| {
-                inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
-                inside.kept.stock(&block, 0)
+                inside.bins.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+                inside.bins.stock(&block, 0)
             })
         });
         let mut drained = 0;
@@ -124,7 +124,7 @@ fn loom_a_cache_that_is_closed_has_nothing() {
 #[test]
 fn loom_a_cache_that_was_opened_is_seen_behind_the_lock() {
     model_without_fences(EVERY, || {
-        let live = Arc::new(Live::default());
+        let live = Arc::new(Marks::default());
         let lock = Arc::new(Mutex::new(LockRank::Allocator, false));
         let owner = Owner::new(ID, Tag::TEST);
         let (cache, theirs) = (Arc::clone(owner.cache()), Arc::clone(&lock));
@@ -137,8 +137,8 @@ fn loom_a_cache_that_was_opened_is_seen_behind_the_lock() {
                 inside.open();
                 *is_open = true;
             }
-            inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
-            inside.kept.stock(&block, 0)
+            inside.bins.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+            inside.bins.stock(&block, 0)
         });
         let was_open = *lock.lock();
         assert!(!was_open || !cache.is_closed());

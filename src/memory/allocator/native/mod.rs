@@ -3,21 +3,25 @@
 //! * `size_class`: which sizes share slabs, and which requests have pages of their own
 //! * `core`: what is known, and how pieces change hands: `block` and `index` (one arena's free
 //!   blocks), `area` and `pages` (addresses and the memory behind them), `heap` (what one stream
-//!   has), `slab` (small blocks), `piece`, `live` (what was handed out, and for how much, in
+//!   has), `slab` (small blocks), `piece`, `marks` (what was handed out, and for how much, in
 //!   `chunks`) and `handle` (what programs have of it)
 //! * `growth`: memory for blocks: `idle` pages are moved before the device is asked
 //! * `fallback`: any free memory, for requests that neither their own arena nor the device serves
 //! * `by_address`: a heap's pieces by their addresses alone, which `addresses` finds without a lock
-//! * `caches`: what threads keep of what they freed, to have it without a lock: `own` (how a thread
-//!   finds its cache), `thread_cache` (how others reach into it), `kept` (what is in it)
-//! * `cell`, `out`, `tally`: what is counted, by whom, and the sums of it; `split`: of free memory,
-//!   what cannot go back as it is
+//! * `caches`: what threads keep of what they freed, to have it without a lock: `local` (how a
+//!   thread finds its cache), `thread_cache` (how others reach into it), `bins` (what is in it)
+//! * `cell`, `amounts`, `tally`: what is counted, by whom, and the sums of it; `split`: of free
+//!   memory, what cannot go back as it is
 //! * `plan`, `serve`: requests and frees, in which steps they are answered
 //! * `shrink`: memory that goes back to the device; `left_pools`: pools that are looked at for it
 //! * `describe`, `invariants`: what it holds as plain values, and the laws, checked
 
 mod addresses;
+mod amounts;
 mod area;
+mod bins;
+#[cfg(all(test, not(loom)))]
+mod bins_tests;
 mod block;
 #[cfg(not(loom))]
 pub(super) mod by_address;
@@ -34,15 +38,11 @@ pub(super) mod handle;
 mod heap;
 mod index;
 mod invariants;
-mod kept;
-#[cfg(all(test, not(loom)))]
-mod kept_tests;
 mod left_pools;
-mod live;
+mod local;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod out;
-pub(super) mod own;
+mod marks;
 mod pages;
 pub(super) mod piece;
 mod plan;
@@ -55,6 +55,7 @@ mod size_class;
 mod slab;
 mod split;
 pub(super) mod tally;
-mod thread_cache;
+pub(super) mod thread_cache;
 mod tiles;
 mod tiling;
+mod want;

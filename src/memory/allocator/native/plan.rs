@@ -6,10 +6,10 @@ use crate::base::size::MIB;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
-use crate::memory::allocator::native::search::Want;
 use crate::memory::allocator::native::size_class::{
     Granularity, MOST_SMALL_BYTES, SizeClass, most_middle_bytes,
 };
+use crate::memory::allocator::native::want::Want;
 use crate::memory::allocator::policy::torch::MOST_SMALL_BYTES as MOST_SMALL_POOL_BYTES;
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::PoolClass;
@@ -143,17 +143,12 @@ pub(in crate::memory::allocator) struct NativePlan<'a> {
     pub(super) align_bytes: usize,
     pub(super) owner: Owner,
     pub(super) kind: Kind,
-    /// Of requests that a slab serves.
+    /// Of requests that a slab serves: for those the device is asked before another stream's heap
+    /// is looked at, because a slab serves many, and threads keep nothing that is of another heap.
     pub(super) class: Option<SizeClass>,
 }
 
 impl NativePlan<'_> {
-    /// True when the device is asked before another stream's heap: threads keep nothing that is of
-    /// another heap, and a slab serves many requests.
-    pub(super) fn prefers_own_pages(&self) -> bool {
-        self.class.is_some()
-    }
-
     /// The block that it wants of a heap: its own, or that of a new slab.
     pub(super) fn want_of(&self, heap: HeapId) -> Want {
         let Self { kind, align_bytes, .. } = *self;

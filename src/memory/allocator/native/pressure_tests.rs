@@ -1,6 +1,6 @@
 //! A thread that is short of memory, and others that stay inside of their caches.
 //!
-//! Nobody counts time here, but for the end of a test that hangs: looks, claims and sleeps are
+//! No test counts time here, but for the end of a test that hangs: looks, claims and sleeps are
 //! counted.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -114,8 +114,8 @@ fn what_a_thread_keeps_that_stays_inside_is_had_when_it_leaves() {
     allocator.check_all();
 }
 
-/// Goal: as long as memory is short nobody reaches into others' caches again and again. Method: one
-/// thread keeps something, and uses it between two requests of another one, which all fail.
+/// Goal: as long as memory is short no thread reaches into others' caches again and again. Method:
+/// one thread keeps something, and uses it between two requests of another one, which all fail.
 #[test]
 fn as_long_as_memory_is_short_a_threads_cache_is_emptied_once() {
     const ROUNDS: usize = 20;

@@ -11,10 +11,10 @@ use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::core::{Awaiting, Extent, Native};
 use crate::memory::allocator::native::growth::Step;
 use crate::memory::allocator::native::handle::Handle;
-use crate::memory::allocator::native::own::Stay;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
-use crate::memory::allocator::native::search::Search;
+use crate::memory::allocator::native::thread_cache::CacheGuard;
+use crate::memory::allocator::native::want::Search;
 use crate::memory::allocator::pending::{Freed, LOOKS, Pending, UsePoint};
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::request::Request;
@@ -40,7 +40,7 @@ impl CachingAllocator {
             return Ok(block);
         }
         let mut step = None;
-        let served = self.hand_out(inside, &plan, |state| {
+        let served = self.allocate_piece(inside, &plan, |state| {
             match state.native_step(&plan, Search::Bounded) {
                 Step::Done(piece) => return Some(piece),
                 more => step = Some(more),
@@ -67,7 +67,7 @@ impl CachingAllocator {
         if kept.is_some() {
             return kept;
         }
-        self.hand_out(inside, &plan, |state| {
+        self.allocate_piece(inside, &plan, |state| {
             state.complete_some_if_free(LOOKS);
             state.native.take_ready(&plan)
         })
@@ -76,9 +76,9 @@ impl CachingAllocator {
     /// A program has a piece now, and this thread's cache, if it is inside, a few more of its size
     /// if it is small: in one hold of the lock.
     #[inline]
-    fn hand_out(
+    fn allocate_piece(
         &self,
-        inside: Option<Stay<'_>>,
+        inside: Option<CacheGuard<'_>>,
         plan: &NativePlan,
         find: impl FnOnce(&mut AllocatorState) -> Option<Piece>,
     ) -> Option<Allocated> {
@@ -91,10 +91,10 @@ impl CachingAllocator {
             if plan.class.is_some() || inside.is_closed() {
                 caches.stock(&mut inside, &mut state, plan);
             }
-            inside.kept.count_begin(counted);
+            inside.bins.count_begin(counted);
             return Some(block);
         }
-        drop(state); // what nobody's cache counts is reached without it
+        drop(state); // the count of no thread's cache is reached without it
         caches.threads.lock().shared.begin(counted);
         Some(block)
     }
@@ -107,10 +107,10 @@ impl CachingAllocator {
         step: Option<Step>,
     ) -> Result<Option<Allocated>> {
         if let Some(piece) = self.take_native(plan, step)? {
-            return Ok(self.hand_out(self.caches.enter_prepared(), plan, |_| Some(piece)));
+            return Ok(self.allocate_piece(self.caches.enter_prepared(), plan, |_| Some(piece)));
         }
         Ok(self.with_torch(|torch, ledger| {
-            torch.help_out(ledger, &Plan::of(&plan.request(), ledger)?)
+            torch.take_from_helpers(ledger, &Plan::of(&plan.request(), ledger)?)
         }))
     }
 
@@ -129,12 +129,12 @@ impl CachingAllocator {
             Attempt::Another => self.take_or_be_helped(plan, None),
             Attempt::Last => {
                 let piece = self.take_anywhere(plan, Search::Last)?;
-                Ok(self.hand_out(self.caches.enter_prepared(), plan, |_| piece))
+                Ok(self.allocate_piece(self.caches.enter_prepared(), plan, |_| piece))
             }
         };
         let could_serve = &|state: &AllocatorState, left_bytes| {
-            let AllocatorState { ledger, torch, native, .. } = state;
-            !torch.is_empty() || native.could_serve_if_idle(ledger, plan, left_bytes)
+            !state.torch.is_empty()
+                || state.native.could_serve_if_idle(&state.ledger, plan, left_bytes)
         };
         let bytes = request.bytes;
         self.take_in_turn(&mut Wants { request, bytes, attempt, could_serve }, interrupt)
@@ -158,10 +158,7 @@ impl CachingAllocator {
         let may_keep = is_own && others.is_empty() && !block.is_unkept();
         let ticket = home.map_or(0, |home| home.ticket);
         caches.end_use(block, ticket, counted, may_keep)
-            || self.free_locked(|state| {
-                state.free_piece(piece, counted, home, others);
-                true
-            })
+            || self.free_locked(|state| state.free_piece(piece, counted, home, others))
     }
 }
 

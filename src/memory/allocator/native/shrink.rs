@@ -116,6 +116,14 @@ impl Native {
         (!classes.is_empty()).then(|| ledger.leave(Part::Pages(handles), &classes))
     }
 
+    /// The last user of a pool has gone, or it was looked at once more: it is listed while it has
+    /// memory.
+    pub(in crate::memory::allocator) fn note_left_pool(&mut self, pool: PoolId) {
+        if self.heaps.iter().any(|(_, heap)| heap.owner.pool == pool) {
+            self.left_pools.note(pool);
+        }
+    }
+
     /// True when an area is one free block that nothing uses and that has no page.
     fn is_vacant(&self, area: &Area) -> bool {
         let block = &self.blocks[area.first];

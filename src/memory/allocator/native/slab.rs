@@ -50,7 +50,7 @@ impl Slab {
         self.every.trailing_ones()
     }
 
-    /// True when nobody has any of it.
+    /// True when none of it is in use.
     pub(super) fn is_unused(&self) -> bool {
         self.free == self.every
     }
@@ -60,11 +60,11 @@ impl Slab {
         self.every & !(self.every >> 1)
     }
 
-    pub(super) fn begins_free(&self) -> bool {
+    pub(super) fn has_free_begin(&self) -> bool {
         self.free & 1 != 0
     }
 
-    pub(super) fn ends_free(&self) -> bool {
+    pub(super) fn has_free_end(&self) -> bool {
         self.free & self.last_bit() != 0
     }
 

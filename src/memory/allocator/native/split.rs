@@ -9,10 +9,9 @@
 use std::ops::{AddAssign, SubAssign};
 
 use crate::memory::allocator::native::area::Area;
-use crate::memory::allocator::native::block::{Block, BlockId, State};
-use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::grid::Grid;
-use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
+use crate::memory::allocator::native::block::{Block, State};
+use crate::memory::allocator::native::grid::{Grid, Parts};
+use crate::memory::allocator::native::slab::{Slab, Slabs};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
 
@@ -28,17 +27,8 @@ pub(in crate::memory::allocator) struct Splits {
 /// How many parts more, and how many bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Change {
-    count: isize,
-    bytes: isize,
-}
-
-/// The parts of a free block with memory, in units: the one before the pages that it covers, which
-/// is all of it when it covers none, and the one behind.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Parts {
-    before: u32,
-    behind: u32,
-    pub(super) idle_pages: u32,
+    pub(super) count: isize,
+    pub(super) bytes: isize,
 }
 
 impl Splits {
@@ -74,46 +64,9 @@ pub(super) fn count_met(parts: Parts, [previous, next]: [Option<&Block>; 2], sla
         return 0;
     }
     let slab = |block: Option<&Block>| Some(&slabs[block?.slab()?]);
-    let before = parts.begin() && slab(previous).is_some_and(Slab::ends_free);
-    let behind = parts.end() && slab(next).is_some_and(Slab::begins_free);
+    let before = parts.begin() && slab(previous).is_some_and(Slab::has_free_end);
+    let behind = parts.end() && slab(next).is_some_and(Slab::has_free_begin);
     u8::from(before) + u8::from(behind)
-}
-
-impl Native {
-    /// What small blocks of a slab, by their bits, add while they are free beside the others that
-    /// are.
-    pub(super) fn change_of_small(&self, id: SlabId, small: u64) -> Change {
-        let slab = &self.slabs[id];
-        let (with, without) = (slab.free | small, slab.free & !small);
-        // Each begins a part, or goes on with one; what is behind it began one without it.
-        let begin = (small & !(with << 1)).count_ones();
-        let joined = (small << 1 & without).count_ones();
-        let mut count = begin.cast_signed() - joined.cast_signed();
-        let [first, last] = [small & 1 != 0, small & slab.last_bit() != 0];
-        if first || last {
-            let block = &self.blocks[slab.block];
-            count -= i32::from(first && self.parts(block.previous).end());
-            count -= i32::from(last && self.parts(block.next).begin());
-        }
-        let bytes = small.count_ones() as usize * slab.class.bytes();
-        Change { count: count as isize, bytes: bytes.cast_signed() }
-    }
-
-    /// The parts of a block, if it is there; of a slab those at its ends alone.
-    fn parts(&self, id: Option<BlockId>) -> Parts {
-        let Some(block) = id.map(|id| &self.blocks[id]) else { return Parts::default() };
-        if let Some(slab) = block.slab() {
-            let slab = &self.slabs[slab];
-            let [before, behind] = [slab.begins_free(), slab.ends_free()].map(u32::from);
-            return Parts { before, behind, idle_pages: 1 }; // one of them is not the other
-        }
-        let area = &self.areas[block.area];
-        let is_free = block.state == State::Free;
-        if !is_free {
-            return Parts::default();
-        }
-        Parts::of_free(block, area, self.sizes.grid(area.kind))
-    }
 }
 
 impl AddAssign for Change {
@@ -144,15 +97,5 @@ impl Parts {
         }
         let (idle_pages, [before, behind]) = grid.covered_and_beside(&block.range());
         Self { before, behind, idle_pages }
-    }
-
-    /// True when one begins with the block.
-    fn begin(&self) -> bool {
-        self.before > 0
-    }
-
-    /// True when one ends with it.
-    fn end(&self) -> bool {
-        self.behind > 0 || self.before > 0 && self.idle_pages == 0
     }
 }

@@ -1,9 +1,9 @@
 //! Sums: what all threads counted, as the statistics of the allocator.
 
+use crate::memory::allocator::native::amounts::Amounts;
 use crate::memory::allocator::native::caches::{Caches, Threads};
 use crate::memory::allocator::native::cell::{Cell, CellSums, Part, Quantity};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::out::Amounts;
 use crate::memory::allocator::native::thread_cache::Claimed;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::state::AllocatorState;
@@ -79,7 +79,7 @@ impl Caches {
         let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
         let native = &state.native;
         for quantity in [Quantity::Count, Quantity::Bytes, Quantity::RequestedBytes] {
-            let out = of_amounts(&native.out, quantity.of_out());
+            let out = of_amounts(&native.out, quantity.counted_by_heaps());
             let used = sum_up(&cells, quantity, &out);
             let awaiting = of_amounts(&native.awaiting_sums, quantity);
             let active = with_awaiting(&used, &awaiting, &out);
@@ -126,7 +126,7 @@ impl Caches {
 
 impl Quantity {
     /// The one that is counted of what is out, and never less: what is asked for is not.
-    fn of_out(self) -> Self {
+    fn counted_by_heaps(self) -> Self {
         match self {
             Self::Count => Self::Count,
             Self::Bytes | Self::RequestedBytes => Self::Bytes,
@@ -169,7 +169,7 @@ fn sum_up(cells: &[Cell], quantity: Quantity, out: &PooledStat) -> PooledStat {
 
 fn of_amounts(amounts: &Amounts, quantity: Quantity) -> PooledStat {
     let index = quantity as usize;
-    let stat = |amount: &super::out::Amount| Stat {
+    let stat = |amount: &super::amounts::Amount| Stat {
         current: amount.current[index],
         peak: amount.peak[index],
         ..Stat::default()

@@ -3,7 +3,7 @@
 //! A cache belongs to one thread, and others may reach into it: to empty it, or to add up what it
 //! counts. The thread enters and leaves around each use with two stores; another one claims the
 //! cache, sees that the thread is outside, and keeps it outside meanwhile. A thread may be taken
-//! off its processor inside: then the claim fails, and whoever needs it sleeps and tries again.
+//! off its processor inside: then the claim fails, and the claimer sleeps and tries again.
 //!
 //! | | thread enters | other claims |
 //! |---|---|---|
@@ -11,28 +11,30 @@
 //! | fence | `asymmetric::light` | `asymmetric::heavy` |
 //! | looks at | `gate`: stays out | `door`: looks again, a few times |
 //!
-//! Whoever empties a cache closes it: its thread keeps nothing in it until it has opened it, under
-//! the allocator's lock. What is closed has nothing, so no thread claims it for what it has.
+//! A thread that empties a cache closes it: its owner keeps nothing in it until it has opened it,
+//! under the allocator's lock. What is closed has nothing, so no thread claims it for what it has.
 //!
 //! The gate is open for who has the id of the cache's allocator. So one look tells the thread that
-//! nobody has claimed the cache, that it is of the allocator that it wants, and that its own fence
-//! costs nothing. Where that costs something the thread asks twice.
+//! no other has claimed the cache, that it is of the allocator that it wants, and that its own
+//! fence costs nothing. Where that costs something the thread asks twice.
 #![expect(unsafe_code, reason = "plain values that one thread at a time reaches, by that protocol")]
 
 use std::cell::Cell as Unshared;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
 use std::sync::Arc;
 
 use crate::base::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, spin_hint};
 use crate::base::{asymmetric, fork};
-use crate::memory::allocator::native::handle::Tag;
-use crate::memory::allocator::native::kept::Kept;
+use crate::memory::allocator::native::bins::Bins;
+use crate::memory::allocator::native::marks::Tag;
 
 /// In the gate, below the id: the thread is to stay out.
 const CLAIMED: u64 = 1;
 /// In the gate, for good: the thread's fence is one that processors know of.
 const FENCED: u64 = 2;
-/// In the gate: nothing is kept.
+/// In the gate: nothing is bins.
 const CLOSED: u64 = 4;
 /// Ids of allocators are multiples of this.
 pub(super) const ID_STEP: u64 = 8;
@@ -52,10 +54,10 @@ pub(super) struct ThreadCache {
     door: AtomicBool,
     /// The id of its allocator, and flags.
     gate: AtomicU64,
-    kept: UnsafeCell<Kept>,
+    bins: UnsafeCell<Bins>,
 }
 
-// SAFETY: `kept` is plain values, which may go from thread to thread, and is reached through
+// SAFETY: `bins` is plain values, which may go from thread to thread, and is reached through
 // `ThreadCache::enter` and `Claimed::with` alone: never by two threads at a time, and what one did
 // happened before the next comes. The flags of this file keep that; see its head.
 unsafe impl Sync for ThreadCache {}
@@ -76,7 +78,7 @@ impl Owner {
         let cache = ThreadCache {
             door: AtomicBool::new(false),
             gate: AtomicU64::new(id | fenced | CLOSED),
-            kept: UnsafeCell::new(Kept::new(tag)),
+            bins: UnsafeCell::new(Bins::new(tag)),
         };
         Self { cache: Arc::new(cache), is_unshared: PhantomData }
     }
@@ -131,7 +133,7 @@ impl ThreadCache {
         self.inside_if(gate & !(FENCED | CLOSED) == id, gate & CLOSED != 0)
     }
 
-    /// True when nothing is kept. Seen under the lock of the list of caches, what was taken out is
+    /// True when nothing is bins. Seen under the lock of the list of caches, what was taken out is
     /// where it went; of a thread that opens it meanwhile, see [`Inside::open`].
     pub(super) fn is_closed(&self) -> bool {
         // Relaxed: those locks order it; partners: `Inside::open`, `Inside::close`,
@@ -148,12 +150,12 @@ impl ThreadCache {
             self.door.store(false, Ordering::Release);
             return None;
         }
-        let kept = self.kept.with_mut(|kept| kept);
-        // SAFETY: nobody else may reach it meanwhile. No other thread enters, and this one was not
+        let bins = self.bins.with_mut(|bins| bins);
+        // SAFETY: no other may reach it meanwhile. No other thread enters, and this one was not
         // inside: who called `enter` says so. No claimer: one whose flag was not seen sees the
         // door, by the two fences between, and waits until what is made here drops.
-        let kept = unsafe { &mut *kept };
-        Some(Inside { cache: self, is_closed, kept })
+        let bins = unsafe { &mut *bins };
+        Some(Inside { cache: self, is_closed, bins })
     }
 }
 
@@ -163,13 +165,13 @@ pub(in crate::memory::allocator) struct Inside<'a> {
     cache: &'a ThreadCache,
     /// True when nothing is to be kept in it.
     is_closed: bool,
-    pub(super) kept: &'a mut Kept,
+    pub(super) bins: &'a mut Bins,
 }
 
 impl Inside<'_> {
     /// True when this is the cache.
     pub(super) fn is_of(&self, cache: &ThreadCache) -> bool {
-        std::ptr::eq(self.cache, cache)
+        ptr::eq(self.cache, cache)
     }
 
     /// True when nothing is in it, and nothing is to be kept in it.
@@ -180,12 +182,12 @@ impl Inside<'_> {
     /// Has the thread keep pieces from now on. The caller has the allocator's lock.
     pub(super) fn open(&mut self) {
         self.is_closed = false;
-        // Relaxed: of those who pass a closed cache by, whoever is to see what is kept from now on
-        // has had the allocator's lock since. Partner: `ThreadCache::is_closed`.
+        // Relaxed: of those that pass a closed cache by, a thread that is to see what is kept from
+        // now on has had the allocator's lock since. Partner: `ThreadCache::is_closed`.
         self.cache.gate.fetch_and(!CLOSED, Ordering::Relaxed);
     }
 
-    /// Says that nothing is kept: all of it was taken out.
+    /// Says that nothing is cached: all of it was taken out.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
         // Relaxed: the lock of the list of caches orders this before `ThreadCache::is_closed`.
@@ -196,7 +198,7 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.cache.kept.with_mut(|_| ()); // so that models see how long it was in use
+        self.cache.bins.with_mut(|_| ()); // so that models see how long it was in use
         // Release: pairs with a claimer's look.
         self.cache.door.store(false, Ordering::Release);
     }
@@ -258,14 +260,14 @@ pub(super) fn claim<'a>(caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>) 
 }
 
 impl Claimed<'_> {
-    pub(super) fn with<R>(&mut self, with: impl FnOnce(&mut Kept) -> R) -> R {
-        // SAFETY: nobody else may reach it meanwhile. No other claimer: `claim` was the one that
+    pub(super) fn with<R>(&mut self, with: impl FnOnce(&mut Bins) -> R) -> R {
+        // SAFETY: no other may reach it meanwhile. No other claimer: `claim` was the one that
         // raised the flag. Not the owner: `claim` saw it outside after its fence, and it looks at
         // the flag behind its own fence until this is dropped.
-        self.0.kept.with_mut(|kept| with(unsafe { &mut *kept }))
+        self.0.bins.with_mut(|bins| with(unsafe { &mut *bins }))
     }
 
-    /// Says that nothing is kept: all of it was taken out.
+    /// Says that nothing is cached: all of it was taken out.
     pub(super) fn close(&mut self) {
         // Relaxed: as `Inside::close`; the thread sees it with the end of the claim.
         self.0.gate.fetch_or(CLOSED, Ordering::Relaxed);
@@ -276,5 +278,69 @@ impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         // Release: pairs with the thread's next look, and the next claim.
         self.0.gate.fetch_and(!CLAIMED, Ordering::Release);
+    }
+}
+
+/// The one that was used last, if any.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::memory::allocator) struct LastUsed(pub(super) *const ThreadCache);
+
+thread_local! {
+    /// The cache of one of the entries of this thread's `LOCAL`, in which the thread is not, or
+    /// null: `make_last_used` sets it, and it is cleared before an entry goes and as long as the
+    /// thread stays inside.
+    ///
+    /// Needs no drop: it is there as long as the thread is, found in a step.
+    pub(super) static LAST_USED: Unshared<LastUsed> =
+        const { Unshared::new(LastUsed(ptr::null())) };
+}
+
+impl LastUsed {
+    /// Of this thread. Where libraries are loaded late it is a call, and best the first thing that
+    /// is done.
+    #[inline(always)]
+    pub(in crate::memory::allocator) fn get() -> Self {
+        LAST_USED.get()
+    }
+
+    /// To be entered by this thread, by the id of caches that are there until it has left: then it
+    /// is there as well.
+    ///
+    /// # Safety
+    /// It was read by this thread after it entered a cache last.
+    #[inline(always)]
+    pub(super) unsafe fn cache<'a>(self) -> Option<&'a ThreadCache> {
+        // SAFETY: by the invariant of `LAST_USED` an entry of this thread has it, if there is one:
+        // what was copied from there may not leave the thread. Entries go in `make_last_used` and
+        // at the thread's end alone, neither of which happens between the copy and the use: they
+        // are of allocators that are gone, or no code of ours runs on this thread any more.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// This thread's stay in its cache. Meanwhile it does not find it.
+#[derive(Debug)]
+pub(super) struct CacheGuard<'a> {
+    pub(super) inside: Inside<'a>,
+    pub(super) last_used: LastUsed,
+}
+
+impl<'a> Deref for CacheGuard<'a> {
+    type Target = Inside<'a>;
+
+    fn deref(&self) -> &Inside<'a> {
+        &self.inside
+    }
+}
+
+impl DerefMut for CacheGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.inside
+    }
+}
+
+impl Drop for CacheGuard<'_> {
+    fn drop(&mut self) {
+        LAST_USED.set(self.last_used); // it is of the entry that it was of: this allocator is there
     }
 }

@@ -8,11 +8,11 @@
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeId, Listing};
-use crate::memory::allocator::native::grid::Grid;
+use crate::memory::allocator::native::grid::{Grid, Parts};
 use crate::memory::allocator::native::heap::Arena;
 use crate::memory::allocator::native::index::list_of;
 use crate::memory::allocator::native::slab::Slabs;
-use crate::memory::allocator::native::split::{Parts, Splits, count_met};
+use crate::memory::allocator::native::split::{Splits, count_met};
 
 /// The blocks of an area, while some of them change.
 pub(super) struct Tiles<'a> {
@@ -28,7 +28,7 @@ pub(super) struct Tiles<'a> {
 impl Tiles<'_> {
     /// Takes a place out of a free block, which stays listed with what is left of it.
     #[inline(always)]
-    pub(super) fn take_out(&mut self, id: BlockId, offset: u32, units: u32) -> BlockId {
+    pub(super) fn take_free(&mut self, id: BlockId, offset: u32, units: u32) -> BlockId {
         let block = &self.blocks[id];
         let state = block.state;
         let [before, behind] = [offset - block.offset, block.end() - (offset + units)];

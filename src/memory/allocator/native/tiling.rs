@@ -5,9 +5,12 @@ use std::ops::Range;
 use crate::memory::allocator::native::area::{Area, AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
+use crate::memory::allocator::native::grid::Parts;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::search::Found;
+use crate::memory::allocator::native::slab::SlabId;
+use crate::memory::allocator::native::split::Change;
 use crate::memory::allocator::native::tiles::Tiles;
+use crate::memory::allocator::native::want::Found;
 
 impl Native {
     /// Notes addresses for a heap, all of them free; those of a segment have memory.
@@ -27,7 +30,7 @@ impl Native {
     /// Takes a place out of the free block that has all its memory.
     pub(super) fn carve(&mut self, found: &Found) -> BlockId {
         let mut tiles = self.tiles_of(found.id);
-        let id = tiles.take_out(found.id, found.offset, found.units);
+        let id = tiles.take_free(found.id, found.offset, found.units);
         tiles.count_splits();
         id
     }
@@ -37,11 +40,11 @@ impl Native {
         let place = self.with_whole_bare_pages(found);
         let mut tiles = self.tiles_of(found.id);
         let end = place.end.min(tiles.blocks[found.id].end());
-        let id = tiles.take_out(found.id, place.start, end - place.start);
+        let id = tiles.take_free(found.id, place.start, end - place.start);
         while tiles.blocks[id].end() < place.end {
             let next = tiles.blocks[id].next.expect("the place ends in this area");
             let (begin, end) = (tiles.blocks[next].offset, tiles.blocks[next].end());
-            let next = tiles.take_out(next, begin, place.end.min(end) - begin);
+            let next = tiles.take_free(next, begin, place.end.min(end) - begin);
             tiles.join(id, next);
         }
         tiles.count_splits();
@@ -79,7 +82,7 @@ impl Native {
         id
     }
 
-    /// A block that nobody has any more, and that its heap's stream does not use after the task
+    /// A block that is in use no more, and that its heap's stream does not use after the task
     /// that the heap counts as `busy_until`, joins its neighbours and can be had again.
     #[inline(always)]
     pub(super) fn release_block(&mut self, id: BlockId, busy_until: u64) {
@@ -127,7 +130,7 @@ impl Native {
         let address = area.base.offset(area.bytes_of(begin)).0;
         let id = area.block_at(address, &self.blocks);
         let mut tiles = self.tiles_of(id);
-        let id = tiles.take_out(id, begin, end - begin);
+        let id = tiles.take_free(id, begin, end - begin);
         tiles.settle(id, state);
         tiles.count_splits();
     }
@@ -148,5 +151,41 @@ impl Native {
         let indices = heaps[area.heap].arena_mut(area.kind);
         let grid = sizes.grid(area.kind);
         Tiles { blocks, area, indices, free, slabs, splits, grid }
+    }
+}
+
+impl Native {
+    /// What small blocks of a slab, by their bits, add while they are free beside the others that
+    /// are.
+    pub(super) fn change_of_small(&self, id: SlabId, small: u64) -> Change {
+        let slab = &self.slabs[id];
+        let (with, without) = (slab.free | small, slab.free & !small);
+        // Each begins a part, or goes on with one; what is behind it began one without it.
+        let begin = (small & !(with << 1)).count_ones();
+        let joined = (small << 1 & without).count_ones();
+        let mut count = begin.cast_signed() - joined.cast_signed();
+        let [first, last] = [small & 1 != 0, small & slab.last_bit() != 0];
+        if first || last {
+            let block = &self.blocks[slab.block];
+            count -= i32::from(first && self.parts(block.previous).end());
+            count -= i32::from(last && self.parts(block.next).begin());
+        }
+        let bytes = small.count_ones() as usize * slab.class.bytes();
+        Change { count: count as isize, bytes: bytes.cast_signed() }
+    }
+
+    /// The parts of a block, if it is there; of a slab those at its ends alone.
+    fn parts(&self, id: Option<BlockId>) -> Parts {
+        let Some(block) = id.map(|id| &self.blocks[id]) else { return Parts::default() };
+        if let Some(slab) = block.slab() {
+            let slab = &self.slabs[slab];
+            let [before, behind] = [slab.has_free_begin(), slab.has_free_end()].map(u32::from);
+            return Parts { before, behind, idle_pages: 1 }; // one of them is not the other
+        }
+        if block.state != State::Free {
+            return Parts::default();
+        }
+        let area = &self.areas[block.area];
+        Parts::of_free(block, area, self.sizes.grid(area.kind))
     }
 }

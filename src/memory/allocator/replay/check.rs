@@ -47,7 +47,7 @@ impl Agreement {
 
 /// Rewinds a recording, loads the layout that it began with, replays its trace by the decisions of
 /// `config` and compares every address and the segments at the end. What was taken from the device
-/// meanwhile is known by the recorded addresses: which ones a device gives, nobody decides. What
+/// meanwhile is known by the recorded addresses: which ones a device gives, no caller decides. What
 /// went back meanwhile goes back when the recording says it, as it says neither who emptied the
 /// cache nor when the device had too little: it has to be free then.
 ///

@@ -95,7 +95,7 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Repl
     let ns_per_event = elapsed.as_nanos() as f64 / done.max(1) as f64;
     Ok(ReplayFigures {
         events: done,
-        peak_live_bytes: peak_live_bytes(&steps[..done]),
+        peak_live_bytes: peak_bytes_of(&steps[..done]),
         peak_reserved_bytes: to_usize(statistics.reserved_bytes.all.peak),
         page_operations: mapped_bytes.div_ceil(granularity_bytes as u64) + moved,
         ns_per_event,
@@ -151,7 +151,7 @@ fn resolve(events: &[Operation]) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn peak_live_bytes(steps: &[Step]) -> usize {
+fn peak_bytes_of(steps: &[Step]) -> usize {
     let mut sizes: HashMap<usize, usize> = HashMap::new();
     let (mut live_bytes, mut peak_bytes) = (0, 0);
     for step in steps {

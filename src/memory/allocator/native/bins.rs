@@ -5,7 +5,7 @@ use std::hint;
 
 use crate::memory::allocator::allocated::{Allocated, Single};
 use crate::memory::allocator::native::cell::{Cell, Counted};
-use crate::memory::allocator::native::handle::Tag;
+use crate::memory::allocator::native::marks::Tag;
 use crate::memory::allocator::native::size_class::MOST_SMALL_BYTES;
 use crate::memory::allocator::snapshot::PoolClass;
 
@@ -29,19 +29,19 @@ const FIRST_LIMIT: usize = BIN_DEPTH / 4;
 /// but no more than this part of what a thread may keep is added.
 const STEP_PART: u64 = 32;
 
-/// Pieces that nobody has but a cache, and what was counted.
+/// Pieces that a cache alone has, and what was counted.
 ///
 /// Equations: `claimed_bytes` is the sum over the bins of `limit` times their size; all bins whose
 /// limit is above zero, or of which pieces were taken that the cell does not know, are bits of
 /// `open`; in each bin `count <= limit <= BIN_DEPTH`.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Bins {
     cell: Cell,
     /// Of the allocator whose pieces these are.
     tag: Tag,
     claimed_bytes: u64,
     open: u128,
-    bins: Box<[Bin; BIN_COUNT]>,
+    by_hash: Box<[Bin; BIN_COUNT]>,
 }
 
 /// Pieces of one size for one stream, the last that was freed on top. All zeros are one of none.
@@ -86,7 +86,7 @@ impl Use {
     }
 
     #[inline(always)]
-    fn kept(self) -> Self {
+    fn with_one_more(self) -> Self {
         Self(self.0 + 1)
     }
 }
@@ -136,7 +136,7 @@ impl Bin {
     #[inline(always)]
     fn top(&self, key: Key) -> Option<Single> {
         let count = self.pieces.count() as usize;
-        // SAFETY: the count is at most the limit, which is never above the depth: `Kept::claim`
+        // SAFETY: the count is at most the limit, which is never above the depth: `Bins::claim`
         // sets it.
         unsafe { hint::assert_unchecked(count <= BIN_DEPTH) };
         let single = self.entries[count];
@@ -156,11 +156,11 @@ impl Bin {
     #[inline(always)]
     fn push(&mut self, had: Use, single: Single) {
         let count = had.count() as usize;
-        // SAFETY: whoever calls has seen that the count is below the limit, which is never above
-        // the depth: `Kept::claim` sets it.
+        // SAFETY: the caller has seen that the count is below the limit, which is never above
+        // the depth: `Bins::claim` sets it.
         unsafe { hint::assert_unchecked(count < BIN_DEPTH) };
         self.entries[count + 1] = single;
-        self.pieces = had.kept();
+        self.pieces = had.with_one_more();
     }
 
     /// Says how many pieces were taken since it said so.
@@ -170,7 +170,7 @@ impl Bin {
     }
 }
 
-impl Kept {
+impl Bins {
     /// Nothing; what bins will keep takes memory from then on.
     pub(super) fn new(tag: Tag) -> Self {
         // Zeros are had from the system as they are, and take memory when they are written.
@@ -179,14 +179,14 @@ impl Kept {
         // SAFETY: a box of as many bytes, aligned to words as bins are. Bins of zeros are bins:
         // numbers, the first class, and entries of no piece.
         let bins = unsafe { Box::from_raw(bins) };
-        Self { cell: Cell::default(), tag, claimed_bytes: 0, open: 0, bins }
+        Self { cell: Cell::default(), tag, claimed_bytes: 0, open: 0, by_hash: bins }
     }
 
     /// A piece that was kept, which is in use from now on. `None` too where counting it takes more
-    /// than a step ([`Kept::take_and_settle`]).
+    /// than a step ([`Bins::take_and_settle`]).
     #[inline(always)]
     pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
-        let bin = &mut self.bins[key.bin()];
+        let bin = &mut self.by_hash[key.bin()];
         let top = bin.top(key)?;
         let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
         let is_counted =
@@ -198,13 +198,13 @@ impl Kept {
         })
     }
 
-    /// As [`Kept::take`], where another class comes in force, or a peak is passed.
+    /// As [`Bins::take`], where another class comes in force, or a peak is passed.
     pub(super) fn take_and_settle(
         &mut self,
         key: Key,
         requested_bytes: usize,
     ) -> Option<Allocated> {
-        let bin = &mut self.bins[key.bin()];
+        let bin = &mut self.by_hash[key.bin()];
         let top = bin.top(key)?;
         self.cell.begin_taken(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
         bin.pop(top, key, requested_bytes);
@@ -217,7 +217,7 @@ impl Kept {
     #[inline(always)]
     pub(super) fn keep(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
-        let bin = &mut self.bins[key.bin()];
+        let bin = &mut self.by_hash[key.bin()];
         let had = bin.pieces;
         if bin.key != key || had.count() >= bin.limit || !self.cell.is_in_force(bin.class) {
             return false;
@@ -232,7 +232,7 @@ impl Kept {
     /// Keeps a piece whose use is over, or never began, when there is a place for it.
     pub(super) fn stock(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
-        let bin = &mut self.bins[key.bin()];
+        let bin = &mut self.by_hash[key.bin()];
         if bin.key != key || bin.pieces.count() >= bin.limit {
             return false;
         }
@@ -252,18 +252,18 @@ impl Kept {
         out: &mut impl FnMut(Allocated),
     ) {
         let number = key.bin();
-        if self.bins[number].key != key {
+        if self.by_hash[number].key != key {
             let is_small = key.bytes <= MOST_SMALL_BYTES; // of slabs: such sizes are few
-            let before = std::mem::replace(&mut self.bins[number].refused, key.digest());
+            let before = std::mem::replace(&mut self.by_hash[number].refused, key.digest());
             if !is_small && before != key.digest() {
                 return;
             }
-            if self.bins[number].pieces.count() > 0 {
+            if self.by_hash[number].pieces.count() > 0 {
                 self.drain_bin(number, BIN_DEPTH, out);
             }
             self.dedicate(key, class);
         }
-        let Bin { pieces, limit, .. } = self.bins[number];
+        let Bin { pieces, limit, .. } = self.by_hash[number];
         if pieces.count() < limit {
             return;
         }
@@ -290,7 +290,7 @@ impl Kept {
     ) -> usize {
         let number = key.bin();
         self.dedicate(key, class);
-        let Bin { key: kept, pieces, .. } = self.bins[number];
+        let Bin { key: kept, pieces, .. } = self.by_hash[number];
         let count = pieces.count() as usize;
         let batch = (STOCK_BYTES / key.bytes).clamp(LEAST_STOCK, MOST_STOCK);
         if kept != key || count >= batch {
@@ -301,7 +301,7 @@ impl Kept {
 
     /// Has the bin of a key keep pieces of it, unless it has others.
     fn dedicate(&mut self, key: Key, class: PoolClass) {
-        let bin = &mut self.bins[key.bin()];
+        let bin = &mut self.by_hash[key.bin()];
         if bin.key != key && bin.pieces.count() == 0 {
             bin.tell_taken(&mut self.cell);
             self.claimed_bytes -= bin.claimed_bytes();
@@ -312,15 +312,15 @@ impl Kept {
     /// Has a bin keep as many pieces as that, or as there is room for. Returns how many more than
     /// it has.
     fn claim(&mut self, number: usize, limit: usize, most_bytes: u64) -> usize {
-        let bytes = self.bins[number].key.bytes;
-        let mut more = limit.min(BIN_DEPTH).saturating_sub(self.bins[number].limit as usize);
+        let bytes = self.by_hash[number].key.bytes;
+        let mut more = limit.min(BIN_DEPTH).saturating_sub(self.by_hash[number].limit as usize);
         if self.claimed_bytes + (more * bytes) as u64 > most_bytes {
             self.claim_what_is_there();
-            more = limit.min(BIN_DEPTH).saturating_sub(self.bins[number].limit as usize);
+            more = limit.min(BIN_DEPTH).saturating_sub(self.by_hash[number].limit as usize);
             let least = more.min(usize::from(self.claimed_bytes == 0));
             more = at_most(most_bytes.saturating_sub(self.claimed_bytes), bytes, more).max(least);
         }
-        let bin = &mut self.bins[number];
+        let bin = &mut self.by_hash[number];
         bin.limit += u8::try_from(more).expect("at most the depth");
         self.claimed_bytes += (more * bytes) as u64;
         self.open |= 1 << number;
@@ -331,7 +331,7 @@ impl Kept {
     pub(super) fn claim_what_is_there(&mut self) {
         self.claimed_bytes = 0;
         for number in self.open_bins() {
-            let bin = &mut self.bins[number];
+            let bin = &mut self.by_hash[number];
             bin.limit = bin.pieces.count();
             self.claimed_bytes += bin.claimed_bytes();
         }
@@ -340,7 +340,7 @@ impl Kept {
     /// What was counted, which knows what was taken.
     pub(super) fn cell(&mut self) -> &mut Cell {
         for number in self.open_bins() {
-            self.bins[number].tell_taken(&mut self.cell);
+            self.by_hash[number].tell_taken(&mut self.cell);
         }
         &mut self.cell
     }
@@ -369,7 +369,7 @@ impl Kept {
     pub(super) fn drain(&mut self, out: &mut impl FnMut(Allocated)) {
         for number in self.open_bins() {
             self.drain_bin(number, BIN_DEPTH, out);
-            let bin = &mut self.bins[number];
+            let bin = &mut self.by_hash[number];
             bin.limit = 0;
             bin.tell_taken(&mut self.cell);
         }
@@ -378,7 +378,7 @@ impl Kept {
 
     /// Takes the oldest pieces of a bin out, as many as it has at most.
     fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(Allocated)) {
-        let bin = &mut self.bins[number];
+        let bin = &mut self.by_hash[number];
         let count = bin.pieces.count() as usize;
         let old_count = old_count.min(count);
         let entries = &mut bin.entries[1..];

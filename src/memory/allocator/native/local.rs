@@ -1,20 +1,19 @@
 //! How a thread finds its cache of an allocator, and what it does there without a lock.
 #![expect(unsafe_code, reason = "the cache used last is found through a pointer")]
 
-use std::cell::{Cell, RefCell};
-use std::ops::{Deref, DerefMut};
+use std::cell::RefCell;
 use std::ptr;
 use std::sync::{Arc, Weak};
 
 use crate::base::fork;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::native::caches::Caches;
-use crate::memory::allocator::native::thread_cache::{Inside, Owner, ThreadCache};
+use crate::memory::allocator::native::thread_cache::{CacheGuard, LAST_USED, LastUsed, Owner};
 use crate::memory::allocator::request::Request;
 
 /// A thread's cache of one allocator.
 #[derive(Debug)]
-struct Own {
+struct LocalEntry {
     id: u64,
     caches: Weak<Caches>,
     owner: Owner,
@@ -22,163 +21,103 @@ struct Own {
 
 /// The caches of a thread. They go back when the thread ends.
 #[derive(Debug, Default)]
-struct OwnCaches(RefCell<Vec<Own>>);
-
-/// The one that was used last, if any.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::memory::allocator) struct Front(*const ThreadCache);
+struct LocalCaches(RefCell<Vec<LocalEntry>>);
 
 thread_local! {
-    static OWN: OwnCaches = const { OwnCaches(RefCell::new(Vec::new())) };
-    /// The cache of one of the entries of this thread's `OWN`, in which the thread is not, or null:
-    /// `bring_to_front` sets it, and it is cleared before an entry goes and as long as the thread
-    /// stays inside.
-    ///
-    /// Needs no drop: it is there as long as the thread is, found in a step.
-    static FRONT: Cell<Front> = const { Cell::new(Front(ptr::null())) };
-}
-
-impl Front {
-    /// Of this thread. Where libraries are loaded late it is a call, and best the first thing that
-    /// is done.
-    #[inline(always)]
-    pub(in crate::memory::allocator) fn get() -> Self {
-        FRONT.get()
-    }
-
-    /// To be entered by this thread, by the id of caches that are there until it has left: then it
-    /// is there as well.
-    ///
-    /// # Safety
-    /// It was read by this thread after it entered a cache last.
-    #[inline(always)]
-    unsafe fn cache<'a>(self) -> Option<&'a ThreadCache> {
-        // SAFETY: by the invariant of `FRONT` an entry of this thread has it, if there is one: what
-        // was copied from there may not leave the thread. Entries go in `bring_to_front` and at the
-        // thread's end alone, neither of which happens between the copy and the use: they are of
-        // allocators that are gone, or no code of ours runs on this thread any more.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-/// This thread's stay in its cache. Meanwhile it does not find it.
-#[derive(Debug)]
-pub(super) struct Stay<'a> {
-    inside: Inside<'a>,
-    front: Front,
-}
-
-impl<'a> Deref for Stay<'a> {
-    type Target = Inside<'a>;
-
-    fn deref(&self) -> &Inside<'a> {
-        &self.inside
-    }
-}
-
-impl DerefMut for Stay<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.inside
-    }
-}
-
-impl Drop for Stay<'_> {
-    fn drop(&mut self) {
-        FRONT.set(self.front); // it is of the entry that it was of: this allocator is there
-    }
+    static LOCAL: LocalCaches = const { LocalCaches(RefCell::new(Vec::new())) };
 }
 
 impl Caches {
-    /// A piece that this thread keeps, for a request that caches serve. `front` is what this thread
-    /// has just read.
+    /// A piece that this thread keeps, for a request that caches serve. `last_used` is what this
+    /// thread has just read.
     #[inline(always)]
     pub(in crate::memory::allocator) fn take(
         &self,
-        front: Front,
+        last_used: LastUsed,
         request: &Request,
     ) -> Option<Allocated> {
         if !request.is_plain(self.sizes.granularity.small_bytes) {
             return None;
         }
         // SAFETY: read by this thread since it left; nothing below enters a cache.
-        let cache = unsafe { front.cache() }?;
+        let cache = unsafe { last_used.cache() }?;
         // SAFETY: as above.
         let inside = unsafe { cache.enter_at_once(self.id_when_on()) }?;
-        inside.kept.take(self.key(request), request.bytes)
+        inside.bins.take(self.key(request), request.bytes)
     }
 
     /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
     /// for it. Does nothing when not: for other things, for one that was freed before, or without
-    /// a place. `front` as above.
+    /// a place. `last_used` as above.
     #[inline(always)]
     pub(in crate::memory::allocator) fn keep(
         &self,
-        front: Front,
+        last_used: LastUsed,
         block: &Allocated,
         ticket: u64,
     ) -> bool {
         // SAFETY: as in `take`.
-        let Some(cache) = (unsafe { front.cache() }) else { return false };
+        let Some(cache) = (unsafe { last_used.cache() }) else { return false };
         // SAFETY: as in `take`.
         let inside = unsafe { cache.enter_at_once(self.id_when_on()) };
-        inside.is_some_and(|inside| inside.kept.keep(block, ticket))
+        inside.is_some_and(|inside| inside.bins.keep(block, ticket))
     }
 
-    /// This thread goes into its cache. `None` where another allocator's is in front (`prepare`),
-    /// while somebody else has claimed it, and when the thread is inside already.
-    pub(super) fn enter(&self) -> Option<Stay<'_>> {
-        self.stay(self.id())
+    /// This thread goes into its cache. `None` where another allocator's was used last (`prepare`),
+    /// while another thread has claimed it, and when the thread is inside already.
+    pub(super) fn enter(&self) -> Option<CacheGuard<'_>> {
+        self.enter_by_id(self.id())
     }
 
-    /// `id` is that of these caches, or one that nobody has.
+    /// `id` is that of these caches, or one of none.
     #[expect(clippy::unused_self, reason = "what is returned is gone before these caches are")]
-    fn stay(&self, id: u64) -> Option<Stay<'_>> {
-        let front = Front::get();
-        // SAFETY: until what is returned drops there is no front to enter by.
-        let cache = unsafe { front.cache() }?;
+    fn enter_by_id(&self, id: u64) -> Option<CacheGuard<'_>> {
+        let last_used = LastUsed::get();
+        // SAFETY: until what is returned drops there is no cache to enter by.
+        let cache = unsafe { last_used.cache() }?;
         // SAFETY: as above.
         let inside = unsafe { cache.enter(id) }?;
-        FRONT.set(Front(ptr::null()));
-        Some(Stay { inside, front })
+        LAST_USED.set(LastUsed(ptr::null()));
+        Some(CacheGuard { inside, last_used })
     }
 
     /// Has this thread find its cache at the next use, which is made when there is none. Not while
     /// the thread ends.
     #[cold]
     pub(super) fn prepare(self: &Arc<Self>) {
-        let _ = OWN.try_with(|own| own.bring_to_front(self));
+        let _ = LOCAL.try_with(|own| own.make_last_used(self));
     }
 }
 
-impl OwnCaches {
+impl LocalCaches {
     /// The cache of an allocator, which is made when there is none.
-    fn bring_to_front(&self, caches: &Arc<Caches>) -> Option<()> {
+    fn make_last_used(&self, caches: &Arc<Caches>) -> Option<()> {
         let id = caches.id();
         let mut own = self.0.try_borrow_mut().ok()?;
-        FRONT.set(Front(ptr::null()));
-        // Of allocators that are gone: nobody asks for their ids again.
+        LAST_USED.set(LastUsed(ptr::null()));
+        // Of allocators that are gone: their ids come up no more.
         own.retain(|own| own.caches.strong_count() > 0);
         let position = own.iter().position(|own| own.id == id).unwrap_or_else(|| {
             let owner = Owner::new(id, caches.live.tag());
             caches.add(owner.cache());
-            own.push(Own { id, caches: Arc::downgrade(caches), owner });
+            own.push(LocalEntry { id, caches: Arc::downgrade(caches), owner });
             own.len() - 1
         });
         let owner = &own[position].owner;
         if owner.is_outside() {
-            FRONT.set(Front(Arc::as_ptr(owner.cache())));
+            LAST_USED.set(LastUsed(Arc::as_ptr(owner.cache())));
         }
         Some(())
     }
 }
 
-impl Drop for OwnCaches {
+impl Drop for LocalCaches {
     fn drop(&mut self) {
-        FRONT.set(Front(ptr::null()));
+        LAST_USED.set(LastUsed(ptr::null()));
         if fork::is_child() {
             return; // the parent has what they keep
         }
-        for Own { caches, owner, .. } in self.0.take() {
+        for LocalEntry { caches, owner, .. } in self.0.take() {
             if let Some(caches) = caches.upgrade() {
                 caches.retire(owner.cache());
             }
@@ -216,7 +155,7 @@ mod tests {
         for _ in 0..10 {
             meet(&allocator());
         }
-        let count = OWN.with(|own| own.0.borrow().len());
+        let count = LOCAL.with(|own| own.0.borrow().len());
         assert_eq!(count, 1, "of the last one, until the thread meets another");
     }
 

@@ -1,4 +1,4 @@
-//! What was asked for of each piece in use, known to whoever has the piece without a lock.
+//! What was asked for of each piece in use, known to the piece's owner without a lock.
 #![expect(unsafe_code, reason = "a mark is found again through a word, without its table")]
 
 use std::ptr;
@@ -6,14 +6,13 @@ use std::ptr;
 use crossbeam_queue::SegQueue;
 
 use crate::base::sync::Ordering;
-use crate::base::sync::unmodelled::{AtomicU16, AtomicU32};
+use crate::base::sync::unmodelled::{AtomicU16, AtomicU32, AtomicU64};
 use crate::memory::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, Spare};
-use crate::memory::allocator::native::handle::Tag;
 use crate::memory::allocator::native::piece::{Name, Piece};
 
 /// A mark for each piece.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct Marks {
     blocks: Chunks<AtomicU32>,
     small: Chunks<AtomicU16>,
     tag: Tag,
@@ -22,7 +21,7 @@ pub(super) struct Live {
 /// How much less than its size was asked for of a block; requested bytes of a small block. What is
 /// not in use has a number of its own.
 ///
-/// Relaxed, all of them: whoever has the piece writes, and the piece itself changes hands through
+/// Relaxed, all of them: the piece's owner writes, and the piece itself changes hands through
 /// the allocator's lock or the program's own means.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mark {
@@ -40,6 +39,48 @@ const ADDRESS_BITS: u32 = 48;
 const BLOCK: u64 = 1 << ADDRESS_BITS;
 /// Of the word of a mark; its other bits are clear.
 pub(super) const MARK_BITS: u32 = ADDRESS_BITS + 1;
+
+/// As many as there is room for below the two highest bits, which handles have.
+const TAG_COUNT: u64 = 1 << (62 - MARK_BITS);
+
+/// What tells the handles of one allocator's pieces from those of every other's, above the mark.
+///
+/// A tag is another allocator's only when the one before is gone and no handle of it is out. When
+/// all are taken, allocators have none: threads keep nothing of theirs then, and their handles are
+/// told apart by their marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::memory::allocator::native) struct Tag(pub(super) u64);
+
+static SPARE_TAGS: SegQueue<Tag> = SegQueue::new();
+
+impl Tag {
+    const NONE: Self = Self(0);
+    /// For tests without an allocator.
+    #[cfg(all(test, loom))]
+    pub(in crate::memory::allocator::native) const TEST: Self = Self(1 << MARK_BITS);
+
+    /// One that no other allocator has.
+    pub(in crate::memory::allocator::native) fn take() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        SPARE_TAGS.pop().unwrap_or_else(|| {
+            // Relaxed: only uniqueness matters. It counts on beyond the last.
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            if number < TAG_COUNT { Self(number << MARK_BITS) } else { Self::NONE }
+        })
+    }
+
+    /// No handle has it any more.
+    pub(in crate::memory::allocator::native) fn give_back(self) {
+        if self.is_some() {
+            SPARE_TAGS.push(self);
+        }
+    }
+
+    /// True for one that tells handles apart.
+    pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
+        self != Self::NONE
+    }
+}
 
 impl Entry for AtomicU32 {
     fn new() -> Self {
@@ -71,13 +112,13 @@ impl Entry for AtomicU16 {
     }
 }
 
-impl Default for Live {
+impl Default for Marks {
     fn default() -> Self {
         Self { blocks: Chunks::default(), small: Chunks::default(), tag: Tag::take() }
     }
 }
 
-impl Drop for Live {
+impl Drop for Marks {
     fn drop(&mut self) {
         // What is in use was never given back: its handle keeps the tag, as it keeps the mark.
         if self.blocks.is_clear() && self.small.is_clear() {
@@ -86,7 +127,7 @@ impl Drop for Live {
     }
 }
 
-impl Live {
+impl Marks {
     /// What the handles of its pieces have in common, and no other table's.
     pub(super) fn tag(&self) -> Tag {
         self.tag
@@ -98,7 +139,7 @@ impl Live {
         self.small.grow_to(number);
     }
 
-    /// The mark of a piece. `None` when nobody made room for it.
+    /// The mark of a piece. `None` when no room was made for it.
     #[inline]
     pub(super) fn mark(&self, piece: Piece) -> Option<Mark> {
         Some(match piece.name() {
@@ -200,7 +241,7 @@ impl Mark {
     /// # Safety
     /// [`Mark::to_bits`] gave it.
     #[inline(always)]
-    pub(super) unsafe fn from_own_bits(bits: u64) -> Self {
+    pub(super) unsafe fn from_handle_bits(bits: u64) -> Self {
         if bits & BLOCK == 0 {
             // SAFETY: of this sort, as the caller promises.
             unsafe { Self::small_at(bits) }

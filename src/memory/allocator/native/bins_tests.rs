@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use crate::base::size::{KIB, MIB};
 use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::native::bins::{Bins, Key};
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::cell::{Counted, Quantity};
 use crate::memory::allocator::native::handle::Handle;
-use crate::memory::allocator::native::kept::{Kept, Key};
-use crate::memory::allocator::native::live::Live;
+use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::numbers::Numbers;
@@ -21,15 +21,15 @@ const PIECES: u32 = 400;
 const ROUNDS: usize = 40_000;
 
 struct Thread {
-    kept: Kept,
-    live: Live,
+    kept: Bins,
+    live: Marks,
     /// What is kept, by key: the addresses, the last one on top.
     inside: HashMap<(u64, usize), Vec<u64>>,
     inside_bytes: usize,
 }
 
 /// Pieces of some sizes for some streams, each with an address of its own.
-fn pieces(live: &Live) -> Vec<Allocated> {
+fn pieces(live: &Marks) -> Vec<Allocated> {
     let sizes = [512, 1024, 8 * KIB, 64 * KIB, 300 * KIB, MIB, 3 * MIB, 40 * MIB];
     let piece = |number: u32| {
         let bytes = sizes[number as usize % sizes.len()];
@@ -46,8 +46,8 @@ fn class(bytes: usize) -> PoolClass {
 
 impl Thread {
     fn new() -> Self {
-        let live = Live::default();
-        let kept = Kept::new(live.tag());
+        let live = Marks::default();
+        let kept = Bins::new(live.tag());
         Self { kept, live, inside: HashMap::new(), inside_bytes: 0 }
     }
 
@@ -63,7 +63,7 @@ impl Thread {
             kept.count_end(Counted { class: class(bytes), bytes, requested_bytes });
             if !kept.stock(&block, 7) {
                 assert!(out.is_empty() && bytes > 32 * KIB, "a place is made for {block:?}");
-                self.hand_out(&block);
+                self.allocate_piece(&block);
                 return vec![block];
             }
         }
@@ -78,13 +78,13 @@ impl Thread {
         let is_bounded = *inside_bytes as u64 <= most_bytes || *inside_bytes == bytes;
         assert!(is_bounded, "{inside_bytes} bytes are kept of {most_bytes}");
         for block in &out {
-            self.hand_out(block);
+            self.allocate_piece(block);
         }
         out
     }
 
     /// A heap hands a piece out.
-    fn hand_out(&mut self, block: &Allocated) {
+    fn allocate_piece(&mut self, block: &Allocated) {
         let bytes = block.bytes();
         block.handle().mark().expect("a piece").begin(bytes, bytes);
         self.kept.count_begin(Counted { class: class(bytes), bytes, requested_bytes: bytes });
@@ -97,7 +97,7 @@ impl Thread {
         assert_eq!(out.iter().map(Allocated::bytes).sum::<usize>(), self.inside_bytes);
         (self.inside_bytes, self.inside) = (0, HashMap::new());
         for block in &out {
-            self.hand_out(block);
+            self.allocate_piece(block);
         }
         out
     }
@@ -123,13 +123,13 @@ fn places_of_one_size_stay_when_another_claims_exactly_what_is_left() {
         blocks.iter().find(|block| block.bytes() == bytes && block.stream() == 0).unwrap()
     });
     let keys = [first, second].map(Key::of);
-    let claim = |kept: &mut Kept, most_bytes| {
+    let claim = |kept: &mut Bins, most_bytes| {
         let bytes =
             keys.map(|key| kept.make_room_for_stock(key, class(key.bytes), most_bytes) * key.bytes);
         bytes.iter().sum::<usize>() as u64
     };
     let both = claim(&mut Thread::new().kept, u64::MAX);
-    thread.hand_out(first);
+    thread.allocate_piece(first);
     assert_eq!(claim(&mut thread.kept, both), both);
     assert!(thread.kept.keep(first, 7), "its place is there");
 }
@@ -140,7 +140,7 @@ fn a_large_size_is_kept_from_its_second_free_in_a_row_on() {
     let mut blocks = pieces(&thread.live);
     blocks.retain(|block| block.bytes() == 3 * MIB && block.stream() == 0);
     for block in &blocks {
-        thread.hand_out(block);
+        thread.allocate_piece(block);
     }
     let kept: Vec<bool> =
         blocks.drain(..3).map(|block| thread.free(block, u64::MAX).is_empty()).collect();
@@ -154,7 +154,7 @@ fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
     let mut outside = pieces(&thread.live);
     let all: Vec<Key> = outside.iter().map(Key::of).collect();
     for block in &outside {
-        thread.hand_out(block);
+        thread.allocate_piece(block);
     }
     let mut most_bytes = MIB as u64;
     for _ in 0..ROUNDS {
