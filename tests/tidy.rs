@@ -5,6 +5,7 @@
 
 mod tidy {
     pub(crate) mod avoided;
+    pub(crate) mod circles;
     pub(crate) mod core;
     pub(crate) mod homes;
     pub(crate) mod layers;
@@ -24,7 +25,9 @@ use std::path::Path;
 use std::process::Command;
 
 use tidy::repository::{Repository, Violation};
-use tidy::{avoided, core, homes, layers, names, orderings, prose, repository, text, unsafety};
+use tidy::{
+    avoided, circles, core, homes, layers, names, orderings, prose, repository, text, unsafety,
+};
 
 struct Rule {
     name: &'static str,
@@ -153,6 +156,12 @@ fn no_build_output_is_tracked() {
 fn build_output_is_found_in_a_listing() {
     let listing = "src/lib.rs\nfuzz/target/debug/a.d\nfuzz/corpus/b\nsrc/target.rs\n";
     assert_eq!(repository::built_files(listing), ["fuzz/target/debug/a.d"]);
+}
+
+#[test]
+fn no_files_of_a_room_import_each_other_in_a_circle() {
+    let repository = Repository::on_disk(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert_eq!(circles::circles(&repository), Vec::<Vec<String>>::new());
 }
 
 #[test]

@@ -158,10 +158,10 @@ fn area_of(path: &[String]) -> Option<&'static Area> {
 }
 
 /// Names under which modules hand on what others define.
-struct Exports(Vec<(Vec<String>, Vec<String>)>);
+pub(crate) struct Exports(Vec<(Vec<String>, Vec<String>)>);
 
 impl Exports {
-    fn of(repository: &Repository) -> Self {
+    pub(crate) fn of(repository: &Repository) -> Self {
         let mut exports = Vec::new();
         for source in repository.src() {
             for import in Paths::of(source).imports.into_iter().filter(|import| import.is_public) {
@@ -176,7 +176,7 @@ impl Exports {
     }
 
     /// Follows re-exports, a bounded number of times since they may go round in circles.
-    fn resolve(&self, path: &[String]) -> Vec<String> {
+    pub(crate) fn resolve(&self, path: &[String]) -> Vec<String> {
         let mut path = path.to_vec();
         for _ in 0..8 {
             let Some((name, target)) = self.0.iter().find(|(name, _)| path.starts_with(name))

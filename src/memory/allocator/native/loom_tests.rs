@@ -12,6 +12,7 @@ use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::cell::{Counted, Quantity};
 use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::marks::Marks;
+use crate::memory::allocator::native::marks::Tag;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::thread_cache::{Claims, ID_STEP, Owner, ThreadCache, claim};
 use crate::memory::allocator::snapshot::PoolClass;
