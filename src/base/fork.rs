@@ -6,21 +6,23 @@
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
+/// Called in a child as well, on the thread that forked: only stores.
+pub(crate) static ON_CHILD: OnceLock<fn()> = OnceLock::new();
 
 /// Registers the fork handler once. Called before the runtime starts its first thread.
 pub(crate) fn watch() {
     static WATCHING: Once = Once::new();
     WATCHING.call_once(|| {
-        // SAFETY: the handler is a function of this library that only stores a flag, which is
-        // allowed between fork and exec. When this library is closed, the C library removes its
-        // handlers.
+        // SAFETY: the handler is a function of this library that only stores a flag and clears a
+        // word of its thread, which is allowed between fork and exec. When this library is closed,
+        // the C library removes its handlers.
         let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         assert_eq!(refused, 0, "pthread_atfork fails only without memory");
     });
@@ -29,6 +31,7 @@ pub(crate) fn watch() {
 extern "C" fn in_child() {
     // Relaxed, here and below: the child has one thread, and threads that it starts see the store.
     IS_CHILD.store(true, Ordering::Relaxed);
+    ON_CHILD.get().copied().unwrap_or(|| ())();
 }
 
 /// True in a child whose parent had initialised the runtime.

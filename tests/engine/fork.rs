@@ -39,6 +39,7 @@ fn program() {
         Some("global") => global(),
         Some("allocating") => allocating(),
         Some("trimming") => trimming(),
+        Some("cached") => cached(),
         Some("task") => forking_task(),
         Some(other) => panic!("no program {other}"),
         None => {}
@@ -391,6 +392,23 @@ fn ask_allocator(allocator: &CachingAllocator, pool: &MemPool) {
     assert!((allocator.memory_fraction() - 1.0).abs() < f64::EPSILON);
     assert!(pool.segments().is_empty());
     drop(pool.enter());
+}
+
+#[test]
+fn what_a_parents_thread_has_cached_serves_no_child() {
+    // Method: the thread that forks has pieces of the size that is asked for in its cache.
+    assert_succeeds("cached");
+}
+
+fn cached() {
+    let runtime = workers(1);
+    let allocator = runtime.allocator(CPU).unwrap();
+    let request = Request::new(512, 7);
+    for _ in 0..2 {
+        allocator.free(allocator.allocate(request).unwrap()).expect("it is its own");
+    }
+    in_child(|| assert_bad_fork("a cached piece", allocator.allocate(request)));
+    allocator.free(allocator.allocate(request).unwrap()).expect("it is its own");
 }
 
 #[test]

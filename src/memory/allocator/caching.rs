@@ -102,6 +102,7 @@ impl CachingAllocator {
     }
 
     pub(super) fn of_source(source: Source, state: AllocatorState) -> Self {
+        fork::ON_CHILD.get_or_init(|| LastUsed::forget);
         fork::watch();
         let is_cached = state.ledger.has_thread_caches();
         let state = Arc::new(Mutex::new(LockRank::Allocator, state));

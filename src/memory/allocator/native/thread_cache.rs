@@ -303,6 +303,11 @@ impl LastUsed {
         LAST_USED.get()
     }
 
+    /// In a forked child nothing is served from what the parent's thread has cached.
+    pub(in crate::memory::allocator) fn forget() {
+        LAST_USED.set(Self(ptr::null()));
+    }
+
     /// To be entered by this thread, by the id of caches that are there until it has left: then it
     /// is there as well.
     ///
