@@ -21,5 +21,5 @@ mod tests;
 
 pub(crate) use channel::{Entry, Head, Pushed, Receiver, Sender, channel};
 pub(crate) use command::{Class, Command, CommandContext, INLINE_BYTES};
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) use segment::SLOTS;

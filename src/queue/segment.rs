@@ -4,7 +4,6 @@
     reason = "segments are raw blocks that producers reach through tagged pointers"
 )]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
@@ -89,10 +88,11 @@ const LINES: usize = SLOTS;
 
 /// Aligned to a cache line, so that no slot crosses lines.
 #[cfg(not(loom))]
-const LAYOUT: Layout = match Layout::from_size_align(size_of::<Segment<()>>(), 64) {
-    Ok(layout) => layout,
-    Err(_) => panic!("the alignment is a power of two"),
-};
+const LAYOUT: std::alloc::Layout =
+    match std::alloc::Layout::from_size_align(size_of::<Segment<()>>(), 64) {
+        Ok(layout) => layout,
+        Err(_) => panic!("the alignment is a power of two"),
+    };
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Line<()>>() == 64 && LAYOUT.size() == 4096 - 8);
@@ -211,8 +211,8 @@ pub(super) unsafe fn release<C: CommandContext>(segment: NonNull<Segment<C>>, qu
 #[cfg(not(loom))]
 fn new<C: CommandContext>() -> NonNull<Segment<C>> {
     // SAFETY: the layout is not of size zero: a segment has 4 KiB.
-    let block = unsafe { alloc(LAYOUT) };
-    let block = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(LAYOUT));
+    let block = unsafe { std::alloc::alloc(LAYOUT) };
+    let block = NonNull::new(block).unwrap_or_else(|| std::alloc::handle_alloc_error(LAYOUT));
     let segment = block.cast::<Segment<C>>();
     // Word by word, because a line as a whole would be copied with its unused bytes.
     // SAFETY: no other thread has the block; it is large and aligned enough, and may be
@@ -241,7 +241,7 @@ fn new<C: CommandContext>() -> NonNull<Segment<C>> {
 #[cfg(not(loom))]
 unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
     // SAFETY: the caller guarantees that `new` allocated the segment, with this layout.
-    unsafe { dealloc(segment.as_ptr().cast(), LAYOUT) };
+    unsafe { std::alloc::dealloc(segment.as_ptr().cast(), LAYOUT) };
 }
 
 /// Builds the segment by value, because loom's types are not plain memory.
