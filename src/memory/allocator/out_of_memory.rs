@@ -123,7 +123,7 @@ impl CachingAllocator {
     /// Looks at some private pools that had memory in use when their last user went, and gives back
     /// what is free in them by now.
     pub(crate) fn trim_left_pools(&self) {
-        let left = self.state.lock().native.left_pools.take();
+        let left = self.state.lock().native.take_left_pools();
         for pool in left {
             self.trim_pool(pool);
         }

@@ -8,7 +8,7 @@
 //! while it is free; a slab is listed in its heap exactly while it has a free small block; a page
 //! is idle exactly while one free block with memory covers it. `invariants` checks them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::base::size::to_usize;
@@ -23,7 +23,6 @@ use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::free_blocks::FreeBlocks;
 use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::heap::{Heap, HeapId, Heaps, Kind};
-use crate::memory::allocator::native::left_pools::LeftPools;
 use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::piece::{Part, Piece};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
@@ -31,6 +30,7 @@ use crate::memory::allocator::native::size_class::{Granularity, SizeClass};
 use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::native::split::Splits;
 use crate::memory::allocator::native::want::{Found, Want};
+use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::stats::PooledStat;
 
 /// What the native policy of one allocator knows. See the head of this file.
@@ -60,8 +60,9 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) caches_bound_for: (u64, u64),
     /// How many frees there are when threads may keep things again, after memory was short.
     pub(in crate::memory::allocator) opens_from: u64,
-    /// Private pools without users that had something when the last of those went.
-    pub(in crate::memory::allocator) left_pools: LeftPools,
+    /// Private pools whose last user went before their last block: no request names them any more.
+    /// In the order in which they are looked at next.
+    pub(super) left_pools: VecDeque<PoolId>,
     /// True while a thread maps, moves or gives back pages, without the lock.
     pub(in crate::memory::allocator) is_mapping: bool,
 }
@@ -102,7 +103,7 @@ impl Native {
             lent: PooledStat::default(),
             caches_bound_for: (0, 0),
             opens_from: 0,
-            left_pools: LeftPools::default(),
+            left_pools: VecDeque::new(),
             is_mapping: false,
         }
     }

@@ -13,7 +13,7 @@
 //! * `cell`, `amounts`, `tally`: what is counted, by whom, and the sums of it; `split`: of free
 //!   memory, what cannot go back as it is
 //! * `plan`, `serve`: requests and frees, in which steps they are answered
-//! * `shrink`: memory that goes back to the device; `left_pools`: pools that are looked at for it
+//! * `shrink`: memory that goes back to the device, and pools that are looked at for it
 //! * `describe`, `invariants`: what it holds as plain values, and the laws, checked
 
 mod addresses;
@@ -38,7 +38,6 @@ pub(super) mod handle;
 mod heap;
 mod index;
 mod invariants;
-mod left_pools;
 mod local;
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -14,6 +14,10 @@ use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::source::{Departing, Part};
 use crate::memory::allocator::state::AllocatorState;
 
+/// How many pools without users are looked at for each pool that is made: more than are added
+/// meanwhile, so that their list holds hardly more than the pools in which something is in use.
+const LEFT_POOL_LOOKS: usize = 4;
+
 impl CachingAllocator {
     /// Gives back what is free in the pools that are wanted and that no stream uses.
     pub(in crate::memory::allocator) fn shrink_native(
@@ -120,8 +124,14 @@ impl Native {
     /// memory.
     pub(in crate::memory::allocator) fn note_left_pool(&mut self, pool: PoolId) {
         if self.heaps.iter().any(|(_, heap)| heap.owner.pool == pool) {
-            self.left_pools.note(pool);
+            self.left_pools.push_back(pool);
         }
+    }
+
+    /// The pools without users that are looked at next. Each is noted again after the look.
+    pub(in crate::memory::allocator) fn take_left_pools(&mut self) -> Vec<PoolId> {
+        let count = LEFT_POOL_LOOKS.min(self.left_pools.len());
+        self.left_pools.drain(..count).collect()
     }
 
     /// True when an area is one free block that nothing uses and that has no page.
