@@ -230,20 +230,26 @@ mod tests {
     /// Until a thread counts as hanging.
     const LONG: Duration = Duration::from_secs(20);
 
+    /// An allocator on a device of numbers, and what its calls can be made to do.
+    fn on_numbers(
+        capacity_bytes: usize,
+        settings: &str,
+    ) -> (Arc<FaultBackend>, Arc<CachingAllocator>) {
+        let config = NullConfig { capacity_bytes, ..NullConfig::default() };
+        let faults = FaultBackend::new(NullBackend::new(config));
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let backend = Arc::<FaultBackend>::clone(&faults);
+        let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
+        (faults, Arc::new(allocator.unwrap()))
+    }
+
     #[test]
     fn what_another_thread_is_just_giving_back_is_waited_for() {
         // Goal: under both policies it counts as there. Method: a limit of one segment, which goes
         // back while another thread asks for as much. It is in its turn, or has ended, before the
         // device's call returns.
         for settings in ["policy:torch", "policy:native"] {
-            let faults = FaultBackend::new(NullBackend::new(NullConfig {
-                capacity_bytes: 40 * MIB,
-                ..NullConfig::default()
-            }));
-            let device = Device::new(DeviceKind::NULL, 0).unwrap();
-            let backend = Arc::<FaultBackend>::clone(&faults);
-            let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
-            let allocator = Arc::new(allocator.unwrap());
+            let (faults, allocator) = on_numbers(40 * MIB, settings);
             allocator.set_memory_fraction(0.5).unwrap();
             // Of a pool that keeps its blocks whole: PyTorch's decisions, under both policies.
             let pool = PoolId(0, 1);
@@ -279,12 +285,7 @@ mod tests {
             ("policy:native,deterministic:True", Method::VmRelease),
         ];
         for (settings, method) in ways {
-            let config = NullConfig { capacity_bytes: 60 * MIB, ..NullConfig::default() };
-            let faults = FaultBackend::new(NullBackend::new(config));
-            let device = Device::new(DeviceKind::NULL, 0).unwrap();
-            let backend = Arc::<FaultBackend>::clone(&faults);
-            let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
-            let allocator = Arc::new(allocator.unwrap());
+            let (faults, allocator) = on_numbers(60 * MIB, settings);
             let take = |bytes, stream| allocator.allocate(Request::new(bytes, stream));
             let (late, early) = (take(30 * MIB, 1).unwrap(), take(20 * MIB, 2).unwrap());
             allocator.free(early).unwrap();
@@ -350,11 +351,7 @@ mod tests {
     #[test]
     fn who_waits_for_pages_that_others_map_sleeps_and_is_woken() {
         // Method: a device that maps a page until another thread sleeps that needs some.
-        let faults = FaultBackend::new(NullBackend::new(NullConfig::default()));
-        let device = Device::new(DeviceKind::NULL, 0).unwrap();
-        let backend = Arc::<FaultBackend>::clone(&faults);
-        let settings = "policy:native".parse().unwrap();
-        let allocator = Arc::new(CachingAllocator::new(backend, device, settings).unwrap());
+        let (faults, allocator) = on_numbers(40 * MIB, "policy:native");
         let (asleep, has_slept) = mpsc::channel();
         let (map, mapped) = mpsc::channel::<()>();
         faults.plan_callback(Method::VmMap, 1, move || {
@@ -410,14 +407,7 @@ mod tests {
         // Goal: a request fails although the allocator of shared memory goes on asking the device.
         // Method: a device that is inside of such a call until the request has failed.
         for settings in ["policy:torch", "policy:native"] {
-            let faults = FaultBackend::new(NullBackend::new(NullConfig {
-                capacity_bytes: 40 * MIB,
-                ..NullConfig::default()
-            }));
-            let device = Device::new(DeviceKind::NULL, 0).unwrap();
-            let backend = Arc::<FaultBackend>::clone(&faults);
-            let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
-            let allocator = Arc::new(allocator.unwrap());
+            let (faults, allocator) = on_numbers(40 * MIB, settings);
             let shared = CachingAllocator::shared(&allocator, settings.parse().unwrap());
             let shared = Arc::new(shared.unwrap());
             allocator.begin_sharing(&shared);
