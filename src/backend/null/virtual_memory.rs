@@ -14,7 +14,8 @@ use crate::base::size::to_usize;
 /// `Physical::mapped_at` is an address exactly while the granules there hold the handle.
 #[derive(Debug)]
 pub(super) struct Pages {
-    granularity_bytes: usize,
+    /// The granularity is a power of two: this is the exponent.
+    granule_shift: u32,
     reservations: BTreeMap<u64, Reservation>,
     /// Entries by ascending id, from `first_physical` on; `None` if released. Ids are not reused.
     physical: VecDeque<Option<Physical>>,
@@ -40,7 +41,7 @@ impl Pages {
     /// Creates virtual memory without reservations. The first physical memory will have `first_id`.
     pub(super) fn new(granularity_bytes: usize, first_id: u64) -> Self {
         Self {
-            granularity_bytes,
+            granule_shift: granularity_bytes.ilog2(),
             reservations: BTreeMap::new(),
             physical: VecDeque::new(),
             first_physical: first_id,
@@ -60,7 +61,7 @@ impl Pages {
     /// The base and size of the mapping that contains an address.
     pub(super) fn mapping_containing(&self, address: Address) -> Option<(u64, usize)> {
         let (base, reservation) = self.reservations.range(..=address.0).next_back()?;
-        let granule = to_usize(address.0 - base) / self.granularity_bytes;
+        let granule = to_usize(address.0 - base) >> self.granule_shift;
         let mapped = (*reservation.granules.get(granule)?)?;
         let place = self.index_of(mapped);
         let Physical { bytes, mapped_at } = self.physical[place].as_ref()?;
@@ -69,7 +70,7 @@ impl Pages {
 
     pub(super) fn reserve(&mut self, arena: &mut Arena, bytes: usize) -> Option<Address> {
         self.check_size(bytes);
-        let base = arena.take(bytes, self.granularity_bytes)?;
+        let base = arena.take(bytes, self.granularity_bytes())?;
         let before = self.reservations.insert(base, Reservation { bytes, granules: Vec::new() });
         assert!(before.is_none(), "a range begins at {base:#x} already");
         self.reserved_bytes += bytes;
@@ -97,7 +98,7 @@ impl Pages {
     }
 
     pub(super) fn map(&mut self, to: Address, physical: PhysicalHandle) {
-        assert_eq!(to.0 % self.granularity_bytes as u64, 0, "{to:x?} is a multiple of the granule");
+        assert!(self.is_aligned(to_usize(to.0)), "{to:x?} is a multiple of the granule");
         let Physical { bytes, mapped_at } = self.physical_mut(physical);
         let bytes = *bytes;
         let before = mapped_at.replace(to.0);
@@ -144,8 +145,8 @@ impl Pages {
         let Some((base, reservation)) = inside else {
             panic!("{:x?} with {bytes} bytes is not inside a reserved range", Address(to));
         };
-        let first = to_usize(to - base) / self.granularity_bytes;
-        (&mut reservation.granules, first..first + bytes / self.granularity_bytes)
+        let first = to_usize(to - base) >> self.granule_shift;
+        (&mut reservation.granules, first..first + (bytes >> self.granule_shift))
     }
 
     /// The index of a handle's entry in `physical`. Out of bounds for an unknown handle, and for an
@@ -160,9 +161,17 @@ impl Pages {
         found.unwrap_or_else(|| panic!("{physical:?} is no live physical memory of this device"))
     }
 
+    fn granularity_bytes(&self) -> usize {
+        1 << self.granule_shift
+    }
+
+    fn is_aligned(&self, number: usize) -> bool {
+        number & (self.granularity_bytes() - 1) == 0
+    }
+
     fn check_size(&self, bytes: usize) {
-        let granularity_bytes = self.granularity_bytes;
-        let right = bytes > 0 && bytes.is_multiple_of(granularity_bytes);
+        let right = bytes > 0 && self.is_aligned(bytes);
+        let granularity_bytes = self.granularity_bytes();
         assert!(right, "{bytes} bytes are not a positive multiple of {granularity_bytes}");
     }
 }
