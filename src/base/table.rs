@@ -94,6 +94,69 @@ impl<T> IndexMut<Id<T>> for Table<T> {
     }
 }
 
+/// What [`Records`] holds.
+pub(crate) trait Record: Copy {
+    /// The link of a removed record to the one removed before it. A live record may use the field.
+    fn link(&mut self) -> &mut Option<Id<Self>>;
+}
+
+/// Plain values by id, without a flag for each whether it is live: an id must be discarded when its
+/// record is removed. A new record gets the most recently freed id, else a new one.
+#[derive(Debug)]
+pub(crate) struct Records<T> {
+    /// By number; the first place is unused, because numbers begin at 1.
+    places: Vec<T>,
+    vacant: Option<Id<T>>,
+}
+
+impl<T: Record> Records<T> {
+    pub(crate) fn insert(&mut self, record: T) -> Id<T> {
+        let Some(id) = self.vacant else { return self.insert_new(record) };
+        self.vacant = *self[id].link();
+        self[id] = record;
+        id
+    }
+
+    #[cold]
+    fn insert_new(&mut self, record: T) -> Id<T> {
+        self.places.resize(self.places.len().max(1) + 1, record);
+        Id::<T>::of_place(self.places.len() - 2)
+    }
+
+    pub(crate) fn remove(&mut self, id: Id<T>) {
+        *self[id].link() = self.vacant;
+        self.vacant = Some(id);
+    }
+
+    /// Counts the live records, in as many steps as records were removed.
+    pub(crate) fn len(&self) -> usize {
+        let removed = std::iter::successors(self.vacant, |id| *{ self[*id] }.link());
+        self.places.len().saturating_sub(1) - removed.count()
+    }
+}
+
+impl<T> Default for Records<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), vacant: None }
+    }
+}
+
+impl<T> Index<Id<T>> for Records<T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn index(&self, id: Id<T>) -> &T {
+        &self.places[id.number() as usize]
+    }
+}
+
+impl<T> IndexMut<Id<T>> for Records<T> {
+    #[inline(always)]
+    fn index_mut(&mut self, id: Id<T>) -> &mut T {
+        &mut self.places[id.number() as usize]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

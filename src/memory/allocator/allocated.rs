@@ -162,6 +162,12 @@ impl Allocated {
 }
 
 impl Single {
+    /// A piece that no program has had yet, in use up to a task of its stream.
+    #[inline]
+    pub(super) fn new(handle: Untagged, address: u64, busy_until: u64) -> Self {
+        Self { handle, address, busy_until }
+    }
+
     /// With what it shares, and its handle again.
     #[inline(always)]
     pub(super) fn of(self, handle: Handle, bytes: usize, stream: u64) -> Allocated {

@@ -1,7 +1,7 @@
-//! What is at an address of a heap, found without a lock: three tables, each one step.
+//! The page map of the host heap: a radix tree of three tables, read without a lock.
 //!
-//! A pointer that the heap did not give is known by its page having no entry: nothing in front of
-//! it is read, and nothing is guessed. Slabs and larger pieces have whole pages of their own.
+//! A page without an entry is not the heap's, so a foreign pointer is recognised without a read in
+//! front of it. Slabs and larger pieces have whole pages of their own.
 
 use std::sync::OnceLock;
 
@@ -13,23 +13,23 @@ use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::size_class::{HEAP_PAGE_BYTES as PAGE_BYTES, SizeClass};
 use crate::memory::allocator::native::slab::SlabId;
 
-/// Each table has this many entries: together they cover addresses of 48 bits.
+/// The entries of one table. Three tables cover addresses of 48 bits.
 const ENTRIES: usize = 1 << ENTRY_BITS;
 const ENTRY_BITS: u32 = 12;
 const PAGE_BITS: u32 = PAGE_BYTES.trailing_zeros();
 
-/// What is at a page.
+/// The owner of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// A slab, of which so many pages stand before this one.
+    /// A slab, with the number of its pages before this one.
     Slab { id: SlabId, class: SizeClass, pages_before: usize },
-    /// The first page of a larger piece of so many, which a program has.
+    /// The first page of a larger piece in use, with the number of its pages.
     Large { id: BlockId, pages: usize },
-    /// The same, freed: no program has it.
+    /// The first page of a larger piece that is not in use.
     Spare { id: BlockId, pages: usize },
 }
 
-/// The sort stands in two bits, the number of a slab or a block in the upper half.
+/// An entry is its kind in two bits, and the number of a slab or block in the upper half.
 const SLAB: u64 = 1;
 const LARGE: u64 = 2;
 const SPARE: u64 = 3;
@@ -66,7 +66,7 @@ impl Owner {
         })
     }
 
-    /// The piece that begins at an address of its page, and its size.
+    /// Returns the piece that begins at an address of the page, and its bytes.
     #[inline]
     pub(super) fn piece(self, address: usize) -> Option<(Piece, usize)> {
         match self {
@@ -87,7 +87,6 @@ impl Owner {
 
 type Table<T> = Box<[T; ENTRIES]>;
 
-/// The pages of a heap.
 #[derive(Debug)]
 pub(super) struct Addresses(Table<OnceLock<Table<OnceLock<Table<AtomicU64>>>>>);
 
@@ -96,34 +95,34 @@ impl Addresses {
         Self(table())
     }
 
-    /// What is at the page of an address.
+    /// Returns the owner of the page at an address.
     #[inline]
     pub(super) fn at(&self, address: usize) -> Option<Owner> {
         let [first, second, third] = places(address)?;
         let entry = &self.0[first].get()?[second].get()?[third];
-        // Relaxed: a thread that has an address of the heap's has it from the thread that set the
-        // entry; for others the entry is zero before the page is theirs, and they have the page
-        // from where the heap gave it back.
+        // Relaxed: a thread gets an address of the heap from the thread that set the entry. The
+        // heap clears a page's entry before it gives the page back, and the next owner gets it
+        // after that.
         Owner::from_bits(entry.load(Ordering::Relaxed))
     }
 
-    /// A program has a larger piece now.
+    /// Marks a larger piece as in use.
     pub(super) fn begin(&self, address: usize) {
         if let Some(Owner::Spare { id, pages }) = self.at(address) {
             self.set(address, Some(Owner::Large { id, pages }));
         }
     }
 
-    /// A program frees a larger piece; false when another free of it came first.
+    /// Marks a larger piece as not in use; false when another free of it came first.
     pub(super) fn end(&self, address: usize, id: BlockId, pages: usize) -> bool {
         let (in_use, spare) = (Owner::Large { id, pages }, Owner::Spare { id, pages });
         let (in_use, spare) = (in_use.to_bits(), spare.to_bits());
         let entry = self.entry(address);
-        // Relaxed: one step decides between frees; else as in `at`.
+        // Relaxed: the exchange alone decides between frees; else as in `at`.
         entry.compare_exchange(in_use, spare, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Notes a slab, or that there is none any more.
+    /// Sets the entries of a slab's pages; `None` clears them.
     pub(super) fn set_slab(&self, address: u64, bytes: usize, slab: Option<(SlabId, SizeClass)>) {
         for pages_before in 0..bytes / PAGE_BYTES {
             let owner = slab.map(|(id, class)| Owner::Slab { id, class, pages_before });
@@ -131,7 +130,7 @@ impl Addresses {
         }
     }
 
-    /// Notes what is at a page of this heap; `None` when it is not its any more.
+    /// Sets the entry of a page; `None` clears it.
     pub(super) fn set(&self, address: usize, owner: Option<Owner>) {
         // Relaxed: as in `at`.
         self.entry(address).store(owner.map_or(0, Owner::to_bits), Ordering::Relaxed);
@@ -144,7 +143,7 @@ impl Addresses {
     }
 }
 
-/// Entries of the three tables; `None` for addresses beyond them.
+/// Returns the indices into the three tables; `None` for addresses of more than 48 bits.
 #[inline]
 fn places(address: usize) -> Option<[usize; 3]> {
     let page = address >> PAGE_BITS;

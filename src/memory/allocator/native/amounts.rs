@@ -12,7 +12,7 @@ pub(in crate::memory::allocator) struct Amounts {
 /// Pieces, bytes, bytes asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::memory::allocator) struct Amount {
-    pub(in crate::memory::allocator) current: [u64; 3],
+    pub(crate) current: [u64; 3],
     pub(super) peak: [u64; 3],
 }
 
@@ -34,22 +34,28 @@ impl Amount {
 }
 
 impl Amounts {
-    pub(super) fn leave(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
-        self.leave_all(class, [1, bytes as u64, requested_bytes as u64]);
-    }
-
-    /// Some of one size, of which nothing was asked for yet.
-    pub(super) fn leave_several(&mut self, class: PoolClass, count: usize, bytes: usize) {
-        self.leave_all(class, [count as u64, (count * bytes) as u64, 0]);
-    }
-
-    fn leave_all(&mut self, class: PoolClass, amounts: [u64; 3]) {
+    /// Adds `count` pieces of `bytes` each.
+    pub(super) fn leave(
+        &mut self,
+        class: PoolClass,
+        count: usize,
+        bytes: usize,
+        requested_bytes: usize,
+    ) {
+        let amounts = [count, count * bytes, requested_bytes].map(|amount| amount as u64);
         self.classes[class as usize].raise(amounts);
         self.all.raise(amounts);
     }
 
-    pub(super) fn come_back(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
-        let amounts = [1, bytes as u64, requested_bytes as u64];
+    /// Subtracts them.
+    pub(super) fn come_back(
+        &mut self,
+        class: PoolClass,
+        count: usize,
+        bytes: usize,
+        requested_bytes: usize,
+    ) {
+        let amounts = [count, count * bytes, requested_bytes].map(|amount| amount as u64);
         self.classes[class as usize].lower(amounts);
         self.all.lower(amounts);
     }
@@ -63,7 +69,7 @@ impl Amounts {
         &self.classes[class as usize]
     }
 
-    pub(in crate::memory::allocator) fn all(&self) -> &Amount {
+    pub(crate) fn all(&self) -> &Amount {
         &self.all
     }
 }

@@ -1,4 +1,4 @@
-//! Areas: ranges of addresses that one arena cuts into blocks, and which block an address is in.
+//! Areas: ranges of addresses that blocks tile, and the search for the block at an address.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -9,7 +9,7 @@ use crate::memory::allocator::native::block::{Block, BlockId, Blocks};
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::pages::Pages;
 
-/// An area's place in the table: three bytes, so that a block's record stays small.
+/// An area's place in the table, in three bytes, so that a block's record stays small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AreaId([u8; 3]);
 
@@ -26,26 +26,25 @@ impl AreaId {
     }
 }
 
-/// A range of addresses, tiled by blocks.
 #[derive(Debug)]
 pub(super) struct Area {
     pub(super) base: Address,
     pub(super) bytes: usize,
     pub(super) unit_bytes: usize,
-    /// Units and pages are powers of two: these are the exponents. A segment is one page.
+    /// Exponents of two. A segment counts as one page.
     unit_shift: u32,
     page_shift: u32,
     pub(super) heap: HeapId,
     pub(super) kind: Kind,
-    /// The block at its beginning.
+    /// The block at the lowest address.
     pub(super) first: BlockId,
-    /// The memory behind it; `None` for a segment, which has all of it for good.
+    /// `None` for a segment, which is always mapped.
     pub(super) pages: Option<Pages>,
-    /// A block that begins in each stretch of addresses, where one does.
+    /// For each stretch of addresses the last block that began there; it may be removed by now.
     begins: Vec<Option<BlockId>>,
 }
 
-/// Addresses per entry of `begins`.
+/// The bytes of one stretch.
 const STRETCH_BYTES: usize = 1 << 21;
 
 impl Area {
@@ -59,7 +58,6 @@ impl Area {
         Self { base, bytes, unit_bytes, unit_shift, page_shift, heap, kind, first, pages, begins }
     }
 
-    /// The address of a block's first byte.
     pub(super) fn address_of(&self, block: &Block) -> u64 {
         self.base.0 + ((block.offset as usize) << self.unit_shift) as u64
     }
@@ -72,14 +70,14 @@ impl Area {
         address >= self.base.0 && address - self.base.0 < self.bytes as u64
     }
 
-    /// The pages that a piece touches.
+    /// Returns the pages that a block touches.
     pub(super) fn pages_of(&self, offset: u32, units: u32) -> Range<usize> {
         let begin_bytes = self.bytes_of(offset);
         let last_byte = begin_bytes + self.bytes_of(units) - 1;
         begin_bytes >> self.page_shift..(last_byte >> self.page_shift) + 1
     }
 
-    /// The offsets in a range of free units where a block fits: the first and the last.
+    /// Returns the first and the last aligned offset in a free range where `units` fit.
     #[inline]
     pub(super) fn offsets(
         &self,
@@ -103,46 +101,39 @@ impl Area {
         self.bytes_of(offset) / STRETCH_BYTES
     }
 
-    /// A block begins at an offset from now on.
+    #[inline(always)]
     pub(super) fn note_begin(&mut self, id: BlockId, offset: u32) {
         let stretch = self.stretch_of(offset);
-        if self.begins.len() <= stretch {
-            self.begins.resize(stretch + 1, None);
-        }
-        self.begins[stretch].get_or_insert(id);
-    }
-
-    /// A block begins at an offset no more. `beside` are those that are next to it there, some of
-    /// which may begin in the same stretch.
-    pub(super) fn note_end(
-        &mut self,
-        gone: BlockId,
-        offset: u32,
-        beside: [Option<BlockId>; 2],
-        blocks: &Blocks,
-    ) {
-        let stretch = self.stretch_of(offset);
-        if self.begins[stretch] == Some(gone) {
-            let is_here = |id: &BlockId| self.stretch_of(blocks[*id].offset) == stretch;
-            self.begins[stretch] = beside.into_iter().flatten().find(is_here);
+        match self.begins.get_mut(stretch) {
+            Some(begin) => *begin = Some(id),
+            None => self.note_first_begin(id, stretch),
         }
     }
 
-    /// The block that an address of this area is in.
+    #[cold]
+    fn note_first_begin(&mut self, id: BlockId, stretch: usize) {
+        self.begins.resize(stretch + 1, None);
+        self.begins[stretch] = Some(id);
+    }
+
+    /// Returns the block at an address of this area.
     pub(super) fn block_at(&self, address: u64, blocks: &Blocks) -> BlockId {
         let offset = to_usize(address - self.base.0) >> self.unit_shift;
         let stretch = ((offset << self.unit_shift) / STRETCH_BYTES).min(self.begins.len() - 1);
+        // `begins` may name removed blocks, whose places may be reused, also by other areas.
+        let area = blocks[self.first].area;
+        let is_before = |id: &BlockId| {
+            let block = &blocks[*id];
+            block.units > 0 && block.area == area && block.offset as usize <= offset
+        };
         let mut begins = self.begins[..=stretch].iter().rev().flatten();
-        let mut id = *begins.next().expect("the first block begins at 0");
-        while blocks[id].offset as usize > offset {
-            id = blocks[id].previous.expect("the first block begins at 0");
-        }
-        let found = blocks.chain(id).find(|(_, block)| block.end() as usize > offset);
+        let begin = begins.find(|id| is_before(id)).unwrap_or(&self.first);
+        let found = blocks.chain(*begin).find(|(_, block)| block.end() as usize > offset);
         found.expect("blocks tile their area").0
     }
 }
 
-/// What becomes an area.
+/// The values for a new area.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AreaRange {
     pub(super) base: Address,
@@ -152,16 +143,14 @@ pub(super) struct AreaRange {
     pub(super) page_bytes: Option<usize>,
 }
 
-/// All areas of an allocator.
 #[derive(Debug, Default)]
 pub(super) struct Areas {
     table: Table<Area>,
-    /// By their first bytes, for addresses to be found.
+    /// By base address.
     by_address: std::collections::BTreeMap<u64, AreaId>,
 }
 
 impl Areas {
-    /// The number that the next area gets.
     pub(super) fn next_id(&self) -> AreaId {
         AreaId::of(self.table.next_id())
     }
@@ -183,13 +172,13 @@ impl Areas {
         self.table.get(id.id())
     }
 
-    /// The area that an address is in.
+    /// Returns the area that contains an address.
     pub(super) fn containing(&self, address: u64) -> Option<AreaId> {
         let (_, id) = self.by_address.range(..=address).next_back()?;
         self[*id].contains(address).then_some(*id)
     }
 
-    /// The areas by address.
+    /// Returns the areas in order of their addresses.
     pub(super) fn iter(&self) -> impl Iterator<Item = (AreaId, &Area)> {
         self.by_address.values().map(|id| (*id, &self[*id]))
     }

@@ -219,7 +219,7 @@ impl Bins {
         let key = Key::of(block);
         let bin = &mut self.by_hash[key.bin()];
         let had = bin.pieces;
-        if bin.key != key || had.count() >= bin.limit || !self.cell.is_in_force(bin.class) {
+        if bin.key != key || had.count() >= bin.limit || !self.cell.counts_frees_of(bin.class) {
             return false;
         }
         let Some((handle, mark)) = block.handle().untagged(self.tag) else { return false };
@@ -239,6 +239,16 @@ impl Bins {
         let Some((handle, _)) = block.handle().untagged(self.tag) else { return false };
         bin.push(bin.pieces, block.single_until(ticket, handle));
         true
+    }
+
+    /// Keeps pieces of a key that were never in use, for as many as [`Self::make_room_for_stock`]
+    /// made places.
+    pub(super) fn put_stock(&mut self, key: Key, put_all: impl FnOnce(&mut dyn FnMut(Single))) {
+        let bin = &mut self.by_hash[key.bin()];
+        put_all(&mut |single| {
+            assert!(bin.key == key && bin.pieces.count() < bin.limit, "there is room for it");
+            bin.push(bin.pieces, single);
+        });
     }
 
     /// Makes a place for a piece, and takes out what is in the way, unless its size is one that

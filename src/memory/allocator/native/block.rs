@@ -1,33 +1,30 @@
-//! Records of blocks: pieces of areas, linked to their neighbours, numbers in a table.
+//! Records of blocks: ranges of areas, linked to their neighbours.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use crate::base::table::Id;
+use crate::base::table::{Id, Record, Records};
 use crate::memory::allocator::native::area::AreaId;
 use crate::memory::allocator::native::free_blocks::{FreeId, Listing};
 use crate::memory::allocator::native::slab::SlabId;
 
-/// A block's place in the table.
 pub(in crate::memory::allocator) type BlockId = Id<Block>;
 
-/// What a block is.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
-    /// Free, and all of it has memory.
+    /// Free and mapped.
     Free,
-    /// Free addresses without memory: whole pages of an area that has pages.
+    /// Free and unmapped: whole pages.
     Bare,
-    /// With a program, in a thread's cache, with a thread that maps its pages, or with streams that
-    /// have not passed their last use.
+    /// In use, in a thread cache, pending free, or taken by a thread that maps its pages.
     Used,
-    /// A slab, whose small blocks have users of their own.
+    /// A slab, whose small blocks have states of their own.
     Slab,
 }
 
-/// A piece of an area, in the units of its arena. Half a cache line: there is one for each live
-/// block.
+/// A range of an area, in units of its arena. Half a cache line, because each live block has one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) offset: u32,
@@ -36,9 +33,9 @@ pub(super) struct Block {
     pub(super) state: State,
     pub(super) previous: Option<BlockId>,
     pub(super) next: Option<BlockId>,
-    /// The number of its entry among the free blocks, or of its slab.
+    /// The number of the block's entry in `FreeBlocks`, or of its slab.
     link: Option<NonZeroU32>,
-    /// In halves, so that a record is not rounded up to eight bytes.
+    /// In halves, which need an alignment of four bytes only.
     busy_until: [u32; 2],
 }
 
@@ -48,12 +45,11 @@ impl Block {
         Self { offset, units, area, state, previous, next, link, busy_until }
     }
 
-    /// Its units.
     pub(super) fn range(&self) -> Range<u32> {
         self.offset..self.end()
     }
 
-    /// The index in which it is found when it is free, and by how many units.
+    /// Returns the index for a free block with these neighbours, and the units to list it by.
     pub(super) fn listing(&self, [previous, next]: [Option<&Self>; 2]) -> (Listing, u32) {
         if self.state == State::Bare {
             let units = |block: Option<&Self>| match block {
@@ -71,13 +67,12 @@ impl Block {
         self.offset + self.units
     }
 
-    /// The task of its heap's stream after which no use of it is left; 0 for none.
+    /// Returns the heap's count of the last task that uses the block; 0 for none.
     pub(super) fn busy_until(&self) -> u64 {
         let [low, high] = self.busy_until.map(u64::from);
         low | high << 32
     }
 
-    /// The slab that it is.
     pub(super) fn slab(&self) -> Option<SlabId> {
         let number = self.link.filter(|_| self.state == State::Slab)?;
         Some(SlabId::from_number(number.get()))
@@ -87,7 +82,7 @@ impl Block {
         (self.state, self.link) = (State::Slab, NonZeroU32::new(slab.number()));
     }
 
-    /// Its entry among the free blocks, while it is listed there.
+    /// Returns the entry in `FreeBlocks` of a listed block.
     pub(super) fn entry(&self) -> Option<FreeId> {
         let is_listed = matches!(self.state, State::Free | State::Bare);
         self.link.filter(|_| is_listed).map(|link| FreeId::from_number(link.get()))
@@ -104,40 +99,23 @@ impl Block {
     }
 }
 
-/// All blocks of an allocator. Places of blocks that are gone are used again, last first.
-#[derive(Debug, Default)]
-pub(super) struct Blocks {
-    /// By their numbers; the first one is no block's.
-    places: Vec<Block>,
-    /// Heads a list through `next` of places without a block.
-    vacant: Option<BlockId>,
-    count: usize,
+/// All blocks of an allocator.
+pub(super) type Blocks = Records<Block>;
+
+impl Record for Block {
+    fn link(&mut self) -> &mut Option<BlockId> {
+        &mut self.next
+    }
 }
 
 impl Blocks {
-    pub(super) fn insert(&mut self, block: Block) -> BlockId {
-        self.count += 1;
-        let Some(id) = self.vacant else { return self.insert_new(block) };
-        self.vacant = self[id].next;
-        self[id] = block;
-        id
+    /// Removes a block. The caller unlinks it from its neighbours.
+    pub(super) fn forget(&mut self, id: BlockId) {
+        self[id].units = 0;
+        self.remove(id);
     }
 
-    #[cold]
-    fn insert_new(&mut self, block: Block) -> BlockId {
-        self.places.resize(self.places.len().max(1) + 1, block);
-        BlockId::of_place(self.places.len() - 2)
-    }
-
-    /// Takes a block out of the table; who links to it is the caller's business.
-    pub(super) fn remove(&mut self, id: BlockId) {
-        self.count -= 1;
-        let vacant = self.vacant.replace(id);
-        let block = &mut self[id];
-        (block.units, block.next) = (0, vacant);
-    }
-
-    /// Cuts units off a block, at its end or at its beginning: what has them, in use.
+    /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         let block = &mut self[id];
@@ -162,7 +140,7 @@ impl Blocks {
         part
     }
 
-    /// Joins a block with one beside it, which is gone then.
+    /// Merges a block with a neighbour, whose record is removed.
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
         let Block { offset, units, previous, next, .. } = self[gone];
@@ -184,42 +162,22 @@ impl Blocks {
                 self[previous].next = Some(id);
             }
         }
-        self.remove(gone);
+        self.forget(gone);
     }
 
-    /// The neighbours of a block.
     pub(super) fn beside(&self, block: &Block) -> [Option<&Block>; 2] {
         [block.previous, block.next].map(|id| id.map(|id| &self[id]))
     }
 
-    /// The index in which a free block is found, and by how many units.
+    /// Returns the index for a free block, and the units to list it by.
     pub(super) fn listing_of(&self, block: &Block) -> (Listing, u32) {
         block.listing(self.beside(block))
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.count
-    }
-
-    /// A block and those behind it in its area.
+    /// Returns a block and those behind it in its area.
     pub(super) fn chain(&self, first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
         let step = |(_, block): &(BlockId, &Block)| block.next.map(|next| (next, &self[next]));
         std::iter::successors(Some((first, &self[first])), step)
-    }
-}
-
-impl std::ops::Index<BlockId> for Blocks {
-    type Output = Block;
-
-    fn index(&self, id: BlockId) -> &Block {
-        &self.places[id.number() as usize]
-    }
-}
-
-impl std::ops::IndexMut<BlockId> for Blocks {
-    fn index_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.places[id.number() as usize]
     }
 }
 
@@ -249,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_record_is_small() {
-        // With what was asked for, which stands in a table of its own: 36 bytes a live block.
+        // With its mark, a live block takes 36 bytes.
         assert_eq!(size_of::<Block>(), 32);
     }
 }

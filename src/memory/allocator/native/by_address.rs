@@ -1,4 +1,4 @@
-//! Pieces of a heap, of which programs keep the address alone, as those of `malloc`.
+//! Pieces of the host heap by their addresses alone, as for `malloc`.
 
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::Allocated;
@@ -9,7 +9,7 @@ use crate::memory::allocator::native::marks::Mark;
 use crate::memory::allocator::request::Request;
 
 impl CachingAllocator {
-    /// Memory of at least so many bytes, aligned to 64; `None` when there is not enough.
+    /// Allocates at least `bytes` bytes, aligned to 64. `None` when memory is short.
     #[inline]
     pub(crate) fn give(&self, bytes: usize) -> Option<usize> {
         let block = self.allocate(Request::new(bytes.max(1), 0)).ok()?;
@@ -20,10 +20,10 @@ impl CachingAllocator {
         Some(address)
     }
 
-    /// Gives back what [`Self::give`] returned. Of several frees of one address, one after the
-    /// other, the first counts, and of a larger piece also of those at once. A free that comes when
-    /// its place is in use again ends that use: an address does not say which is meant. False when
-    /// nothing in use begins there, `None` when no memory of this allocator is there.
+    /// Frees a piece from [`Self::give`]. Of several frees of one address in a row only the first
+    /// counts, and of concurrent ones too for a larger piece. A free after the memory was handed
+    /// out again ends the new use, because the address is the same. False when no piece in use
+    /// begins at the address, `None` when this allocator has no memory there.
     #[inline]
     pub(crate) fn free_at(&self, address: usize) -> Option<bool> {
         let Some(owner) = self.addresses().at(address) else {
@@ -43,7 +43,7 @@ impl CachingAllocator {
         Some(freed.is_ok())
     }
 
-    /// How many bytes there are where a piece begins; `None` where none does.
+    /// Returns the size of the piece that begins at an address; `None` when none does.
     pub(crate) fn usable_bytes_at(&self, address: usize) -> Option<usize> {
         Some(self.addresses().at(address)?.piece(address)?.1)
     }

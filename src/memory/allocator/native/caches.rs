@@ -13,7 +13,7 @@ use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::native::addresses::Addresses;
 use crate::memory::allocator::native::bins::{Bins, Key};
 use crate::memory::allocator::native::cell::{Cell, Counted};
-use crate::memory::allocator::native::core::Native;
+use crate::memory::allocator::native::core::{Native, Returns};
 use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::thread_cache::{
@@ -70,7 +70,7 @@ pub(super) struct Threads {
 }
 
 impl Caches {
-    pub(in crate::memory::allocator) fn new(state: Arc<Mutex<AllocatorState>>) -> Arc<Self> {
+    pub(crate) fn new(state: Arc<Mutex<AllocatorState>>) -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(ID_STEP);
         asymmetric::prepare();
         let (live, addresses, sizes) = {
@@ -93,7 +93,7 @@ impl Caches {
     }
 
     /// Has threads keep pieces from now on, or not.
-    pub(in crate::memory::allocator) fn switch(&self, is_on: bool) {
+    pub(crate) fn switch(&self, is_on: bool) {
         let id = if is_on && self.live.tag().is_some() { self.id } else { OFF };
         // Relaxed: a thread that reads it late keeps a piece, or takes one: right either way.
         self.id_when_on.store(id, Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl Caches {
 
     /// True while threads keep pieces, and requests are served by this policy.
     #[inline]
-    pub(in crate::memory::allocator) fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.id_when_on() != OFF
     }
 
@@ -164,11 +164,13 @@ impl Caches {
             return false;
         }
         // A thread that claims the cache waits for this one, and does not have the lock then.
-        let mut state = None;
+        let (mut state, mut returns) = (None, Returns::default());
         inside.bins.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
-            state.get_or_insert_with(|| self.state.lock()).native.release_cached(&piece);
+            let state = state.get_or_insert_with(|| self.state.lock());
+            state.native.release_cached(&piece, &mut returns);
         });
         if let Some(state) = &mut state {
+            state.native.end_returns(returns);
             self.set_bound(&mut state.native);
         }
         drop(state);
@@ -206,24 +208,24 @@ impl Caches {
         let class = Sizes::class(plan.bytes);
         let room = inside.bins.make_room_for_stock(key, class, self.most_bytes());
         let heap = state.native.heaps.of(plan.owner);
-        state.native.take_stock(heap, size, room, |block| {
-            assert!(inside.bins.stock(&block, 0), "there is room for {block:?}");
-        });
+        inside.bins.put_stock(key, |put| state.native.take_stock(heap, size, room, put));
     }
 
     /// Gives pieces that were kept back to their heaps.
     #[cold]
     fn release(&self, pieces: &[Allocated]) {
         let native = &mut self.state.lock().native;
+        let mut returns = Returns::default();
         for block in pieces {
-            native.release_cached(block);
+            native.release_cached(block, &mut returns);
         }
+        native.end_returns(returns);
         self.set_bound(native);
     }
 
     /// Empties the caches of all threads; true when there was anything. Sleeps, without a lock,
     /// while a thread is inside that is not on a processor.
-    pub(in crate::memory::allocator) fn empty(&self) -> bool {
+    pub(crate) fn empty(&self) -> bool {
         let (mut sleeps, mut was_any) = (Sleeps::default(), false);
         loop {
             let (is_any, is_whole) = self.empty_at_once();

@@ -4,7 +4,6 @@
 //! but for chunks with an entry that is in use still. So a reference to an entry stays valid
 //! without the table, and an entry in use is of one table for good.
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use crossbeam_queue::SegQueue;
@@ -34,7 +33,9 @@ pub(super) type Spare<T> = [SegQueue<&'static [T]>; CHUNK_COUNT];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
-const FIRST: u64 = 1 << 12;
+/// Entries whose numbers differ in the lowest bits alone are in one chunk, side by side.
+pub(super) const GROUP: usize = 1 << 12;
+const FIRST: u64 = GROUP as u64;
 const OFFSET_BITS: u32 = 32;
 /// As many as there are powers of two from `FIRST` to the most that a chunk has.
 pub(super) const CHUNK_COUNT: usize = 21;
@@ -90,16 +91,21 @@ impl<T: Entry> Chunks<T> {
         self.chunks.get(place.chunk())?.get()?.get(place.offset())
     }
 
+    /// The group that begins with an entry, if [`Self::grow_to`] made it.
+    #[inline]
+    pub(super) fn group(&self, first: Place) -> Option<&'static [T; GROUP]> {
+        self.chunks.get(first.chunk())?.get()?.get(first.offset()..)?.first_chunk()
+    }
+
     /// Where an entry is, if it is one of these.
     #[inline]
     pub(super) fn place_of(&self, entry: &T) -> Option<Place> {
         // Chunks are made in their order.
-        let made = self.chunks.iter().map_while(OnceLock::get).enumerate();
-        for (number, chunk) in made {
-            let Range { start, end } = chunk.as_ptr_range();
-            let entry = std::ptr::from_ref(entry);
-            if (start..end).contains(&entry) {
-                let offset = (entry.addr() - start.addr()) / size_of::<T>();
+        let address = std::ptr::from_ref(entry).addr();
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            let chunk = chunk.get()?;
+            let offset = address.wrapping_sub(chunk.as_ptr().addr()) / size_of::<T>();
+            if offset < chunk.len() {
                 return Some(Place((number as u64) << OFFSET_BITS | offset as u64));
             }
         }

@@ -1,12 +1,13 @@
-//! What the native policy knows, and how pieces change hands. All of it under the allocator's lock.
+//! The state of the native policy, and how the heaps hand pieces out and take them back.
 //!
-//! A request goes to the heap of its stream and pool. Small ones are served from slabs, middle ones
-//! from an arena whose blocks share pages, large ones from an arena of whole pages. A free piece
-//! joins its neighbours at once. Pages stay behind free blocks until others need them (`growth`).
+//! A request goes to the heap of its stream and pool. Slabs serve small requests, an arena whose
+//! blocks share pages middle ones, an arena of whole pages large ones. A freed block merges with
+//! its free neighbours at once. Free blocks keep their pages until another block needs them
+//! (`growth`).
 //!
 //! Equations: the blocks of an area tile it; a block is listed in an index of its arena exactly
 //! while it is free; a slab is listed in its heap exactly while it has a free small block; a page
-//! is idle exactly while one free block with memory covers it. `invariants` checks them.
+//! is idle exactly while one free mapped block covers it. `invariants` checks them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use std::sync::Arc;
 use crate::base::size::to_usize;
 use crate::engine::frontier::Frontier;
 use crate::engine::stream::core::StreamCore;
-use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::allocated::{Allocated, Single};
 use crate::memory::allocator::native::addresses::Addresses;
 use crate::memory::allocator::native::amounts::Amounts;
 use crate::memory::allocator::native::area::Areas;
 use crate::memory::allocator::native::block::{BlockId, Blocks, State};
 use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::free_blocks::FreeBlocks;
-use crate::memory::allocator::native::handle::Handle;
+use crate::memory::allocator::native::handle::Untagged;
 use crate::memory::allocator::native::heap::{Heap, HeapId, Heaps, Kind};
 use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::piece::{Part, Piece};
@@ -29,11 +30,11 @@ use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::size_class::{Granularity, SizeClass};
 use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::native::split::Splits;
-use crate::memory::allocator::native::want::{Found, Want};
+use crate::memory::allocator::native::want::Want;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::stats::PooledStat;
 
-/// What the native policy of one allocator knows. See the head of this file.
+/// The native policy's state for one allocator, guarded by the allocator's lock.
 #[derive(Debug)]
 pub(in crate::memory::allocator) struct Native {
     pub(super) sizes: Sizes,
@@ -43,48 +44,47 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) slabs: Slabs,
     pub(super) free: FreeBlocks,
     pub(super) live: Arc<Marks>,
-    /// What is at which address, of a heap.
+    /// The page map of the host heap; `None` for other allocators.
     pub(super) addresses: Option<Arc<Addresses>>,
-    pub(in crate::memory::allocator) awaiting: BTreeMap<Piece, Awaiting>,
-    /// What is with programs, in threads' caches, or awaits its free. What programs have is never
-    /// more, and less at most by what caches keep: from here come the peaks when several threads
-    /// have allocated, none of which sees the whole. What was asked for is not counted here.
-    pub(in crate::memory::allocator) out: Amounts,
-    pub(in crate::memory::allocator) awaiting_sums: Amounts,
-    /// How often a piece became free.
-    pub(in crate::memory::allocator) frees: u64,
-    pub(in crate::memory::allocator) splits: Splits,
-    /// Bytes that are out and count as of the other pool than their arena, by the former.
-    pub(in crate::memory::allocator) lent: PooledStat,
-    /// The peak of bytes, and the threads, for which it is set what caches may keep.
+    pub(crate) awaiting: BTreeMap<Piece, Awaiting>,
+    /// Pieces in use, cached or pending free, without requested bytes. The peaks come from here
+    /// when several threads have allocated, because no thread's counters see the whole; they are
+    /// too high by the cached pieces at most.
+    pub(crate) out: Amounts,
+    pub(crate) awaiting_sums: Amounts,
+    /// The number of pieces that the heaps took back.
+    pub(crate) frees: u64,
+    pub(crate) splits: Splits,
+    /// Bytes of pieces that count in another pool than their arena, by the pool they count in.
+    pub(crate) lent: PooledStat,
+    /// The peak of bytes and the number of threads that the bound of the caches was set for.
     pub(super) caches_bound_for: (u64, u64),
-    /// How many frees there are when threads may keep things again, after memory was short.
-    pub(in crate::memory::allocator) opens_from: u64,
-    /// Private pools whose last user went before their last block: no request names them any more.
-    /// In the order in which they are looked at next.
+    /// The value of `frees` from which thread caches that were closed may open again.
+    pub(crate) opens_from: u64,
+    /// Private pools without users that still have a heap, in the order of the next looks.
     pub(super) left_pools: VecDeque<PoolId>,
-    /// True while a thread maps, moves or gives back pages, without the lock.
-    pub(in crate::memory::allocator) is_mapping: bool,
+    /// True while a thread maps, moves or gives back pages or areas without the lock.
+    pub(crate) is_mapping: bool,
 }
 
-/// A piece that was freed, while streams have not passed their last use of it.
+/// A pending free of a piece.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct Awaiting {
     pub(super) counted: Counted,
-    /// The task, as its heap counts it, after which the heap's stream does not use it.
+    /// The last task of the heap's stream that uses the piece, as the heap counts it.
     pub(super) busy_until: u64,
 }
 
 impl Awaiting {
-    pub(in crate::memory::allocator) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.counted.bytes
     }
 }
 
 impl Native {
-    /// Knows nothing yet. `page_bytes` is the size of pages that are mapped one by one. A heap's
-    /// pieces are found by their addresses alone.
-    pub(in crate::memory::allocator) fn new(page_bytes: Option<usize>, is_heap: bool) -> Self {
+    /// Creates an empty state. `page_bytes` is the size of the device's pages; `None` without
+    /// virtual memory. `is_heap` is true for the host heap, whose pieces are found by address.
+    pub(crate) fn new(page_bytes: Option<usize>, is_heap: bool) -> Self {
         let granularity = if is_heap { Granularity::HEAP } else { Granularity::DEVICE };
         Self {
             sizes: Sizes::new(page_bytes, granularity),
@@ -108,23 +108,18 @@ impl Native {
         }
     }
 
-    /// The block that a plan wants: its own, or that of a new slab.
+    /// Returns the block that `plan` needs: its own, or that of a new slab.
     pub(super) fn want(&mut self, plan: &NativePlan) -> Want {
         plan.want_of(self.heaps.of(plan.owner))
     }
 
-    /// The heap that a place is of.
-    pub(super) fn heap_of_found(&self, found: &Found) -> HeapId {
-        self.areas[self.blocks[found.id].area].heap
-    }
-
-    /// A free small block of a heap's slabs, taken.
+    /// Takes a free small block from the heap's slabs. `None` when no slab of the class has one.
     pub(super) fn take_small(&mut self, heap: HeapId, class: SizeClass) -> Option<Piece> {
         let id = self.heaps[heap].slabs[class.number()]?;
         Some(self.take_of_slab(id))
     }
 
-    /// The first free block of a slab that has one, taken.
+    /// Takes the first free block of a slab that has one.
     pub(super) fn take_of_slab(&mut self, id: SlabId) -> Piece {
         let slab = &mut self.slabs[id];
         let slot = slab.take_first();
@@ -137,16 +132,16 @@ impl Native {
         Piece::small(id, slot)
     }
 
-    /// Small blocks for a thread's cache: as many as there are in slabs, `count` at most.
+    /// Takes at most `count` free small blocks from the heap's slabs, for a thread cache.
     pub(super) fn take_stock(
         &mut self,
         heap: HeapId,
         class: SizeClass,
         count: usize,
-        mut put: impl FnMut(Allocated),
+        mut put: impl FnMut(Single),
     ) {
-        let Heap { owner, earlier_tasks, .. } = &self.heaps[heap];
-        let (stream, earlier_tasks, bytes) = (owner.stream, *earlier_tasks, class.bytes());
+        let Heap { earlier_tasks, .. } = self.heaps[heap];
+        let bytes = class.bytes();
         let mut left = count;
         while left > 0
             && let Some(id) = self.heaps[heap].slabs[class.number()]
@@ -154,12 +149,11 @@ impl Native {
             let slab = &mut self.slabs[id];
             let free_before = slab.free;
             let busy_until = slab.busy_until.saturating_sub(earlier_tasks);
+            let marks = self.live.marks_of(id);
             while left > 0 && slab.free != 0 {
                 let slot = slab.take_first();
-                let address = slab.address_of(slot);
-                let mark = self.live.mark(Piece::small(id, slot)).expect("of a known slab");
-                let handle = Handle::of_mark(mark, self.live.tag());
-                put(Allocated::of_piece(handle, address, bytes, busy_until, stream));
+                let handle = Untagged::of_mark(marks.of(slot));
+                put(Single::new(handle, slab.address_of(slot), busy_until));
                 left -= 1;
             }
             let taken = free_before & !slab.free;
@@ -169,10 +163,10 @@ impl Native {
             self.splits.moved -= self.change_of_small(id, taken);
             self.splits.count_moved(SLABS.class());
         }
-        self.out.leave_several(Sizes::class(bytes), count - left, bytes);
+        self.out.leave(Sizes::class(bytes), count - left, bytes, 0);
     }
 
-    /// Makes a slab of a block.
+    /// Makes a block in use a slab, and lists the slab in `heap`.
     pub(super) fn add_slab(&mut self, block: BlockId, heap: HeapId, class: SizeClass) -> SlabId {
         let record = &self.blocks[block];
         let area = &self.areas[record.area];
@@ -191,26 +185,35 @@ impl Native {
         id
     }
 
-    fn release_small(&mut self, id: SlabId, slot: u8, busy_until: u64) {
+    /// Frees the small blocks of the mask `small`, and the whole slab when it is unused then.
+    fn release_small(&mut self, id: SlabId, small: u64, busy_until: u64) {
+        let added = self.change_of_small(id, small);
         let slab = &mut self.slabs[id];
-        let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
         let free_before = slab.free;
-        slab.free |= 1 << slot;
         slab.busy_until = slab.busy_until.max(busy_until);
-        if !slab.is_unused() {
-            if free_before == 0 {
-                self.slabs.link(id, first);
-            }
-            self.splits.moved += self.change_of_small(id, 1 << slot);
-            self.splits.count_moved(SLABS.class());
-            return;
+        slab.free |= small;
+        if slab.is_unused() {
+            slab.free = free_before;
+            return self.release_slab(id);
         }
-        slab.free = 0; // from here on its block is what is free
-        if free_before != 0 {
+        if free_before == 0 {
+            let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
+            self.slabs.link(id, first);
+        }
+        self.splits.moved += added;
+        self.splits.count_moved(SLABS.class());
+    }
+
+    /// Removes a slab without blocks in use, and frees its block.
+    fn release_slab(&mut self, id: SlabId) {
+        let free = std::mem::take(&mut self.slabs[id].free);
+        self.splits.moved -= self.change_of_small(id, free);
+        self.splits.count_moved(SLABS.class());
+        if free != 0 {
+            let slab = &self.slabs[id];
+            let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }
-        self.splits.moved -= self.change_of_small(id, free_before);
-        self.splits.count_moved(SLABS.class());
         let Slab { block, busy_until, address, .. } = self.slabs.remove(id);
         if let Some(addresses) = &self.addresses {
             let record = &self.blocks[block];
@@ -219,42 +222,69 @@ impl Native {
         self.release_block(block, busy_until);
     }
 
-    /// A piece of a size that is in use no more; see [`Self::release_block`].
+    /// Frees a piece of `bytes` bytes; see [`Self::release_block`].
     pub(super) fn release(&mut self, part: Part, bytes: usize, busy_until: u64) {
-        let class = Sizes::class(bytes);
-        self.out.come_back(class, bytes, 0);
+        self.out.come_back(Sizes::class(bytes), 1, bytes, 0);
         self.frees += 1;
         match part {
-            Part::Block(id) => {
-                let block = &self.blocks[id];
-                let area = &self.areas[block.area];
-                debug_assert_eq!(area.bytes_of(block.units), bytes);
-                if class != area.kind.class() {
-                    self.lent.decrease(class, bytes);
-                }
-                if let Some(addresses) = &self.addresses {
-                    addresses.set(to_usize(area.address_of(block)), None);
-                }
-                self.release_block(id, busy_until);
-            }
-            Part::Small(slab, slot) => self.release_small(slab, slot, busy_until),
+            Part::Block(id) => self.release_whole(id, bytes, busy_until),
+            Part::Small(slab, slot) => self.release_small(slab, 1 << slot, busy_until),
         }
     }
 
-    /// A piece that a thread has kept.
-    pub(super) fn release_cached(&mut self, block: &Allocated) {
-        let piece = block.handle().mark().and_then(|mark| self.live.piece(mark));
-        let piece = piece.expect("a thread keeps what it had from here");
-        let part = piece.part();
-        let heap = &self.heaps[self.heap_of(part)];
-        // A heap goes on to another stream when the tasks of the one before are done.
-        let is_its_own = heap.owner.stream == block.stream();
-        let busy_until = if is_its_own { heap.count_of(block.busy_until()) } else { 0 };
-        self.release(part, block.bytes(), busy_until);
+    #[inline]
+    fn release_whole(&mut self, id: BlockId, bytes: usize, busy_until: u64) {
+        let class = Sizes::class(bytes);
+        let block = &self.blocks[id];
+        let area = &self.areas[block.area];
+        debug_assert_eq!(area.bytes_of(block.units), bytes);
+        if class != area.kind.class() {
+            self.lent.decrease(class, bytes);
+        }
+        if let Some(addresses) = &self.addresses {
+            addresses.set(to_usize(area.address_of(block)), None);
+        }
+        self.release_block(id, busy_until);
     }
 
-    /// Where a piece is, and the task, as its heap counts it, after which nothing from its earlier
-    /// life uses it.
+    /// Frees a cached piece. `returns` collects small blocks of one slab until a piece of another
+    /// slab comes; after the last piece the caller passes it to [`Self::end_returns`].
+    pub(super) fn release_cached(&mut self, block: &Allocated, returns: &mut Returns) {
+        let piece = block.handle().mark().and_then(|mark| self.live.piece(mark));
+        let part = piece.expect("a thread keeps what it had from here").part();
+        let busy_until = match block.busy_until() {
+            0 => 0,
+            ticket => self.count_of(part, block.stream(), ticket),
+        };
+        match part {
+            Part::Small(slab, slot) => {
+                if returns.slab != Some(slab) {
+                    self.end_returns(std::mem::take(returns));
+                }
+                returns.slab = Some(slab);
+                returns.small |= 1 << slot;
+                returns.busy_until = returns.busy_until.max(busy_until);
+            }
+            Part::Block(_) => self.release(part, block.bytes(), busy_until),
+        }
+    }
+
+    /// Frees the collected small blocks.
+    pub(super) fn end_returns(&mut self, Returns { slab, small, busy_until }: Returns) {
+        let Some(id) = slab else { return };
+        let (count, bytes) = (small.count_ones() as usize, self.slabs[id].class.bytes());
+        self.out.come_back(Sizes::class(bytes), count, bytes, 0);
+        self.frees += count as u64;
+        self.release_small(id, small, busy_until);
+    }
+
+    /// Returns the heap's count for `ticket`; 0 when the heap was passed on to another stream,
+    /// because then the tasks of `stream` are done.
+    fn count_of(&self, part: Part, stream: u64, ticket: u64) -> u64 {
+        let heap = &self.heaps[self.heap_of(part)];
+        if heap.owner.stream == stream { heap.count_of(ticket) } else { 0 }
+    }
+
     #[inline]
     pub(super) fn extent(&self, piece: Piece) -> Extent {
         match piece.part() {
@@ -274,7 +304,6 @@ impl Native {
         }
     }
 
-    /// The heap that a piece is of.
     #[inline]
     pub(super) fn heap_of(&self, part: Part) -> HeapId {
         match part {
@@ -283,7 +312,7 @@ impl Native {
         }
     }
 
-    /// The piece that an address is in, in use or cached.
+    /// Returns the piece at the address: a block that is not free, or any small block, free or not.
     pub(super) fn piece_at(&self, address: u64) -> Option<Piece> {
         let area = &self.areas[self.areas.containing(address)?];
         let id = area.block_at(address, &self.blocks);
@@ -295,38 +324,35 @@ impl Native {
         }
     }
 
-    /// True for an address in memory that it has, in use or not.
+    /// True for an address in an area, in use or not.
     #[cfg(not(loom))]
     pub(super) fn has_memory_at(&self, address: u64) -> bool {
         self.areas.containing(address).is_some()
     }
 
-    /// The stream with a key, if a heap is known to be of it.
-    pub(in crate::memory::allocator) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
+    /// Returns the stream with a key, if it still exists and a heap knows it.
+    pub(crate) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
         self.heaps.stream(key)
     }
 
-    /// How many heaps there are, and areas in them.
+    /// Returns the number of heaps, and of areas.
     #[cfg(all(test, not(loom)))]
-    pub(in crate::memory::allocator) fn count_heaps_and_areas(&self) -> (usize, usize) {
+    pub(crate) fn count_heaps_and_areas(&self) -> (usize, usize) {
         (self.heaps.iter().count(), self.areas.iter().count())
     }
 
-    /// Of how many heaps it was told, and not heard yet, that their stream is gone.
     #[cfg(all(test, not(loom)))]
-    pub(in crate::memory::allocator) fn count_told_ends(&self) -> usize {
+    pub(crate) fn count_told_ends(&self) -> usize {
         self.heaps.count_told_ends()
     }
 
-    /// By how many owners heaps are found.
     #[cfg(all(test, not(loom)))]
-    pub(in crate::memory::allocator) fn count_owners(&self) -> usize {
+    pub(crate) fn count_owners(&self) -> usize {
         self.heaps.count_owners()
     }
 
-    /// True when memory of a heap, which its stream uses up to a task as the heap counts it, serves
-    /// a stream that has `before` behind it: that task is done, or ordered before what the stream
-    /// does next.
+    /// True when memory that the heap's stream uses up to `count` may serve a stream whose frontier
+    /// is `before`: the task is done, or ordered before that stream's next task.
     pub(super) fn is_ready(&self, heap: HeapId, count: u64, before: Option<&Frontier>) -> bool {
         let is_ordered = || {
             let point = self.heaps[heap].point(count);
@@ -335,13 +361,21 @@ impl Native {
         !self.is_using(heap, count) || is_ordered()
     }
 
-    /// True when the stream that a heap is of has not passed a task, as the heap counts it.
     pub(super) fn is_using(&self, heap: HeapId, count: u64) -> bool {
         self.heaps[heap].is_using(count)
     }
 }
 
-/// Where a piece is.
+/// Cached small blocks of one slab, to be freed in one step.
+#[derive(Debug, Default)]
+#[must_use = "they are not back yet"]
+pub(super) struct Returns {
+    slab: Option<SlabId>,
+    small: u64,
+    busy_until: u64,
+}
+
+/// A piece's place, and the last use of its earlier lives, as the heap counts it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) address: u64,
@@ -351,10 +385,10 @@ pub(super) struct Extent {
     pub(super) busy_until: u64,
 }
 
-/// The kind of arena that all slabs are of.
+/// The kind of arena that contains all slabs.
 const SLABS: Kind = Kind::Middle;
 
-/// How many units bytes are, of which they are a multiple.
+/// Converts bytes, a multiple of the unit, into units.
 pub(super) fn units_of(bytes: usize, unit_bytes: usize) -> u32 {
     debug_assert!(bytes.is_multiple_of(unit_bytes), "{bytes} in units of {unit_bytes}");
     // Units are powers of two.

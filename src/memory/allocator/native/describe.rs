@@ -1,4 +1,4 @@
-//! What the native policy holds, as segments and blocks.
+//! The memory of the native policy, as segments and blocks of a snapshot.
 
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{BlockId, State};
@@ -9,8 +9,8 @@ use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
 
 impl Native {
-    /// The memory of every area: each contiguous part is a segment, small blocks are blocks.
-    pub(in crate::memory::allocator) fn describe(&self, device_index: usize) -> Vec<SegmentInfo> {
+    /// Returns each contiguous mapped range of an area as a segment. Slabs appear as small blocks.
+    pub(crate) fn describe(&self, device_index: usize) -> Vec<SegmentInfo> {
         let describe = |(_, area): (_, &Area)| {
             let Owner { stream, pool } = self.heaps[area.heap].owner;
             let head = SegmentInfo {
@@ -26,7 +26,7 @@ impl Native {
         self.areas.iter().flat_map(describe).collect()
     }
 
-    /// The blocks of an area, by address, where there is memory.
+    /// Returns the mapped blocks of an area, in order of address.
     fn mapped_parts(&self, area: &Area) -> Vec<BlockInfo> {
         let mut parts = Vec::new();
         for (id, block) in self.blocks.chain(area.first) {
@@ -61,7 +61,7 @@ impl Native {
         }
     }
 
-    /// A piece that is out: with a program, awaiting its free, or in a thread's cache.
+    /// Describes a piece in use, pending free or cached. A cached piece is inactive.
     fn describe_piece(&self, piece: Piece) -> BlockInfo {
         let extent = self.extent(piece);
         let (address, bytes) = (extent.address, extent.bytes);
@@ -78,13 +78,13 @@ impl Native {
         }
     }
 
-    /// The piece that an address is in, if a program has it.
-    pub(in crate::memory::allocator) fn describe_at(&self, address: u64) -> Option<BlockInfo> {
+    /// Describes the piece in use at an address.
+    pub(crate) fn describe_at(&self, address: u64) -> Option<BlockInfo> {
         let info = self.describe_piece(self.piece_at(address)?);
         (info.state == BlockState::Allocated).then_some(info)
     }
 
-    /// The block that an address is in, in use or not; for tests of the page map.
+    /// Returns the block at an address, in use or not.
     pub(super) fn block_of(&self, address: u64) -> Option<BlockId> {
         let area = &self.areas[self.areas.containing(address)?];
         Some(area.block_at(address, &self.blocks))
@@ -95,7 +95,7 @@ fn inactive(bytes: usize) -> BlockInfo {
     BlockInfo { address: 0, bytes, requested_bytes: 0, state: BlockState::Inactive }
 }
 
-/// Adds an inactive part, to the one before it when that is inactive and ends here.
+/// Adds an inactive part; extends the last part if that is inactive and adjacent.
 fn push_joined(part: BlockInfo, parts: &mut Vec<BlockInfo>) {
     match parts.last_mut() {
         Some(last) if last.state == BlockState::Inactive && last.end() == part.address => {

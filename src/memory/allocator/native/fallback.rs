@@ -1,10 +1,10 @@
-//! What serves a request that neither its own arena nor the device does: any free memory that may.
+//! Serves a request from any free memory, when neither its own arena nor the device does.
 //!
-//! Law 8: a request fails only when no heap that may serve it can hold it. The heaps are those of
-//! its pool, of all streams whose uses are done or ordered before it, and of pools that help out.
-//! In each, both arenas are looked at, block by block: a large request may stand in the middle
-//! arena, where it shares pages, a small one may be a block of its own, and a free small block of
-//! a larger size will do. Pages are moved to the place that takes the fewest from the device.
+//! Law 8: a request fails only when no heap that may serve it can hold it. Those are the heaps of
+//! its pool and of pools that help out, for all streams whose uses are done or ordered before it.
+//! The search looks at every block of both arenas: a large request may share pages in the middle
+//! arena, a small one may take a block of its own or a small block of a larger class. Pages move to
+//! the place that takes the fewest from the device.
 
 use crate::base::error::Result;
 use crate::engine::frontier::Frontier;
@@ -24,21 +24,19 @@ use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::state::AllocatorState;
 
-/// Free memory for a request.
 #[derive(Clone, Copy, Debug)]
 enum Room {
-    /// A free small block.
+    /// A slab with a free small block.
     Slab(SlabId),
-    /// A place in a free block.
     Place(Found),
 }
 
-/// Which uses of free memory stand in the way.
+/// The uses of free memory that stop a request from taking it.
 #[derive(Clone, Copy, Debug)]
 enum Uses<'a> {
-    /// Those that are not done, nor ordered before.
+    /// Uses that are neither done nor ordered before the frontier.
     Known(Option<&'a Frontier>),
-    /// None.
+    /// No uses, as if all were over.
     Over,
 }
 
@@ -52,8 +50,8 @@ impl Uses<'_> {
 }
 
 impl CachingAllocator {
-    /// A piece for a request from any free memory that may serve it. `None`, and failures, as
-    /// [`CachingAllocator::take_native`].
+    /// Takes a piece from any free memory that may serve the request. `None` and errors mean the
+    /// same as from [`CachingAllocator::take_native`].
     pub(super) fn take_anywhere(&self, plan: &NativePlan, search: Search) -> Result<Option<Piece>> {
         let left_bytes = self.device_free_bytes();
         loop {
@@ -102,9 +100,8 @@ impl Native {
         Step::Done(piece)
     }
 
-    /// The heaps that may serve a request: its own, others of its pool, those of pools that help
-    /// out. Before the last search other streams' do not where the same requests are to get the
-    /// same offsets.
+    /// Returns the heaps that may serve a request: its own, then others of its pool, then those of
+    /// pools that help out. With `deterministic`, other streams' heaps only in the last search.
     fn heaps_for(&self, ledger: &Ledger, plan: &NativePlan, search: Search) -> Vec<HeapId> {
         let own = plan.owner;
         let helpers: Vec<PoolId> = ledger.helpers(own.pool).collect();
@@ -120,9 +117,9 @@ impl Native {
         heaps.into_iter().map(|(_, _, id)| id).collect()
     }
 
-    /// The largest request like this one that could be had now, from free memory and from
-    /// `left_bytes` that the device and the limit have left.
-    pub(in crate::memory::allocator) fn most_bytes(
+    /// Returns the largest size at which a request like this one could be served now, if the device
+    /// and the limit have `left_bytes` left.
+    pub(crate) fn most_bytes(
         &self,
         ledger: &Ledger,
         request: &Request,
@@ -138,7 +135,7 @@ impl Native {
         let places = rooms.largest_places(&least);
         let has_room = |units: usize| plan(units).is_some_and(|plan| rooms.hold(&plan, &places));
         let taken_bytes = ledger.limits.taken_bytes.saturating_add(left_bytes);
-        // What holds a request holds a smaller one: the border is halved in.
+        // Memory for a request also holds a smaller one, so a binary search finds the largest.
         let (mut enough, mut above) = (0, taken_bytes / unit_bytes + 1);
         while enough + 1 < above {
             let middle = enough.midpoint(above);
@@ -147,9 +144,8 @@ impl Native {
         enough * unit_bytes
     }
 
-    /// True when a request could be served if no stream used what is free, as far as that can be
-    /// told: what awaits its free has no place yet, and where no pages are mapped the device says
-    /// what becomes of it.
+    /// True when the request could be served if no stream used free memory. Also true with pending
+    /// frees, which have no place yet, and without virtual memory, where the device decides.
     pub(super) fn could_serve_if_idle(
         &self,
         ledger: &Ledger,
@@ -169,7 +165,7 @@ impl Native {
         }
     }
 
-    /// The rooms for requests of a plan's owner.
+    /// Collects the free memory that may serve requests of the plan's owner.
     fn rooms<'a>(
         &'a self,
         ledger: &Ledger,
@@ -180,7 +176,7 @@ impl Native {
     ) -> Rooms<'a> {
         let heaps = self.heaps_for(ledger, plan, search);
         let pool = |heap: &HeapId| self.heaps[*heap].owner.pool;
-        // Those of one pool stand side by side, the own one first.
+        // The heaps of one pool are adjacent.
         let pools = heaps.chunk_by(|one, next| pool(one) == pool(next));
         let counted = pools.flat_map(|heaps| {
             let movable = self.count_movable(ledger, pool(&heaps[0]), uses);
@@ -196,29 +192,28 @@ impl Native {
     }
 }
 
-/// The largest place in an arena.
 struct Place {
     heap: HeapId,
     kind: Kind,
     units: u32,
 }
 
-/// All free memory that may serve requests of one owner, counted once for several questions.
+/// The free memory that may serve requests of one owner, collected once for several questions.
 struct Rooms<'a> {
     native: &'a Native,
-    /// With how many pages could move there.
+    /// Each heap, and the number of pages that could move there.
     heaps: Vec<(HeapId, usize)>,
     own_movable: usize,
-    /// What the device and the limit have left.
+    /// The pages that the device and the limit have left.
     left_pages: usize,
     uses: Uses<'a>,
 }
 
 impl Rooms<'_> {
-    /// True when a request could be served from there. `places` are the largest ones of its owner.
+    /// True when the request could be served. `places` are the largest places of its owner.
     fn hold(&self, plan: &NativePlan, places: &[Place]) -> bool {
         let native = self.native;
-        // New pages are enough for the piece, where they are none for a slab.
+        // New pages may be enough for the piece where they are too few for a slab.
         let new_pages = plan.bytes.div_ceil(native.sizes.page_bytes);
         if new_pages <= self.left_pages.saturating_add(self.own_movable)
             || self.slab(plan).is_some()
@@ -235,7 +230,7 @@ impl Rooms<'_> {
         })
     }
 
-    /// In each heap and arena the largest place whose pages are there, or can be had.
+    /// Returns the largest place of each heap and arena that can get its missing pages.
     fn largest_places(&self, plan: &NativePlan) -> Vec<Place> {
         let native = self.native;
         let arenas = self.heaps.iter().flat_map(|it| [(it, Kind::Middle), (it, Kind::Large)]);
@@ -248,7 +243,7 @@ impl Rooms<'_> {
         largest.collect()
     }
 
-    /// New pages beside blocks that are there: none where memory is not mapped by pages.
+    /// Returns the most new pages that a place may get: 0 without virtual memory.
     fn most_fresh(&self) -> usize {
         if self.native.sizes.has_pages { self.left_pages } else { 0 }
     }
@@ -258,7 +253,7 @@ impl Rooms<'_> {
         is_own || self.uses.are_over(self.native, heap, ticket)
     }
 
-    /// A free small block.
+    /// Finds a slab with a free small block for the request.
     fn slab(&self, plan: &NativePlan) -> Option<SlabId> {
         let native = self.native;
         let classes = plan.class.map_or(CLASS_COUNT, SizeClass::number)..CLASS_COUNT;
@@ -269,7 +264,7 @@ impl Rooms<'_> {
         })
     }
 
-    /// The room that takes the fewest pages from the device, and how many.
+    /// Returns the room that takes the fewest pages from the device, and their number.
     fn best(&self, plan: &NativePlan, search: Search) -> Option<(Room, usize)> {
         if let Some(slab) = self.slab(plan) {
             return Some((Room::Slab(slab), 0));

@@ -1,85 +1,78 @@
-//! Free blocks: in which list of an index each stands, and in which order their pages became idle.
+//! Entries of free blocks: the list of each, and the order in which their pages became idle.
 
-use crate::base::table::Id;
+use crate::base::table::{Id, Record, Records};
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::grid::Parts;
 
-/// An entry's place in the table.
 pub(super) type FreeId = Id<FreeBlock>;
 
-/// In which index of its arena a free block stands.
+/// The index of an arena that lists a free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listing {
-    /// It has memory, and no neighbour lacks some.
+    /// Mapped, without an unmapped neighbour.
     Closed,
-    /// It has memory, beside addresses without.
+    /// Mapped, beside an unmapped block.
     Open,
-    /// It has no memory.
+    /// Unmapped.
     Bare,
 }
 
-/// What is known of a free block alone.
+/// The entry of a free block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreeBlock {
     pub(super) block: BlockId,
+    pub(super) units: u32,
     pub(super) listing: Listing,
-    /// The list of that index.
+    /// The list in that index.
     pub(super) list: u16,
-    /// Its neighbours in that list.
+    /// The neighbours in that list.
     pub(super) before: Option<FreeId>,
     pub(super) behind: Option<FreeId>,
-    /// What of it is held back, and the pages that no other block touches, which are idle; none
-    /// without memory.
+    /// The block's idle pages and the units beside them; zeros for bare blocks and whole segments.
     pub(super) parts: Parts,
-    /// Its neighbours among the blocks with idle pages.
+    /// The neighbours in the list of blocks with idle pages.
     older: Option<FreeId>,
     newer: Option<FreeId>,
 }
 
-/// All free blocks of an allocator. Places of entries that are gone are used again, last first.
+impl Record for FreeBlock {
+    fn link(&mut self) -> &mut Option<FreeId> {
+        &mut self.behind
+    }
+}
+
+/// The entries of all free blocks.
 ///
-/// Equation: the blocks from `oldest` to `newest` are those with idle pages, of which they have
-/// `idle_page_count` together.
+/// Equation: the list from `oldest` to `newest` contains the blocks with idle pages,
+/// `idle_page_count` pages in total.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
-    /// By their numbers; the first one is no block's.
-    places: Vec<FreeBlock>,
-    /// Heads a list through `behind` of places without an entry.
-    vacant: Option<FreeId>,
+    entries: Records<FreeBlock>,
     oldest: Option<FreeId>,
     newest: Option<FreeId>,
     idle_page_count: usize,
 }
 
 impl FreeBlocks {
-    /// The entry of a block that became free, whose parts are not known yet.
+    /// Adds an entry for a free block, with empty parts.
     pub(super) fn insert(&mut self, block: BlockId, listing: Listing) -> FreeId {
-        let (list, before, behind, older, newer) = (0, None, None, None, None);
+        let (units, list, before, behind, older, newer) = (0, 0, None, None, None, None);
         let parts = Parts::default();
-        let entry = FreeBlock { block, listing, list, before, behind, parts, older, newer };
-        let Some(id) = self.vacant else { return self.insert_new(entry) };
-        self.vacant = self[id].behind;
-        self[id] = entry;
-        id
+        let entry = FreeBlock { block, units, listing, list, before, behind, parts, older, newer };
+        self.entries.insert(entry)
     }
 
-    #[cold]
-    fn insert_new(&mut self, entry: FreeBlock) -> FreeId {
-        self.places.resize(self.places.len().max(1) + 1, entry);
-        FreeId::of_place(self.places.len() - 2)
-    }
-
-    /// Forgets an entry that stands in no list of an index.
+    /// Removes an entry, which no index may list.
     pub(super) fn remove(&mut self, id: FreeId) {
         let idle_pages = self[id].parts.idle_pages;
         if idle_pages > 0 {
             self.end_idle(id, idle_pages);
         }
-        self[id].behind = self.vacant.replace(id);
+        self.entries.remove(id);
     }
 
-    /// A block has become another one. Where it has idle pages it stays where it is among those
-    /// that have some, or is behind all others.
+    /// Sets the parts of a block that changed. A block that gets its first idle pages becomes the
+    /// newest; one that already has some keeps its position.
     #[inline(always)]
     pub(super) fn set_parts(&mut self, id: FreeId, parts: Parts) {
         let entry = &mut self[id];
@@ -117,7 +110,7 @@ impl FreeBlocks {
         }
     }
 
-    /// The blocks with idle pages, longest idle first.
+    /// Returns the blocks with idle pages, longest idle first.
     pub(super) fn idle(&self) -> impl Iterator<Item = BlockId> {
         let entries = std::iter::successors(self.oldest, |id| self[*id].newer);
         entries.map(|id| self[id].block)
@@ -132,12 +125,12 @@ impl std::ops::Index<FreeId> for FreeBlocks {
     type Output = FreeBlock;
 
     fn index(&self, id: FreeId) -> &FreeBlock {
-        &self.places[id.number() as usize]
+        &self.entries[id]
     }
 }
 
 impl std::ops::IndexMut<FreeId> for FreeBlocks {
     fn index_mut(&mut self, id: FreeId) -> &mut FreeBlock {
-        &mut self.places[id.number() as usize]
+        &mut self.entries[id]
     }
 }

@@ -1,12 +1,11 @@
-//! Where pages begin and end among the units of an arena.
+//! The grid of pages over the units of an arena.
 
 use std::ops::Range;
 
-/// The pages of an arena's areas, in units. Areas begin with a page; both are powers of two.
+/// The pages of an arena, in units. Areas begin at a page; pages and units are powers of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
-    /// Where memory is not mapped page by page there are so many units in a page that no block
-    /// covers one.
+    /// The exponent of the units in a page. Without virtual memory no block has so many units.
     shift: u32,
 }
 
@@ -18,30 +17,36 @@ impl Grid {
         }
     }
 
-    /// How many of some pages are touched by units from an offset on.
+    /// Counts the pages of a range that a place touches.
     pub(super) fn count_touched(self, offset: u32, units: u32, pages: &Range<u32>) -> u32 {
         let (first, last) = (offset >> self.shift, (offset + units - 1) >> self.shift);
         pages.end.min(last + 1).saturating_sub(pages.start.max(first))
     }
 
-    /// The pages that some units cover.
+    /// Returns the pages that the units cover as a whole.
     pub(super) fn covered(self, units: &Range<u32>) -> Range<u32> {
         let first = (units.start + ((1 << self.shift) - 1)) >> self.shift;
         first..(units.end >> self.shift).max(first)
     }
 
-    /// The fewest pages that so many units cover, wherever they begin.
+    /// Returns the fewest pages that `units` can cover at any offset.
     pub(super) fn least_covered(self, units: u32) -> u32 {
         ((units + 1) >> self.shift).saturating_sub(1)
     }
 
-    /// The first unit of a page.
+    /// Returns the fewest idle pages of a free block that a place at one of its ends touches.
+    #[inline(always)]
+    pub(super) fn least_touched(self, units: u32, parts: &Parts) -> u32 {
+        let beyond = units.saturating_sub(parts.before.max(parts.behind));
+        (beyond.wrapping_add((1 << self.shift) - 1) >> self.shift).min(parts.idle_pages)
+    }
+
     pub(super) fn first_unit(self, page: usize) -> u32 {
         u32::try_from(page << self.shift).expect("a page of an area")
     }
 
-    /// How many pages some units cover, and of the units those before and behind these; all of
-    /// them are before when they cover none.
+    /// Returns the number of pages that the units cover, and the units before and behind them. All
+    /// units count as before if they cover none.
     pub(super) fn covered_and_beside(self, units: &Range<u32>) -> (u32, [u32; 2]) {
         let pages = self.covered(units);
         if pages.is_empty() {
@@ -52,8 +57,8 @@ impl Grid {
     }
 }
 
-/// The parts of a free block with memory, in units: the one before the pages that it covers, which
-/// is all of it when it covers none, and the one behind.
+/// The idle pages of a mapped free block, and the units before and behind them. All units count as
+/// before if it covers no page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts {
     pub(super) before: u32,
@@ -62,12 +67,12 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// True when one begins with the block.
+    /// True when an inactive split begins with the block.
     pub(super) fn begin(&self) -> bool {
         self.before > 0
     }
 
-    /// True when one ends with it.
+    /// True when an inactive split ends with the block.
     pub(super) fn end(&self) -> bool {
         self.behind > 0 || self.before > 0 && self.idle_pages == 0
     }
@@ -104,6 +109,22 @@ mod tests {
         for units in 1..100 {
             let covered = (0..8).map(|begin| grid.covered(&(begin..begin + units)).len());
             assert_eq!(covered.min(), Some(grid.least_covered(units) as usize), "{units} units");
+        }
+    }
+
+    #[test]
+    fn a_free_block_is_touched_least_at_one_of_its_ends() {
+        let grid = Grid::new(Some(4));
+        for (begin, end) in (0..8).flat_map(|begin| (begin + 1..24).map(move |end| (begin, end))) {
+            let (idle_pages, [before, behind]) = grid.covered_and_beside(&(begin..end));
+            let (parts, covered) =
+                (Parts { before, behind, idle_pages }, grid.covered(&(begin..end)));
+            for units in 1..=end - begin {
+                let at_ends =
+                    [begin, end - units].map(|at| grid.count_touched(at, units, &covered));
+                let found = grid.least_touched(units, &parts);
+                assert_eq!(Some(&found), at_ends.iter().min(), "{units} of {begin}..{end}");
+            }
         }
     }
 

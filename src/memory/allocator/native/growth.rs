@@ -1,8 +1,8 @@
 //! Memory for blocks: idle pages are moved first, then the device is asked for more.
 //!
-//! A page moves only when every use of it is done, because moving acts at once. A thread that maps,
-//! moves or gives back pages does it without the allocator's lock and alone: `is_mapping` keeps
-//! others from it, so what one thread plans no other changes. Requests that need no page go on.
+//! A page moves only when every use of it is done, because moving acts at once. One thread at a
+//! time maps, moves or gives back pages, without the lock: `is_mapping` excludes other threads, so
+//! the thread's plan stays valid. Requests that need no page proceed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -30,56 +30,54 @@ use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::source::{DevicePages, try_each};
 use crate::memory::allocator::state::AllocatorState;
 
-/// The first range of addresses of an arena; the next ones double what it has.
+/// The size of an arena's first range of addresses; each later one doubles the arena.
 const LEAST_AREA_BYTES: usize = GIB;
-/// Bounds of the segments that blocks share where there are no pages.
+/// Bounds of shared segments, on devices without virtual memory.
 const SHARED_SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 2 * MIB..=32 * MIB;
 
-/// How a request goes on.
+/// The next step of a request.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// It has its piece.
+    /// The request has its piece.
     Done(Piece),
-    /// Its block needs pages.
+    /// The block needs pages.
     Map(PageWork),
-    /// Its arena needs addresses.
+    /// The arena needs addresses.
     Reserve { bytes: usize, least_bytes: usize },
-    /// Its arena needs a segment, which counts against the limit already; the smallest one for it,
-    /// or one that others share.
+    /// The arena needs a segment, the smallest one or a shared one. The limit counts it already.
     Segment { bytes: usize, is_least: bool },
-    /// The device is to be asked for more: first what threads keep, and what streams have passed.
+    /// The thread caches must be emptied and pending frees completed before the device is asked.
     ReachCaches,
     /// Another thread moves pages, or has the turn.
     Wait,
-    /// The limit is reached.
+    /// The limit or the device has too little.
     Short,
 }
 
-/// A page with memory that no block in use touches.
+/// A mapped page that a free block covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IdlePage {
     pub(super) area: AreaId,
     pub(super) page: usize,
 }
 
-/// Pages on their way to a block that is taken for them.
+/// A block in use without all its memory, and the pages that go there.
 #[derive(Debug)]
 pub(super) struct PageWork {
-    /// The block, with all of each page that lacks memory, and what is wanted of it.
+    /// The block, which includes the whole of each unmapped page, and the request's place in it.
     block: BlockId,
     offset: u32,
     units: u32,
     page_bytes: usize,
-    /// Where memory is missing: first for `fresh_count` new pages, then for those that move.
+    /// The unmapped pages: first for `fresh_count` new pages, then for those that move.
     targets: Vec<(usize, Address)>,
     fresh_count: usize,
     moved: Vec<(IdlePage, PhysicalHandle)>,
 }
 
 impl CachingAllocator {
-    /// A piece for a request, from what is free, from idle pages or from the device. `None` when
-    /// the device or the limit has not enough. Fails when the device fails otherwise. `step` comes
-    /// first, where it is known.
+    /// Takes a piece from free memory, idle pages or the device. `None` when the device or the
+    /// limit has too little; other failures are errors. `step` is the first step, if already known.
     pub(super) fn take_native(
         &self,
         plan: &NativePlan,
@@ -100,7 +98,8 @@ impl CachingAllocator {
                 Step::Short => return Ok(None),
                 Step::Wait => self.wait_for_pages(),
                 Step::ReachCaches => {
-                    // Who stays inside may have what serves: that is seen before the request fails.
+                    // A thread that stays inside of its cache keeps its pieces for now; the request
+                    // gets at them before it fails.
                     self.caches.empty_at_once();
                     self.poll_waited_for(LOOKS_BEFORE_GROWTH);
                     search = Search::Whole;
@@ -108,7 +107,7 @@ impl CachingAllocator {
                 Step::Map(work) => return self.map_pages(&plan, work),
                 Step::Reserve { bytes, least_bytes } => {
                     let range = self.reserve(bytes, least_bytes).or_else(|_| {
-                        // What nothing is in has addresses, and mappings of the kernel's.
+                        // Vacant areas hold addresses and mappings of the kernel.
                         self.shrink_native(|ledger, pool| !ledger.pools.is_reserved(pool));
                         self.reserve(bytes, least_bytes)
                     });
@@ -139,16 +138,16 @@ impl CachingAllocator {
 }
 
 impl CachingAllocator {
-    /// Addresses for an arena.
+    /// Reserves addresses for an arena; returns the base and the number of bytes.
     fn reserve(&self, bytes: usize, least_bytes: usize) -> Result<(Address, usize)> {
         let memory = self.source.virtual_memory().expect("it has pages");
         let given = memory.reserve(bytes).map(|base| (base, bytes));
-        // A process may have few addresses: then those that this request needs.
+        // A process may have too few addresses: reserve as many as this request needs.
         given.or_else(|_| memory.reserve(least_bytes).map(|base| (base, least_bytes)))
     }
 
-    /// Maps pages, or moves them, to where a block is taken. Addresses that pages have left go back
-    /// when their stream is gone.
+    /// Maps new pages and moves idle ones to a block. The areas that the pages left are given back
+    /// if they are vacant and their stream is over.
     pub(super) fn map_pages(&self, plan: &NativePlan, work: PageWork) -> Result<Option<Piece>> {
         let memory = self.source.virtual_memory().expect("it has pages");
         let (handles, outcome) = work.run(memory);
@@ -170,9 +169,9 @@ impl CachingAllocator {
 }
 
 impl PageWork {
-    /// The device's part: the handles of the first targets, and why the others have none. When a
-    /// page is refused, new pages go back; those that moved stay. So do all that are in place when
-    /// the device's part panics.
+    /// Calls the device; returns the handles of the first targets, and the error of the next one.
+    /// If a new page is refused, those before it go back. A refused move or a panic leaves all
+    /// pages in place.
     fn run(&self, memory: DevicePages<'_>) -> (Vec<PhysicalHandle>, thread::Result<Result<()>>) {
         let mut handles = Vec::with_capacity(self.targets.len());
         let run = AssertUnwindSafe(|| self.run_until(memory, &mut handles));
@@ -197,18 +196,17 @@ impl PageWork {
     }
 }
 
-/// A page from the device at an address.
 fn new_page(memory: DevicePages<'_>, bytes: usize, to: Address) -> Result<PhysicalHandle> {
     let handle = memory.create(bytes)?;
     let placed = catch_unwind(AssertUnwindSafe(|| memory.map(to, handle)));
     if !matches!(placed, Ok(Ok(()))) {
-        let _ = memory.release(handle); // what is refused stays with the device
+        let _ = memory.release(handle); // the device keeps a page whose release it refuses
     }
     placed.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| handle)
 }
 
 impl AllocatorState {
-    /// What a request needs next.
+    /// Completes some pending frees, and returns the request's next step.
     pub(super) fn native_step(&mut self, plan: &NativePlan, search: Search) -> Step {
         let is_bounded = search == Search::Bounded;
         self.complete_some_if_free(if is_bounded { LOOKS } else { LOOKS_BEFORE_GROWTH });
@@ -217,7 +215,6 @@ impl AllocatorState {
 }
 
 impl Native {
-    /// The same, of what is free by now.
     fn next_step(&mut self, ledger: &mut Ledger, plan: &NativePlan, search: Search) -> Step {
         let is_bounded = search == Search::Bounded;
         let known = self.heaps.known(plan.owner);
@@ -249,41 +246,40 @@ impl Native {
         }
     }
 
-    /// A piece of another stream's heap.
     fn take_elsewhere(&mut self, ledger: &mut Ledger, plan: &NativePlan, found: &Found) -> Piece {
         let block = self.carve(found);
         ledger.statistics.num_frontier_reuses += 1;
         self.finish(block, plan)
     }
 
-    /// The same for a stream that has no heap, and needs none for it. What a stream had that is
-    /// gone is not had so: its heap becomes this stream's, which then keeps what it frees.
+    /// Takes a piece from another stream's heap, so that a stream without a heap gets none. `None`
+    /// for slabs, and if that heap's stream is over: then this stream takes over the whole heap.
     fn take_without_heap(&mut self, ledger: &mut Ledger, plan: &NativePlan) -> Option<Piece> {
         if plan.class.is_some() {
             return None;
         }
         let found = self.find_elsewhere(ledger, plan, None, Search::Bounded)?;
-        let heap = self.heap_of_found(&found);
+        let heap = self.heap_of_block(found.id);
         let is_over = self.heaps[heap].is_over();
         (!is_over).then(|| self.take_elsewhere(ledger, plan, &found))
     }
 
-    /// A heap knows its stream.
+    /// Sets the heap's stream to `home`, if the heap has `home`'s key.
     pub(super) fn note_stream(&mut self, heap: HeapId, home: Option<&Arc<StreamCore>>) {
         let heaps = &mut self.heaps;
         let Some(home) = home.filter(|home| home.key() == heaps[heap].owner.stream) else { return };
         heaps.note_stream(heap, home);
     }
 
-    /// A piece for a request that nothing is moved or mapped for.
+    /// Takes a piece from the request's own heap, without moving or mapping pages.
     pub(super) fn take_ready(&mut self, plan: &NativePlan) -> Option<Piece> {
         let want = self.want(plan);
         self.note_stream(want.heap, plan.home);
         self.take_or_find(plan, &want, Search::Bounded).ok()
     }
 
-    /// A free block of another stream's heap, with all its memory, whose uses are done or ordered
-    /// before what the requester's stream does next: in heaps that got free memory last, or in all.
+    /// Finds a free mapped block in another stream's heap, of those that got free memory last. Its
+    /// uses are done, or ordered before the next task of the plan's stream.
     fn find_elsewhere(
         &self,
         ledger: &Ledger,
@@ -292,7 +288,7 @@ impl Native {
         search: Search,
     ) -> Option<Found> {
         if ledger.config.deterministic {
-            return None; // it depends on how far streams are
+            return None; // the result depends on the progress of streams
         }
         let pool = plan.owner.pool;
         let before = plan.home.and_then(|home| home.history.latest());
@@ -306,7 +302,7 @@ impl Native {
         self.heaps.roomy().filter(is_other).take(search.heaps()).find_map(find_in)
     }
 
-    /// Takes a block whose pages are to be found, and what can be moved there.
+    /// Takes the block of `found`, and the idle and new pages for it.
     pub(super) fn begin_page_work(
         &mut self,
         ledger: &mut Ledger,
@@ -315,7 +311,7 @@ impl Native {
     ) -> Step {
         let Cost { pages, missing } = found.cost;
         let is_bounded = search == Search::Bounded;
-        // What idle pages the place has itself are none for it.
+        // The idle pages inside the place do not count.
         let others = self.free.idle_page_count().saturating_sub((pages - missing) as usize);
         if is_bounded && missing as usize > others {
             return Step::ReachCaches;
@@ -329,7 +325,7 @@ impl Native {
         let missing = area.pages_of(offset, units).filter(|page| !pages.is_mapped(*page));
         let targets: Vec<(usize, Address)> = missing.map(|page| (page, address(page))).collect();
         let pool = self.heaps[area.heap].owner.pool;
-        // Which pages can move depends on how far streams are.
+        // Which pages can move depends on the progress of streams.
         let holds_pages = ledger.config.deterministic && search != Search::Last;
         let most = if holds_pages { 0 } else { targets.len() };
         let idle: Vec<IdlePage> = self.movable_pages(ledger, pool).take(most).collect();
@@ -348,7 +344,7 @@ impl Native {
         Step::Map(PageWork { block, offset, units, page_bytes, targets, fresh_count, moved })
     }
 
-    /// Idle pages that a pool may have and that nothing uses, longest idle first.
+    /// Returns the idle pages that `pool` may take and no stream uses, longest idle first.
     pub(super) fn movable_pages(
         &self,
         ledger: &Ledger,
@@ -357,7 +353,7 @@ impl Native {
         self.idle_pages_for(ledger, pool).filter(|idle| !self.is_page_used(idle))
     }
 
-    /// Idle pages that a pool may have, those that streams use as well, longest idle first.
+    /// Returns the idle pages that `pool` may take, used by streams or not, longest idle first.
     pub(super) fn idle_pages_for(
         &self,
         ledger: &Ledger,
@@ -370,8 +366,8 @@ impl Native {
         self.idle_pages().filter(is_shared)
     }
 
-    /// Notes which pages are in place: the block with its memory. When one was refused the block is
-    /// free again, with what moved there.
+    /// Stores the handles of the mapped pages, and trims the block to the request's place. When a
+    /// page is missing, frees the block with the pages that are in place.
     fn end_page_work(
         &mut self,
         ledger: &mut Ledger,
@@ -407,7 +403,7 @@ impl Native {
         is_complete.then(|| self.trim(block, offset, units))
     }
 
-    /// More addresses, or a segment, for an arena that has no room.
+    /// Plans more addresses, or a segment, for an arena without room.
     fn begin_growth(&mut self, ledger: &mut Ledger, plan: &NativePlan, want: &Want) -> Step {
         let arena = self.heaps[want.heap].arena(want.kind);
         let known_bytes: usize = arena.areas.iter().map(|area| self.areas[*area].bytes).sum();
@@ -415,10 +411,10 @@ impl Native {
         let enough_bytes = (want.bytes + want.align_bytes - self.sizes.granularity.block_bytes)
             .next_multiple_of(granule_bytes);
         if plan.bytes > ledger.limits.total_bytes {
-            return Step::Short; // the device never has as much, so no addresses are taken for it
+            return Step::Short; // reserves no addresses for a request that can never succeed
         }
         if self.sizes.has_pages {
-            // Units are counted in 32 bits.
+            // An area has fewer than 2^32 units.
             let doubled_bytes = known_bytes.min(self.sizes.unit_bytes(want.kind) << 30);
             let bytes = enough_bytes.max(doubled_bytes).max(LEAST_AREA_BYTES);
             let bytes = bytes.next_multiple_of(granule_bytes);
@@ -442,7 +438,6 @@ impl Native {
         Step::Segment { bytes: least_bytes, is_least: true }
     }
 
-    /// The bounds of segments that blocks share.
     fn shared_segment_bytes(&self, ledger: &Ledger) -> (usize, usize) {
         let (least, most) = SHARED_SEGMENT_BYTES.into_inner();
         if ledger.purpose != Purpose::Heap {
@@ -453,7 +448,7 @@ impl Native {
         (least, most.max(least))
     }
 
-    /// Addresses or a segment for a request, in the arena that is its own by now.
+    /// Adds addresses or a segment to the arena that the request uses now.
     fn add_area_for(&mut self, plan: &NativePlan, base: Address, bytes: usize) {
         let want = self.want(plan);
         let unit_bytes = self.sizes.unit_bytes(want.kind);
@@ -464,7 +459,7 @@ impl Native {
 }
 
 impl Native {
-    /// Every idle page, longest idle first.
+    /// Returns all idle pages, longest idle first.
     pub(super) fn idle_pages(&self) -> impl Iterator<Item = IdlePage> {
         self.free.idle().flat_map(|id| {
             let Block { area, offset, units, .. } = self.blocks[id];
@@ -475,18 +470,17 @@ impl Native {
     }
 
     /// True when this thread may move pages, and take memory from the device.
-    pub(in crate::memory::allocator) fn may_move_pages(&self, ledger: &Ledger) -> bool {
+    pub(crate) fn may_move_pages(&self, ledger: &Ledger) -> bool {
         !self.is_mapping && !ledger.is_turn_of_another()
     }
 
-    /// True when a stream has not passed its last use of an idle page.
     pub(super) fn is_page_used(&self, idle: &IdlePage) -> bool {
         let area = &self.areas[idle.area];
         let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
         self.is_using(area.heap, ticket)
     }
 
-    /// Takes the memory of idle pages out, whose addresses are bare from then on.
+    /// Takes the memory of idle pages, which become bare.
     pub(super) fn take_pages(&mut self, idle: &[IdlePage]) -> Vec<(IdlePage, PhysicalHandle)> {
         let follows =
             |one: &IdlePage, next: &IdlePage| (one.area, one.page + 1) == (next.area, next.page);
@@ -501,14 +495,13 @@ impl Native {
         idle.iter().map(take).collect()
     }
 
-    /// A page that did not move has its memory again.
     fn return_page(&mut self, IdlePage { area, page }: IdlePage, handle: PhysicalHandle) {
         let pages = self.areas[area].pages.as_mut().expect("it was an idle page");
         pages.put(page, handle);
         self.turn(area, &(page..page + 1), State::Free);
     }
 
-    /// A piece that has its memory, or the place that needs the fewest pages.
+    /// Takes a piece with all its memory, or else returns the place that needs the fewest pages.
     fn take_or_find(
         &mut self,
         plan: &NativePlan,
@@ -529,12 +522,11 @@ impl Native {
         }
     }
 
-    /// The heap that a block is of.
     pub(super) fn heap_of_block(&self, block: BlockId) -> HeapId {
         self.areas[self.blocks[block].area].heap
     }
 
-    /// The piece of a request whose block has its memory.
+    /// Returns the piece for a taken block, of which it makes a slab if the request has a class.
     #[inline]
     pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");

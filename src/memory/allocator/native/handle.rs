@@ -83,6 +83,11 @@ impl Handle {
 }
 
 impl Untagged {
+    /// Of a piece of an allocator that has a tag.
+    pub(in crate::memory::allocator::native) fn of_mark(mark: Mark) -> Self {
+        Self(mark.to_bits())
+    }
+
     /// True for one of a piece.
     #[inline(always)]
     pub(in crate::memory::allocator::native) fn is_some(self) -> bool {

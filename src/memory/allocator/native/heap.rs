@@ -1,9 +1,8 @@
-//! Heaps: what one stream has in one pool, as two arenas and the slabs in one of them.
+//! Heaps: the memory of one stream in one pool, as two arenas and the slabs in the middle one.
 //!
-//! A heap outlives its stream. When that is gone and what it used is done, the next stream that
-//! needs a heap has this one, with its memory, its addresses and what others have of it: so there
-//! are not more heaps, by much, than streams that were there at a time. The end of a stream tells
-//! which heaps were its own, so none is searched for.
+//! A heap outlives its stream. When the stream is dropped and its uses are done, the next stream
+//! that needs a heap takes over this one, with its memory and addresses. So there are hardly more
+//! heaps than streams at a time. The end of a stream names its heaps, so none is searched for.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -24,27 +23,26 @@ use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// How many ends of streams are heard of when a heap is needed; and how many heaps of those streams
-/// are looked at for one of the same pool.
+/// The most ends of streams that are read for a new heap.
 const MOST_HEARD: usize = 4;
+/// The most heaps of ended streams that are examined for a new heap.
 const MOST_GONE_LOOKS: usize = 8;
-/// Heaps that are listed because free memory came to them, the last ones.
+/// The most heaps that are listed because they got free memory.
 const MOST_ROOMY: usize = 16;
 
-/// A heap's place in the table.
 pub(in crate::memory::allocator) type HeapId = Id<Heap>;
 
-/// Which of a heap's arenas.
+/// One of a heap's two arenas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Blocks of any number of units, which share pages; slabs among them.
+    /// Blocks of any number of units, which share pages; includes slabs.
     Middle,
     /// Blocks of whole pages.
     Large,
 }
 
 impl Kind {
-    /// As what statistics and snapshots count it.
+    /// Returns the pool that statistics and snapshots count the arena in.
     #[inline]
     pub(super) const fn class(self) -> PoolClass {
         match self {
@@ -54,14 +52,13 @@ impl Kind {
     }
 }
 
-/// Whose requests a heap serves.
+/// The stream and pool that a heap serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     pub(super) stream: u64,
     pub(super) pool: PoolId,
 }
 
-/// Addresses of one kind, and the free blocks in them.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     /// By [`Listing`].
@@ -78,7 +75,7 @@ impl Arena {
         &mut self.indices[listing as usize]
     }
 
-    /// Has an entry found by what its block is now.
+    /// Moves an entry to the index and list that its block belongs to now.
     pub(super) fn place(
         &mut self,
         id: FreeId,
@@ -95,7 +92,7 @@ impl Arena {
         }
     }
 
-    /// What is beside a block has changed: if it is listed, it is found by that from now on.
+    /// Moves a block's entry, if the block is listed, after its neighbours changed.
     pub(super) fn relist(&mut self, block: &Block, blocks: &Blocks, free: &mut FreeBlocks) {
         if let Some(entry) = block.entry() {
             let (listing, units) = blocks.listing_of(block);
@@ -104,23 +101,21 @@ impl Arena {
     }
 }
 
-/// What one stream has in one pool.
 #[derive(Debug)]
 pub(super) struct Heap {
     pub(super) owner: Owner,
-    /// How far its stream is; `None` for a stream that is only a number, which never uses
-    /// anything after a free.
+    /// `None` for a stream that is only a number, which uses no memory after a free.
     pub(super) stream: Option<KnownStream>,
-    /// How many tasks the streams had that it was of before. Numbers of tasks in blocks, slabs,
-    /// pages and what awaits its free count on from there; 0 stands for none.
+    /// The number of tasks of the heap's earlier streams. Blocks, slabs, pages and pending frees
+    /// store a *count*, a ticket plus this number; 0 stands for no task.
     pub(super) earlier_tasks: u64,
-    /// True while it is listed as having got free memory.
+    /// True while `Heaps::roomy` lists the heap.
     is_roomy: bool,
-    /// True while it stands among those whose stream is known to be gone.
+    /// True while `Heaps::gone` lists the heap.
     is_known_gone: bool,
     middle: Arena,
     large: Arena,
-    /// Slabs that have a free block: the first of a list for each class.
+    /// For each class the first slab in the list of slabs with a free block.
     pub(super) slabs: [Option<SlabId>; CLASS_COUNT],
 }
 
@@ -138,31 +133,29 @@ impl Heap {
         }
     }
 
-    /// A task of its stream as the heap counts it.
+    /// Converts a ticket of the heap's stream into a count.
     pub(super) fn count_of(&self, ticket: u64) -> u64 {
         if ticket == 0 { 0 } else { self.earlier_tasks + ticket }
     }
 
-    /// The task of its stream that the heap counts as this; 0 for those of earlier streams, which
-    /// are done.
+    /// Converts a count into a ticket; 0 for tasks of earlier streams, which are done.
     pub(super) fn ticket_of(&self, count: u64) -> u64 {
         count.saturating_sub(self.earlier_tasks)
     }
 
-    /// True when its stream has not passed a task, as the heap counts it.
+    /// True when the heap's stream has not passed the task with this count.
     pub(super) fn is_using(&self, count: u64) -> bool {
         let ticket = self.ticket_of(count);
         ticket > 0 && self.stream.as_ref().is_some_and(|stream| stream.progress.done() < ticket)
     }
 
-    /// One of its stream's tasks, as the heap counts it.
     pub(super) fn point(&self, count: u64) -> Option<Point> {
         let stream = self.stream.as_ref()?;
         Some(Point { progress: Arc::clone(&stream.progress), ticket: self.ticket_of(count) })
     }
 
-    /// True when another stream may have it: its own is gone, and nothing that was freed behind
-    /// that one's tasks is used any more.
+    /// True when another stream may take over the heap: its stream was dropped, and the device no
+    /// longer uses memory freed behind that stream's tasks.
     pub(super) fn is_over(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| stream.progress.is_over())
     }
@@ -188,29 +181,28 @@ impl Heap {
         }
     }
 
-    /// True when it has nothing.
+    /// True when no arena has an area.
     pub(super) fn is_empty(&self) -> bool {
         self.middle.areas.is_empty() && self.large.areas.is_empty()
     }
 }
 
-/// All heaps of an allocator.
 #[derive(Debug, Default)]
 pub(super) struct Heaps {
     table: Table<Heap>,
     by_owner: HashMap<Owner, HeapId, BuildHasherDefault<Mixer>>,
-    /// The one that was asked for last: the next request is of the same owner, as a rule.
+    /// The last lookup, because most requests repeat the owner of the one before.
     last: Option<(Owner, HeapId)>,
-    /// Those that got free memory last, the last of them first, once each.
+    /// The last heaps that were listed because they got free memory, latest first, each once.
     roomy: VecDeque<HeapId>,
-    /// What the ends of streams tell: their heaps, some of which may have gone meanwhile.
+    /// The heaps whose streams have ended, some of which may be removed by now.
     ended: Arc<Ended>,
-    /// Those whose stream is known to be gone.
+    /// The heaps of ended streams, as read from `ended`, which other streams may take over.
     gone: Vec<HeapId>,
 }
 
 impl Heaps {
-    /// The heap of an owner, which is made when there is none.
+    /// Returns the owner's heap; takes one over or adds one if there is none.
     #[inline]
     pub(super) fn of(&mut self, owner: Owner) -> HeapId {
         match self.last {
@@ -219,7 +211,6 @@ impl Heaps {
         }
     }
 
-    /// The heap of an owner, if it has one.
     pub(super) fn known(&mut self, owner: Owner) -> Option<HeapId> {
         match self.last {
             Some((last, id)) if last == owner => Some(id),
@@ -238,14 +229,14 @@ impl Heaps {
         id
     }
 
-    /// A heap of the same pool whose stream is gone, if one is known. More ends are heard of than
-    /// heaps are made, so what is told and not heard of is less than the heaps that are there.
+    /// Takes over a heap of the same pool whose stream has ended, if one is known. Each new heap
+    /// reads several ends, so the unread ends stay fewer than the heaps.
     fn take_over(&mut self, owner: Owner) -> Option<HeapId> {
         for _ in 0..MOST_HEARD {
             let Some(number) = self.ended.pop() else { break };
             step();
             let id = HeapId::from_number(number);
-            // It may have gone, and another one be in its place.
+            // The heap may be removed, and its id reused.
             let is_news = |heap: &Heap| heap.is_over() && !heap.is_known_gone;
             if self.table.get(id).is_some_and(is_news) {
                 self[id].is_known_gone = true;
@@ -255,7 +246,7 @@ impl Heaps {
         let is_fit = |id: &HeapId| {
             step();
             let heap = &self[*id];
-            heap.owner.pool == owner.pool || heap.is_empty() // what has nothing is of no pool
+            heap.owner.pool == owner.pool || heap.is_empty() // an empty heap fits any pool
         };
         let found = self.gone.iter().rev().take(MOST_GONE_LOOKS).position(is_fit)?;
         let id = self.gone.swap_remove(self.gone.len() - 1 - found);
@@ -273,7 +264,7 @@ impl Heaps {
         id
     }
 
-    /// A heap knows its stream, whose end tells of it.
+    /// Sets a heap's stream if it has none, and subscribes to the stream's end.
     pub(super) fn note_stream(&mut self, id: HeapId, stream: &Arc<StreamCore>) {
         let heap = &mut self[id];
         if heap.stream.is_none() {
@@ -282,7 +273,7 @@ impl Heaps {
         }
     }
 
-    /// Forgets a heap that has nothing.
+    /// Removes an empty heap.
     pub(super) fn remove(&mut self, id: HeapId) {
         let heap = self.table.remove(id);
         debug_assert!(heap.is_empty(), "{heap:?}");
@@ -296,7 +287,7 @@ impl Heaps {
         }
     }
 
-    /// Free memory has come to a heap: others look there for some.
+    /// Lists a heap, unless it is listed, as one that got free memory.
     pub(super) fn note_room(&mut self, id: HeapId) {
         if std::mem::replace(&mut self[id].is_roomy, true) {
             return;
@@ -309,12 +300,11 @@ impl Heaps {
         }
     }
 
-    /// The heaps that got free memory last, the last of them first.
     pub(super) fn roomy(&self) -> impl Iterator<Item = (HeapId, &Heap)> {
         self.roomy.iter().map(|id| (*id, &self[*id]))
     }
 
-    /// Asserts that heaps are listed as they say.
+    /// Asserts that `roomy` lists exactly the heaps marked so, and `gone` only marked ones.
     pub(super) fn check_roomy(&self) {
         let listed = |id: HeapId| self.roomy.iter().filter(|roomy| **roomy == id).count();
         for (id, heap) in self.iter() {
@@ -325,19 +315,19 @@ impl Heaps {
         assert_eq!(known.count(), self.gone.len(), "{:?}", self.gone);
     }
 
-    /// Of how many heaps it was told, and not heard yet, that their stream is gone.
+    /// Returns the number of unread ends.
     #[cfg(all(test, not(loom)))]
     pub(super) fn count_told_ends(&self) -> usize {
         self.ended.len()
     }
 
-    /// By how many owners heaps are found.
+    /// Returns the number of owners in the map.
     #[cfg(all(test, not(loom)))]
     pub(super) fn count_owners(&self) -> usize {
         self.by_owner.len()
     }
 
-    /// The stream with a key, if a heap is known to be of it.
+    /// Returns the stream with a key, if it still exists and a heap knows it.
     pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
         let mut of_stream = self.iter().filter(|(_, heap)| heap.owner.stream == key);
         of_stream.find_map(|(_, heap)| heap.stream.as_ref()?.core.upgrade())

@@ -3,42 +3,42 @@
 //! Source: Masmano, Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time
 //! systems", 2004.
 //!
-//! Two levels of lists: powers of two, each in 32 steps. Bitmaps find the next list that has
-//! something, so insertion, removal and the search take a bounded number of steps.
+//! Two levels of lists: powers of two, each in 32 steps. Bitmaps find the next nonempty list, so
+//! insertion, removal and search take a bounded number of steps.
 
 use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeId};
 
-/// Lists of one power of two.
+/// The number of lists of one power of two.
 const STEPS: u32 = 1 << STEP_BITS;
 const STEP_BITS: u32 = 5;
-/// Up to the largest number of units that is counted.
+/// Enough for all sizes of 32 bits.
 const LEVELS: usize = 28;
 
-/// Free blocks by size. Each stands in one list, linked through its entry.
+/// Free blocks in lists by size, linked through their entries.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Levels that have a list with something in it,
+    /// The levels with a nonempty list.
     levels_in_use: u32,
-    /// and their lists.
+    /// The nonempty lists of each level.
     lists_in_use: [u32; LEVELS],
-    /// The first of each list, by its number, up to the last that ever had one.
+    /// The first entry of each list, up to the highest list that was ever used.
     heads: Vec<Option<FreeId>>,
 }
 
-/// The number of the list for blocks of a size: of those below 64 each has one.
+/// Returns the number of the list for blocks of a size. Each size below 64 has its own list.
 #[expect(clippy::cast_possible_truncation, reason = "below 32 times the levels")]
 pub(super) fn list_of(units: u32) -> u16 {
     let shift = (units | STEPS).ilog2() - STEP_BITS;
     ((shift << STEP_BITS) + (units >> shift)) as u16
 }
 
-/// A list's level, and its bit there.
+/// Returns a list's level, and its bit in that level.
 fn level_and_step(list: u16) -> (usize, u32) {
     (usize::from(list) >> STEP_BITS, 1 << (u32::from(list) % STEPS))
 }
 
 impl Index {
-    /// Puts an entry in front of a list.
+    /// Inserts an entry at the head of a list.
     #[inline]
     pub(super) fn insert(&mut self, id: FreeId, list: u16, free: &mut FreeBlocks) {
         let place = usize::from(list);
@@ -57,7 +57,6 @@ impl Index {
         self.levels_in_use |= 1 << level;
     }
 
-    /// Takes an entry out.
     #[inline]
     pub(super) fn remove(&mut self, id: FreeId, free: &mut FreeBlocks) {
         let FreeBlock { list, before, behind, .. } = free[id];
@@ -80,42 +79,46 @@ impl Index {
         }
     }
 
-    /// The lists that blocks of a size may be in, or larger ones, by rising sizes: the first block
-    /// of each, and whether it is the size's own list, where some may be smaller.
-    pub(super) fn lists_from(&self, units: u32) -> impl Iterator<Item = (bool, FreeId)> {
-        let own = list_of(units);
-        let mut from = own;
+    #[inline(always)]
+    pub(super) fn first(&self, list: u16) -> Option<FreeId> {
+        self.heads.get(usize::from(list)).copied().flatten()
+    }
+
+    /// Returns the first entries of the nonempty lists after `list`, in ascending order of size.
+    #[inline(always)]
+    pub(super) fn lists_above(&self, list: u16) -> impl Iterator<Item = FreeId> {
+        let (mut level, step) = level_and_step(list);
+        let mut lists = self.lists_in_use[level] & !(step | (step - 1));
+        let mut levels = self.levels_in_use & (u32::MAX << 1 << level);
         std::iter::from_fn(move || {
-            let (list, first) = self.next_list(from)?;
-            from = list + 1;
-            Some((list == own, first))
+            if lists == 0 {
+                if levels == 0 {
+                    return None;
+                }
+                level = levels.trailing_zeros() as usize;
+                levels &= levels - 1;
+                lists = self.lists_in_use[level];
+            }
+            let list = level << STEP_BITS | lists.trailing_zeros() as usize;
+            lists &= lists - 1;
+            self.heads[list]
         })
     }
 
-    /// The first list with something in it, from one on, and what is first there.
-    pub(super) fn next_list(&self, list: u16) -> Option<(u16, FreeId)> {
-        let (mut level, step) = level_and_step(list);
-        let mut lists = self.lists_in_use.get(level)? & step.wrapping_neg();
-        if lists == 0 {
-            let above = self.levels_in_use & (u32::MAX << 1 << level);
-            if above == 0 {
-                return None;
-            }
-            level = above.trailing_zeros() as usize;
-            lists = self.lists_in_use[level];
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "below 32 times the levels")]
-        let list = (level << STEP_BITS) as u16 | lists.trailing_zeros() as u16;
-        Some((list, self.heads[usize::from(list)]?))
+    /// Returns the nonempty lists from the one for `units` on, in ascending order of size: the
+    /// first entry of each, and true for the list for `units`, in which some blocks may be smaller.
+    pub(super) fn lists_from(&self, units: u32) -> impl Iterator<Item = (bool, FreeId)> {
+        let own = list_of(units);
+        let first = self.first(own).map(|first| (true, first));
+        first.into_iter().chain(self.lists_above(own).map(|first| (false, first)))
     }
 
-    /// Every entry.
     pub(super) fn all(&self, free: &FreeBlocks) -> impl Iterator<Item = FreeId> {
         let list = |first| std::iter::successors(Some(first), |id| free[*id].behind);
         self.lists_from(0).flat_map(move |(_, first)| list(first))
     }
 
-    /// Asserts that an entry stands in the list of a size.
+    /// Asserts that an entry is in the list for `units`.
     pub(super) fn check_place(&self, id: FreeId, units: u32, free: &FreeBlocks) {
         let number = list_of(units);
         assert_eq!(free[id].list, number, "the list of {units} units");

@@ -1,4 +1,4 @@
-//! The laws of the native policy, checked.
+//! Assertions of the native policy's invariants.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo};
 
 impl Native {
-    /// Checks what is true of the engine between two calls.
-    pub(in crate::memory::allocator) fn check(&self) {
+    /// Asserts the invariants, which hold between two calls.
+    pub(crate) fn check(&self) {
         let mut known = 0;
         for (id, area) in self.areas.iter() {
             known += self.check_tiling(id, area);
@@ -27,12 +27,12 @@ impl Native {
         self.check_addresses();
     }
 
-    /// Where its areas are.
-    pub(in crate::memory::allocator) fn ranges(&self) -> impl Iterator<Item = (u64, usize)> {
+    /// Returns the base address and the bytes of each area.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, usize)> {
         self.areas.iter().map(|(_, area)| (area.base.0, area.bytes))
     }
 
-    /// Every address leads to its block, from a block's inside too.
+    /// Asserts that the first, middle and last address of each block lead to it.
     fn check_addresses(&self) {
         for (_, area) in self.areas.iter() {
             for (id, block) in self.blocks.chain(area.first) {
@@ -45,10 +45,9 @@ impl Native {
         }
     }
 
-    /// What of the inactive blocks of a segment cannot go back because it is in pages that blocks
-    /// in use touch: the sizes of the stretches. Nothing in pages of PyTorch's policy, which counts
-    /// none there.
-    pub(in crate::memory::allocator) fn held_back(&self, segment: &SegmentInfo) -> Vec<usize> {
+    /// Returns the inactive stretches of a segment that cannot go back because blocks in use touch
+    /// their pages, in bytes. Empty except in mapped pages of this engine.
+    pub(crate) fn held_back(&self, segment: &SegmentInfo) -> Vec<usize> {
         let mut stretches: Vec<Range<u64>> = Vec::new();
         let Some(id) = self.areas.containing(segment.address) else { return Vec::new() };
         let area = &self.areas[id];
@@ -74,17 +73,13 @@ impl Native {
         stretches.iter().map(|stretch| to_usize(stretch.end - stretch.start)).collect()
     }
 
-    /// As what a block of a snapshot counts: by its size while it is in use, else as its segment.
-    pub(in crate::memory::allocator) fn class_of(
-        &self,
-        info: &SegmentInfo,
-        block: &BlockInfo,
-    ) -> PoolClass {
+    /// Returns the pool that a block counts in: by its size while active, else its segment's.
+    pub(crate) fn class_of(&self, info: &SegmentInfo, block: &BlockInfo) -> PoolClass {
         let is_native = self.areas.containing(info.address).is_some();
         if is_native && block.state.is_active() { Sizes::class(block.bytes) } else { info.class }
     }
 
-    /// Law 1: no gap, no overlap, no two free neighbours. How many blocks there are.
+    /// Asserts law 1: no gap, no overlap, no unmerged neighbours. Returns the number of blocks.
     fn check_tiling(&self, id: AreaId, area: &Area) -> usize {
         let (mut at, mut previous, mut count) = (0, None::<BlockId>, 0);
         for (block_id, block) in self.blocks.chain(area.first) {
@@ -103,13 +98,12 @@ impl Native {
         count
     }
 
-    /// The idle pages of an area.
     fn idle_pages_of(&self, area: AreaId) -> BTreeSet<usize> {
         let idle = self.idle_pages().filter(|idle| idle.area == area);
         idle.map(|idle| idle.page).collect()
     }
 
-    /// Pages have memory but where blocks are bare, and are idle where a free block covers them.
+    /// Asserts that pages are mapped but in bare blocks, and idle where a free block covers them.
     fn check_pages(&self, id: AreaId, area: &Area) {
         let Some(pages) = &area.pages else { return };
         let mut idle = BTreeSet::new();
@@ -135,7 +129,7 @@ impl Native {
         assert_eq!(self.idle_pages_of(id), idle, "what is listed as idle");
     }
 
-    /// The indices hold what is free, each in the list of its size.
+    /// Asserts that the indices contain exactly the free blocks, each in the list of its size.
     fn check_indices(&self) {
         self.heaps.check_roomy();
         for (_, heap) in self.heaps.iter() {
@@ -165,7 +159,7 @@ impl Native {
         }
     }
 
-    /// Slabs with a free block are listed once, in their class; none is unused.
+    /// Asserts that slabs with a free block are listed once, in their class; none is unused.
     fn check_slabs(&self) {
         let mut listed = BTreeSet::new();
         for (id, heap) in self.heaps.iter() {

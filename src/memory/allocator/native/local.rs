@@ -31,11 +31,7 @@ impl Caches {
     /// A piece that this thread keeps, for a request that caches serve. `last_used` is what this
     /// thread has just read.
     #[inline(always)]
-    pub(in crate::memory::allocator) fn take(
-        &self,
-        last_used: LastUsed,
-        request: &Request,
-    ) -> Option<Allocated> {
+    pub(crate) fn take(&self, last_used: LastUsed, request: &Request) -> Option<Allocated> {
         if !request.is_plain(self.sizes.granularity.small_bytes) {
             return None;
         }
@@ -50,12 +46,7 @@ impl Caches {
     /// for it. Does nothing when not: for other things, for one that was freed before, or without
     /// a place. `last_used` as above.
     #[inline(always)]
-    pub(in crate::memory::allocator) fn keep(
-        &self,
-        last_used: LastUsed,
-        block: &Allocated,
-        ticket: u64,
-    ) -> bool {
+    pub(crate) fn keep(&self, last_used: LastUsed, block: &Allocated, ticket: u64) -> bool {
         // SAFETY: as in `take`.
         let Some(cache) = (unsafe { last_used.cache() }) else { return false };
         // SAFETY: as in `take`.

@@ -7,8 +7,9 @@ use crossbeam_queue::SegQueue;
 
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU16, AtomicU32, AtomicU64};
-use crate::memory::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, Spare};
+use crate::memory::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, GROUP, Place, Spare};
 use crate::memory::allocator::native::piece::{Name, Piece};
+use crate::memory::allocator::native::slab::SlabId;
 
 /// A mark for each piece.
 #[derive(Debug)]
@@ -27,6 +28,20 @@ pub(super) struct Marks {
 pub(super) enum Mark {
     Small(&'static AtomicU16),
     Block(&'static AtomicU32),
+}
+
+/// The marks of one slab's small blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlabMarks {
+    group: &'static [AtomicU16; GROUP],
+    slab: SlabId,
+}
+
+impl SlabMarks {
+    #[inline(always)]
+    pub(super) fn of(self, slot: u8) -> Mark {
+        Mark::Small(&self.group[Piece::place_in_group(self.slab, slot)])
+    }
 }
 
 /// Of a block that a program does not have.
@@ -146,6 +161,13 @@ impl Marks {
             Name::Small(place) => Mark::Small(self.small.get(place)?),
             Name::Block(place) => Mark::Block(self.blocks.get(place)?),
         })
+    }
+
+    /// The marks of the small blocks of a slab, for which room was made.
+    #[inline]
+    pub(super) fn marks_of(&self, slab: SlabId) -> SlabMarks {
+        let first = Place::of(Piece::first_of_group(slab));
+        SlabMarks { group: self.small.group(first).expect("of a known slab"), slab }
     }
 
     /// The mark of a piece that a program is to have, which is made when there is none; under the

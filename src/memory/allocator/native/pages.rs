@@ -1,18 +1,18 @@
-//! The memory behind the addresses of an area: which pages have some, and who may still use it.
+//! The mapped pages of an area, and their last uses.
 
 use std::ops::Range;
 
 use crate::backend::contract::PhysicalHandle;
 
-/// The pages of one area, from its beginning up to the last that ever had memory.
+/// The pages of one area, up to the last that was ever mapped.
 ///
-/// Equation: a page has memory exactly while no bare block covers it, but for those of a block that
-/// a thread maps at this moment. It is idle while one free block covers it.
+/// Equation: a page is mapped exactly while no bare block covers it, except in a block whose pages
+/// a thread is mapping. It is idle while one free block covers it.
 #[derive(Debug)]
 pub(super) struct Pages {
     pub(super) page_bytes: usize,
     handles: Vec<Option<PhysicalHandle>>,
-    /// The task of the heap's stream after which nothing that was freed here is used.
+    /// For each page the heap's count of the last task that uses memory freed in it.
     busy_until: Vec<u64>,
 }
 
@@ -25,7 +25,7 @@ impl Pages {
         self.handles.get(page).is_some_and(Option::is_some)
     }
 
-    /// What was freed in the pages of a range is used up to a task.
+    /// Raises the last use of the pages in a range to `busy_until`.
     #[inline]
     pub(super) fn note_use(&mut self, range: Range<usize>, busy_until: u64) {
         for ticket in &mut self.busy_until[range] {
@@ -33,12 +33,11 @@ impl Pages {
         }
     }
 
-    /// The task after which nothing of the past uses a page.
     pub(super) fn busy_until(&self, page: usize) -> u64 {
         self.busy_until[page]
     }
 
-    /// A page has memory now.
+    /// Stores the handle of a page that was mapped or moved here.
     pub(super) fn put(&mut self, page: usize, handle: PhysicalHandle) {
         if self.handles.len() <= page {
             self.handles.resize(page + 1, None);
@@ -49,12 +48,11 @@ impl Pages {
         self.busy_until[page] = 0;
     }
 
-    /// Takes the memory of an idle page out.
+    /// Takes the handle of an idle page.
     pub(super) fn take(&mut self, page: usize) -> PhysicalHandle {
         self.handles[page].take().expect("an idle page has memory")
     }
 
-    /// How many have been known at one time.
     pub(super) fn len(&self) -> usize {
         self.handles.len()
     }

@@ -1,7 +1,7 @@
 //! What is handed out: a block of its own, or a small block of a slab.
 
 use crate::memory::allocator::native::block::BlockId;
-use crate::memory::allocator::native::chunks::Place;
+use crate::memory::allocator::native::chunks::{GROUP, Place};
 use crate::memory::allocator::native::slab::SlabId;
 
 /// The number of what was handed out, in one word. Where `live` has the piece ([`Name`])
@@ -51,6 +51,19 @@ impl Piece {
     pub(super) fn small(slab: SlabId, slot: u8) -> Self {
         debug_assert!(slot < 64, "a slab has 64 blocks at most: {slot}");
         Self(SMALL | u64::from(slab.number()) << 6 | u64::from(slot))
+    }
+
+    /// The index of the first name of the group that the names of a slab's small blocks are in.
+    #[inline]
+    pub(super) fn first_of_group(slab: SlabId) -> u64 {
+        (u64::from(slab.number()) << 6) & !(GROUP as u64 - 1)
+    }
+
+    /// Where in that group the name of a small block is.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "below the length of a group")]
+    pub(super) fn place_in_group(slab: SlabId, slot: u8) -> usize {
+        spread(u64::from(slab.number()) << 6 | u64::from(slot)) as usize % GROUP
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "32 bits, and six below them")]

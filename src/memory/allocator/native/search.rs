@@ -1,9 +1,8 @@
-//! Where a block for a request stands: in free memory, or where the fewest pages are missing.
+//! The search for a request's block: in free memory, or where the fewest pages are missing.
 //!
-//! Free blocks with memory have an index of their own, so a request that one of them holds counts
-//! no pages: what a place takes of them, its offset alone says. Only when none holds it, or when it
-//! would take pages that others could have, the *gaps* are looked at: addresses without memory with
-//! the free blocks beside them.
+//! Free mapped blocks have indices of their own, so a request that one of them holds counts no
+//! missing pages. Only when none holds it, or when it would take idle pages that other blocks could
+//! use, the search looks at *gaps*: unmapped blocks with the free blocks beside them.
 
 use std::ops::Range;
 
@@ -13,22 +12,22 @@ use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::free_blocks::{FreeBlock, Listing};
 use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::index::list_of;
+use crate::memory::allocator::native::index::{Index, list_of};
 use crate::memory::allocator::native::plan::Sizes;
 use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
 
-/// How a search chooses.
+/// What a search looks for, and how it compares places.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     units: u32,
     align_bytes: usize,
-    /// True when not every unit is aligned so.
+    /// True when some units are not aligned to `align_bytes`.
     is_aligned_more: bool,
     grid: Grid,
     search: Search,
-    /// True when idle pages count too, and are left to others.
+    /// True when the search counts idle pages as a cost.
     spares_idle_pages: bool,
-    /// A place with so many of them is as good as any.
+    /// The search stops at a place that touches at most this number of idle pages.
     least_pages: u32,
 }
 
@@ -41,14 +40,15 @@ impl Choice {
         let least_pages = if spares_idle_pages { grid.least_covered(units) } else { 0 };
         Self { units, align_bytes, is_aligned_more, grid, search, spares_idle_pages, least_pages }
     }
-
-    fn found(&self, (place, pages): (Option<(BlockId, u32)>, u32)) -> Option<Found> {
-        let (id, offset) = place?;
-        Some(Found { id, offset, units: self.units, cost: Cost { pages, missing: 0 } })
-    }
 }
 
-/// Free blocks side by side, from the first to the last.
+/// The best free block so far, and the number of idle pages that its best place touches.
+struct Best {
+    block: Option<BlockId>,
+    pages: u32,
+}
+
+/// Adjacent free and bare blocks.
 #[derive(Clone, Debug)]
 struct Gap {
     first: BlockId,
@@ -56,9 +56,9 @@ struct Gap {
 }
 
 impl Native {
-    /// The place that costs the least of those that the search looks at. Of several it is the first
-    /// by size; before the device is asked for more it is the one in the largest gap, so that small
-    /// holes are left to requests that fit them.
+    /// Finds the cheapest place among the blocks that the search looks at. Of equal places a
+    /// bounded search takes the first by size. Other searches take the one in the largest gap, so
+    /// that small holes are left to requests that fit them.
     pub(super) fn find(
         &self,
         want: &Want,
@@ -66,21 +66,20 @@ impl Native {
         is_ready: impl Fn(&Block) -> bool,
     ) -> Option<Found> {
         let Want { kind, bytes, .. } = *want;
-        // A request of some pages that shares the ones at its ends with others leaves more of them;
-        // a smaller one takes what is next in size.
+        // A request of several pages leaves more idle pages if it shares those at its ends; a
+        // smaller one takes the next larger block.
         let is_long = kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes;
         let has_pages = self.sizes.has_pages;
         let spares_idle_pages = has_pages && (is_long || search != Search::Bounded);
         let choice = &Choice::of(want, search, spares_idle_pages, &self.sizes);
         let (ready, is_best) = self.find_ready(want, choice, &is_ready);
-        // A request that has a place with all its memory does not move pages to a better one.
+        // A bounded search does not move pages for a cheaper place.
         if is_best || !has_pages || ready.is_some() && search == Search::Bounded {
             return ready;
         }
         self.find_in_gaps(want, choice, ready, &is_ready)
     }
 
-    /// A place with all its memory.
     pub(super) fn find_with_memory(
         &self,
         want: &Want,
@@ -91,8 +90,8 @@ impl Native {
         self.find_ready(want, &choice, &is_ready).0
     }
 
-    /// A place with all its memory, and whether none can be better. Beside addresses without memory
-    /// it is taken only where there is no other: there a larger request needs fewer new pages.
+    /// Finds a place with all its memory; true when no place is better. Prefers blocks without a
+    /// bare neighbour: beside one a larger request needs fewer new pages.
     fn find_ready(
         &self,
         want: &Want,
@@ -100,49 +99,73 @@ impl Native {
         is_ready: &impl Fn(&Block) -> bool,
     ) -> (Option<Found>, bool) {
         let arena = self.heaps[want.heap].arena(want.kind);
-        let own = list_of(choice.units);
-        let mut best = (None, u32::MAX);
-        for listing in [Listing::Closed, Listing::Open] {
-            let index = arena.index(listing);
-            // Of its own list, and of others.
-            let mut looks = choice.search.looks();
-            let mut from = own;
-            while let Some((list, first)) = index.next_list(from) {
-                from = list + 1;
-                let looks = &mut looks[usize::from(list != own)];
-                let mut next = Some(first);
-                while *looks > 0
-                    && let Some(entry) = next
-                {
-                    *looks -= 1;
-                    step();
-                    let FreeBlock { block: id, behind, .. } = self.free[entry];
-                    next = behind;
-                    let block = &self.blocks[id];
-                    if block.units >= choice.units
-                        && let Some((offset, pages)) = self.place_in_block(block, choice)
-                        && pages < best.1
-                        && is_ready(block)
-                    {
-                        best = (Some((id, offset)), pages);
-                        if pages <= choice.least_pages {
-                            return (choice.found(best), true);
-                        }
-                    }
-                }
-                if next.is_some() && list != own {
-                    break;
-                }
-            }
-            if best.0.is_some() {
-                break;
-            }
+        let mut best = self.best_of(arena.index(Listing::Closed), choice, is_ready);
+        if best.block.is_none() {
+            best = self.best_of(arena.index(Listing::Open), choice, is_ready);
         }
-        (choice.found(best), false)
+        (self.found_in(&best, choice), best.pages <= choice.least_pages)
     }
 
-    /// The place in a free block of enough units that covers the fewest of its pages, and how many:
-    /// none, and the first place, where idle pages are no cost.
+    /// Finds the best block of an index. Not inlined: the values of the loop stay in registers.
+    #[inline(never)]
+    fn best_of(&self, index: &Index, choice: &Choice, is_ready: &impl Fn(&Block) -> bool) -> Best {
+        let own = list_of(choice.units);
+        let [own_looks, larger_looks] = choice.search.looks();
+        let (mut looks, mut next) = (own_looks, index.first(own));
+        let mut larger = index.lists_above(own);
+        let mut is_own = true;
+        let mut best = Best { block: None, pages: u32::MAX };
+        loop {
+            while let Some(id) = next
+                && looks > 0
+            {
+                looks -= 1;
+                step();
+                let entry = &self.free[id];
+                next = entry.behind;
+                if let Some(pages) = self.pages_of_place(entry, choice)
+                    && pages < best.pages
+                    && is_ready(&self.blocks[entry.block])
+                {
+                    best = Best { block: Some(entry.block), pages };
+                    if pages <= choice.least_pages {
+                        return best;
+                    }
+                }
+            }
+            if std::mem::take(&mut is_own) {
+                looks = larger_looks;
+            }
+            next = larger.next();
+            if looks == 0 || next.is_none() {
+                return best;
+            }
+        }
+    }
+
+    /// Returns how many idle pages the best place in a free block touches; 0 where they are no
+    /// cost. `None` when the block has no place.
+    #[inline(always)]
+    fn pages_of_place(&self, entry: &FreeBlock, choice: &Choice) -> Option<u32> {
+        if entry.units < choice.units {
+            return None;
+        }
+        if choice.is_aligned_more {
+            return Some(self.place_in_block(&self.blocks[entry.block], choice)?.1);
+        }
+        let least = choice.grid.least_touched(choice.units, &entry.parts);
+        Some(if choice.spares_idle_pages { least } else { 0 })
+    }
+
+    #[inline]
+    fn found_in(&self, best: &Best, choice: &Choice) -> Option<Found> {
+        let id = best.block?;
+        let (offset, pages) = self.place_in_block(&self.blocks[id], choice)?;
+        Some(Found { id, offset, units: choice.units, cost: Cost { pages, missing: 0 } })
+    }
+
+    /// Returns the place in a free block that touches the fewest idle pages, and their number; the
+    /// first place and 0 where idle pages are no cost. The block must have enough units.
     fn place_in_block(&self, block: &Block, choice: &Choice) -> Option<(u32, u32)> {
         let Choice { units, align_bytes, grid, .. } = *choice;
         let (mut first, mut last) = (block.offset, block.end() - units);
@@ -159,7 +182,8 @@ impl Native {
         Some(if at_last < at_first { (last, at_last) } else { (first, at_first) })
     }
 
-    /// A place that costs less than one with all its memory, if that is known.
+    /// Returns the cheapest of `best` and the places in gaps.
+    #[inline(never)]
     fn find_in_gaps(
         &self,
         want: &Want,
@@ -170,7 +194,7 @@ impl Native {
         let is_bounded = choice.search == Search::Bounded;
         let arena = self.heaps[want.heap].arena(want.kind);
         let [mut own_looks, mut larger_looks] = choice.search.looks();
-        // What has all its memory is not given up for what costs as much.
+        // A gap replaces a place with all its memory only at a lower cost.
         let mut largest = if best.is_some() { u32::MAX } else { 0 };
         let least_units = if is_bounded { choice.units } else { 0 };
         for (is_own, first) in arena.index(Listing::Bare).lists_from(least_units) {
@@ -203,7 +227,8 @@ impl Native {
         best
     }
 
-    /// How many units the largest place has that takes `most_pages` at most, in an arena.
+    /// Returns the units of the largest place in an arena: a ready block, or a part of a gap that
+    /// covers at most `most_pages` pages.
     pub(super) fn largest_place(
         &self,
         heap: HeapId,
@@ -225,14 +250,14 @@ impl Native {
             if pages.end - pages.start <= most_pages {
                 return units.end - units.start;
             }
-            // At one end of the gap, with what is beside its whole pages there.
+            // The largest part is at one end, with the units beside the whole pages there.
             let (_, [before, behind]) = grid.covered_and_beside(&units);
             before.max(behind) + grid.first_unit(most_pages as usize)
         });
         ready.map(|block| block.units).chain(in_gaps).max().unwrap_or(0)
     }
 
-    /// A bare block with the free blocks beside it.
+    /// Returns the gap of a bare block: the block and the free blocks beside it.
     fn gap(&self, bare: BlockId) -> Gap {
         let Block { previous, next, .. } = self.blocks[bare];
         let is_free = |id: &BlockId| self.blocks[*id].state == State::Free;
@@ -246,15 +271,15 @@ impl Native {
         Gap { first, units }
     }
 
-    /// All blocks side by side that are bare, or free and ready; `None` when a bare one before this
-    /// one is among them.
+    /// Returns all adjacent blocks that are bare, or free and ready. `None` unless `bare` is the
+    /// first bare one, so that each gap is found once.
     fn whole_gap(&self, bare: BlockId, is_ready: &impl Fn(&Block) -> bool) -> Option<Gap> {
         let is_bare = |id: &BlockId| self.blocks[*id].state == State::Bare;
         let is_part = |id: &BlockId| {
             let block = &self.blocks[*id];
             is_bare(id) || block.state == State::Free && is_ready(block)
         };
-        // No two free blocks are neighbours: the one before a free one, if it is a part, is bare.
+        // Free blocks are never adjacent, so the block before a free part, if a part, is bare.
         let first = self.blocks[bare].previous.filter(is_part).unwrap_or(bare);
         if first != bare && self.blocks[first].previous.is_some_and(|id| is_bare(&id)) {
             return None;
@@ -264,8 +289,7 @@ impl Native {
         Some(self.gap_of(first, last))
     }
 
-    /// The place in a gap that costs the least: at its ends, or in a whole search at a border
-    /// inside.
+    /// Returns the cheapest place in a gap: at an end or, if unbounded, at a border between blocks.
     fn place_in(&self, gap: &Gap, choice: &Choice) -> Option<Found> {
         let area = &self.areas[self.blocks[gap.first].area];
         let Choice { units, align_bytes, search, .. } = *choice;
@@ -273,7 +297,9 @@ impl Native {
         let blocks = || self.blocks.chain(gap.first);
         let cost = |offset| (self.cost_in(gap, offset, choice), offset);
         let mut best = cost(first).min(cost(last));
-        if search != Search::Bounded {
+        // In a gap of one block every border is an end.
+        let is_one_block = self.blocks[gap.first].end() == gap.units.end;
+        if search != Search::Bounded && !is_one_block {
             let step = u32::try_from(align_bytes / area.unit_bytes).unwrap_or(u32::MAX).max(1);
             for (_, block) in blocks().take_while(|(_, block)| block.offset < last) {
                 let behind_first = block.offset.saturating_sub(first);
@@ -289,7 +315,6 @@ impl Native {
         Some(Found { id, offset, units, cost })
     }
 
-    /// What a place in a gap costs.
     fn cost_in(&self, gap: &Gap, offset: u32, choice: &Choice) -> Cost {
         let Choice { units, grid, .. } = *choice;
         let count = |pages: Range<u32>| grid.count_touched(offset, units, &pages);

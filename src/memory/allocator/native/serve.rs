@@ -1,4 +1,4 @@
-//! Requests and frees under the native policy, in which steps they are answered.
+//! The steps of requests and frees under the native policy.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::memory::allocator::torch::Plan;
 use crate::memory::allocator::turn::{Attempt, Wants};
 
 impl CachingAllocator {
-    /// A piece for a request of a byte at least, which this thread's cache did not serve. Waits and
-    /// fails as [`CachingAllocator::allocate_unless`].
-    pub(in crate::memory::allocator) fn allocate_native(
+    /// Serves a request of a byte or more that this thread's cache did not serve on its fast path.
+    /// Waits and fails as [`CachingAllocator::allocate_unless`].
+    pub(crate) fn allocate_native(
         &self,
         request: &Request,
         home: Option<&Arc<StreamCore>>,
@@ -56,8 +56,9 @@ impl CachingAllocator {
         }
     }
 
-    /// A piece for a request that nothing is moved, mapped or waited for.
-    pub(in crate::memory::allocator) fn take_native_ready(
+    /// Serves a request from this thread's cache or its own heap, without moving or mapping pages
+    /// and without waiting. `None` when neither has a piece.
+    pub(crate) fn take_native_ready(
         &self,
         request: &Request,
         home: &Arc<StreamCore>,
@@ -73,8 +74,8 @@ impl CachingAllocator {
         })
     }
 
-    /// A program has a piece now, and this thread's cache, if it is inside, a few more of its size
-    /// if it is small: in one hold of the lock.
+    /// Hands out the piece that `find` returns and, in the same hold of the lock, stocks the thread
+    /// cache `inside` with small blocks of its class.
     #[inline]
     fn allocate_piece(
         &self,
@@ -94,13 +95,13 @@ impl CachingAllocator {
             inside.bins.count_begin(counted);
             return Some(block);
         }
-        drop(state); // the count of no thread's cache is reached without it
+        drop(state); // lock order: `threads` comes before the state
         caches.threads.lock().shared.begin(counted);
         Some(block)
     }
 
-    /// As [`CachingAllocator::take_native`], or else a block of a private pool that helps out when
-    /// memory is short, and keeps its blocks whole.
+    /// Takes a piece as [`CachingAllocator::take_native`], or else a whole block from a private
+    /// pool that helps out.
     fn take_or_be_helped(
         &self,
         plan: &NativePlan,
@@ -114,7 +115,7 @@ impl CachingAllocator {
         }))
     }
 
-    /// A piece or block for a request that neither free memory nor the device serves.
+    /// Serves a request in a turn, when neither free memory nor the device serves it.
     fn reclaim_native(
         &self,
         plan: &NativePlan,
@@ -140,9 +141,9 @@ impl CachingAllocator {
         self.take_in_turn(&mut Wants { request, bytes, attempt, could_serve }, interrupt)
     }
 
-    /// Frees a piece behind its uses: into this thread's cache when its own stream alone used it.
-    /// False when it is of another allocator.
-    pub(in crate::memory::allocator) fn free_native(
+    /// Frees a piece: into this thread's cache, if only its own stream used it. False when the
+    /// piece is another allocator's, or not in use.
+    pub(crate) fn free_native(
         &self,
         block: &Allocated,
         home: Option<&UsePoint>,
@@ -163,11 +164,11 @@ impl CachingAllocator {
 }
 
 impl Native {
-    /// A program has a piece now.
+    /// Marks a piece as handed out.
     fn begin_piece(&mut self, piece: Piece, plan: &NativePlan) -> (Allocated, Counted) {
         let Extent { address, bytes, heap, kind, busy_until } = self.extent(piece);
         let class = Sizes::class(bytes);
-        self.out.leave(class, bytes, 0);
+        self.out.leave(class, 1, bytes, 0);
         if class != kind.class() {
             self.lent.increase(class, bytes);
         }
@@ -176,7 +177,7 @@ impl Native {
         let busy_until = if owner.stream == stream {
             heap.ticket_of(busy_until)
         } else {
-            // What it waits for counts on another stream: here it is what this one has by now.
+            // The last use is another stream's task: this stream's tasks so far stand for it.
             plan.home.filter(|_| heap.is_using(busy_until)).map_or(0, |home| home.pushed())
         };
         let requested_bytes = plan.requested_bytes;
@@ -190,9 +191,9 @@ impl Native {
         (if is_cached { block } else { block.unkept() }, counted)
     }
 
-    /// Frees a piece behind its uses. Those of its heap's own stream are ordered before what comes;
-    /// a use by any other stream, the home of the piece too, is waited for.
-    pub(in crate::memory::allocator) fn free(
+    /// Frees a piece. Its uses by the heap's own stream are ordered before later tasks there; the
+    /// free waits for those by other streams, including the home of the piece.
+    pub(crate) fn free(
         &mut self,
         pending: &mut Pending,
         piece: Piece,
@@ -216,15 +217,17 @@ impl Native {
         if !pending.wait_for(others.iter().chain(foreign), Freed::Piece(piece)) {
             return self.release(piece.part(), counted.bytes, busy_until);
         }
-        self.awaiting_sums.leave(counted.class, counted.bytes, counted.requested_bytes);
+        let Counted { class, bytes, requested_bytes } = counted;
+        self.awaiting_sums.leave(class, 1, bytes, requested_bytes);
         self.awaiting.insert(piece, Awaiting { counted, busy_until });
     }
 
-    /// Streams have passed the last uses of a piece.
-    pub(in crate::memory::allocator) fn complete_free(&mut self, piece: Piece) {
+    /// Frees a piece whose uses are over.
+    pub(crate) fn complete_free(&mut self, piece: Piece) {
         let Awaiting { counted, busy_until } =
             self.awaiting.remove(&piece).expect("it awaits its free");
-        self.awaiting_sums.come_back(counted.class, counted.bytes, counted.requested_bytes);
-        self.release(piece.part(), counted.bytes, busy_until);
+        let Counted { class, bytes, requested_bytes } = counted;
+        self.awaiting_sums.come_back(class, 1, bytes, requested_bytes);
+        self.release(piece.part(), bytes, busy_until);
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that goes back to the device: idle pages, addresses and segments in which nothing is.
+//! Free memory that goes back to the device: idle pages and vacant areas.
 
 use std::panic::resume_unwind;
 
@@ -14,12 +14,12 @@ use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::source::{Departing, Part};
 use crate::memory::allocator::state::AllocatorState;
 
-/// How many pools without users are looked at for each pool that is made: more than are added
-/// meanwhile, so that their list holds hardly more than the pools in which something is in use.
+/// How many pools without users are examined for each new pool: more than are listed meanwhile, so
+/// that the list holds hardly more than those with memory in use.
 const LEFT_POOL_LOOKS: usize = 4;
 
 impl CachingAllocator {
-    /// Gives back what is free in the pools that are wanted and that no stream uses.
+    /// Gives back the free memory of the wanted pools that no stream uses.
     pub(in crate::memory::allocator) fn shrink_native(
         &self,
         is_wanted: impl Fn(&Ledger, PoolId) -> bool,
@@ -27,7 +27,7 @@ impl CachingAllocator {
         self.shrink_by(|native, ledger| native.begin_departure(ledger, is_wanted));
     }
 
-    /// Gives back free segments that are larger than those which are kept.
+    /// Gives back the vacant areas of more than `most_bytes` bytes.
     pub(in crate::memory::allocator) fn shrink_segments_above(&self, most_bytes: usize) {
         self.shrink_by(|native, ledger| {
             let areas = native.areas.iter();
@@ -46,7 +46,7 @@ impl CachingAllocator {
         self.depart(parts);
     }
 
-    /// Gives back what was taken out.
+    /// Gives parts back to the device, and wakes the threads that wait to move pages.
     pub(super) fn depart(&self, parts: Vec<Departing>) {
         if parts.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl CachingAllocator {
 }
 
 impl Native {
-    /// Takes out what can go.
+    /// Takes the idle pages and vacant areas of the wanted pools out.
     fn begin_departure(
         &mut self,
         ledger: &mut Ledger,
@@ -75,7 +75,7 @@ impl Native {
         self.areas_depart(ledger, &empty, Vec::from_iter(pages))
     }
 
-    /// Takes out those of some areas in which nothing is and whose streams are gone.
+    /// Takes those of the areas out that are vacant and whose stream is over.
     pub(super) fn gone_areas_depart(
         &mut self,
         ledger: &mut Ledger,
@@ -96,7 +96,7 @@ impl Native {
     ) -> Vec<Departing> {
         for id in ids {
             if self.areas.get(*id).is_some() {
-                parts.push(self.area_departs(ledger, *id)); // an area may be named twice
+                parts.push(self.area_departs(ledger, *id)); // `ids` may name an area twice
             }
         }
         self.is_mapping |= !parts.is_empty();
@@ -120,21 +120,20 @@ impl Native {
         (!classes.is_empty()).then(|| ledger.leave(Part::Pages(handles), &classes))
     }
 
-    /// The last user of a pool has gone, or it was looked at once more: it is listed while it has
-    /// memory.
+    /// Lists a private pool without users if it still has a heap; called again after each look.
     pub(in crate::memory::allocator) fn note_left_pool(&mut self, pool: PoolId) {
         if self.heaps.iter().any(|(_, heap)| heap.owner.pool == pool) {
             self.left_pools.push_back(pool);
         }
     }
 
-    /// The pools without users that are looked at next. Each is noted again after the look.
+    /// Returns the next pools to examine. The caller lists each again after the look.
     pub(in crate::memory::allocator) fn take_left_pools(&mut self) -> Vec<PoolId> {
         let count = LEFT_POOL_LOOKS.min(self.left_pools.len());
         self.left_pools.drain(..count).collect()
     }
 
-    /// True when an area is one free block that nothing uses and that has no page.
+    /// True when one free block fills the area, no stream uses it, and no page is mapped.
     fn is_vacant(&self, area: &Area) -> bool {
         let block = &self.blocks[area.first];
         let vacant = if area.pages.is_some() { State::Bare } else { State::Free };
@@ -155,7 +154,7 @@ impl Native {
         ledger.leave(Part::Segment(base), &[(kind.class(), bytes)])
     }
 
-    /// Free memory that streams still use, by heap: how much, and until when.
+    /// Reports the free memory that its own stream still uses: stream, ticket and bytes.
     pub(in crate::memory::allocator) fn note_busy(
         &self,
         wanted: Wanted,
@@ -173,7 +172,7 @@ impl Native {
             note(area.heap, pages.busy_until(idle.page), pages.page_bytes);
         }
         for (_, area) in self.areas.iter() {
-            // The idle pages of a block were noted; the rest of it has pages in use.
+            // The idle pages are reported above; blocks in use touch the rest of a free block.
             let is_segment = area.pages.is_none();
             if !is_segment && wanted == Wanted::Back {
                 continue;

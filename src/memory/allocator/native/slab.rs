@@ -1,30 +1,27 @@
-//! Slabs: blocks of an arena that are cut into small blocks of one size.
+//! Slabs: blocks of an arena that are split into small blocks of one size.
 
 use crate::base::table::{Id, Table};
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::heap::HeapId;
 use crate::memory::allocator::native::size_class::SizeClass;
 
-/// A slab's place in the table.
 pub(in crate::memory::allocator) type SlabId = Id<Slab>;
 
-/// At most 64 small blocks of one size, side by side.
-///
-/// A small block is free when its bit in `free` is set. Else a program has it, or a thread's cache,
-/// or streams that have not passed their last use.
+/// At most 64 adjacent small blocks of one size. A set bit in `free` stands for a free one, a clear
+/// bit for one in use, cached or pending free.
 #[derive(Clone, Debug)]
 pub(super) struct Slab {
-    /// What it was cut from.
+    /// The block that the slab divides.
     pub(super) block: BlockId,
     pub(super) heap: HeapId,
     pub(super) class: SizeClass,
     pub(super) address: u64,
     pub(super) free: u64,
-    /// All bits that it has.
+    /// The bits of all small blocks.
     every: u64,
-    /// The task of its heap's stream after which nothing uses what was freed here.
+    /// The heap's count of the last task that uses memory freed in the slab.
     pub(super) busy_until: u64,
-    /// Its neighbours in the list of slabs that have a free block.
+    /// The neighbours in the list of slabs with a free block.
     listed_before: Option<SlabId>,
     listed_behind: Option<SlabId>,
 }
@@ -45,17 +42,15 @@ impl Slab {
         }
     }
 
-    /// How many small blocks it has.
+    /// Returns the number of small blocks, free or not.
     pub(super) fn blocks(&self) -> u32 {
         self.every.trailing_ones()
     }
 
-    /// True when none of it is in use.
     pub(super) fn is_unused(&self) -> bool {
         self.free == self.every
     }
 
-    /// The bit of its last block.
     pub(super) fn last_bit(&self) -> u64 {
         self.every & !(self.every >> 1)
     }
@@ -68,7 +63,7 @@ impl Slab {
         self.free & self.last_bit() != 0
     }
 
-    /// Takes the first of its free blocks, of which there is one.
+    /// Takes the first free block. The slab must have one.
     pub(super) fn take_first(&mut self) -> u8 {
         #[expect(clippy::cast_possible_truncation, reason = "below 64")]
         let slot = self.free.trailing_zeros() as u8;
@@ -80,18 +75,17 @@ impl Slab {
         self.address + (self.class.bytes() * slot as usize) as u64
     }
 
-    /// The small block that an address is in, unless it is behind the last.
+    /// Returns the slot at an address; `None` behind the last small block.
     pub(super) fn slot_at(&self, address: u64) -> Option<u8> {
         let slot = (address - self.address) / self.class.bytes() as u64;
         u8::try_from(slot).ok().filter(|slot| u32::from(*slot) < self.blocks())
     }
 }
 
-/// All slabs of an allocator.
 pub(super) type Slabs = Table<Slab>;
 
 impl Slabs {
-    /// Puts a slab in front of a list.
+    /// Inserts a slab at the head of a list.
     pub(super) fn link(&mut self, id: SlabId, first: &mut Option<SlabId>) {
         let behind = first.replace(id);
         let slab = &mut self[id];
@@ -101,7 +95,6 @@ impl Slabs {
         }
     }
 
-    /// Takes a slab out of its list.
     pub(super) fn unlink(&mut self, id: SlabId, first: &mut Option<SlabId>) {
         let slab = &self[id];
         let (before, behind) = (slab.listed_before, slab.listed_behind);
@@ -114,7 +107,6 @@ impl Slabs {
         }
     }
 
-    /// The slabs of a list.
     pub(super) fn list(&self, first: Option<SlabId>) -> impl Iterator<Item = SlabId> {
         std::iter::successors(first, |id| self[*id].listed_behind)
     }

@@ -1,10 +1,11 @@
 //! Free memory that cannot go back to the device as it is: PyTorch's inactive splits.
 //!
-//! In a segment that is each free block but one that is the whole segment. Where pages go back one
-//! by one it is the part of a free block beside the whole pages that it covers: other blocks are in
-//! those at its ends. In a slab it is what is free. Parts side by side are one, as in snapshots.
+//! In a segment, each free block is a part, except one that is the whole segment. Where pages are
+//! mapped one by one, the units of a free block outside of its idle pages are parts, because other
+//! blocks touch the pages there. In a slab, the free small blocks are parts. Adjacent parts count
+//! as one, as in snapshots.
 //!
-//! Equation: two free blocks are never neighbours, so parts meet only where a slab begins or ends.
+//! Equation: free blocks are never neighbours, so parts meet only in slabs and at their ends.
 
 use std::ops::{AddAssign, SubAssign};
 
@@ -15,16 +16,16 @@ use crate::memory::allocator::native::slab::{Slab, Slabs};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
 
-/// How many parts there are, and their bytes.
+/// The number of parts, and their bytes.
 #[derive(Debug, Default)]
 pub(in crate::memory::allocator) struct Splits {
     count: PooledStat,
     bytes: PooledStat,
-    /// What is not counted yet: of one call, so that what comes back is no peak.
+    /// Changes that are not counted yet: counted together, sums in between raise no peak.
     pub(super) moved: Change,
 }
 
-/// How many parts more, and how many bytes.
+/// A change of the number of parts, and of their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Change {
     pub(super) count: isize,
@@ -32,31 +33,31 @@ pub(super) struct Change {
 }
 
 impl Splits {
-    /// Counts what has moved.
+    /// Counts the changes in `moved`.
     pub(super) fn count_moved(&mut self, class: PoolClass) {
         let Change { count, bytes } = std::mem::take(&mut self.moved);
         self.count.change(class, count);
         self.bytes.change(class, bytes);
     }
 
-    /// Adds them to what the other policy counts.
-    pub(in crate::memory::allocator) fn add_to(&self, statistics: &mut Statistics) {
+    /// Adds the sums to those of the other engine.
+    pub(crate) fn add_to(&self, statistics: &mut Statistics) {
         statistics.inactive_split.add(&self.count);
         statistics.inactive_split_bytes.add(&self.bytes);
     }
 
-    pub(in crate::memory::allocator) fn reset_peaks(&mut self) {
+    pub(crate) fn reset_peaks(&mut self) {
         self.count.reset_peaks();
         self.bytes.reset_peaks();
     }
 
-    pub(in crate::memory::allocator) fn reset_accumulated(&mut self) {
+    pub(crate) fn reset_accumulated(&mut self) {
         self.count.reset_accumulated();
         self.bytes.reset_accumulated();
     }
 }
 
-/// How many parts of a free block go on in a slab beside it.
+/// Counts the parts of a free block that continue in a slab beside it.
 #[inline(always)]
 pub(super) fn count_met(parts: Parts, [previous, next]: [Option<&Block>; 2], slabs: &Slabs) -> u8 {
     let is_slab = |block: Option<&Block>| block.is_some_and(|block| block.state == State::Slab);
@@ -84,7 +85,7 @@ impl SubAssign for Change {
 }
 
 impl Parts {
-    /// What they are, beside neighbours of which they go on in some.
+    /// Returns the parts as a change; `met` of them continue in slabs beside the block.
     pub(super) fn change(self, met: u8, area: &Area) -> Change {
         let Self { before, behind, .. } = self;
         let count = isize::from(before > 0) + isize::from(behind > 0) - isize::from(met);

@@ -13,14 +13,14 @@ use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct InUse {
     /// What programs have,
-    pub(in crate::memory::allocator) allocated_bytes: u64,
+    pub(crate) allocated_bytes: u64,
     /// and with it what awaits its free.
-    pub(in crate::memory::allocator) active_bytes: u64,
+    pub(crate) active_bytes: u64,
 }
 
 impl Native {
     /// What is out of the heaps: what threads cache counts as what programs have.
-    pub(in crate::memory::allocator) fn in_use(&self) -> InUse {
+    pub(crate) fn in_use(&self) -> InUse {
         let [_, active_bytes, _] = self.out.all().current;
         let [_, awaiting_bytes, _] = self.awaiting_sums.all().current;
         InUse { allocated_bytes: active_bytes - awaiting_bytes, active_bytes }
@@ -32,7 +32,7 @@ impl Caches {
     ///
     /// A peak is exact while one thread alone has counted since the peaks were reset. When several
     /// have, it is never below the truth: at most by what their caches held above it.
-    pub(in crate::memory::allocator) fn add_to(&self, statistics: &mut Statistics) {
+    pub(crate) fn add_to(&self, statistics: &mut Statistics) {
         let (mut counted, mut at_reset) = self.with_all(|threads, claimed| {
             let counted = self.count_by(threads, claimed, |_, counted| *counted);
             (counted, threads.at_reset)
@@ -45,10 +45,7 @@ impl Caches {
     }
 
     /// What is in use, with what the allocator knows at that moment.
-    pub(in crate::memory::allocator) fn count_with<T>(
-        &self,
-        look: impl FnOnce(&AllocatorState, InUse) -> T,
-    ) -> T {
+    pub(crate) fn count_with<T>(&self, look: impl FnOnce(&AllocatorState, InUse) -> T) -> T {
         {
             let threads = self.threads.lock();
             let state = self.state.lock(); // from here none is opened
@@ -97,7 +94,7 @@ impl Caches {
     }
 
     /// Every sum becomes zero, of both engines.
-    pub(in crate::memory::allocator) fn reset_accumulated(&self) {
+    pub(crate) fn reset_accumulated(&self) {
         self.with_all(|threads, claimed| {
             threads.at_reset = self.count_by(threads, claimed, |_, counted| *counted);
             let AllocatorState { ledger, native, .. } = &mut *self.state.lock();
@@ -108,7 +105,7 @@ impl Caches {
     }
 
     /// Every peak becomes the current value, of both engines.
-    pub(in crate::memory::allocator) fn reset_peaks(&self) {
+    pub(crate) fn reset_peaks(&self) {
         self.with_all(|threads, claimed| {
             let AllocatorState { ledger, native, .. } = &mut *self.state.lock(); // nothing moves
             for cache in claimed {

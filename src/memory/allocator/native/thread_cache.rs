@@ -299,12 +299,12 @@ impl LastUsed {
     /// Of this thread. Where libraries are loaded late it is a call, and best the first thing that
     /// is done.
     #[inline(always)]
-    pub(in crate::memory::allocator) fn get() -> Self {
+    pub(crate) fn get() -> Self {
         LAST_USED.get()
     }
 
     /// In a forked child nothing is served from what the parent's thread has cached.
-    pub(in crate::memory::allocator) fn forget() {
+    pub(crate) fn forget() {
         LAST_USED.set(Self(ptr::null()));
     }
 

@@ -1,9 +1,8 @@
-//! Blocks of one area, cut and joined, with what finds the free ones.
+//! Splits and merges blocks of one area, and keeps the indices of free blocks up to date.
 //!
-//! A free block with memory and one without are never joined. The latter are whole pages, because
-//! the pages at the ends of a used block have memory. A free block with memory is *open* beside one
-//! without. A bare block is found by the units of its *gap*: its own, and those of the free blocks
-//! beside it.
+//! Mapped and unmapped free blocks never merge. Unmapped blocks are whole pages, because the pages
+//! at the ends of a used block are mapped. A mapped free block is *open* beside an unmapped one. A
+//! bare block is listed by the units of its *gap*: itself and the free blocks beside it.
 
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
@@ -14,7 +13,7 @@ use crate::memory::allocator::native::index::list_of;
 use crate::memory::allocator::native::slab::Slabs;
 use crate::memory::allocator::native::split::{Splits, count_met};
 
-/// The blocks of an area, while some of them change.
+/// The parts of the allocator's state that change with the blocks of one area.
 pub(super) struct Tiles<'a> {
     pub(super) blocks: &'a mut Blocks,
     pub(super) area: &'a mut Area,
@@ -26,7 +25,7 @@ pub(super) struct Tiles<'a> {
 }
 
 impl Tiles<'_> {
-    /// Takes a place out of a free block, which stays listed with what is left of it.
+    /// Takes a place out of a free block; the rest stays listed.
     #[inline(always)]
     pub(super) fn take_free(&mut self, id: BlockId, offset: u32, units: u32) -> BlockId {
         let block = &self.blocks[id];
@@ -53,13 +52,12 @@ impl Tiles<'_> {
         taken
     }
 
-    /// A block that is not listed is free from now on, with memory or without, and joins its
-    /// neighbours that are so too.
+    /// Makes an unlisted block free or bare, merges it with neighbours of that state, and lists it.
     #[inline(always)]
     pub(super) fn settle(&mut self, id: BlockId, state: State) {
         let block = &mut self.blocks[id];
         if state == State::Bare {
-            block.set_busy_until(0); // memory leaves when nothing uses it any more
+            block.set_busy_until(0); // a page is unmapped only when its uses are over
         }
         let Block { previous, next, .. } = *block;
         let is_same = |id: &BlockId| self.blocks[*id].state == state;
@@ -80,7 +78,7 @@ impl Tiles<'_> {
         self.update(listed, was);
     }
 
-    /// Cuts units off a block, at its end or at its beginning: what has them, in use.
+    /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         let part = self.blocks.cut_off(id, units, is_end);
@@ -92,27 +90,23 @@ impl Tiles<'_> {
         if previous.is_none() {
             self.area.first = part;
         }
-        self.area.note_end(id, offset, [Some(part), None], self.blocks);
+        self.area.note_begin(part, offset);
         self.area.note_begin(id, offset + units);
         part
     }
 
-    /// Joins a block with one beside it that is not listed, and gone then.
+    /// Merges a block with an unlisted neighbour, whose record is removed.
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
-        let [begin, begin_of_gone] = [id, gone].map(|id| self.blocks[id].offset);
         self.blocks.join(id, gone);
-        let Block { offset, previous, next, .. } = self.blocks[id];
-        self.area.note_end(gone, begin_of_gone, [Some(id), next], self.blocks);
-        if offset < begin {
-            if previous.is_none() {
-                self.area.first = id;
-            }
-            self.area.note_end(id, begin, [Some(id), next], self.blocks);
+        let Block { offset, previous, .. } = self.blocks[id];
+        if previous.is_none() {
+            self.area.first = id;
         }
+        self.area.note_begin(id, offset);
     }
 
-    /// A free block can be found from now on.
+    /// Lists a free block.
     pub(super) fn enlist(&mut self, id: BlockId) {
         let (listing, units) = self.blocks.listing_of(&self.blocks[id]);
         let entry = self.free.insert(id, listing);
@@ -121,7 +115,7 @@ impl Tiles<'_> {
         self.update(id, Listed { entry, listing, parts: Parts::default(), met: 0 });
     }
 
-    /// What is listed of a free block, which is about to change.
+    /// Returns how a free block is listed, for [`Self::update`] after a change.
     #[inline(always)]
     fn listed(&self, id: BlockId) -> Listed {
         let block = &self.blocks[id];
@@ -131,12 +125,13 @@ impl Tiles<'_> {
         Listed { entry, listing, parts, met }
     }
 
-    /// A free block is larger or smaller than it was: it is found by what it is now.
+    /// Updates the entry and the inactive splits of a free block after a change.
     #[inline(always)]
     fn update(&mut self, id: BlockId, was: Listed) {
         let Listed { entry, .. } = was;
         let block = &self.blocks[id];
         let beside = self.blocks.beside(block);
+        self.free[entry].units = block.units;
         if block.state == State::Free {
             let parts = Parts::of_free(block, self.area, self.grid);
             let moved = &mut self.splits.moved;
@@ -151,7 +146,7 @@ impl Tiles<'_> {
         }
     }
 
-    /// A free block cannot be found any more, and is in use: where it was.
+    /// Takes a free block out of its index, as a block in use. Returns the index it was in.
     pub(super) fn delist(&mut self, id: BlockId) -> Listing {
         let Listed { entry, listing, parts, met } = self.listed(id);
         let block = &mut self.blocks[id];
@@ -163,26 +158,25 @@ impl Tiles<'_> {
         listing
     }
 
-    /// What is beside a block has changed: what of that is listed is found by it from now on.
+    /// Lists the free blocks beside a block by their new neighbours.
     fn relist_beside(&mut self, id: BlockId) {
         for beside in self.blocks.beside(&self.blocks[id]).into_iter().flatten() {
             self.indices.relist(beside, self.blocks, self.free);
         }
     }
 
-    /// Counts what has moved.
     #[inline(always)]
     pub(super) fn count_splits(&mut self) {
         self.splits.count_moved(self.area.kind.class());
     }
 }
 
-/// What is listed of a free block.
+/// How a free block is listed.
 #[derive(Clone, Copy)]
 struct Listed {
     entry: FreeId,
     listing: Listing,
     parts: Parts,
-    /// How many of these go on in a slab beside it.
+    /// The number of parts that continue in a slab beside the block.
     met: u8,
 }

@@ -1,4 +1,4 @@
-//! How blocks tile their area: what is taken out of free blocks, what joins, what gets memory.
+//! How blocks tile their area: taking, freeing, splitting and merging blocks, mapping pages.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::memory::allocator::native::tiles::Tiles;
 use crate::memory::allocator::native::want::Found;
 
 impl Native {
-    /// Notes addresses for a heap, all of them free; those of a segment have memory.
+    /// Adds an area to a heap as one free block; mapped if it is a segment.
     pub(super) fn add_area(&mut self, range: AreaRange, heap: HeapId, kind: Kind) {
         let units = units_of(range.bytes, range.unit_bytes);
         let state = if range.page_bytes.is_some() { State::Bare } else { State::Free };
@@ -27,7 +27,7 @@ impl Native {
         self.heaps.note_room(heap);
     }
 
-    /// Takes a place out of the free block that has all its memory.
+    /// Takes a place with all its memory out of a free block.
     pub(super) fn carve(&mut self, found: &Found) -> BlockId {
         let mut tiles = self.tiles_of(found.id);
         let id = tiles.take_free(found.id, found.offset, found.units);
@@ -35,7 +35,7 @@ impl Native {
         id
     }
 
-    /// Takes a place some of whose pages lack memory, and those pages as a whole: the block.
+    /// Takes a place with missing pages as one block, which includes the whole of each such page.
     pub(super) fn carve_with_pages(&mut self, found: &Found) -> BlockId {
         let place = self.with_whole_bare_pages(found);
         let mut tiles = self.tiles_of(found.id);
@@ -51,7 +51,7 @@ impl Native {
         id
     }
 
-    /// A place, with all of each page that lacks memory.
+    /// Extends a place to the whole of each unmapped page that it touches.
     fn with_whole_bare_pages(&self, found: &Found) -> Range<u32> {
         let Found { id, offset, units, .. } = *found;
         let area = &self.areas[self.blocks[id].area];
@@ -65,8 +65,7 @@ impl Native {
         start..end
     }
 
-    /// A block that was taken with whole pages, all of which have memory now, becomes the place
-    /// that was wanted; the rest of it is free.
+    /// Frees the units of a block outside of a place, after all its pages were mapped.
     pub(super) fn trim(&mut self, mut id: BlockId, offset: u32, units: u32) -> BlockId {
         let mut tiles = self.tiles_of(id);
         if offset > tiles.blocks[id].offset {
@@ -82,13 +81,13 @@ impl Native {
         id
     }
 
-    /// A block that is in use no more, and that its heap's stream does not use after the task
-    /// that the heap counts as `busy_until`, joins its neighbours and can be had again.
+    /// Frees a block in use or of a slab, and merges it with its free neighbours. `busy_until` is
+    /// the heap's count of the last task that uses it.
     #[inline(always)]
     pub(super) fn release_block(&mut self, id: BlockId, busy_until: u64) {
         let mut tiles = self.tiles_of(id);
         let block = &mut tiles.blocks[id];
-        block.state = State::Used; // a slab is none any more
+        block.state = State::Used; // the block may be a slab
         if busy_until > 0 {
             block.set_busy_until(busy_until.max(block.busy_until()));
             let pages = tiles.area.pages_of(block.offset, block.units);
@@ -102,7 +101,7 @@ impl Native {
         self.heaps.note_room(heap);
     }
 
-    /// A block whose pages were to be found is free again, where it has memory and where not.
+    /// Frees a block whose pages were not all mapped: as free and bare blocks.
     pub(super) fn release_partly(&mut self, mut id: BlockId) {
         let mut tiles = self.tiles_of(id);
         loop {
@@ -122,7 +121,7 @@ impl Native {
         self.heaps.note_room(heap);
     }
 
-    /// Some pages, which one free block covers, have memory from now on or have none.
+    /// Changes pages that one free or bare block covers to `state`.
     pub(super) fn turn(&mut self, area: AreaId, pages: &Range<usize>, state: State) {
         let area = &self.areas[area];
         let grid = self.sizes.grid(area.kind);
@@ -135,15 +134,14 @@ impl Native {
         tiles.count_splits();
     }
 
-    /// A block that is the whole of an area goes with it.
+    /// Removes the block of a vacant area.
     pub(super) fn forget_block(&mut self, id: BlockId) {
         let mut tiles = self.tiles_of(id);
         tiles.delist(id);
         tiles.count_splits();
-        self.blocks.remove(id);
+        self.blocks.forget(id);
     }
 
-    /// The blocks of the area that a block is in.
     #[inline(always)]
     fn tiles_of(&mut self, id: BlockId) -> Tiles<'_> {
         let Self { blocks, areas, heaps, free, slabs, sizes, splits, .. } = self;
@@ -155,12 +153,11 @@ impl Native {
 }
 
 impl Native {
-    /// What small blocks of a slab, by their bits, add while they are free beside the others that
-    /// are.
+    /// Returns the change of the inactive splits when the small blocks of a mask become free.
     pub(super) fn change_of_small(&self, id: SlabId, small: u64) -> Change {
         let slab = &self.slabs[id];
         let (with, without) = (slab.free | small, slab.free & !small);
-        // Each begins a part, or goes on with one; what is behind it began one without it.
+        // Each begins a part or extends the one before it; a free block behind it begins none then.
         let begin = (small & !(with << 1)).count_ones();
         let joined = (small << 1 & without).count_ones();
         let mut count = begin.cast_signed() - joined.cast_signed();
@@ -174,13 +171,13 @@ impl Native {
         Change { count: count as isize, bytes: bytes.cast_signed() }
     }
 
-    /// The parts of a block, if it is there; of a slab those at its ends alone.
+    /// Returns the parts of a block; of a slab only whether its first and last block are free.
     fn parts(&self, id: Option<BlockId>) -> Parts {
         let Some(block) = id.map(|id| &self.blocks[id]) else { return Parts::default() };
         if let Some(slab) = block.slab() {
             let slab = &self.slabs[slab];
             let [before, behind] = [slab.has_free_begin(), slab.has_free_end()].map(u32::from);
-            return Parts { before, behind, idle_pages: 1 }; // one of them is not the other
+            return Parts { before, behind, idle_pages: 1 }; // `end` must not count `before`
         }
         if block.state != State::Free {
             return Parts::default();

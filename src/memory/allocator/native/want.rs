@@ -1,34 +1,33 @@
-//! What is wanted of an arena, how hard it is searched for, and what is found.
+//! What a request needs of an arena, how far the search for it goes, and the place found.
 
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 
-/// How much of what is free a search looks at.
+/// How much free memory a search looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Search {
-    /// A bounded number of steps, for a request that other memory may serve as well: blocks of the
-    /// list of its own size, some of which may be smaller, and larger ones.
+    /// A bounded number of blocks: some of the list for the request's size, which may be smaller
+    /// than the request, and some larger ones. Other memory may serve the request too.
     Bounded,
-    /// Every free block that is the request's own, before the device is asked for more. How long
-    /// that takes does not grow with the streams that are known.
+    /// Every free block, before the device is asked for more.
     Whole,
-    /// The same by pages, also where sizes alone choose as long as there is a choice.
+    /// As `Whole`, but also moves pages and takes other streams' memory under `deterministic`.
     Last,
 }
 
 impl Search {
-    /// Looks at blocks of a request's own list, and at larger ones.
+    /// Returns how many blocks to look at in the list for the request's size, and in later lists.
     pub(super) fn looks(self) -> [usize; 2] {
         if self == Self::Bounded { [4, 6] } else { [usize::MAX; 2] }
     }
 
-    /// Heaps of other streams, of those that are listed because they got free memory last.
+    /// Returns how many heaps of other streams to look at, of those that got free memory last.
     pub(super) fn heaps(self) -> usize {
         if self == Self::Bounded { 4 } else { usize::MAX }
     }
 }
 
-/// A block that is wanted of an arena.
+/// A block that a request needs of an arena.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Want {
     pub(super) heap: HeapId,
@@ -40,19 +39,18 @@ pub(super) struct Want {
 /// A place for a block in free units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
-    /// The block in which it begins.
+    /// The block at the beginning of the place.
     pub(super) id: BlockId,
     pub(super) offset: u32,
     pub(super) units: u32,
     pub(super) cost: Cost,
 }
 
-/// What a place costs: the less, the better.
+/// The cost of a place: less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cost {
-    /// Pages without memory, and those with memory that could move elsewhere; the former alone
-    /// where a few are enough.
+    /// The missing pages, and the idle ones that could move elsewhere unless those are no cost.
     pub(super) pages: u32,
-    /// Pages that have no memory.
+    /// The unmapped pages.
     pub(super) missing: u32,
 }
