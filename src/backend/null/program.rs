@@ -1,7 +1,8 @@
 //! Programs of the null kind: signatures of OpenCL C kernels, and a record of the launches.
 //!
 //! The compiler drops the kernels' bodies, because nothing executes them. A text without a kernel
-//! or with unbalanced braces fails to compile. A binary is also a text; it has no types.
+//! or with unbalanced braces fails to compile. A binary is the same text: the compiler discards the
+//! names and types of its parameters.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::HashMap;

@@ -49,7 +49,7 @@ impl Pointers {
 }
 
 /// Rows and columns of the probe's matrices. The product allocates memory and takes milliseconds.
-const SIZE: i64 = 320;
+const PROBE_ROW_COUNT: i64 = 320;
 
 /// `cblas_dgemm`. Its integers have 32 or 64 bits, depending on oneMKL's interface. The calling
 /// convention passes small numbers of both types in the same way.
@@ -93,10 +93,11 @@ impl Probe {
         }
         // SAFETY: `cblas_dgemm` has the type `Gemm`, whose documentation explains the integers.
         let gemm = unsafe { transmute::<NonNull<c_void>, Gemm>(self.gemm) };
-        let [a, b, mut c] = [(); 3].map(|()| vec![0.0; to_usize((SIZE * SIZE).unsigned_abs())]);
-        let (row_major, plain, n) = (101, 111, SIZE);
+        let [a, b, mut c] = [(); 3]
+            .map(|()| vec![0.0; to_usize((PROBE_ROW_COUNT * PROBE_ROW_COUNT).unsigned_abs())]);
+        let (row_major, plain, n) = (101, 111, PROBE_ROW_COUNT);
         let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
-        // SAFETY: three matrices of `SIZE` rows and columns; only this call uses the third one.
+        // SAFETY: three matrices of `PROBE_ROW_COUNT` rows and columns; only this call uses the third one.
         unsafe { gemm(row_major, plain, plain, n, n, n, 1.0, a, n, b, n, 0.0, c, n) };
     }
 }

@@ -222,7 +222,7 @@ impl Rooms<'_> {
         }
         if plan.align_bytes > native.sizes.granularity.block_bytes {
             let fresh = self.best(plan, Search::Last).map(|(_, fresh)| fresh);
-            return fresh.is_some_and(|fresh| fresh <= self.most_fresh());
+            return fresh.is_some_and(|fresh| fresh <= self.most_new_page_count());
         }
         places.iter().any(|Place { heap, kind, units }| {
             let want = plan.want_in(*heap, *kind, &native.sizes);
@@ -236,7 +236,7 @@ impl Rooms<'_> {
         let arenas = self.heaps.iter().flat_map(|it| [(it, Kind::Middle), (it, Kind::Large)]);
         let largest = arenas.map(|(&(heap, movable), kind)| {
             let is_ready = |block: &Block| self.is_ready(plan, heap, block.busy_until());
-            let most_pages = self.most_fresh().saturating_add(movable);
+            let most_pages = self.most_new_page_count().saturating_add(movable);
             let most_pages = u32::try_from(most_pages).unwrap_or(u32::MAX);
             Place { heap, kind, units: native.largest_place(heap, kind, most_pages, is_ready) }
         });
@@ -244,7 +244,7 @@ impl Rooms<'_> {
     }
 
     /// Returns the most new pages that a place may get: 0 without virtual memory.
-    fn most_fresh(&self) -> usize {
+    fn most_new_page_count(&self) -> usize {
         if self.native.sizes.has_pages { self.left_pages } else { 0 }
     }
 
