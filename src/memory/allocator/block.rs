@@ -1,45 +1,42 @@
-//! Blocks: pieces of segments, linked to their neighbours, in an arena where they are numbers.
+//! Blocks: pieces of segments, linked to their neighbours and stored in a table.
 
 use crate::base::table::{Id, Table};
 use crate::memory::allocator::segment::SegmentId;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState};
 
-/// A block's place in the arena.
 pub(super) type BlockId = Id<Block>;
 
-/// Who has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is free: it stands in the index of its pool.
+    /// Free: in the index of its pool.
     Free,
-    /// A program.
+    /// Handed out and not freed.
     Allocated,
-    /// It is freed, but streams have not passed their last use of it.
+    /// Freed, while other streams have not passed their last use of it.
     AwaitingFree,
-    /// Addresses of an expandable segment without memory; it stands in the index of those.
+    /// Unmapped addresses of an expandable segment: in the index of its pool.
     Unmapped,
-    /// A thread that gives it its memory, or takes it away, without the allocator's lock.
+    /// In no index: owned by the thread that takes, maps or releases it.
     InFlight,
 }
 
-/// A piece of a segment.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) address: u64,
     pub(super) bytes: usize,
-    /// Of the last request that it served; 0 when there was none.
+    /// The requested size of its last allocation; 0 for none.
     pub(super) requested_bytes: usize,
     pub(super) segment: SegmentId,
     pub(super) previous: Option<BlockId>,
     pub(super) next: Option<BlockId>,
     pub(super) state: State,
-    /// Counts what was handed out: tells a block from a later one in its place.
+    /// The unique number of its last allocation, which reveals a second free.
     pub(super) handout: u64,
-    /// True when it was handed out as one of those that are not split.
+    /// True when its last allocation counted as oversize.
     pub(super) is_oversize: bool,
-    /// How many searches its pool had seen when it became free: the age for garbage collection.
+    /// The number of searches of its index when it became free: its age for garbage collection.
     pub(super) freed_at_search: u64,
-    /// The task of its segment's stream after which no use of it is left; 0 for none.
+    /// The last task of the segment's stream that uses it; 0 for none.
     pub(super) busy_until: u64,
 }
 
@@ -60,7 +57,7 @@ impl Block {
         }
     }
 
-    /// True when it is a part of its segment only.
+    /// True when its segment has other blocks.
     pub(super) fn is_split(&self) -> bool {
         self.previous.is_some() || self.next.is_some()
     }
@@ -82,11 +79,10 @@ impl From<&Block> for BlockInfo {
     }
 }
 
-/// All blocks of an allocator.
 pub(super) type Blocks = Table<Block>;
 
 impl Blocks {
-    /// Cuts the front off a block: the new block has the first `bytes` and the same state.
+    /// Splits the first `bytes` off a block, as a new block in the same state.
     pub(super) fn split_head(&mut self, id: BlockId, bytes: usize) -> BlockId {
         let rest = &self[id];
         debug_assert!(bytes > 0 && bytes < rest.bytes, "{bytes} of {rest:?}");
@@ -104,7 +100,7 @@ impl Blocks {
         front
     }
 
-    /// Joins a block with its neighbour `other`, which is gone then.
+    /// Merges a block with its neighbour `other`. Removes and returns `other`.
     pub(super) fn merge(&mut self, id: BlockId, other: BlockId) -> Block {
         let gone = self.remove(other);
         let block = &mut self[id];
@@ -126,7 +122,7 @@ impl Blocks {
         gone
     }
 
-    /// A block and those behind it in its segment.
+    /// Iterates over a block and those behind it in its segment.
     pub(super) fn chain(&self, first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
         let step = |(_, block): &(BlockId, &Block)| block.next.map(|next| (next, &self[next]));
         std::iter::successors(Some((first, &self[first])), step)

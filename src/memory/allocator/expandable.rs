@@ -1,8 +1,8 @@
-//! Expandable segments: addresses that get memory page by page where it is needed.
+//! Expandable segments: reserved addresses, into which pages are mapped on demand.
 //!
-//! A range of addresses as large as the device's memory and an eighth is reserved for a stream, a
-//! class and a pool. A request maps pages behind the last block, continuing a free block at the
-//! end, and a release unmaps the whole pages inside free blocks.
+//! A stream's class and pool reserves addresses for one and an eighth times the device's memory. A
+//! request maps pages at the first unmapped addresses with room, behind the free block that ends
+//! there; a release unmaps the whole pages inside free blocks.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ use crate::memory::allocator::source::{Departing, DevicePages, Part, try_each};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
 
-/// Pages that are on their way to the beginning of an unmapped block.
+/// The pages that a thread maps for the in-flight block `id`.
 #[derive(Debug)]
 struct Mapping {
     id: BlockId,
@@ -33,21 +33,20 @@ struct Mapping {
     page_count: usize,
 }
 
-/// How a request goes on.
 enum Step {
-    /// It has its block.
+    /// The request has its block.
     Done(Allocated),
-    /// Pages have to be mapped, behind the free block that it has.
+    /// Pages have to be mapped, behind the free block that the request holds.
     Map(Option<BlockId>, Mapping),
-    /// Addresses have to be reserved for it.
+    /// Addresses have to be reserved.
     Reserve { bytes: usize, page_bytes: usize },
-    /// The limit is reached, or no addresses would be enough.
+    /// The limit is reached, or no reservation would be large enough.
     Short,
 }
 
 impl CachingAllocator {
-    /// Maps pages for a request, and fails as `grow` does; what was mapped already is free memory
-    /// then. Without addresses for it the device may still have a segment.
+    /// Maps pages for a request and hands out its block. Fails as [`Self::grow`] does; pages mapped
+    /// by then stay as free memory. Takes a segment if no addresses can be reserved.
     pub(super) fn grow_by_pages(
         &self,
         plan: &Plan,
@@ -57,7 +56,7 @@ impl CachingAllocator {
         let mut held = None;
         loop {
             let step = {
-                // What is begun goes on in the turn of another: that one waits for it.
+                // A begun request goes on in another thread's turn, which waits for it.
                 let begins = held.is_none();
                 let mut state = if begins { self.lock_for_growth() } else { self.state.lock() };
                 let AllocatorState { torch, ledger, .. } = &mut *state;
@@ -89,8 +88,8 @@ impl CachingAllocator {
     }
 }
 
-/// Takes as many pages as there are places, as PyTorch does before it maps the first; when anything
-/// is refused, or the device panics, all of them go back.
+/// Creates all pages of a mapping before it maps the first, as PyTorch does. When the device
+/// refuses or panics, all of them go back.
 fn map_pages(
     mapping: &Mapping,
     memory: DevicePages<'_>,
@@ -112,13 +111,13 @@ fn map_pages(
     }
     let unplaced = taken.split_off(mapped_count);
     let dropped = try_each(taken, |handle| memory.drop_page(handle));
-    // What is refused stays with the device.
+    // A page that the device refuses to take back stays with it.
     let released = try_each(unplaced, |handle| _ = memory.release(handle));
     let gone = dropped.and(released);
     outcome.and_then(|refused| gone.map(|()| refused.map(|()| Vec::new())))
 }
 
-/// How many addresses a request needs that no others have room for.
+/// Returns the step that reserves addresses for a request: [`Step::Short`] if too few.
 fn addresses_for(ledger: &Ledger, plan: &Plan, granularity_bytes: usize) -> Step {
     let page_bytes = ledger.policy().page_bytes(plan.owner.class);
     let total_bytes = ledger.limits.total_bytes;
@@ -130,7 +129,7 @@ fn addresses_for(ledger: &Ledger, plan: &Plan, granularity_bytes: usize) -> Step
 }
 
 impl Torch {
-    /// What a request for which `held` was taken out of its index needs next.
+    /// Returns the next step of a request, which holds the block `held`.
     fn next_step(
         &mut self,
         ledger: &mut Ledger,
@@ -141,7 +140,7 @@ impl Torch {
         if let Some(id) = self.if_enough(held, plan) {
             return Step::Done(self.allocate_block(ledger, id, plan));
         }
-        // As in PyTorch the limit is asked once, about a segment, whatever pages come to.
+        // As in PyTorch, the limit is compared once, with a segment's size instead of the pages'.
         if held.is_none() && ledger.limits.is_above(self.segment_bytes(ledger, plan)) {
             return Step::Short;
         }
@@ -151,7 +150,7 @@ impl Torch {
             (Some(held), Some(unmapped)) => (Some(held), unmapped),
             (held, _) => {
                 if let Some(id) = held {
-                    self.settle(id, State::Free); // another thread took what stood behind it
+                    self.settle(id, State::Free); // another thread took the block behind it
                 }
                 match self.take_place(plan) {
                     Some(place) => place,
@@ -160,7 +159,7 @@ impl Torch {
             }
         };
         if let Some(id) = self.if_enough(held, plan) {
-            // One that was too large to be chosen.
+            // Too large for the policy to choose, or freed since the search.
             return Step::Done(self.allocate_block(ledger, id, plan));
         }
         let held_bytes = held.map_or(0, |id| self.blocks[id].bytes);
@@ -171,8 +170,8 @@ impl Torch {
         held.filter(|id| self.blocks[*id].bytes >= plan.search_bytes)
     }
 
-    /// The first place by address with room for a request: a free block to be continued, which is
-    /// taken out of its index, and the unmapped one behind it.
+    /// Finds the first place by address with room for a request: an unmapped block, and the free
+    /// block before it, which is taken out of its index.
     fn take_place(&mut self, plan: &Plan) -> Option<(Option<BlockId>, BlockId)> {
         let index = self.indices.of(plan.owner.pool, plan.owner.class);
         let is_free = |id: &BlockId| self.blocks[*id].state == State::Free;
@@ -219,8 +218,8 @@ impl Torch {
         self.settle(id, State::Unmapped);
     }
 
-    /// Takes pages for `bytes` at the beginning of an unmapped block into account: a block of their
-    /// own, which is in no index; what is behind them is there for others meanwhile.
+    /// Begins to map up to `bytes` at the beginning of an unmapped block: counts the pages against
+    /// the limit, and splits them off in flight. Other threads may use the rest.
     fn begin_map(&mut self, ledger: &mut Ledger, mut id: BlockId, bytes: usize) -> Mapping {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];
@@ -240,7 +239,7 @@ impl Torch {
         Mapping { id, to, first_page, page_bytes, page_count: bytes / page_bytes }
     }
 
-    /// Notes pages that are in place: the block with them and the free one before it.
+    /// Records mapped pages. Merges their block with `continued` and the free block behind it.
     fn end_map(
         &mut self,
         ledger: &mut Ledger,
@@ -263,7 +262,6 @@ impl Torch {
         id
     }
 
-    /// Nothing was mapped: both blocks are what they were.
     fn undo_map(&mut self, ledger: &mut Ledger, continued: Option<BlockId>, mapping: &Mapping) {
         let class = self.owner_of(mapping.id).class;
         ledger.note_answer(class, mapping.page_count * mapping.page_bytes, 0);
@@ -273,7 +271,7 @@ impl Torch {
         }
     }
 
-    /// Puts a block that is in no index into the one for a state, merged with its neighbours there.
+    /// Makes a block in no index free or unmapped: merges it with such neighbours and indexes it.
     fn settle(&mut self, id: BlockId, state: State) {
         let (previous, next) = (self.blocks[id].previous, self.blocks[id].next);
         self.merge(id, previous, state);
@@ -287,7 +285,7 @@ impl Torch {
         self.indices.of_mut(pool, class).insert_unmapped(stream, id, &self.blocks[id]);
     }
 
-    /// Takes the whole pages out of a free block, if it has some, and forgets their memory.
+    /// Splits the whole pages off a free block, and takes their handles. `None` if it has none.
     pub(super) fn begin_unmap(
         &mut self,
         ledger: &mut Ledger,
@@ -322,13 +320,13 @@ impl Torch {
         Some(Departing { block: Some(id), ..departing })
     }
 
-    /// Addresses whose pages are gone can get others; all of them, when they have no page left.
+    /// Indexes unmapped addresses. Returns the segment's range when it has no page left.
     pub(super) fn end_unmap(&mut self, ledger: &mut Ledger, id: BlockId) -> Option<Part> {
         self.settle(id, State::Unmapped);
         self.begin_unreserve(ledger, id)
     }
 
-    /// Forgets the addresses of a segment, if an unmapped block is all of it.
+    /// Removes a segment that is this one unmapped block. Returns its range.
     pub(super) fn begin_unreserve(&mut self, ledger: &mut Ledger, id: BlockId) -> Option<Part> {
         if self.blocks[id].is_split() {
             return None;

@@ -1,4 +1,4 @@
-//! The free blocks of one class of a pool by stream, size and address; addresses without memory.
+//! Indices of free and unmapped blocks, one for each class of a pool.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,13 @@ use crate::memory::allocator::block::{Block, BlockId, Blocks};
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// What can be handed out, and where memory can be mapped.
-///
-/// A free block of a stream stands in `free` once, an unmapped one in `unmapped` once; no other
-/// block stands in either.
+/// The free blocks of one class of a pool by stream, size and address, and its unmapped blocks by
+/// stream and address: each once, and no other blocks.
 #[derive(Debug, Default)]
 pub(super) struct FreeIndex {
     free: BTreeMap<(u64, usize, u64), BlockId>,
     unmapped: BTreeMap<(u64, u64), BlockId>,
-    /// How often it was searched while garbage is collected: the clock of the blocks' ages.
+    /// The number of searches while garbage collection is on: the clock of the blocks' ages.
     pub(super) searches: u64,
 }
 
@@ -33,17 +31,17 @@ impl FreeIndex {
         debug_assert!(found.is_some(), "not in the index: {block:?}");
     }
 
-    /// The free blocks of a stream from a size on: the smallest first, then by address.
+    /// Returns a stream's free blocks of at least `bytes`, by size and address.
     pub(super) fn of_size(&self, stream: u64, bytes: usize) -> impl Iterator<Item = BlockId> {
         self.free.range((stream, bytes, 0)..=(stream, usize::MAX, u64::MAX)).map(|(_, id)| *id)
     }
 
-    /// The free blocks of a stream below a size, the largest first.
+    /// Returns a stream's free blocks of less than `bytes`, the largest first.
     pub(super) fn below_size(&self, stream: u64, bytes: usize) -> impl Iterator<Item = BlockId> {
         self.free.range((stream, 0, 0)..(stream, bytes, 0)).rev().map(|(_, id)| *id)
     }
 
-    /// All free blocks, in the order of the index.
+    /// Returns all free blocks by stream, size and address.
     pub(super) fn all(&self) -> impl Iterator<Item = BlockId> {
         self.free.values().copied()
     }
@@ -58,17 +56,16 @@ impl FreeIndex {
         debug_assert!(found.is_some(), "not in the index: {block:?}");
     }
 
-    /// The unmapped blocks of a stream by address.
+    /// Returns a stream's unmapped blocks by address.
     pub(super) fn unmapped_of(&self, stream: u64) -> impl Iterator<Item = BlockId> {
         self.unmapped.range((stream, 0)..=(stream, u64::MAX)).map(|(_, id)| *id)
     }
 
-    /// All unmapped blocks.
     pub(super) fn all_unmapped(&self) -> impl Iterator<Item = BlockId> {
         self.unmapped.values().copied()
     }
 
-    /// Asserts that blocks stand where they belong.
+    /// Asserts that each key has its block's stream, size and address.
     pub(super) fn check_keys(&self, blocks: &Blocks, stream_of: impl Fn(BlockId) -> u64) {
         for (key, id) in &self.free {
             let block = &blocks[*id];
@@ -81,10 +78,9 @@ impl FreeIndex {
     }
 }
 
-/// Stands for those of a pool without segments.
 static EMPTY: FreeIndex = FreeIndex::new();
 
-/// The indices of every pool that has segments, by class.
+/// The indices of each pool with segments, by class.
 #[derive(Debug, Default)]
 pub(super) struct Indices(BTreeMap<PoolId, [FreeIndex; 2]>);
 
@@ -97,14 +93,14 @@ impl Indices {
         &mut self.0.entry(pool).or_default()[class as usize]
     }
 
-    /// One was searched: the clock goes on.
+    /// Counts a search of an index, if the pool has one.
     pub(super) fn count_search(&mut self, pool: PoolId, class: PoolClass) {
         if let Some(classes) = self.0.get_mut(&pool) {
             classes[class as usize].searches += 1;
         }
     }
 
-    /// A pool has no segments any more. The clocks of the default one go on.
+    /// Removes the indices of a pool without segments. The default pool keeps its clocks.
     pub(super) fn forget(&mut self, pool: PoolId) {
         if pool != PoolId::DEFAULT {
             self.0.remove(&pool);

@@ -1,11 +1,10 @@
-//! Which block an address is in, by an ordered map of where blocks begin.
+//! The page map: finds the block that contains an address.
 
 use std::collections::BTreeMap;
 
 use crate::memory::allocator::block::{BlockId, Blocks};
 
-/// Every block by its first byte. A lookup finds the last block that begins at or before an
-/// address, so interior addresses cost what first ones cost.
+/// All blocks by first address. A lookup finds interior addresses at the same cost.
 #[derive(Debug, Default)]
 pub(super) struct PageMap(BTreeMap<u64, BlockId>);
 
@@ -19,13 +18,11 @@ impl PageMap {
         debug_assert!(found.is_some(), "no block began at {address:#x}");
     }
 
-    /// The block that an address is in.
     pub(super) fn containing(&self, address: u64, blocks: &Blocks) -> Option<BlockId> {
         let (_, id) = self.0.range(..=address).next_back()?;
         (address < blocks[*id].end()).then_some(*id)
     }
 
-    /// The blocks by address.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, BlockId)> {
         self.0.iter().map(|(address, id)| (*address, *id))
     }

@@ -7,10 +7,9 @@ use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// A segment's place in the table.
 pub(super) type SegmentId = Id<Segment>;
 
-/// Whose requests a segment serves.
+/// The requests that a segment serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) stream: u64,
@@ -18,21 +17,19 @@ pub(super) struct Owner {
     pub(super) pool: PoolId,
 }
 
-/// A range of memory.
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// First byte, as blocks are told.
+    /// The first address, in the numbers of its blocks.
     pub(super) address: u64,
-    /// Where it is for the backend: elsewhere when a snapshot was restored.
+    /// The first address at the backend, which differs where a snapshot chose `address`.
     pub(super) base: Address,
-    /// Size; of an expandable segment the size of its addresses.
+    /// Size; of an expandable segment the size of its reserved addresses.
     pub(super) bytes: usize,
     pub(super) owner: Owner,
-    /// The block at its beginning.
     pub(super) first: BlockId,
-    /// True when it was counted as one of those whose blocks are not split.
+    /// True when it counts in `oversize_segments`.
     pub(super) is_oversize: bool,
-    /// Of an expandable segment.
+    /// `None` unless the segment is expandable.
     pub(super) pages: Option<Pages>,
 }
 
@@ -41,7 +38,7 @@ impl Segment {
         self.pages.is_some()
     }
 
-    /// True when an address of it has memory: pages that are on their way have none here.
+    /// True when an address is mapped. Pages that a thread is mapping or unmapping are not.
     pub(super) fn has_memory_at(&self, address: u64) -> bool {
         let has_page = |pages: &Pages| {
             pages.get(to_usize(address - self.address) / pages.page_bytes).is_some()
@@ -49,13 +46,13 @@ impl Segment {
         self.pages.as_ref().is_none_or(has_page)
     }
 
-    /// Where the backend has what blocks know as `address`.
+    /// Translates a block's address into the backend's.
     pub(super) fn at_backend(&self, address: u64) -> Address {
         Address(address - self.address + self.base.0)
     }
 }
 
-/// The memory behind the addresses of an expandable segment: a handle for each page that has some.
+/// The handles of the mapped pages of an expandable segment.
 #[derive(Debug)]
 pub(super) struct Pages {
     pub(super) page_bytes: usize,
@@ -67,7 +64,7 @@ impl Pages {
         Self { page_bytes, handles: Vec::new() }
     }
 
-    /// The handle of a page, to be set.
+    /// Sets the handle of an unmapped page.
     pub(super) fn put(&mut self, index: usize, handle: PhysicalHandle) {
         if self.handles.len() <= index {
             self.handles.resize(index + 1, None);
@@ -76,7 +73,7 @@ impl Pages {
         debug_assert!(before.is_none(), "page {index} has memory: {before:?}");
     }
 
-    /// Takes the handle of a page out; pages at the end that have none are forgotten.
+    /// Takes the handle of a mapped page. Unmapped pages at the end leave the list.
     pub(super) fn take(&mut self, index: usize) -> PhysicalHandle {
         let handle = self.handles[index].take().expect("a mapped page");
         while self.handles.last().is_some_and(Option::is_none) {
@@ -89,11 +86,9 @@ impl Pages {
         self.handles.get(index).copied().flatten()
     }
 
-    /// The handles that there are.
     pub(super) fn handles(&self) -> impl Iterator<Item = PhysicalHandle> {
         self.handles.iter().flatten().copied()
     }
 }
 
-/// All segments of an allocator.
 pub(super) type Segments = Table<Segment>;

@@ -1,11 +1,10 @@
 //! The engine of policy `torch`, of pinned memory and of restored snapshots: blocks and segments.
 //!
-//! Nothing here calls a backend: a request that needs the device is answered in steps, between
-//! which the allocator's lock is given back (`growth`, `departure`).
+//! Requests that need the device proceed in steps, unlocked in between (`growth`, `departure`).
 //!
-//! Equations, at rest and per class: `reserved_bytes` is the sum over the segments of what is
-//! mapped, `active` counts the blocks that are allocated or await their free, `allocation` those
-//! that are allocated, and the blocks of a segment tile it. `invariants` checks them.
+//! Equations, at rest and per class: `reserved_bytes` is the size of all segments and mapped pages,
+//! `allocation` counts the allocated blocks, `active` those and the blocks that await their free,
+//! and the blocks of a segment tile it. `invariants` checks them.
 
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::{Allocated, Handouts};
@@ -20,26 +19,26 @@ use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::segment::{Owner, Segments};
 
-/// The largest request that is rounded at all: an exbibyte.
+/// The largest size and alignment of a request with a plan: one exbibyte.
 pub(super) const MOST_BYTES: usize = 1 << 60;
 
-/// What backends align host memory to.
+/// The alignment of host memory from backends.
 const HOST_ALIGN_BYTES: usize = 64;
 
-/// A request as a policy sees it.
+/// A request with the sizes that the policy gives it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) requested_bytes: usize,
-    /// Rounded.
+    /// The requested size, rounded.
     pub(super) bytes: usize,
-    /// What is enough wherever it begins.
+    /// The least size of a free block that suffices at any address.
     pub(super) search_bytes: usize,
     pub(super) align_bytes: usize,
     pub(super) owner: Owner,
 }
 
 impl Plan {
-    /// What a request comes to; `None` when it is larger than anything.
+    /// Plans a request. `None` above [`MOST_BYTES`].
     pub(super) fn of(request: &Request, ledger: &Ledger) -> Option<Self> {
         debug_assert!(request.check().is_ok(), "checked before: {request:?}");
         let is_possible = request.bytes <= MOST_BYTES && request.align_bytes <= MOST_BYTES;
@@ -53,14 +52,12 @@ impl Plan {
         Some(Self { requested_bytes: request.bytes, bytes, search_bytes, align_bytes, owner })
     }
 
-    /// What was asked for.
     pub(super) fn request(&self) -> Request {
         let Self { requested_bytes: bytes, align_bytes, owner, .. } = *self;
         Request { bytes, stream: owner.stream, pool: owner.pool, align_bytes }
     }
 }
 
-/// What the engine knows. See the head of this file.
 #[derive(Debug, Default)]
 pub(super) struct Torch {
     pub(super) blocks: Blocks,
@@ -68,18 +65,16 @@ pub(super) struct Torch {
     pub(super) map: PageMap,
     pub(super) indices: Indices,
     pub(super) homes: Homes,
-    /// True when segments were restored, whose addresses a device may give again.
+    /// True when a snapshot chose a segment's address, which the device may return again.
     pub(super) has_chosen_addresses: bool,
-    /// Where the next segments of these sizes are to be, when a recording says it.
+    /// Recorded addresses and sizes of the segments that come next, in a replay.
     pub(super) announced: Vec<(u64, usize)>,
-    /// The number of the next block that is handed out.
     pub(super) handouts: Handouts,
-    /// How often a block became free.
     pub(super) frees: u64,
 }
 
 impl Torch {
-    /// Takes the free block out of the index that serves a request.
+    /// Takes a free block for a request out of its index. `None` when the policy chooses none.
     pub(super) fn find(&mut self, ledger: &Ledger, plan: &Plan) -> Option<BlockId> {
         let Owner { stream, class, pool } = plan.owner;
         if ledger.is_collecting() {
@@ -93,7 +88,6 @@ impl Torch {
         Some(id)
     }
 
-    /// True when the aligned part of a block is enough.
     fn has_room(&self, id: BlockId, plan: &Plan) -> bool {
         let block = &self.blocks[id];
         let aligned = block.address.checked_next_multiple_of(plan.align_bytes as u64);
@@ -101,8 +95,7 @@ impl Torch {
         end.is_some_and(|end| end <= block.end())
     }
 
-    /// The size of a segment that is made for a request: devices align what they give, but not to
-    /// addresses that a recording chose.
+    /// Returns the size of a new segment, with room to align the block unless the device aligns it.
     pub(super) fn segment_bytes(&self, ledger: &Ledger, plan: &Plan) -> usize {
         let is_aligned =
             !ledger.is_host() && !self.has_chosen_addresses && self.announced.is_empty();
@@ -122,12 +115,10 @@ impl Torch {
         }
     }
 
-    /// True when it has no segment.
     pub(super) fn is_empty(&self) -> bool {
         self.segments.iter().next().is_none()
     }
 
-    /// True for a block of a segment that grows by pages.
     pub(super) fn is_expandable(&self, id: BlockId) -> bool {
         self.segments[self.blocks[id].segment].is_expandable()
     }
@@ -136,7 +127,7 @@ impl Torch {
         self.segments[self.blocks[id].segment].owner
     }
 
-    /// Takes a free block out of its index, for the thread that calls.
+    /// Takes a free block out of its index: the calling thread owns it.
     pub(super) fn take_free(&mut self, id: BlockId) {
         let Owner { stream, class, pool } = self.owner_of(id);
         let block = &mut self.blocks[id];
@@ -145,7 +136,7 @@ impl Torch {
         self.indices.of_mut(pool, class).remove(stream, &self.blocks[id]);
     }
 
-    /// Puts a block into the index of its pool.
+    /// Frees a block that a thread owns: puts it into its pool's index.
     pub(super) fn put_in(&mut self, id: BlockId) {
         let Owner { stream, class, pool } = self.owner_of(id);
         let index = self.indices.of_mut(pool, class);
@@ -155,7 +146,7 @@ impl Torch {
         index.insert(stream, id, block);
     }
 
-    /// Cuts the front off a block, in the map as well: the number of the new block.
+    /// Splits the first `bytes` off a block, and updates the page map. Returns the new block.
     pub(super) fn split_head(&mut self, id: BlockId, bytes: usize) -> BlockId {
         let front = self.blocks.split_head(id, bytes);
         self.map.insert(self.blocks[front].address, front);
@@ -167,7 +158,7 @@ impl Torch {
         front
     }
 
-    /// Joins a block with a neighbour in the state `state`; how much came to it.
+    /// Merges a block with its neighbour `other`, if in state `state`. Returns the bytes gained.
     pub(super) fn merge(&mut self, id: BlockId, other: Option<BlockId>, state: State) -> usize {
         let Some(other) = other.filter(|other| self.blocks[*other].state == state) else {
             return 0;
@@ -192,8 +183,7 @@ impl Torch {
         gone.bytes
     }
 
-    /// Hands a block out that was taken out of its index and is large enough: cuts off what the
-    /// request does not need.
+    /// Hands out a block that is in no index, split for the request as alignment and policy ask.
     pub(super) fn allocate_block(
         &mut self,
         ledger: &mut Ledger,
@@ -234,13 +224,13 @@ impl Torch {
         self.note_allocated(ledger, id)
     }
 
-    /// The block in use that an address is in.
+    /// Returns the allocated block that contains an address.
     pub(super) fn block_in_use_at(&self, address: u64) -> Option<&Block> {
         let block = &self.blocks[self.map.containing(address, &self.blocks)?];
         (block.state == State::Allocated).then_some(block)
     }
 
-    /// Counts a block that a program has now.
+    /// Marks a block as allocated, and counts it.
     pub(super) fn note_allocated(&mut self, ledger: &mut Ledger, id: BlockId) -> Allocated {
         let class = self.owner_of(id).class;
         let is_oversize = ledger.is_oversize(self.blocks[id].bytes);
@@ -256,14 +246,13 @@ impl Torch {
         Allocated::of_block(id, &self.blocks[id])
     }
 
-    /// True when its own stream has not passed the last use of a free block. Reused on that stream
-    /// it is behind this use; for everything else the use has to be over.
+    /// True when its own stream still uses a free block: only that stream may reuse it at once.
     pub(super) fn is_busy(&self, block: &Block) -> bool {
         let stream = self.segments[block.segment].owner.stream;
         self.homes.is_using(stream, block.busy_until)
     }
 
-    /// Notes free blocks that their own streams still use: of which, until when, how much.
+    /// Calls `note` with the stream, the last task and the size of each busy free block.
     pub(super) fn note_busy(&self, note: &mut impl FnMut(u64, u64, usize)) {
         let free = self.blocks.iter().filter(|(_, block)| block.state == State::Free);
         for (id, block) in free.filter(|(_, block)| self.is_busy(block)) {
@@ -271,7 +260,7 @@ impl Torch {
         }
     }
 
-    /// A program has given a block back, while streams may still use it: its own up to a task.
+    /// Begins a free: streams may still use the block, its own up to the point `home`.
     pub(super) fn end_allocation(
         &mut self,
         ledger: &mut Ledger,
@@ -294,7 +283,7 @@ impl Torch {
         }
     }
 
-    /// No other stream uses a block any more: it merges with its neighbours and can be handed out.
+    /// Completes a free when no other stream uses the block: merges it with free neighbours.
     pub(super) fn complete_free(&mut self, ledger: &mut Ledger, id: BlockId) {
         let class = self.owner_of(id).class;
         let block = &self.blocks[id];
