@@ -1,4 +1,4 @@
-//! From the state of an allocator to a snapshot and back.
+//! Snapshot and restore: the state of an allocator as data, and back.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -18,7 +18,8 @@ use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::Torch;
 
 impl CachingAllocator {
-    /// What it holds now, with frees taken in whose streams have passed them. No trace.
+    /// Returns the segments, without a trace. Empties thread caches first, and completes the frees
+    /// that streams have passed.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         if fork::is_child() {
@@ -35,12 +36,12 @@ impl CachingAllocator {
         Snapshot { segments, trace: Vec::new() }
     }
 
-    /// Loads the segments of a snapshot at the addresses that it names, into an allocator without
-    /// any: the blocks in use, by address. Its trace is not looked at. Blocks that await their free
-    /// are in use, by the caller. Its private pools have no users but those that are retained.
+    /// Loads a snapshot's segments into an allocator without any, at the snapshot's addresses.
+    /// Returns the active blocks by address: the caller also has those that await their free.
+    /// Ignores the trace. Private pools have no users but by [`CachingAllocator::retain_pool`].
     ///
-    /// Fails on kinds that have memory, because no caller can choose where that is; when the
-    /// snapshot contradicts itself; and when the device is too small. Nothing is loaded then.
+    /// Fails on kinds with real memory, whose addresses no caller can choose; when the snapshot
+    /// contradicts itself; and when the device is too small. Nothing is loaded then.
     ///
     /// # Panics
     /// When the allocator has segments.
@@ -70,7 +71,7 @@ impl CachingAllocator {
         }
         let mut state = self.state.lock();
         if !state.torch.is_empty() || !state.native.describe(0).is_empty() {
-            drop(state); // now, or since another thread was faster
+            drop(state); // another thread may have added one meanwhile
             drop_all(taken);
             panic!("a snapshot is restored into an empty allocator");
         }
@@ -84,12 +85,11 @@ impl CachingAllocator {
         Ok(in_use.into_values().collect())
     }
 
-    /// Has the next segment of a size be known by an address, unless something is there already.
+    /// Gives an address to the next segment of this size, unless the address is taken by then.
     pub(super) fn announce_segment(&self, address: u64, bytes: usize) {
         self.state.lock().torch.announced.push((address, bytes));
     }
 
-    /// Has the device give what a restored segment stands for.
     fn take_memory(&self, segment: &SegmentInfo) -> Result<Memory> {
         let bytes = segment.total_bytes;
         let memory = self.source.virtual_memory().filter(|_| segment.is_expandable);
@@ -115,7 +115,7 @@ impl CachingAllocator {
         outcome.map(|()| taken.clone()).inspect_err(|_| self.drop_memory(taken))
     }
 
-    /// Gives back what a restore took that failed. What the device refuses stays with it.
+    /// Gives back the memory of a failed restore. What the device refuses stays with it.
     fn drop_memory(&self, memory: Memory) {
         let Memory { base, bytes, pages } = memory;
         let outcome = match pages {
@@ -129,15 +129,14 @@ impl CachingAllocator {
     }
 }
 
-/// Alignment of addresses that no device gave: the most that requests ask for.
+/// Alignment of the addresses that the allocator itself chooses.
 const CHOSEN_ALIGN_BYTES: u64 = 2 << 20;
 
-/// What a restored segment is for the device.
 #[derive(Clone, Debug)]
 struct Memory {
     base: Address,
     bytes: usize,
-    /// Their size, and each of them.
+    /// The size of a page, and the handles.
     pages: Option<(usize, Vec<PhysicalHandle>)>,
 }
 
@@ -145,8 +144,8 @@ fn contradiction(address: u64, expected: &'static str) -> Error {
     Error::Memory(MemoryError::InvalidSnapshot { address, expected })
 }
 
-/// Segments do not overlap, and blocks tile them as an allocator cuts them: in its granules, free
-/// neighbours merged, each at least as large as the request that it serves.
+/// Checks that segments do not overlap, and that blocks tile them: in multiples of 512 bytes, with
+/// free neighbours merged, and each block in use as large as its request.
 pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
     let mut segments: Vec<&SegmentInfo> = snapshot.segments.iter().collect();
     segments.sort_by_key(|segment| segment.address);
@@ -160,7 +159,7 @@ pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
     Ok(())
 }
 
-/// The end of a segment whose blocks are right.
+/// Checks the blocks of a segment. Returns its end.
 fn check_blocks(segment: &SegmentInfo) -> Result<u64> {
     let is_granule = |number: u64| number.is_multiple_of(LEAST_BLOCK_BYTES as u64);
     let (mut at, mut is_behind_free) = (segment.address, false);
@@ -192,7 +191,7 @@ fn check_blocks(segment: &SegmentInfo) -> Result<u64> {
 }
 
 impl Torch {
-    /// Its segments, or the mapped ranges of expandable ones.
+    /// Describes each segment, or each contiguous mapped range of an expandable one.
     fn describe(&self, device_index: usize) -> Vec<SegmentInfo> {
         let describe = |(_, segment): (_, &Segment)| {
             let Owner { stream, class, pool } = segment.owner;
@@ -212,8 +211,8 @@ impl Torch {
         self.segments.iter().flat_map(describe).collect()
     }
 
-    /// The address that a new range is known by: the one that was announced for its size, else the
-    /// device's own, but beside restored ones that have this number already.
+    /// Returns the address of a new range: the one announced for its size, else the device's, else,
+    /// where a segment has that already, one behind all segments.
     pub(super) fn address_for(&mut self, base: Address, bytes: usize) -> u64 {
         let place = self.announced.iter().position(|(_, announced)| *announced == bytes);
         let announced = place.map(|place| self.announced.remove(place).0);
@@ -228,7 +227,6 @@ impl Torch {
         ends.max().unwrap_or(base.0).next_multiple_of(CHOSEN_ALIGN_BYTES)
     }
 
-    /// True when a segment has one of the addresses.
     fn is_taken(&self, begin: u64, bytes: usize) -> bool {
         self.segments.iter().any(|(_, segment)| {
             let end = segment.address + segment.bytes as u64;
@@ -236,7 +234,7 @@ impl Torch {
         })
     }
 
-    /// Notes a segment with the blocks that a snapshot says it has: those in use.
+    /// Adds a segment with a snapshot's blocks. Returns those in use.
     fn restore_segment(
         &mut self,
         ledger: &mut Ledger,
@@ -306,8 +304,8 @@ mod tests {
 
     #[test]
     fn a_restore_that_another_thread_was_faster_than_changes_nothing() {
-        // Goal: no two segments have an address. Method: a request inside of the device's call that
-        // takes memory for a restored segment.
+        // Goal: no two segments share an address. Method: another request during the device's call
+        // for a restored segment.
         let faults = FaultBackend::new(NullBackend::new(NullConfig::default()));
         let device = Device::new(DeviceKind::NULL, 0).unwrap();
         let new = || {
@@ -319,7 +317,7 @@ mod tests {
         let block = recorded.allocate(Request::new(20 * MIB, 0)).unwrap();
         let snapshot = recorded.snapshot();
         recorded.free(block).unwrap();
-        recorded.empty_cache(); // the device gives its addresses again
+        recorded.empty_cache(); // the device returns its addresses again
         let (theirs, (tell, told)) = (Arc::clone(&restored), mpsc::channel());
         faults.plan_callback(Method::Allocate, 1, move || {
             tell.send(theirs.allocate(Request::new(20 * MIB, 0)).unwrap()).unwrap();

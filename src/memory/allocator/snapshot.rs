@@ -1,16 +1,16 @@
-//! Snapshots: what an allocator holds and what happened in it, as plain values in torch's schema.
+//! Snapshots: an allocator's blocks and the events before, as plain values in torch's schema.
 //!
-//! The names are ours (`total_bytes` for `total_size`), the meaning is that of the dictionaries
-//! which `torch.cuda.memory._dump_snapshot` writes, without its stacks and times.
+//! Names are accelrt's (`total_bytes` for `total_size`), meanings those of the dictionaries from
+//! `torch.cuda.memory._dump_snapshot`, without stacks and times.
 
 use crate::memory::allocator::pool::PoolId;
 
-/// What the allocator of one device holds at one moment, and what led to it.
+/// The state of one device's allocator, and the events that led to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The segments by address, tiled by their blocks.
     pub segments: Vec<SegmentInfo>,
-    /// What happened, oldest first, ending in `segments`; empty when nothing was recorded.
+    /// Events, oldest first, that end in `segments`; empty when nothing was recorded.
     pub trace: Vec<TraceEntry>,
 }
 
@@ -19,31 +19,30 @@ pub struct Snapshot {
 pub struct SegmentInfo {
     /// Index of the device.
     pub device_index: usize,
-    /// First byte.
+    /// The first address.
     pub address: u64,
     /// Size.
     pub total_bytes: usize,
-    /// Sizes of the blocks that were handed out and not freed.
+    /// Bytes of the allocated blocks.
     pub allocated_bytes: usize,
-    /// The same with those that are freed and still in use by streams.
+    /// Bytes of the allocated blocks and those that await their free.
     pub active_bytes: usize,
-    /// What was asked for, of the active blocks.
+    /// Requested bytes of the active blocks.
     pub requested_bytes: usize,
-    /// The stream whose requests are served from it.
+    /// The stream whose requests it serves.
     pub stream: u64,
-    /// Which of the two kinds of requests it serves.
+    /// The class of the requests that it serves.
     pub class: PoolClass,
     /// The private pool that it belongs to; `(0, 0)` for none.
     pub pool: PoolId,
     /// True when pages are mapped and unmapped one by one.
     pub is_expandable: bool,
-    /// From the first to the last, without gaps.
+    /// The blocks by address, without gaps.
     pub blocks: Vec<BlockInfo>,
 }
 
 impl SegmentInfo {
-    /// What `head` is about, as one segment for each contiguous part of it: its blocks with memory,
-    /// by address.
+    /// Returns a copy of `head` for each contiguous part of `blocks`, which are sorted by address.
     pub(super) fn parts(head: &Self, blocks: &[BlockInfo]) -> Vec<Self> {
         let parts = blocks.chunk_by(|block, next| block.end() == next.address);
         let info = |blocks: &[BlockInfo]| {
@@ -55,7 +54,6 @@ impl SegmentInfo {
         parts.map(info).collect()
     }
 
-    /// Sets the sums to what the blocks come to.
     pub(super) fn sum_up(&mut self) {
         let sum = |is_wanted: fn(BlockState) -> bool, bytes: fn(&BlockInfo) -> usize| {
             self.blocks.iter().filter(|block| is_wanted(block.state)).map(bytes).sum()
@@ -67,9 +65,9 @@ impl SegmentInfo {
     }
 }
 
-/// Small requests and larger ones have segments of their own. Where the line is, the policy says:
-/// at 1 MiB on devices, at the size of a pinned segment on the host. Under policy `native` larger
-/// ones, up to eight pages, may be in segments of small ones, and count by their size.
+/// The class of a request. Small and large requests have separate segments; the policy draws the
+/// line: at 1 MiB on devices, at the size of a pinned segment on the host. Under policy `native`,
+/// blocks of up to eight pages may lie in segments of the small class, and count by their size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolClass {
     /// Requests up to the policy's line.
@@ -82,13 +80,13 @@ pub enum PoolClass {
 /// A piece of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// First byte.
+    /// The first address.
     pub address: u64,
     /// Size.
     pub bytes: usize,
-    /// What was asked for; of an inactive block the last request that it served, or 0.
+    /// The requested size; of an inactive block that of its last allocation, or 0.
     pub requested_bytes: usize,
-    /// Who has it.
+    /// The use of the block.
     pub state: BlockState,
 }
 
@@ -98,33 +96,33 @@ impl BlockInfo {
     }
 }
 
-/// Who has a block.
+/// The use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockState {
-    /// A program.
+    /// Handed out and not freed.
     Allocated,
     /// Freed, but streams may still use it.
     AwaitingFree,
-    /// The allocator.
+    /// Free.
     Inactive,
 }
 
 impl BlockState {
-    /// True when the memory is in use.
+    /// True when allocated or awaiting its free.
     #[must_use]
     pub fn is_active(self) -> bool {
         self != Self::Inactive
     }
 }
 
-/// One thing that happened.
+/// An event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// What happened.
+    /// The kind of event.
     pub action: TraceAction,
-    /// Of the block or the segment; of `OutOfMemory` what the device had free.
+    /// The address of the block or segment; for `OutOfMemory` the device's free bytes.
     pub address: u64,
-    /// What was asked for; of segments their size.
+    /// The requested size; of a segment its size.
     pub bytes: usize,
     /// The stream of the block or the segment.
     pub stream: u64,
@@ -132,18 +130,18 @@ pub struct TraceEntry {
     pub pool: PoolId,
 }
 
-/// What can happen.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TraceAction {
     /// A block was handed out.
     Alloc,
-    /// A block was given back by its user.
+    /// The program freed a block.
     FreeRequested,
-    /// Every stream is done with the block.
+    /// All streams have passed their uses of a freed block.
     FreeCompleted,
     /// A segment was taken from the device.
     SegmentAlloc,
-    /// A segment was given back.
+    /// A segment was given back to the device.
     SegmentFree,
     /// Pages of an expandable segment were mapped.
     SegmentMap,

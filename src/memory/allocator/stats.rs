@@ -1,17 +1,15 @@
-//! Statistics: one list of fields, from which the counters, their keys and their resets come.
+//! Statistics of an allocator.
 
 use crate::base::config::AllocatorConfig;
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// A quantity and its history.
-///
-/// Equation: as long as what is accumulated was not reset, `current` is `allocated - freed`; `peak`
-/// is the largest `current` since its own reset.
+/// A value and its history. Equation: until the sums are reset, `current` is `allocated - freed`;
+/// `peak` is the largest `current` since the last reset of peaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Now.
+    /// The value now.
     pub current: u64,
-    /// The most at one moment.
+    /// The largest value.
     pub peak: u64,
     /// The sum of all increases.
     pub allocated: u64,
@@ -39,7 +37,7 @@ impl Stat {
         self.freed = self.freed.wrapping_add(other.freed);
     }
 
-    /// A part of it is of another quantity, as long as both together were `most` at most.
+    /// Moves `part` to another statistic, whose peak stays within `most`, that of both together.
     fn lend(&mut self, to: &mut Self, part: &Self, most: u64) {
         let Self { current, peak, allocated, freed } = *part;
         self.current -= current;
@@ -72,19 +70,19 @@ impl Stat {
     }
 }
 
-/// A quantity of small requests, of large ones, and of both.
+/// A statistic for each class of requests, and for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PooledStat {
-    /// Both.
+    /// Both classes.
     pub all: Stat,
-    /// Of small segments.
+    /// The small class.
     pub small_pool: Stat,
-    /// Of large segments.
+    /// The large class.
     pub large_pool: Stat,
 }
 
 impl PooledStat {
-    /// The part of one class.
+    /// Returns the statistic of one class.
     #[must_use]
     pub fn of(&self, class: PoolClass) -> &Stat {
         match class {
@@ -109,7 +107,7 @@ impl PooledStat {
         self.each(class, |stat| stat.decrease(amount as u64));
     }
 
-    /// Increases or decreases, whatever the sign says.
+    /// Increases or decreases by a signed amount.
     pub(super) fn change(&mut self, class: PoolClass, amount: isize) {
         match amount {
             1.. => self.increase(class, amount.unsigned_abs()),
@@ -118,7 +116,7 @@ impl PooledStat {
         }
     }
 
-    /// What was of one class is of another one now.
+    /// Moves an amount between the classes; `all` stays the same.
     pub(super) fn transfer(&mut self, from: PoolClass, to: PoolClass, amount: usize) {
         for (class, is_gain) in [(from, false), (to, true)] {
             let stat = match class {
@@ -133,30 +131,27 @@ impl PooledStat {
         }
     }
 
-    /// Adds what is counted elsewhere of the same. The sum of two peaks is never below the peak of
-    /// the sum.
+    /// Adds another count of the same quantity. The sum of two peaks is an upper bound.
     pub(super) fn add(&mut self, other: &Self) {
         self.all.add(&other.all);
         self.small_pool.add(&other.small_pool);
         self.large_pool.add(&other.large_pool);
     }
 
-    /// Every peak becomes the current value.
     pub(super) fn reset_peaks(&mut self) {
         self.all.reset_peak();
         self.small_pool.reset_peak();
         self.large_pool.reset_peak();
     }
 
-    /// Every sum becomes zero.
     pub(super) fn reset_accumulated(&mut self) {
         self.all.reset_accumulated();
         self.small_pool.reset_accumulated();
         self.large_pool.reset_accumulated();
     }
 
-    /// Parts of what one pool has are the other one's: here they are by whose they are. Peaks of
-    /// the sums are not known: what is told is never below them.
+    /// Counts `parts`, the bytes that blocks have in memory of the other class, in their own class.
+    /// Peaks of a class become upper bounds.
     pub(super) fn lend(&mut self, parts: &Self) {
         let Self { all, small_pool, large_pool } = self;
         small_pool.lend(large_pool, &parts.large_pool, all.peak);
@@ -168,27 +163,26 @@ impl PooledStat {
     }
 }
 
-/// Makes the struct, the list of its keys and the resets from one list of fields.
+/// Makes the struct, its flat keys and its resets from one list of fields.
 macro_rules! statistics {
     (
         pooled { $($(#[$pooled_doc:meta])* $pooled:ident,)* }
         single { $($(#[$single_doc:meta])* $single:ident,)* }
         counter { $($(#[$counter_doc:meta])* $counter:ident,)* }
     ) => {
-        /// What an allocator counts. Those of the first three groups that are PyTorch's have its
-        /// names and meanings.
+        /// Statistics of an allocator, with PyTorch's names and meanings where it has them.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Statistics {
             $($(#[$pooled_doc])* pub $pooled: PooledStat,)*
             $($(#[$single_doc])* pub $single: Stat,)*
             $($(#[$counter_doc])* pub $counter: u64,)*
-            /// The setting of that name in bytes; -1 for no limit.
+            /// The setting `max_split_size_mb` in bytes; -1 for no limit.
             pub max_split_size: i64,
         }
 
         impl Statistics {
-            /// Every value by its flat key, sorted by keys.
+            /// Returns every value by its flat key, sorted by key.
             #[must_use]
             pub fn entries(&self) -> Vec<(String, i64)> {
                 let mut entries = vec![("max_split_size".to_owned(), self.max_split_size)];
@@ -202,13 +196,11 @@ macro_rules! statistics {
                 entries
             }
 
-            /// Every peak becomes the current value.
             pub(super) fn reset_peaks(&mut self) {
                 $(self.$pooled.reset_peaks();)*
                 $(self.$single.reset_peak();)*
             }
 
-            /// Every sum and every count becomes zero.
             pub(super) fn reset_accumulated(&mut self) {
                 $(self.$pooled.reset_accumulated();)*
                 $(self.$single.reset_accumulated();)*
@@ -220,56 +212,56 @@ macro_rules! statistics {
 
 statistics! {
     pooled {
-        /// Blocks that were handed out and not freed.
+        /// Allocated blocks: handed out and not freed.
         allocation,
-        /// Their bytes.
+        /// Bytes of the allocated blocks.
         allocated_bytes,
-        /// Segments that were taken from the device; expandable ones are not counted.
+        /// Segments from the device; expandable ones do not count.
         segment,
-        /// Bytes that were taken from the device, mapped pages included.
+        /// Bytes of segments and mapped pages.
         reserved_bytes,
-        /// Blocks that are in use: those that were freed while streams use them included.
+        /// Active blocks: allocated ones, and those that await their free.
         active,
-        /// Their bytes.
+        /// Bytes of the active blocks.
         active_bytes,
-        /// Bytes that were asked for, of the blocks in use.
+        /// Requested bytes of the active blocks.
         requested_bytes,
-        /// Free blocks that cannot go back to the device because others share their segment. Under
-        /// policy `native` what is free of slabs is such a block too, and where pages go back one
-        /// by one that part of a free block which shares a page with others.
+        /// Free blocks that cannot go back to the device because other blocks share their segment.
+        /// Under policy `native` also the free parts of slabs and, where pages go back one by one,
+        /// the parts of free blocks that share a page with other blocks.
         inactive_split,
-        /// Their bytes.
+        /// Bytes of the inactive split blocks.
         inactive_split_bytes,
     }
     single {
-        /// Blocks in use of at least the size from which none is split.
+        /// Allocated blocks of at least `max_split_size`.
         oversize_allocations,
-        /// Segments of at least that size.
+        /// Segments of at least `max_split_size`; expandable ones do not count.
         oversize_segments,
     }
     counter {
-        /// Requests for which everything cached went back, and then the device was asked again.
+        /// Requests that asked the device again after all free memory was to go back.
         num_alloc_retries,
-        /// Requests that failed for want of memory.
+        /// Requests that failed because memory ran out.
         num_ooms,
-        /// Times that everything cached was to go back: a cache was emptied, or memory was short.
-        /// There PyTorch waits for every stream; ours waits for those alone that hold enough.
+        /// Times that all free memory was to go back: the cache was emptied, or memory was short. A
+        /// shortage waits for the streams that hold enough, in PyTorch for all.
         num_sync_all_streams,
-        /// Segments and ranges of pages that were taken from the device.
+        /// Segments and ranges of pages taken from the device.
         num_device_alloc,
-        /// Segments and ranges of pages that went back.
+        /// Segments and ranges of pages given back.
         num_device_free,
-        /// Ours: requests that failed at once because of `throw_on_cudamalloc_oom`.
+        /// Not in PyTorch: requests that failed at once because of `throw_on_cudamalloc_oom`.
         num_oom_rejections,
-        /// Ours: pages that were moved to where memory was missing.
+        /// Not in PyTorch: pages moved to addresses that lacked them.
         num_pages_stolen,
-        /// Ours: requests that were served from another stream's memory.
+        /// Not in PyTorch: requests served from another stream's memory.
         num_frontier_reuses,
     }
 }
 
 impl Statistics {
-    /// A program has a block now.
+    /// Counts a block that is handed out.
     pub(super) fn begin_use(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
         self.allocation.increase(class, 1);
         self.allocated_bytes.increase(class, bytes);
@@ -278,26 +270,25 @@ impl Statistics {
         self.requested_bytes.increase(class, requested_bytes);
     }
 
-    /// The program has given it back.
+    /// Counts a block that is freed, while streams may still use it.
     pub(super) fn end_allocation(&mut self, class: PoolClass, bytes: usize) {
         self.allocation.decrease(class, 1);
         self.allocated_bytes.decrease(class, bytes);
     }
 
-    /// And no stream uses it any more.
+    /// Counts a freed block that no stream uses any more.
     pub(super) fn end_use(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
         self.active.decrease(class, 1);
         self.active_bytes.decrease(class, bytes);
         self.requested_bytes.decrease(class, requested_bytes);
     }
 
-    /// Free blocks that cannot go back because of others are more or fewer.
     pub(super) fn change_inactive_split(&mut self, class: PoolClass, blocks: isize, bytes: isize) {
         self.inactive_split.change(class, blocks);
         self.inactive_split_bytes.change(class, bytes);
     }
 
-    /// Those of an allocator that was never used.
+    /// Returns the statistics of an allocator before its first request.
     pub(crate) fn of_nothing(config: &AllocatorConfig) -> Self {
         let most_split = config.max_split_bytes.map(|bytes| i64::try_from(bytes).ok());
         let max_split_size = most_split.map_or(-1, |bytes| bytes.unwrap_or(i64::MAX));
