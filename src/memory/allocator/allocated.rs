@@ -1,4 +1,4 @@
-//! What was handed out: where it is, how large, and by which policy.
+//! Allocated blocks: address, size, and a handle that says which engine frees them.
 #![expect(unsafe_code, reason = "a block is freed once, also where its owner is shared")]
 
 use std::fmt;
@@ -11,12 +11,12 @@ use crate::memory::allocator::native::handle::{Handle, Held, Untagged};
 
 /// A block that was handed out: the right to its memory, and to free it once.
 ///
-/// Its allocator alone takes it back. One that is dropped is leaked, as a pointer of `malloc` is:
-/// the memory stays in use, statistics and snapshots show it, and it does not go back to the device
-/// with the allocator. To free it then, each block would have to hold its allocator. A request for
-/// nothing gets one of no bytes at address 0, which any allocator takes back.
+/// Only its own allocator frees it. A dropped block is leaked, as a pointer from `malloc` is: it
+/// stays in use, shows in statistics and snapshots, and does not go back to the device with the
+/// allocator. A block that freed itself would have to hold its allocator. A request for 0 bytes
+/// gets a block of 0 bytes at address 0, which any allocator frees.
 ///
-/// What was freed cannot be freed again:
+/// A block cannot be freed twice:
 ///
 /// ```compile_fail
 /// # use accelrt::allocator::{CachingAllocator, Request};
@@ -34,17 +34,16 @@ pub struct Allocated {
     address: u64,
     bytes: usize,
     handle: Handle,
-    /// Which handing out it is; of a piece the stream of the heap that it goes back to.
+    /// The unique number of the allocation; of a piece the stream of its heap.
     handout: u64,
-    /// The task of its stream after which nothing from its earlier life uses it.
+    /// The task of its stream after which no use before this allocation is left.
     busy_until: u64,
 }
 
-/// What a piece has of its own, among all of its size for its stream.
+/// The fields that differ among the cached pieces of one size and stream.
 ///
-/// What is side by side here is not in [`Allocated`]: compilers would copy it as a word of sixteen
-/// bytes, which takes a processor seven steps from one place to the next, and some places would
-/// write halves of what others read as a whole, which takes it twenty. A word each takes it one.
+/// Neighbours here are no neighbours in [`Allocated`], so that compilers copy each word by itself,
+/// in one cycle. A copy of two words takes seven, or twenty behind stores of the single words.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Single {
@@ -53,13 +52,13 @@ pub(super) struct Single {
     busy_until: u64,
 }
 
-/// A block came back to an allocator that did not hand it out, and is the caller's still.
+/// The error of a free by an allocator that did not hand the block out; the caller keeps it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a block that is dropped is leaked: its own allocator frees it"]
 pub struct ForeignBlock {
-    /// The block, for the allocator whose it is.
+    /// The block, for the allocator that handed it out.
     pub block: Allocated,
-    /// The device of the allocator that was asked.
+    /// The device of the allocator that refused it.
     pub device: Device,
 }
 
@@ -77,32 +76,30 @@ impl fmt::Display for ForeignBlock {
 impl std::error::Error for ForeignBlock {}
 
 impl Allocated {
-    /// Its first byte.
+    /// Returns the first address.
     #[must_use]
     #[inline]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its size: at least what was asked for.
+    /// Returns the size: at least the requested one.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The block, from an owner that is kept and says itself whether it has it still.
+    /// Takes the block from a shared owner, which records itself whether it still has it.
     ///
     /// # Safety
-    /// The owner has not given it up before, and does so by this: it frees nothing by what it has
-    /// from here on.
+    /// The owner has not given the block up before, and does not free its copy afterwards.
     #[inline]
     pub(crate) unsafe fn give_up(&self) -> Self {
         let Self { address, bytes, handle, handout, busy_until } = *self;
         Self { address, bytes, handle, handout, busy_until }
     }
 
-    /// The task of its stream after which nothing from its earlier life uses it.
     #[inline]
     pub(crate) fn busy_until(&self) -> u64 {
         self.busy_until
@@ -128,17 +125,15 @@ impl Allocated {
         self.handle
     }
 
-    /// What it stands for.
     pub(super) fn held(&self) -> Held {
         self.handle.held()
     }
 
-    /// Which handing out it is.
     pub(super) fn handout(&self) -> u64 {
         self.handout
     }
 
-    /// Not to be kept by threads.
+    /// Marks the block as one that thread caches do not keep.
     pub(super) fn unkept(self) -> Self {
         Self { handle: self.handle.unkept(), ..self }
     }
@@ -147,13 +142,13 @@ impl Allocated {
         self.handle.is_unkept()
     }
 
-    /// Of a piece: the stream whose cache keeps it.
+    /// Returns the stream of a piece's heap; without meaning for other blocks.
     #[inline]
     pub(super) fn stream(&self) -> u64 {
         self.handout
     }
 
-    /// What it has of its own, in use up to a task of its stream, with what is left of its handle.
+    /// Returns a piece's own fields, in use up to the task `ticket`, with its untagged handle.
     #[inline(always)]
     pub(super) fn single_until(&self, ticket: u64, handle: Untagged) -> Single {
         let Self { address, busy_until, .. } = *self;
@@ -162,13 +157,13 @@ impl Allocated {
 }
 
 impl Single {
-    /// A piece that no program has had yet, in use up to a task of its stream.
+    /// Returns a free piece of a slab, in use up to a task of its stream.
     #[inline]
     pub(super) fn new(handle: Untagged, address: u64, busy_until: u64) -> Self {
         Self { handle, address, busy_until }
     }
 
-    /// With what it shares, and its handle again.
+    /// Returns the piece with the fields that it shares and its tagged handle.
     #[inline(always)]
     pub(super) fn of(self, handle: Handle, bytes: usize, stream: u64) -> Allocated {
         let Self { address, busy_until, .. } = self;
@@ -181,7 +176,7 @@ impl Single {
     }
 }
 
-/// Numbers of what is handed out, which no other allocator gives: taken from all numbers in spans.
+/// Numbers for allocations, unique among all allocators: each takes them in spans.
 #[derive(Debug, Default)]
 pub(super) struct Handouts {
     next: u64,
@@ -191,7 +186,6 @@ pub(super) struct Handouts {
 impl Handouts {
     const SPAN: u64 = 1 << 24;
 
-    /// A number that was not given before, by any allocator.
     pub(super) fn next(&mut self) -> u64 {
         static SPANS: AtomicU64 = AtomicU64::new(0);
         if self.next == self.end {

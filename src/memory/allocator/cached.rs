@@ -1,4 +1,4 @@
-//! What is served at once: requests that free memory serves, for callers that must not wait.
+//! Requests that free memory serves at once, for callers that must not wait.
 
 use std::sync::Arc;
 
@@ -11,9 +11,8 @@ use crate::memory::allocator::request::Request;
 use crate::memory::allocator::torch::Plan;
 
 impl CachingAllocator {
-    /// As [`CachingAllocator::allocate_unless`] where free memory serves the request. `None` when
-    /// it does not, and nothing has changed then: the device would have to be asked, or waited
-    /// for.
+    /// As [`CachingAllocator::allocate_unless`], from free memory alone. `None`, with nothing
+    /// changed, when the request would have to ask the device or wait.
     #[inline(always)]
     pub(crate) fn allocate_cached(
         &self,
@@ -31,7 +30,7 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Some(Allocated::default());
         }
-        // While searches are counted a request that fails here would search twice.
+        // While searches are counted, a request that fails here would count twice.
         let plan = |ledger: &Ledger| (!ledger.is_collecting()).then(|| Plan::of(request, ledger));
         match self.unless_native(request, plan) {
             None => self.take_native_ready(request, home),

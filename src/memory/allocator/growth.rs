@@ -1,4 +1,4 @@
-//! Growth: taking a segment from the device for a request that no free block serves.
+//! Growth: a segment from the device for a request that no free block serves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -15,9 +15,9 @@ use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
 
 impl CachingAllocator {
-    /// Takes memory from the device for a request: the block, handed out. `None` when the device or
-    /// the limit has not enough. Fails when the device fails otherwise, and with `OutOfMemory`, of
-    /// which no observer was told, when the settings have the request fail rather than wait.
+    /// Takes memory from the device and hands out a block. `None` when the device or the limit has
+    /// too little. Fails when the device fails otherwise, and with `OutOfMemory`, which no observer
+    /// has seen, when the settings reject the request.
     pub(super) fn grow(&self, plan: &Plan) -> Result<Option<Allocated>> {
         let (is_expandable, is_rejected) = self.with_torch(|torch, ledger| {
             (ledger.config.expandable_segments, torch.is_rejected(ledger, plan))
@@ -31,12 +31,12 @@ impl CachingAllocator {
         }
     }
 
-    /// The lock, when no other thread has the turn.
+    /// Takes the lock when no other thread has the turn.
     pub(super) fn lock_for_growth(&self) -> MutexGuard<'_, AllocatorState> {
         self.lock_when(|state| !state.ledger.is_turn_of_another())
     }
 
-    /// The same by a segment of its own.
+    /// Grows by a new segment, as [`Self::grow`].
     pub(super) fn grow_by_segment(&self, plan: &Plan) -> Result<Option<Allocated>> {
         let bytes = {
             let AllocatorState { torch, ledger, .. } = &mut *self.lock_for_growth();
@@ -59,7 +59,7 @@ impl CachingAllocator {
         }
     }
 
-    /// A segment that counts against the limit already. It does so no more when the device panics.
+    /// Asks the device for a segment that the limit counts already. After a panic it no longer does.
     pub(super) fn ask_for_segment(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         let given = catch_unwind(AssertUnwindSafe(|| self.source.allocate(bytes, align_bytes)));
         given.unwrap_or_else(|panic| {
@@ -69,8 +69,8 @@ impl CachingAllocator {
     }
 }
 
-/// A shortage is no failure yet. What the device says to be free is not noted: when one page of
-/// several is refused, those before it are the requester's for that moment.
+/// Turns a shortage into `None`. The refusal's free bytes are not recorded: they lack the pages
+/// that the request itself has taken before.
 pub(super) fn none_if_short<T>(refusal: Error) -> Result<Option<T>> {
     match refusal {
         Error::Memory(MemoryError::OutOfMemory { .. }) => Ok(None),
@@ -79,7 +79,7 @@ pub(super) fn none_if_short<T>(refusal: Error) -> Result<Option<T>> {
 }
 
 impl Torch {
-    /// Notes a segment that the device gave: its one block, which is in no index.
+    /// Adds a segment from the device. Returns its one block, which is in no index.
     pub(super) fn add_segment(
         &mut self,
         ledger: &mut Ledger,
@@ -103,7 +103,7 @@ impl Torch {
         })
     }
 
-    /// Notes a range with the one block that it begins with.
+    /// Adds a range with one block, which is in no index.
     pub(super) fn add_range(
         &mut self,
         ledger: &mut Ledger,
@@ -120,7 +120,7 @@ impl Torch {
         first
     }
 
-    /// Forgets a range that is one block, which is in no index.
+    /// Removes a range with one block, which is in no index.
     pub(super) fn forget_range(&mut self, ledger: &mut Ledger, id: BlockId) -> Segment {
         let block = self.blocks.remove(id);
         debug_assert!(!block.is_split() && block.state == State::InFlight, "{block:?}");

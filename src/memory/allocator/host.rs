@@ -7,46 +7,45 @@ use crate::base::error::{Error, MemoryError};
 use crate::base::sync::{LockRank, Mutex};
 use crate::memory::allocator::stats::{Stat, Statistics};
 
-/// Powers of two that segments are counted by.
+/// The number of powers of two by which segments are counted.
 pub const HOST_BUCKETS: usize = 64;
 
-/// What the cache of pinned memory counts.
+/// Statistics of an allocator of pinned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostStatistics {
-    /// Blocks that are in use: those that were freed while streams use them included.
+    /// Active blocks: allocated ones, and those that await their free.
     pub active_requests: Stat,
-    /// Their bytes.
+    /// Bytes of the active blocks.
     pub active_bytes: Stat,
-    /// Segments that were taken from the driver.
+    /// Segments from the driver.
     pub allocations: Stat,
-    /// Their bytes.
+    /// Bytes of the segments.
     pub allocated_bytes: Stat,
-    /// How long the driver took to give one.
+    /// Durations of the driver's allocations.
     pub host_alloc_time: DurationStat,
-    /// How long it took to take one back.
+    /// Durations of the driver's frees.
     pub host_free_time: DurationStat,
-    /// Frees by a library that cannot be carried out: the memory stays in use.
+    /// Failed frees by a library: the memory stays in use.
     pub num_leaks: u64,
-    /// Segments that were taken, by the power of two that their size is rounded up to.
+    /// Numbers of segments taken, by size rounded up to a power of two.
     pub bucket_allocation: [u64; HOST_BUCKETS],
 }
 
 impl Default for HostStatistics {
-    /// Those of a cache that was never used.
     fn default() -> Self {
         Meter::new().statistics(&Statistics::default())
     }
 }
 
 impl HostStatistics {
-    /// How many segments were taken.
+    /// Returns the number of segments taken.
     #[must_use]
     pub fn num_host_alloc(&self) -> u64 {
         self.allocations.allocated
     }
 
-    /// What two caches count together. The sum of two peaks is at least the peak of the sum.
+    /// Adds the statistics of another allocator. The sum of two peaks is an upper bound.
     #[must_use]
     pub(crate) fn with(mut self, other: &Self) -> Self {
         for (stat, more) in [
@@ -66,28 +65,28 @@ impl HostStatistics {
         self
     }
 
-    /// How many segments went back.
+    /// Returns the number of segments given back.
     #[must_use]
     pub fn num_host_free(&self) -> u64 {
         self.allocations.freed
     }
 }
 
-/// How long something took, each time and in all; zeros when it never happened.
+/// Durations of one kind of call; zeros before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationStat {
     /// The sum, in microseconds.
     pub total_us: u64,
-    /// The longest.
+    /// The longest, in microseconds.
     pub max_us: u64,
-    /// The shortest.
+    /// The shortest, in microseconds.
     pub min_us: u64,
-    /// How often.
+    /// The number of calls.
     pub count: u64,
 }
 
 impl DurationStat {
-    /// The mean, in microseconds; 0 when it never happened.
+    /// Returns the mean, in microseconds; 0 before the first call.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "2^53 us are centuries")]
     pub fn avg_us(&self) -> f64 {
@@ -114,13 +113,13 @@ impl DurationStat {
     }
 }
 
-/// What is known of the driver's calls, beside what every allocator counts.
+/// Measurements of the driver's calls for host memory, beside the statistics of every allocator.
 #[derive(Debug)]
 pub(super) struct Meter(Mutex<Readings>);
 
 #[derive(Clone, Copy, Debug)]
 struct Readings {
-    /// What the last refusal told.
+    /// The host's memory, from the last refusal.
     info: MemoryInfo,
     alloc: DurationStat,
     free: DurationStat,
@@ -141,26 +140,24 @@ impl Meter {
         Self(Mutex::new(LockRank::Allocator, Readings::NONE))
     }
 
-    /// The driver gave a segment.
     pub(super) fn took(&self, bytes: usize, duration: Duration) {
         let mut readings = self.0.lock();
         readings.alloc.add(duration);
         readings.buckets[bytes.next_power_of_two().trailing_zeros() as usize] += 1;
     }
 
-    /// The driver took one back.
     pub(super) fn gave_back(&self, duration: Duration) {
         self.0.lock().free.add(duration);
     }
 
-    /// The driver gave none.
+    /// Records the host's memory, if the refusal is `OutOfMemory`.
     pub(super) fn was_refused(&self, refusal: &Error) {
         if let Error::Memory(MemoryError::OutOfMemory { free_bytes, total_bytes, .. }) = *refusal {
             self.0.lock().info = MemoryInfo { free_bytes, total_bytes };
         }
     }
 
-    /// Free and total bytes, as the last refusal told; zeros before.
+    /// Returns free and total bytes from the last refusal; zeros before.
     pub(super) fn memory_info(&self) -> MemoryInfo {
         self.0.lock().info
     }
@@ -179,7 +176,7 @@ impl Meter {
             allocated_bytes: counted.reserved_bytes.all,
             host_alloc_time: readings.alloc,
             host_free_time: readings.free,
-            num_leaks: 0, // the heap's
+            num_leaks: 0, // the heap counts them
             bucket_allocation: readings.buckets,
         }
     }

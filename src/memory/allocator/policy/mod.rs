@@ -1,7 +1,6 @@
-//! What a policy decides: how requests are rounded, which free block serves one, what is split.
+//! Policies: how requests are rounded, which free block serves one, and what is split.
 //!
-//! The mechanism asks at every request, so a change of settings serves the next one. What was
-//! handed out before goes back to the segment that it is a piece of.
+//! The engine asks the policy at every request, so new settings apply to the next one.
 
 pub(super) mod pinned;
 pub(super) mod torch;
@@ -20,47 +19,43 @@ pub(super) struct Candidate {
     pub(super) id: BlockId,
     pub(super) bytes: usize,
     pub(super) is_expandable: bool,
-    /// What it would have with the unmapped addresses behind it.
+    /// The size with the unmapped block behind it.
     pub(super) room_bytes: usize,
 }
 
-/// Free blocks that are large enough.
 pub(super) type Candidates<'a> = &'a mut dyn Iterator<Item = Candidate>;
 
-/// The decisions of an allocator. Sizes of requests are rounded ones, but in `round`.
+/// The decisions for an allocator. Sizes of requests are rounded, except in `round`.
 pub(super) trait Policy {
-    /// The size of the block that a request gets at least.
+    /// Returns the least size of the block for a request.
     fn round(&self, bytes: usize) -> usize;
 
-    /// Which segments serve it.
     fn class(&self, bytes: usize) -> PoolClass;
 
-    /// The size of a segment that is made for it.
+    /// Returns the size of a new segment for a request.
     fn segment_bytes(&self, bytes: usize) -> usize;
 
-    /// The size of the pages of an expandable segment.
+    /// Returns the size of the pages of an expandable segment.
     fn page_bytes(&self, class: PoolClass) -> usize;
 
-    /// True when the rest of a block of this class goes back after a request was served from it.
+    /// True when a request splits a block of this class.
     fn splits(&self, class: PoolClass, block_bytes: usize, bytes: usize) -> bool;
 
-    /// The block that serves a request, of those that are large enough: smallest first, then by
-    /// address.
+    /// Chooses a block for a request. Candidates come smallest first, then by address.
     fn choose(&self, bytes: usize, candidates: Candidates<'_>) -> Option<BlockId>;
 }
 
-/// What decides for an allocator.
 #[derive(Debug)]
 pub(super) enum AnyPolicy<'a> {
     Torch(TorchDecisions<'a>),
     Pinned(Pinned<'a>),
 }
 
-/// The policy that settings name; host memory has its own.
+/// Returns the policy of the settings; pinned host memory has its own.
 pub(super) fn policy(config: &AllocatorConfig, is_host: bool) -> AnyPolicy<'_> {
     match config.policy {
         _ if is_host => AnyPolicy::Pinned(Pinned(config)),
-        // What the native policy does not serve is what was restored, or was handed out before.
+        // Under policy `native`, pools with `no_split` and restored segments follow PyTorch's.
         PolicyName::Torch | PolicyName::Native => AnyPolicy::Torch(TorchDecisions(config)),
     }
 }

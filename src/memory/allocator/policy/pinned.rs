@@ -1,4 +1,4 @@
-//! The decisions for pinned host memory: best fit, everything splits, no rounding to powers of two.
+//! The policy of pinned host memory: best fit, every block splits, no rounding to powers of two.
 
 use crate::base::config::AllocatorConfig;
 use crate::memory::allocator::block::BlockId;
@@ -6,10 +6,9 @@ use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::memory::allocator::policy::{Candidates, Policy};
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// What segments are rounded up to.
+/// Segments are a multiple of this size.
 const PAGE_BYTES: usize = 4096;
 
-/// The policy, with its settings.
 #[derive(Debug)]
 pub(in crate::memory::allocator) struct Pinned<'a>(
     pub(in crate::memory::allocator) &'a AllocatorConfig,

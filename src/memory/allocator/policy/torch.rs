@@ -8,20 +8,19 @@ use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::policy::{Candidate, Candidates, Policy};
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// Every size is a multiple of this, and at least this.
+/// The least size of a block, and the unit of all sizes.
 pub(in crate::memory::allocator) const LEAST_BLOCK_BYTES: usize = 512;
 /// The largest request that small segments serve.
 pub(in crate::memory::allocator) const MOST_SMALL_BYTES: usize = MIB;
-/// Size of a small segment, and of the pages of an expandable one.
+/// The size of a small segment, and of the pages of a small expandable one.
 const SMALL_SEGMENT_BYTES: usize = 2 * MIB;
-/// Requests from here on get segments of their own size.
+/// The least request that gets a segment of its own size.
 const LEAST_OWN_SEGMENT_BYTES: usize = 10 * MIB;
-/// What those are rounded up to.
+/// Segments of a request's own size are a multiple of this.
 const OWN_SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
-/// What has to be left of a block of a large segment, and a byte more, for a split.
+/// The largest rest of a block of a large segment that is not split off.
 const MOST_UNSPLIT_REST_BYTES: usize = MIB;
 
-/// The policy, with its settings.
 #[derive(Debug)]
 pub(in crate::memory::allocator) struct TorchDecisions<'a>(
     pub(in crate::memory::allocator) &'a AllocatorConfig,
@@ -32,14 +31,14 @@ impl TorchDecisions<'_> {
         self.0.max_split_bytes.unwrap_or(usize::MAX)
     }
 
-    /// Steps between two powers of two for a size.
+    /// Returns the number of steps between two powers of two for a size.
     fn divisions(&self, bytes: usize) -> usize {
         let interval = bytes.ilog2().saturating_sub(MIB.ilog2()) as usize;
         self.0.roundup_power2_divisions[interval.min(ROUNDUP_INTERVALS - 1)]
     }
 }
 
-/// `bytes` rounded up to the next of `divisions` steps between two powers of two.
+/// Rounds `bytes` up to the next of `divisions` steps between two powers of two.
 fn round_to_division(bytes: usize, divisions: usize) -> usize {
     if bytes.is_power_of_two() {
         return bytes;
@@ -96,7 +95,7 @@ impl Policy for TorchDecisions<'_> {
     fn choose(&self, bytes: usize, mut candidates: Candidates<'_>) -> Option<BlockId> {
         let mut best = candidates.next()?;
         if best.is_expandable && self.0.expandable_segments {
-            // What counts as the size of a block that can grow is what it can grow to.
+            // The size of an expandable block counts with the unmapped block behind it.
             for next in candidates {
                 if !best.is_expandable || next.room_bytes >= best.room_bytes {
                     break;
@@ -118,8 +117,8 @@ impl Policy for TorchDecisions<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the sizes of specification 2.3 and 2.1. Method: its own examples, and both sides of
-    //! every constant.
+    //! Goal: PyTorch's sizes and splits. Method: the examples of the specification, and both sides
+    //! of every constant.
 
     use super::*;
     use crate::base::size::{GIB, KIB};
