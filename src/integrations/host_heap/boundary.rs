@@ -23,7 +23,6 @@ pub(super) fn leak(reason: Arguments<'_>) {
     }
 }
 
-/// The number of calls of [`leak`].
 pub(super) fn leaks() -> u64 {
     LEAKS.load(Ordering::Relaxed)
 }

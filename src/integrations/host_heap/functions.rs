@@ -1,9 +1,9 @@
 //! `malloc`, `calloc`, `realloc` and `free` of the process's heap, for libraries to call.
 //!
-//! Each function takes `other`, the allocator that owns all memory outside the heap and that
-//! resizes and frees this memory. In a forked child and after the end of the runtime, `other` also
-//! serves all requests. The heap's memory stays valid there, and frees of it have no effect. No
-//! error ends the process: see `boundary`.
+//! Each function takes `other`, the allocator that resizes and frees all memory outside the heap,
+//! and that serves all requests in a forked child and after the end of the runtime. The heap's
+//! memory stays valid there, and frees of it have no effect. No error ends the process: see
+//! `boundary`.
 #![expect(unsafe_code, reason = "C memory functions, whose contract the callers uphold")]
 
 use std::ffi::c_void;
@@ -23,7 +23,6 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// The functions of the C library's allocator.
     pub(crate) const LIBC: Self = Self {
         malloc: libc::malloc,
         calloc: libc::calloc,
@@ -37,8 +36,7 @@ pub(crate) fn is_ours(pointer: *mut c_void) -> bool {
     process_heap().is_some_and(|heap| heap.usable_bytes(pointer.addr()).is_some())
 }
 
-/// Allocates from the heap, or from `other` where the heap does not serve. Returns null when memory
-/// is short.
+/// Allocates from the heap, or from `other` where the heap does not serve. Null without memory.
 #[inline]
 pub(crate) fn malloc(bytes: usize, other: &Functions) -> *mut c_void {
     let Some(heap) = process_heap().filter(|_| is_serving()) else {
@@ -65,8 +63,8 @@ pub(crate) fn calloc(count: usize, bytes: usize, other: &Functions) -> *mut c_vo
     made
 }
 
-/// Resizes memory. Returns null, and leaves the memory unchanged, when memory is short. A size of 0
-/// does not free the memory, but requests the smallest object.
+/// Resizes memory. Returns null, and leaves the memory as it is, when memory is short. A size of 0
+/// requests the smallest object.
 ///
 /// # Safety
 /// `old` is null, or memory of the heap or of `other` that is not freed. After a result other than
@@ -84,7 +82,7 @@ pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) 
         // SAFETY: by the caller's promise, `old` is of `other`, since it is not of the heap.
         return unsafe { (other.realloc)(old, bytes) };
     };
-    // Leaves the object in place, unless half of its memory would suffice.
+    // The object stays in place, unless half of its memory would suffice.
     if bytes <= usable && (usable <= 64 || bytes > usable / 2) {
         return old;
     }

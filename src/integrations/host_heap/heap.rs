@@ -26,8 +26,8 @@ impl Heap {
         self.allocator.give(bytes)
     }
 
-    /// Frees an object. False when the address is not of this heap. An address of the heap where no
-    /// object is in use counts as a leak, because no other allocator owns it either.
+    /// Frees an object. False when the address is not of this heap. An address of the heap without
+    /// an object in use counts as a leak, because it is no other allocator's either.
     #[inline]
     pub(super) fn free(&self, address: usize) -> bool {
         let freed = self.allocator.free_at(address);
@@ -37,12 +37,12 @@ impl Heap {
         freed.is_some()
     }
 
-    /// The size of the object that begins at `address`; `None` when no object of this heap does.
+    /// Returns the size of the object that begins at `address`; `None` without one.
     pub(super) fn usable_bytes(&self, address: usize) -> Option<usize> {
         self.allocator.usable_bytes_at(address)
     }
 
-    /// The allocator's statistics, and the number of leaks of all heaps.
+    /// Returns the allocator's statistics, and the number of leaks of all heaps.
     pub(super) fn statistics(&self) -> HostStatistics {
         let counted = self.allocator.host_statistics().unwrap_or_default();
         HostStatistics { num_leaks: boundary::leaks(), ..counted }

@@ -1,6 +1,4 @@
-//! The process's heap over pinned host memory, for libraries whose allocator can be replaced.
-//!
-//! NumPy can allocate its arrays from this heap, and oneMKL its buffers.
+//! The process's heap over pinned host memory: for NumPy's arrays and oneMKL's buffers.
 //!
 //! * `boundary`: errors and panics in front of C
 //! * `functions`: `malloc` and the related functions, also in a forked child and after the end
@@ -27,11 +25,11 @@ use heap::Heap;
 pub(crate) use functions::{Functions, calloc, free, is_ours, malloc, realloc};
 
 static HEAP: OnceLock<Heap> = OnceLock::new();
-/// Set when the shutdown of the global runtime begins. The heap then serves no request.
+/// Set when the shutdown of the global runtime begins: the heap then serves no request.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Creates the process's heap, unless it exists. Its memory is pinned memory of the accelerator's
-/// kind. Fails when the runtime cannot be used.
+/// Creates the process's heap over pinned memory of the accelerator's kind, unless it exists. Fails
+/// when the runtime cannot be used.
 pub(crate) fn open() -> Result<()> {
     fork::check()?;
     if HEAP.get().is_none() {
@@ -45,7 +43,7 @@ pub(crate) fn open() -> Result<()> {
     Ok(())
 }
 
-/// The process's heap; `None` before [`open`].
+/// Returns the process's heap; `None` before [`open`].
 #[inline]
 fn process_heap() -> Option<&'static Heap> {
     HEAP.get()
@@ -68,12 +66,12 @@ fn of_kind(kind: DeviceKind) -> Option<&'static Heap> {
     process_heap().filter(|heap| heap.allocator().device().kind() == kind)
 }
 
-/// The heap's statistics, if its memory is pinned memory of this kind.
+/// Returns the heap's statistics, if its memory is pinned memory of this kind.
 pub(crate) fn statistics(kind: DeviceKind) -> Option<HostStatistics> {
     of_kind(kind).map(Heap::statistics)
 }
 
-/// The heap's allocator, if its memory is of this kind and the heap serves requests.
+/// Returns the heap's allocator, if its memory is of this kind and the heap serves requests.
 pub(crate) fn allocator(kind: DeviceKind) -> Option<Arc<CachingAllocator>> {
     let heap = of_kind(kind).filter(|_| is_serving())?;
     Some(Arc::clone(heap.allocator()))

@@ -26,13 +26,12 @@ use crate::memory::allocator::CachingAllocator;
 use crate::numbers::Numbers;
 use crate::seed::seed;
 
-/// The alignment of every address.
 const ALIGN_BYTES: usize = 64;
 /// The largest size that slabs serve.
 const MOST_SMALL_BYTES: usize = 32 * KIB;
 const PAGE_BYTES: usize = 4 * KIB;
 
-/// Heaps of the tests, never dropped, as the process's heap. Leak checkers reach them from here.
+/// Heaps that tests never drop, as the process's heap: leak checkers reach them from here.
 static HEAPS: Mutex<Vec<&'static Heap>> = Mutex::new(LockRank::Runtime, Vec::new());
 
 fn heap_over(backend: Arc<dyn Backend>) -> &'static Heap {
@@ -123,8 +122,8 @@ fn run(heap: &Heap, numbers: &mut Numbers, steps: usize) -> Vec<Live> {
 
 #[test]
 fn an_address_has_no_owner_when_the_system_has_it_back() {
-    // Goal: an address has no owner during the release of its memory, and one after the next
-    // request. Method: a slab and a large block; the second request mostly gets the same address.
+    // Goal: an address has no owner during the release of its memory. Method: a slab and a large
+    // block; the second request mostly gets the same address, which has an owner again.
     for bytes in [64, 3 * MIB] {
         let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
         let heap = heap_over(Arc::<FaultBackend>::clone(&faults));
@@ -367,7 +366,6 @@ fn without_memory_nothing_is_given_and_nothing_has_changed() {
     check_empty(heap);
 }
 
-/// An allocator whose functions must never be called.
 const NEVER_CALLED: Functions = {
     unsafe extern "C" fn malloc(_: usize) -> *mut c_void {
         panic!("memory of the heap")

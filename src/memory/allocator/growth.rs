@@ -59,7 +59,7 @@ impl CachingAllocator {
         }
     }
 
-    /// Asks the device for a segment that the limit counts already. After a panic it no longer does.
+    /// Asks the device for a segment that the limit counts already, but not after a panic.
     pub(super) fn ask_for_segment(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         let given = catch_unwind(AssertUnwindSafe(|| self.source.allocate(bytes, align_bytes)));
         given.unwrap_or_else(|panic| {

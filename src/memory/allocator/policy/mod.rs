@@ -35,7 +35,6 @@ pub(super) trait Policy {
     /// Returns the size of a new segment for a request.
     fn segment_bytes(&self, bytes: usize) -> usize;
 
-    /// Returns the size of the pages of an expandable segment.
     fn page_bytes(&self, class: PoolClass) -> usize;
 
     /// True when a request splits a block of this class.

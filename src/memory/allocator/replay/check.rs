@@ -1,4 +1,4 @@
-//! Whether an allocator takes the decisions that were recorded: every address, every last segment.
+//! Checks whether an allocator takes the recorded decisions: every address, and the last segments.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,21 +15,21 @@ use crate::memory::allocator::snapshot::{
     BlockInfo, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 
-/// Capacity of the device that recordings are checked on: theirs is not recorded.
+/// Capacity of the device for checks, because a recording has none.
 const CAPACITY_BYTES: usize = 1024 * GIB;
 
-/// How much of a recording was reproduced.
+/// The part of a recording that was reproduced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
     /// Requests that got the recorded address.
     pub addresses_agreed: usize,
-    /// Requests.
+    /// Requests in the recording.
     pub addresses: usize,
-    /// Segments that have the recorded blocks at the end.
+    /// Segments whose blocks at the end are the recorded ones.
     pub layouts_agreed: usize,
     /// Segments at the end of the recording.
     pub layouts: usize,
-    /// What differed first.
+    /// The first difference.
     pub first_difference: Option<String>,
 }
 
@@ -45,11 +45,10 @@ impl Agreement {
     }
 }
 
-/// Rewinds a recording, loads the layout that it began with, replays its trace by the decisions of
-/// `config` and compares every address and the segments at the end. What was taken from the device
-/// meanwhile is known by the recorded addresses: which ones a device gives, no caller decides. What
-/// went back meanwhile goes back when the recording says it, as it says neither who emptied the
-/// cache nor when the device had too little: it has to be free then.
+/// Rewinds a recording, restores the layout in which it began, replays its trace by the decisions
+/// of `config`, and compares every address and the last segments. New segments get the recorded
+/// addresses, which are the device's choice. Releases happen where the recording has them, because
+/// it does not say what caused them; the memory has to be free then.
 ///
 /// Fails when the recording contradicts itself.
 pub fn check(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Agreement> {
@@ -79,10 +78,9 @@ pub fn check(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Agreement>
     Ok(agreement)
 }
 
-/// A recording that is being replayed.
 struct Replay {
     allocator: CachingAllocator,
-    /// What is in use, by the recorded addresses.
+    /// The blocks in use, by the recorded addresses.
     live: HashMap<u64, Allocated>,
     agreement: Agreement,
 }
@@ -146,7 +144,7 @@ fn compare_layouts(recorded: &[SegmentInfo], found: &[SegmentInfo], agreement: &
     }
 }
 
-/// The same range for the same requests, cut into the same blocks, in use or not.
+/// True when both segments have the same range, owner and blocks, and the same blocks are in use.
 fn is_same_layout(a: &SegmentInfo, b: &SegmentInfo) -> bool {
     let is_same_segment = (a.total_bytes, a.stream, a.class, a.pool, a.is_expandable)
         == (b.total_bytes, b.stream, b.class, b.pool, b.is_expandable);

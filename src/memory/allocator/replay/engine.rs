@@ -1,4 +1,4 @@
-//! The replay of requests and frees against an allocator.
+//! Replays requests and frees on an allocator.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,19 +13,19 @@ use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::replay::operation::{Operation, ReplayFigures};
 use crate::memory::allocator::request::Request;
 
-/// An allocator on a device of numbers in place of memory.
+/// An allocator's settings and its device, which has numbers in place of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accounting {
     /// The allocator's settings.
     pub config: AllocatorConfig,
     /// Capacity of the device.
     pub capacity_bytes: usize,
-    /// Size of its pages: a power of two of at least 64.
+    /// Size of the device's pages: a power of two of at least 64.
     pub granularity_bytes: usize,
 }
 
 impl Accounting {
-    /// Makes it. Fails when the granularity is not what it must be.
+    /// Creates the allocator. Fails when the granularity is no power of two of at least 64.
     pub fn allocator(&self) -> Result<CachingAllocator> {
         let Self { config, capacity_bytes, granularity_bytes } = self;
         if !granularity_bytes.is_power_of_two() || *granularity_bytes < 64 {
@@ -38,8 +38,8 @@ impl Accounting {
     }
 }
 
-/// Replays events until the end, or until a request fails for want of memory. What is live then is
-/// freed. The allocator's peaks are reset at the beginning.
+/// Replays events to the end, or to a request that runs out of memory, and frees what is in use
+/// then. Resets the allocator's peaks first.
 ///
 /// Fails when the events contradict themselves, and when the device fails otherwise.
 ///
@@ -103,13 +103,12 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Repl
     })
 }
 
-/// Of blocks that were asked of this allocator, which so takes them back.
 #[inline(always)]
 pub(super) fn free(allocator: &CachingAllocator, block: Allocated) {
     allocator.free(block).expect("it was asked of this allocator");
 }
 
-/// An event whose block has a place instead of a number, so that replaying looks nothing up.
+/// An event with the index of its block in place of the id, so that a replay looks nothing up.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Allocate { place: usize, request: Request },

@@ -1,8 +1,8 @@
-//! Replaying recorded requests: what an allocator would have needed for them.
+//! Replays of recorded requests: the memory that an allocator needs for them.
 //!
-//! * `operation`: what is replayed, and the figures that come out of it
+//! * `operation`: the events of a replay, and its figures
 //! * `engine`: the replay itself, on any allocator; [`Accounting`] makes one without memory
-//! * `recorded`: the requests that a snapshot records, as events
+//! * `recorded`: the requests of a snapshot's trace, as events
 //! * `rewind`: the layout in which a recording began
 //! * `check`: whether an allocator takes the recorded decisions
 

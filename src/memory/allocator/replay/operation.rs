@@ -1,37 +1,37 @@
-//! What is replayed, and what comes out of it.
+//! The events of a replay, and its figures.
 
-/// One event of a recorded program.
+/// An event of a recorded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A request.
     Allocate {
-        /// What the free names: any number, used once at a time.
+        /// The number that its free names: any that no block in use has.
         id: u64,
-        /// What was asked for.
+        /// The requested size.
         bytes: usize,
-        /// The stream that the memory was asked for.
+        /// The stream of the request.
         stream: u64,
     },
-    /// The end of a block's life, uses on other streams included.
+    /// A completed free: no stream uses the block any more.
     Free {
-        /// The number that the request was given.
+        /// The number of the request.
         id: u64,
     },
 }
 
-/// What a replay showed.
+/// The figures of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayFigures {
-    /// How many events were replayed: all, or those before the one that failed.
+    /// The number of events replayed: all, or those before the one that failed.
     pub events: usize,
-    /// The most bytes that were asked for and not freed at one moment.
+    /// The peak of the requested bytes in use.
     pub peak_live_bytes: usize,
-    /// The most bytes that were taken from the device at one moment.
+    /// The peak of the bytes reserved from the device.
     pub peak_reserved_bytes: usize,
-    /// Pages that were mapped, or moved, each counted once a time.
+    /// The number of maps and moves of pages.
     pub page_operations: u64,
-    /// Time of the whole over its events.
+    /// The mean time of an event, in nanoseconds.
     pub ns_per_event: f64,
-    /// The event whose request failed for want of memory, from 0.
+    /// The index of the event whose request ran out of memory.
     pub failed_at: Option<usize>,
 }

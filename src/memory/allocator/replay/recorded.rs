@@ -1,11 +1,11 @@
-//! The requests that a snapshot's trace records, as events to replay from an empty allocator.
+//! The requests of a snapshot's trace, as events to replay from an empty allocator.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::memory::allocator::replay::Operation;
 use crate::memory::allocator::snapshot::{BlockInfo, SegmentInfo, Snapshot, TraceAction};
 
-/// An event before its numbers are given.
+/// An event before ids and streams are numbered.
 struct Event {
     is_allocation: bool,
     key: usize,
@@ -13,10 +13,10 @@ struct Event {
     stream: u64,
 }
 
-/// The requests of a trace, with those in front whose blocks were live before it began: first what
-/// still is at the end, by segment, then what the trace frees, the last freed first.
+/// Returns the requests and frees of a trace, behind requests for blocks that were live before it:
+/// first those live at the end, by segment, then those freed in the trace, the last freed first.
 ///
-/// A free counts where it completed. Ids and streams are numbered from 0 as they first appear.
+/// A free counts where it completed. Ids and streams are numbered from 0, in order of appearance.
 #[must_use]
 pub fn operations(snapshot: &Snapshot) -> Vec<Operation> {
     let mut live: HashMap<u64, usize> = HashMap::new();
@@ -50,7 +50,6 @@ pub fn operations(snapshot: &Snapshot) -> Vec<Operation> {
     numbered(at_end.chain(freed_only.into_iter().rev()).chain(events))
 }
 
-/// The active blocks that no entry of the trace handed out.
 fn untraced<'a>(
     segments: &'a [SegmentInfo],
     traced: &HashSet<u64>,

@@ -1,9 +1,8 @@
-//! The layout in which a recording began: its events undone, the latest first, from where it ended.
+//! Rewinds a recording: undoes its events, the latest first, to the layout in which it began.
 //!
-//! Undoing a request makes its block free and merges it; undoing a free cuts the block out again.
-//! Its size is what the request was rounded to, but for one thing: what would have been too little
-//! to be split off belongs to it. How much that was shows at the next block behind it, which may be
-//! cut out only later.
+//! Undoing a request frees and merges its block; undoing a free splits the block off again. Its
+//! size is the request's, rounded, plus the rest that was too small to be split off. How large that
+//! rest was shows at the next block behind, which may be split off only later.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +16,7 @@ use crate::memory::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 
-/// The layout before the first event of a snapshot's trace, which `config` was in force for. It has
-/// no trace.
+/// Returns the layout, without a trace, before the first event of a trace recorded under `config`.
 ///
 /// Fails when the trace does not lead to the snapshot's segments.
 pub fn rewind(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Snapshot> {
@@ -122,8 +120,7 @@ impl Layout {
         if is_right { Ok(()) } else { Err(contradiction(entry, "a free segment")) }
     }
 
-    /// What went back to the device was free. Pages of an expandable segment were one range with
-    /// what is mapped beside them.
+    /// Restores released memory as free; pages merge with the mapped ranges beside them.
     fn undo_release(
         &mut self,
         entry: &TraceEntry,
@@ -178,7 +175,7 @@ impl Layout {
     }
 }
 
-/// The class of a range that nothing is beside: a trace does not tell it, its size does.
+/// Returns the class of a range without neighbours, by its size: a trace does not have it.
 fn class_of(bytes: usize, config: &AllocatorConfig, is_expandable: bool) -> PoolClass {
     let policy = policy(config, false);
     let is_large = if is_expandable {
@@ -189,7 +186,7 @@ fn class_of(bytes: usize, config: &AllocatorConfig, is_expandable: bool) -> Pool
     if is_large { PoolClass::Large } else { PoolClass::Small }
 }
 
-/// Makes a place free, and one with what is free beside it.
+/// Inserts a free block, merged with its free neighbours.
 fn insert_free(blocks: &mut BTreeMap<u64, BlockInfo>, address: u64, bytes: usize) {
     let (mut begin, mut end) = (address, address + bytes as u64);
     let beside = |block: Option<(&u64, &BlockInfo)>| {
