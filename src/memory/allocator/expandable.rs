@@ -1,8 +1,8 @@
 //! Expandable segments: reserved addresses, into which pages are mapped on demand.
 //!
-//! A stream's class and pool reserves addresses for one and an eighth times the device's memory. A
-//! request maps pages at the first unmapped addresses with room, behind the free block that ends
-//! there; a release unmaps the whole pages inside free blocks.
+//! A segment reserves one and an eighth times the device's memory in addresses, for a stream, class
+//! and pool. A request maps pages at the first unmapped addresses with room, behind the free block
+//! that ends there; a release unmaps the whole pages inside free blocks.
 
 #[cfg(test)]
 mod tests;
