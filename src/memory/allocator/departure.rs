@@ -17,7 +17,8 @@ impl CachingAllocator {
         self.try_give_back(parts).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
-    /// The same; the first panic of the device, behind which the others go back as well.
+    /// As `give_back`; returns the first panic of the device, after the remaining parts went back
+    /// as well.
     pub(super) fn try_give_back(&self, parts: Vec<Departing>) -> thread::Result<()> {
         let mut outcome = Ok(());
         for Departing { part, bytes, block } in parts {
@@ -25,7 +26,7 @@ impl CachingAllocator {
             let vacant =
                 block.and_then(|id| self.with_torch(|it, ledger| it.end_unmap(ledger, id)));
             if let Some(addresses) = vacant {
-                // Behind their last page.
+                // The addresses go back after their last page.
                 outcome = outcome.and(self.source.give_back(addresses));
             }
             self.state.lock().ledger.note_left(bytes);

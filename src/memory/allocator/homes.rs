@@ -6,15 +6,15 @@ use crate::base::stream_map::StreamMap;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::known_stream::KnownStream;
 
-/// How many known streams are looked at for each one that becomes known.
+/// The known streams that are checked for each new one.
 const LOOKS: usize = 2;
 
-/// The streams that blocks were freed on, but those that are gone with all they did.
+/// The streams on which blocks were freed, without ended streams whose tasks are done.
 #[derive(Debug, Default)]
 pub(super) struct Homes(StreamMap<KnownStream>);
 
 impl Homes {
-    /// A stream has used blocks of its own.
+    /// Notes a stream that has used blocks of its own.
     pub(super) fn note(&mut self, stream: &Arc<StreamCore>) {
         if self.0.get(stream.key()).is_none() {
             self.0.extract_if(LOOKS, |_, home| home.progress.is_over());
@@ -22,13 +22,13 @@ impl Homes {
         }
     }
 
-    /// True when a stream has not passed its task `ticket`. Streams that are only numbers never
-    /// use anything after a free.
+    /// True when a stream has not passed its task `ticket`. A stream that is only a number uses
+    /// nothing after a free.
     pub(super) fn is_using(&self, stream: u64, ticket: u64) -> bool {
         ticket > 0 && self.0.get(stream).is_some_and(|home| home.progress.done() < ticket)
     }
 
-    /// The stream with a key, if it is known and there.
+    /// The live stream with a key, if known.
     pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
         self.0.get(key)?.core.upgrade()
     }

@@ -1,15 +1,14 @@
-//! Streams as an allocator knows them, which may go before what was used on them does.
+//! A stream as an allocator knows it. The stream may end before its uses of memory do.
 
 use std::sync::{Arc, Weak};
 
 use crate::engine::frontier::Progress;
 use crate::engine::stream::core::StreamCore;
 
-/// A stream, be it gone or not.
 #[derive(Debug)]
 pub(super) struct KnownStream {
     pub(super) progress: Arc<Progress>,
-    /// For waiting alone: how far it is, the counter says, also when the stream is gone.
+    /// For waits only: the counter says how far the stream is, even after its end.
     pub(super) core: Weak<StreamCore>,
 }
 

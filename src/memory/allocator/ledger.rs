@@ -1,7 +1,5 @@
-//! What both engines share under one lock: settings, pools, limits and counts.
-//!
-//! An engine is given the ledger with each call. It counts there what it takes and gives back; what
-//! it knows of blocks it keeps to itself.
+//! What both engines share under one lock: settings, pools, limits and counts. Each call of an
+//! engine is given the ledger, and the engine counts there what it takes and gives back.
 
 use std::thread::{self, ThreadId};
 
@@ -15,20 +13,20 @@ use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::source::{Departing, Part};
 use crate::memory::allocator::stats::Statistics;
 
-/// What an allocator's memory is for, which says who decides.
+/// The use of an allocator's memory, which decides the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A device's: the policy that settings name.
+    /// Memory of a device, under the policy of the settings.
     Device,
-    /// Pinned, for transfers: `policy::pinned`.
+    /// Pinned memory for transfers, under `policy::pinned`.
     Pinned,
-    /// Pinned, for programs that keep an address alone: the native policy.
+    /// Pinned memory for programs that keep addresses alone, under policy `native`.
     Heap,
 }
 
-/// What both engines share. See the head of this file.
+/// What both engines share.
 ///
-/// Equation: what is reserved is what the device has given and keeps ([`Limits::held_bytes`]).
+/// Equation: `reserved_bytes` is what the device has given and keeps ([`Limits::held_bytes`]).
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) purpose: Purpose,
@@ -36,13 +34,13 @@ pub(super) struct Ledger {
     pub(super) pools: Pools,
     pub(super) limits: Limits,
     pub(super) statistics: Statistics,
-    /// True when nothing is cached that is free.
+    /// True when free memory goes back at once.
     pub(super) is_closed: bool,
-    /// How often memory came to the device.
+    /// The parts of memory that the device has got back or refused.
     pub(super) departures: u64,
-    /// The thread that alone has memory from the device now, because it is short of it: `turn`.
+    /// The thread in its turn (`turn.rs`), which alone takes memory from the device.
     pub(super) turn: Option<ThreadId>,
-    /// Threads that wait until a turn, moves of pages, or what goes back is over.
+    /// Threads that wait for the end of a turn, of page moves, or of a departure.
     pub(super) sleepers: Sleepers,
 }
 
@@ -64,7 +62,7 @@ impl Ledger {
         ledger
     }
 
-    /// Serves the next requests by other settings; what was handed out stays.
+    /// Sets the settings for the next requests. Memory in use is unaffected.
     pub(super) fn set_config(&mut self, config: AllocatorConfig) {
         self.statistics.max_split_size = Statistics::of_nothing(&config).max_split_size;
         if !self.is_host() {
@@ -73,17 +71,17 @@ impl Ledger {
         self.config = config;
     }
 
-    /// How large the free segments of a heap are that are cached, when that is bounded.
+    /// The size up to which a heap caches free segments; `None` for no bound.
     pub(super) fn most_segment_bytes(&self) -> Option<usize> {
         self.config.pinned_max_cached_bytes.filter(|_| self.purpose == Purpose::Heap)
     }
 
-    /// True for memory of the host: no limit holds for it.
+    /// True for host memory, which has no limit.
     pub(super) fn is_host(&self) -> bool {
         self.purpose != Purpose::Device
     }
 
-    /// True while threads cache what they free, to have it again.
+    /// True while threads cache freed memory.
     pub(super) fn has_thread_caches(&self) -> bool {
         let AllocatorConfig { exact_statistics, deterministic, .. } = self.config;
         self.serves_natively(PoolId::DEFAULT)
@@ -93,8 +91,8 @@ impl Ledger {
             && !deterministic
     }
 
-    /// True when the native policy serves the next requests for a pool. It always splits, so where
-    /// blocks are to stay whole the other one does.
+    /// True when engine `native` serves the next requests for a pool: on the host heap always, on
+    /// devices under policy `native`, but never for a pool whose blocks are not split.
     pub(super) fn serves_natively(&self, pool: PoolId) -> bool {
         let is_native = match self.purpose {
             Purpose::Device => self.config.policy == PolicyName::Native,
@@ -104,35 +102,37 @@ impl Ledger {
         is_native && !self.pools.keeps_whole(pool)
     }
 
-    /// The decisions of the engine `torch`.
+    /// The decisions of engine `torch`.
     pub(super) fn policy(&self) -> AnyPolicy<'_> {
         policy(&self.config, self.is_host())
     }
 
-    /// True when old free segments are given back before memory is short.
+    /// True when old free segments go back before memory is short.
     pub(super) fn is_collecting(&self) -> bool {
         self.config.garbage_collection_threshold.is_some() && self.limits.allowed_bytes().is_some()
     }
 
-    /// True for sizes from which on blocks are not split.
+    /// True for sizes that are too large to split.
     pub(super) fn is_oversize(&self, bytes: usize) -> bool {
         self.config.max_split_bytes.is_some_and(|most| bytes >= most)
     }
 
-    /// The private pools that help out when memory of a pool is short.
+    /// The private pools that serve requests for the default pool when it is short of memory; none
+    /// for other pools.
     pub(super) fn helpers(&self, of: PoolId) -> impl Iterator<Item = PoolId> {
         let is_helper = move |pool: &Pool| of == PoolId::DEFAULT && pool.options.use_on_oom;
         self.pools.iter().filter(move |(_, pool)| is_helper(pool)).map(|(id, _)| id)
     }
 
-    /// True when settings have a request fail that is above some limit; counts it.
+    /// True, and counts a rejection, when the settings reject requests above the limit and this one
+    /// is.
     pub(super) fn rejects(&mut self, is_above: impl FnOnce(&Limits) -> bool) -> bool {
         let is_rejected = self.config.reject_above_fraction && is_above(&self.limits);
         self.statistics.num_oom_rejections += u64::from(is_rejected);
         is_rejected
     }
 
-    /// The device was asked for a segment, and has answered.
+    /// Counts the device's answer to a request for a segment.
     pub(super) fn note_segment<T>(&mut self, class: PoolClass, bytes: usize, given: &Result<T>) {
         self.note_answer(class, bytes, if given.is_ok() { bytes } else { 0 });
         self.statistics.segment.increase(class, usize::from(given.is_ok()));
@@ -141,7 +141,7 @@ impl Ledger {
         }
     }
 
-    /// The device was asked for memory, and has answered: so much of it is there.
+    /// Counts the device's answer: `given_bytes` of `asked_bytes` came.
     pub(super) fn note_answer(&mut self, class: PoolClass, asked_bytes: usize, given_bytes: usize) {
         self.limits.note_answer(asked_bytes, given_bytes);
         self.statistics.reserved_bytes.increase(class, given_bytes);
@@ -150,7 +150,7 @@ impl Ledger {
         self.check_reserved();
     }
 
-    /// A part leaves for the device, with bytes of these classes: none when it is addresses alone.
+    /// Counts a part that leaves for the device, by class; `by_class` is empty for addresses alone.
     pub(super) fn leave(&mut self, part: Part, by_class: &[(PoolClass, usize)]) -> Departing {
         let segments = usize::from(matches!(part, Part::Segment(_)));
         for (class, bytes) in by_class {
@@ -164,7 +164,7 @@ impl Ledger {
         Departing { part, bytes, block: None }
     }
 
-    /// The device has had a part, or refused it.
+    /// Counts a part that the device has got back or refused.
     pub(super) fn note_left(&mut self, bytes: usize) {
         self.limits.note_left(bytes);
         self.departures += 1;
@@ -177,26 +177,26 @@ impl Ledger {
         debug_assert_eq!(self.limits.held_bytes() as u64, reserved_bytes, "{:?}", self.limits);
     }
 
-    /// True while another thread has the turn: no page moves then but its own, and the device gives
-    /// no other thread memory.
+    /// True while another thread has the turn: only that thread moves pages and takes memory from
+    /// the device.
     pub(super) fn is_turn_of_another(&self) -> bool {
         self.turn.is_some_and(|owner| owner != thread::current().id())
     }
 
-    /// What the limit leaves of what the device has free.
+    /// The bytes that both the limit and the device leave.
     pub(super) fn left_bytes(&self, device_free_bytes: usize) -> usize {
         let allowed = self.limits.allowed_bytes();
         let left = allowed.map(|bytes| bytes.saturating_sub(self.limits.taken_bytes));
         left.map_or(device_free_bytes, |left| left.min(device_free_bytes))
     }
 
-    /// True when free memory is chosen from, of which nothing may be in use, before memory is
-    /// short: garbage, or blocks that are too large to be split.
+    /// True when unused free memory may go back before memory is short: garbage, or blocks that are
+    /// too large to split.
     pub(super) fn chooses_among_free(&self) -> bool {
         self.config.max_split_bytes.is_some() || self.bytes_above_threshold().is_some()
     }
 
-    /// How much more is reserved than the garbage collection's threshold.
+    /// The reserved bytes above the garbage collection's threshold, if any.
     pub(super) fn bytes_above_threshold(&self) -> Option<usize> {
         let threshold = self.config.garbage_collection_threshold?;
         let threshold_bytes = part_of(self.limits.allowed_bytes()?, threshold);

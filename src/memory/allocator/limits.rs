@@ -1,4 +1,4 @@
-//! How much an allocator may take from its device.
+//! The limit of the memory that an allocator takes from its device.
 
 /// The device's memory and the part of it that may be reserved.
 ///
@@ -10,17 +10,18 @@
 pub(super) struct Limits {
     pub(super) total_bytes: usize,
     pub(super) fraction: f64,
-    /// True when a text of settings named the fraction, and nothing else has set it since.
+    /// True when a text of settings named the fraction, and no later call has set it.
     is_of_settings: bool,
     pub(super) taken_bytes: usize,
-    /// Questions that the device has not answered yet, and how much they are about.
+    /// The requests that the device has not answered yet, and their bytes.
     asking_count: usize,
     asking_bytes: usize,
-    /// Parts that are on their way to the device, and how much of it counts here.
+    /// The parts on their way to the device, and their bytes that count against the limit.
     leaving_count: usize,
     leaving_bytes: usize,
-    /// What the device said to be free for one segment when it refused it, as long as it has given
-    /// and taken nothing since: less than it says in general where a segment has a largest size.
+    /// The free bytes that the device named when it refused a segment; `None` once the device has
+    /// given or taken memory since. Less than its general number where a segment has a largest
+    /// size.
     pub(super) told_free_bytes: Option<usize>,
 }
 
@@ -39,13 +40,12 @@ impl Limits {
         }
     }
 
-    /// Sets the limit for a program.
     pub(super) fn set_fraction(&mut self, fraction: f64) {
         (self.fraction, self.is_of_settings) = (fraction, false);
     }
 
-    /// Settings have this fraction now; `is_named` by a new text. Without one, what an earlier text
-    /// has set is over.
+    /// Follows new settings; `is_named` when their text names a fraction. A text without one ends
+    /// the fraction of an earlier text.
     pub(super) fn follow(&mut self, fraction: Option<f64>, is_named: bool) {
         match fraction {
             Some(fraction) if is_named => (self.fraction, self.is_of_settings) = (fraction, true),
@@ -54,26 +54,26 @@ impl Limits {
         }
     }
 
-    /// The limit; `None` when the fraction is 1 and the device alone decides.
+    /// The limit; `None` when the fraction is 1, so that only the device limits.
     pub(super) fn allowed_bytes(&self) -> Option<usize> {
         (self.fraction < 1.0).then_some(part_of(self.total_bytes, self.fraction))
     }
 
-    /// True when so many more are within the limit, and above a part of the device's memory.
+    /// True when `bytes` more are within the limit but above `fraction` of the device's memory.
     pub(super) fn is_only_above(&self, bytes: usize, fraction: f64) -> bool {
         let sum = self.taken_bytes.saturating_add(bytes);
         !self.is_above(bytes) && sum > part_of(self.total_bytes, fraction)
     }
 
-    /// True when so many more would exceed the limit.
+    /// True when `bytes` more would exceed the limit.
     pub(super) fn is_above(&self, bytes: usize) -> bool {
         let sum = self.taken_bytes.checked_add(bytes);
         let most = self.allowed_bytes().filter(|_| bytes > 0); // it may have been lowered since
         sum.is_none_or(|sum| most.is_some_and(|most| sum > most))
     }
 
-    /// Counts bytes that the device is asked for next, until it has answered. False, and nothing
-    /// counted, when that would exceed the limit.
+    /// Counts bytes that the device is asked for, until its answer. False, without counting, when
+    /// they would exceed the limit.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         let is_allowed = !self.is_above(bytes);
         if is_allowed {
@@ -82,7 +82,7 @@ impl Limits {
         is_allowed
     }
 
-    /// The same for a request that was compared with the limit before.
+    /// As `take`, for a request that was compared with the limit before.
     pub(super) fn take_anyway(&mut self, bytes: usize) {
         self.taken_bytes += bytes;
         self.asking_bytes += bytes;
@@ -90,7 +90,7 @@ impl Limits {
         self.change_device(bytes);
     }
 
-    /// The device has answered: so much of what was asked for is there.
+    /// Counts the device's answer: `given_bytes` of `asked_bytes` came.
     pub(super) fn note_answer(&mut self, asked_bytes: usize, given_bytes: usize) {
         self.asking_count -= 1;
         self.asking_bytes -= asked_bytes;
@@ -98,13 +98,12 @@ impl Limits {
         self.change_device(asked_bytes);
     }
 
-    /// Counts a part that goes back, until the device has it.
+    /// Counts a part on its way back, until the device has it.
     pub(super) fn leave(&mut self, bytes: usize) {
         self.leaving_bytes += bytes;
         self.leaving_count += 1;
     }
 
-    /// A part went back.
     pub(super) fn note_left(&mut self, bytes: usize) {
         self.leaving_count -= 1;
         self.leaving_bytes -= bytes;
@@ -112,19 +111,19 @@ impl Limits {
         self.change_device(bytes);
     }
 
-    /// What the device said before holds no longer, unless nothing has changed there.
+    /// Forgets what the device named as free, when its memory changes.
     fn change_device(&mut self, bytes: usize) {
         if bytes > 0 {
             self.told_free_bytes = None;
         }
     }
 
-    /// What the device has given and keeps.
+    /// The bytes that the device has given and that are not on their way back.
     pub(super) fn held_bytes(&self) -> usize {
         self.taken_bytes - self.asking_bytes - self.leaving_bytes
     }
 
-    /// What a segment can have of what the device says to be free.
+    /// The bytes that one segment can get when the device reports `device_free_bytes`.
     pub(super) fn segment_free_bytes(&self, device_free_bytes: usize) -> usize {
         self.told_free_bytes.map_or(device_free_bytes, |told| told.min(device_free_bytes))
     }

@@ -8,17 +8,17 @@ use crate::base::error::Error;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held};
 
-/// Called with what failed, before the request does.
+/// Called with the error before the request fails.
 type Observer = dyn Fn(&Error) + Send + Sync;
 
-/// A number for an observer that no other one in this process has: given to an allocator or a
-/// runtime that did not hand it out, it means none.
+/// Creates a number that no other observer of this process has. An allocator or runtime that did
+/// not issue it ignores it.
 pub(crate) fn new_observer_id() -> u64 {
     static NEXT_ID: AtomicU64 = AtomicU64::new(1);
     NEXT_ID.fetch_add(1, Ordering::Relaxed) // only uniqueness matters
 }
 
-/// Those of one allocator.
+/// The observers of one allocator.
 pub(super) struct Observers {
     pub(super) list: Mutex<Vec<(u64, Arc<Observer>)>>,
 }
@@ -28,8 +28,8 @@ impl Observers {
         Self { list: Mutex::new(LockRank::Allocator, Vec::new()) }
     }
 
-    /// Calls each, without a lock. Of requests that fail inside of an observer none is told: it
-    /// would be told of its own for as long as there is a stack.
+    /// Calls each observer, without a lock. A request that fails inside an observer is not
+    /// reported, because its report could recurse without end.
     pub(super) fn tell(&self, error: &Error) {
         let Some(_telling) = Telling::begin() else { return };
         let observers = self.list.lock().clone();
@@ -40,7 +40,7 @@ impl Observers {
     }
 }
 
-/// Stands for this thread's being inside of observers, until it is dropped.
+/// This thread executes observers, until the drop.
 struct Telling;
 
 thread_local! {
@@ -48,7 +48,7 @@ thread_local! {
 }
 
 impl Telling {
-    /// `None` inside of another one.
+    /// `None` inside another observer.
     fn begin() -> Option<Self> {
         (!IS_TELLING.replace(true)).then_some(Self)
     }

@@ -15,9 +15,9 @@ use crate::memory::allocator::source::Source;
 use crate::memory::allocator::state::AllocatorState;
 
 impl CachingAllocator {
-    /// The allocator of memory that the device of `beside` shares with the host, with nothing in
-    /// it: by the decisions for a device, without pages that move, with statistics and a limit of
-    /// its own. [`CachingAllocator::begin_sharing`] makes it known to `beside`.
+    /// Creates the allocator of memory that the device of `beside` shares with the host: with the
+    /// policies for a device, without moving pages, with its own statistics and limit.
+    /// [`CachingAllocator::begin_sharing`] makes it known to `beside`.
     pub fn shared(beside: &Arc<Self>, config: AllocatorConfig) -> Result<Self> {
         let Source { backend, device, .. } = &beside.source;
         let (backend, device) = (Arc::clone(backend), *device);
@@ -30,8 +30,8 @@ impl CachingAllocator {
         Ok(shared)
     }
 
-    /// From here on this allocator has `shared`, which was made beside it, yield before it says
-    /// that memory is short. Of several the first counts.
+    /// Makes `shared`, which was created beside this allocator, its sibling: it yields free memory
+    /// before this allocator reports a shortage. Only the first call has an effect.
     pub fn begin_sharing(&self, shared: &Arc<Self>) {
         self.sibling.get_or_init(|| Arc::downgrade(shared));
     }
@@ -48,7 +48,7 @@ impl CachingAllocator {
         let Some(sibling) = self.sibling.get().and_then(Weak::upgrade) else { return Ok(false) };
         sibling.trim();
         let counted = sibling.statistics();
-        // Other threads may have moved on between the two looks.
+        // Other threads may have allocated between the two reads.
         let (reserved, allocated) = (counted.reserved_bytes.all, counted.allocated_bytes.all);
         let kept_bytes = to_usize(reserved.current.saturating_sub(allocated.current));
         if kept_bytes > 0 && reachable_bytes.saturating_add(kept_bytes) >= bytes {

@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use crate::base::sync::{Mutex, MutexGuard, Sleeper, spin_hint};
 
-/// Looks before a thread sleeps, and what is between two of them.
+/// The looks before a thread sleeps, and the spins between two looks.
 #[cfg(not(loom))]
 const LOOKS: usize = 8;
 #[cfg(loom)]
 const LOOKS: usize = 0;
 const HINTS: usize = 50;
 
-/// Those that sleep, beside what they wait for.
+/// The threads that sleep.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers(Vec<Arc<Sleeper>>);
 
 impl Sleepers {
-    /// What some of them may wait for has come.
+    /// Wakes all sleepers: what some of them wait for may be over.
     pub(super) fn wake(&mut self) {
         self.0.drain(..).for_each(|sleeper| sleeper.wake());
     }
@@ -31,7 +31,8 @@ impl Sleepers {
     }
 }
 
-/// The lock, as soon as something is so. Who makes it so has the lock, and wakes.
+/// Locks the state once a condition holds. The thread that makes it hold has the lock, and wakes
+/// the sleepers.
 pub(super) fn lock_when<T>(
     mutex: &Mutex<T>,
     is_so: impl Fn(&T) -> bool,

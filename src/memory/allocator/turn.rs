@@ -27,26 +27,25 @@ use crate::memory::allocator::request::Request;
 use crate::memory::allocator::sleepers::lock_when;
 use crate::memory::allocator::state::AllocatorState;
 
-/// Turns after which a request fails although others go on taking what it waits for, and looks in
-/// one turn while others go on freeing.
+/// A request fails after this many turns in which other threads took what it waited for. Also the
+/// most looks of one turn while other threads free memory.
 const MOST_TURNS: usize = 1000;
 const MOST_LOOKS: usize = 100;
-/// Frees after a turn until threads keep things again: as long as memory is short, what they keep
-/// others have to take from them.
+/// Frees after a turn until threads cache again: while memory is short, other threads would have to
+/// empty the caches.
 pub(super) const CLOSED_FREES: u64 = 256;
 
-/// Tries to serve a request.
 type TryOnce<'a, T> = dyn FnMut(Attempt) -> Result<Option<T>> + 'a;
 
-/// What a request wants that is short of memory.
+/// A request that is short of memory.
 pub(super) struct Wants<'a, T> {
     pub(super) request: Request,
-    /// What has to be free for it.
+    /// The bytes that must be free for it.
     pub(super) bytes: usize,
-    /// Tries to have it; the last time from memory that has not served it for its settings.
+    /// Tries to serve it. [`Attempt::Last`] also takes memory that the settings had withheld.
     pub(super) attempt: &'a mut TryOnce<'a, T>,
-    /// False when it cannot be had, as far as is known, also if no stream used anything any more
-    /// and the device and the limit had as many bytes left.
+    /// False when the request could not be served even if no stream used free memory, with this
+    /// many bytes left by the device and the limit.
     pub(super) could_serve: &'a dyn Fn(&AllocatorState, usize) -> bool,
 }
 
@@ -56,22 +55,22 @@ pub(super) enum Attempt {
     Last,
 }
 
-/// How a turn ended.
 enum Outcome<T> {
     Served(T),
-    /// There are this many bytes at most; what the request fails with, unless the sibling yields.
+    /// The most bytes that could be had. The request fails with this error unless the sibling
+    /// yields.
     Short {
         reachable_bytes: usize,
         refusal: Error,
     },
-    /// The streams that use free memory, those first that use the most.
+    /// The streams that use free memory, largest use first.
     InUse {
         holders: Vec<Holder>,
         reachable_bytes: usize,
     },
 }
 
-/// The turn of this thread, given up when dropped.
+/// This thread's turn, given up on drop.
 struct Turn<'a>(&'a CachingAllocator);
 
 impl Drop for Turn<'_> {
@@ -84,9 +83,9 @@ impl Drop for Turn<'_> {
 }
 
 impl CachingAllocator {
-    /// Serves a request as soon as nothing stands in its way but streams that this thread may wait
-    /// for. What cannot be enough is not waited for. Fails with `OutOfMemory`, told to observers
-    /// and with the numbers of the last turn, when memory is short.
+    /// Serves a request, waiting only for streams that this thread may wait for and whose memory
+    /// can suffice. Fails with `OutOfMemory`, which observers are told, with the numbers of the
+    /// last turn.
     pub(super) fn take_in_turn<T>(
         &self,
         wants: &mut Wants<'_, T>,
@@ -117,14 +116,15 @@ impl CachingAllocator {
                 Err(Error::Runtime(RuntimeError::Interrupted)) => {
                     return Err(Error::Runtime(RuntimeError::Interrupted));
                 }
-                // Behind this thread's own task, or a lost device: what it holds stays.
+                // The stream is behind this thread's own task, or its device is lost: its memory
+                // stays.
                 _ => drop(refused.insert(holder.stream.key())),
             }
         }
         Err(self.told(self.refusal(&wants.request)))
     }
 
-    /// The lock, when something is so that wakes the sleepers.
+    /// Locks the state once `is_so` holds; sleeps until a change wakes this thread.
     pub(super) fn lock_when(
         &self,
         is_so: impl Fn(&AllocatorState) -> bool,
@@ -143,7 +143,7 @@ impl CachingAllocator {
         Turn(self)
     }
 
-    /// How often memory went back to the device, when none is on its way there or from there now.
+    /// The number of departures; `None` while memory is on its way from or to the device.
     fn departures(&self) -> Option<u64> {
         let own = self.state.lock().departures_if_settled()?;
         let sibling = self.sibling.get().and_then(Weak::upgrade);
@@ -158,11 +158,11 @@ impl Turn<'_> {
         let (mut looks, mut reachable_bytes) = (0, 0);
         let count_frees = |state: &AllocatorState| state.torch.frees + state.native.frees;
         while looks < MOST_LOOKS {
-            // What is freed from here on may come too late to go back with the rest.
+            // Memory freed from here on may come too late to go back with the rest.
             let look = |state: &AllocatorState| (state.holders(Wanted::Served), count_frees(state));
             let (before, frees) = allocator.trim_and_see(look);
             let was_in_use = before.iter().any(|holder| !refused.contains(&holder.stream.key()));
-            // It ends by itself: no other thread begins here.
+            // This ends: no other thread begins here.
             drop(allocator.lock_when(|state| state.departures_if_settled().is_some()));
             let departures = allocator.departures();
             if departures.is_none() && looks + 1 < MOST_LOOKS {
@@ -190,7 +190,7 @@ impl Turn<'_> {
                 break;
             }
             holders.retain(|holder| !refused.contains(&holder.stream.key()));
-            // What was freed, or used no more, since it was tried, may be what is wanted.
+            // Memory freed or no longer used since the attempt may be what the request wants.
             let may_have_come = !is_still || was_in_use && holders.is_empty();
             if may_have_come && looks < MOST_LOOKS {
                 continue;

@@ -15,25 +15,25 @@ use crate::engine::stream::frames;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::pending::Holder;
 
-/// Waits that are under way inside of tasks.
+/// The waits in progress inside of tasks.
 #[derive(Debug, Default)]
 struct Waits {
     under_way: Vec<Wait>,
     begun: u64,
 }
 
-/// One of them, by the keys of streams.
+/// A wait, by the keys of streams.
 #[derive(Debug)]
 struct Wait {
     number: u64,
-    /// Those whose tasks the waiting thread is inside of.
+    /// The streams whose tasks the waiting thread is executing.
     inside: Vec<u64>,
-    /// The one that is waited for, and those that it stands behind.
+    /// The stream that is waited for, and the streams that it waits for.
     behind: Vec<u64>,
 }
 
 impl Waits {
-    /// Notes a wait; its number. `None` when what it waits for stands behind its own tasks.
+    /// Adds a wait and returns its number; `None` when what it waits for is behind its own tasks.
     fn begin(&mut self, inside: Vec<u64>, behind: Vec<u64>) -> Option<u64> {
         let mut known = behind.clone();
         let mut next = 0;
@@ -60,11 +60,11 @@ impl Waits {
     }
 }
 
-/// Of every allocator: what one of them waits for may be behind what another one waits for.
+/// Shared by all allocators: a wait of one may be behind a wait of another.
 static WAITS: LazyLock<Mutex<Waits>> =
     LazyLock::new(|| Mutex::new(LockRank::Allocator, Waits::default()));
 
-/// A wait that is under way until this is dropped.
+/// A wait in progress, until the drop.
 struct UnderWay(u64);
 
 impl Drop for UnderWay {
@@ -74,8 +74,8 @@ impl Drop for UnderWay {
 }
 
 impl Holder {
-    /// Waits until the stream has passed what uses freed memory. Fails inside one of its tasks,
-    /// where it would wait for this thread, and for a lost device.
+    /// Waits until the stream has passed its uses of freed memory. Fails inside one of the stream's
+    /// tasks, and for a lost device.
     pub(super) fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let inside = frames::streams();
         let _under_way = if inside.is_empty() { None } else { Some(self.begin(inside)?) };
@@ -91,7 +91,7 @@ impl Holder {
     }
 }
 
-/// The stream, and those that its task `ticket` stands behind and that have not passed that place.
+/// The stream, and the streams that its task `ticket` waits for and that have not come so far.
 fn streams_before(stream: &StreamCore, ticket: u64) -> Vec<u64> {
     let frontier = stream.history.at(ticket);
     let others = frontier.iter().flat_map(|frontier| frontier.pending_streams());
