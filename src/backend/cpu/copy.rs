@@ -87,8 +87,9 @@ impl Engine {
         })
     }
 
-    /// Creates an engine that streams fills from the size of the last-level cache on and copies from
-    /// half of it on. The clamp bounds misreported sizes, and caches that very many cores share.
+    /// Creates an engine that streams fills from the size of the last-level cache on, and copies
+    /// from half of it on. The clamp bounds misreported sizes, and caches that very many cores
+    /// share.
     fn for_cache(width: Width, last_cache_bytes: Option<usize>) -> Self {
         let cache_bytes = last_cache_bytes.unwrap_or(32 * MIB).clamp(8 * MIB, 64 * MIB);
         Self { width, copy_threshold_bytes: cache_bytes / 2, fill_threshold_bytes: cache_bytes }

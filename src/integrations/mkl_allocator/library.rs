@@ -97,7 +97,7 @@ impl Probe {
             .map(|()| vec![0.0; to_usize((PROBE_ROW_COUNT * PROBE_ROW_COUNT).unsigned_abs())]);
         let (row_major, plain, n) = (101, 111, PROBE_ROW_COUNT);
         let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
-        // SAFETY: three matrices of `PROBE_ROW_COUNT` rows and columns; only this call uses the third one.
+        // SAFETY: three square matrices of that many rows; only this call uses the third one.
         unsafe { gemm(row_major, plain, plain, n, n, n, 1.0, a, n, b, n, 0.0, c, n) };
     }
 }

@@ -1,5 +1,7 @@
-//! What both engines share under one lock: settings, pools, limits and counts. Each call of an
-//! engine is given the ledger, and the engine counts there what it takes and gives back.
+//! What both engines share under one lock: settings, pools, limits and counts.
+//!
+//! Each call of an engine is given the ledger, where the engine counts what it takes and gives
+//! back.
 
 use std::thread::{self, ThreadId};
 
