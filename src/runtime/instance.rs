@@ -379,7 +379,7 @@ impl Runtime {
             }
             Err(obstacle) => {
                 self.inner.lifecycle.put_back(device, unseen);
-                Err(obstacle)
+                Err(obstacle.unwrap_or_else(|panic| resume_unwind(panic)))
             }
         }
     }
@@ -492,12 +492,12 @@ impl Drop for Inner {
 }
 
 /// Waits for streams, clears their errors and returns them. After a failed wait, puts all errors
-/// back.
+/// back and returns the wait's error, or its panic.
 fn synchronize_all(
     streams: &[Arc<StreamCore>],
     interrupt: &mut Interrupt<'_>,
-) -> Result<Vec<Arc<StreamFailure>>> {
-    streams.iter().try_for_each(|stream| stream.check_wait())?;
+) -> Result<Vec<Arc<StreamFailure>>, std::thread::Result<Error>> {
+    streams.iter().try_for_each(|stream| stream.check_wait()).map_err(Ok)?;
     let begun: Vec<_> = streams.iter().map(StreamCore::begin_synchronize).collect();
     let (mut errors, mut obstacle) = (Vec::new(), None);
     for (stream, begun) in streams.iter().zip(begun) {
@@ -521,7 +521,7 @@ fn synchronize_all(
     for (stream, error) in errors {
         stream.put_back(error);
     }
-    Err(obstacle.unwrap_or_else(|panic| resume_unwind(panic)))
+    Err(obstacle)
 }
 
 impl fmt::Debug for Runtime {

@@ -16,7 +16,9 @@ use accelrt::{Buffer, Completion, Config, Event, FailureCause, ProgramSource, Ru
 
 use crate::driver_kind::Driver;
 use crate::gate::Gate;
-use crate::support::{CPU, finishes, stream_error, wait_by_query};
+use crate::support::{
+    CPU, enqueue_failure, finishes, stream, stream_error, wait_by_query, workers,
+};
 
 /// What tasks use.
 struct Things {
@@ -260,5 +262,28 @@ fn an_error_that_a_synchronise_has_ended_when_it_panics_is_raised_by_the_next_on
                 assert_eq!(raised, [!is_ended, true]);
             }
         }
+    });
+}
+
+#[test]
+fn a_panic_in_a_wait_for_a_device_loses_no_error_of_a_dropped_stream() {
+    // Goal: an error that the wait took stays with the device. Method: two streams are busy on
+    // workers, so the wait blocks, and its check for an interrupt panics.
+    finishes(|| {
+        let runtime = workers(2);
+        let failed = stream(&runtime);
+        let id = failed.id();
+        enqueue_failure(&failed, "broken");
+        drop(failed);
+        while runtime.stream_by_id(CPU, id).is_ok() {
+            thread::yield_now();
+        }
+        let busy = [stream(&runtime), stream(&runtime)];
+        let gates = busy.each_ref().map(Gate::shut);
+        let wait = || runtime.synchronize_unless(CPU, &mut || panic!("instead of an answer"));
+        catch_unwind(AssertUnwindSafe(wait)).unwrap_err();
+        gates.into_iter().for_each(Gate::open);
+        assert!(stream_error(runtime.synchronize(CPU)).to_string().contains("broken"));
+        runtime.synchronize(CPU).unwrap();
     });
 }
