@@ -188,10 +188,11 @@ pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Ar
 }
 
 fn missing_reason(kind: DeviceKind) -> String {
-    if WITH_FEATURE.contains(&kind) {
-        format!("this build has no {kind} backend (cargo feature `{kind}`)")
-    } else if constructor(kind).get().is_some() {
+    let is_builtin = BUILTINS.iter().any(|(builtin, _)| *builtin == kind);
+    if constructor(kind).get().is_some() && !is_builtin {
         format!("this runtime was made before the {kind} backend was registered")
+    } else if WITH_FEATURE.contains(&kind) {
+        format!("this build has no {kind} backend (cargo feature `{kind}`)")
     } else {
         format!("no {kind} backend was added to this runtime")
     }

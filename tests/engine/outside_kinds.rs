@@ -178,6 +178,10 @@ fn backend_after_the_runtime() {
     register_backend(kind, move |_config| Ok(backend(kind))).unwrap();
     let refused = runtime.stream(device).unwrap_err().to_string();
     assert!(refused.contains("made before the outside_global backend"), "{refused}");
+    // A kind of this crate whose backend another crate brings.
+    register_backend(DeviceKind::CUDA, |_config| Ok(backend(DeviceKind::CUDA))).unwrap();
+    let refused = runtime.stream("cuda:1".parse().unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("made before the cuda backend"), "{refused}");
     let later = Runtime::new(Config::default()).unwrap();
     later.stream(device).unwrap();
     let wrong = registered("outside_wrong", 101);
