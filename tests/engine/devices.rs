@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
+use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, ConfigError, Device, DeviceError, DeviceKind, Error, Runtime};
@@ -176,6 +177,18 @@ fn settings_out_of_range_are_refused_with_what_is_allowed() {
         let refused = config.and_then(Runtime::new).unwrap_err();
         assert!(matches!(refused, Error::Config(ConfigError::InvalidSetting { .. })), "{refused}");
         assert!(refused.to_string().contains("allowed"), "{refused}");
+    }
+}
+
+#[test]
+fn a_cpu_backend_made_alone_refuses_settings_out_of_range() {
+    let (mut devices, mut threads) = (Config::default(), Config::default());
+    devices.cpu_devices = 0;
+    threads.cpu_threads = Some(0);
+    for (config, name) in [(devices, "cpu_devices"), (threads, "cpu_threads")] {
+        let refused = CpuBackend::new(&config).unwrap_err();
+        assert!(matches!(refused, Error::Config(ConfigError::InvalidSetting { .. })), "{refused}");
+        assert!(refused.to_string().contains(name), "{refused}");
     }
 }
 

@@ -46,8 +46,9 @@ struct CpuDevice {
 
 impl CpuBackend {
     /// Creates the configured cpu devices. Starts no thread and allocates no device memory. Fails
-    /// when the settings request more devices than a kind can have.
+    /// when a setting is out of range.
     pub fn new(config: &Config) -> Result<Arc<Self>> {
+        config.validate()?;
         let properties = properties::read(config.cpu_memory_bytes);
         let core_count = properties.core_count;
         let worker_count =
