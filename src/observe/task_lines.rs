@@ -5,9 +5,10 @@ use std::io::Write;
 use crate::engine::stream::task_report::TaskReport;
 use crate::runtime::Runtime;
 
-/// Starts the lines, or stops them at level 0. Without a runtime there are no tasks to print.
+/// Starts the lines, or stops them at level 0. Without a runtime there are no tasks to print. The
+/// call creates none: a backend that is registered later would be missing in it.
 pub(crate) fn set(level: i32) {
-    if let Ok(runtime) = Runtime::global() {
+    if let Some(runtime) = Runtime::existing_of_process() {
         runtime.watch_tasks(if level == 0 { None } else { Some(print) });
     }
 }

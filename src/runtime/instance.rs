@@ -43,6 +43,9 @@ pub struct Runtime {
     pub(super) inner: Inherited<Arc<Inner>>,
 }
 
+/// The runtime of this process, from the first call of [`Runtime::global`] on.
+static GLOBAL: OnceLock<Runtime> = OnceLock::new();
+
 pub(super) struct Inner {
     /// True for the process's runtime, which is never dropped, and for a candidate that lost the
     /// race in [`Runtime::of_process`].
@@ -127,22 +130,21 @@ impl Runtime {
     /// As [`Runtime::global`], by reference instead of a new handle.
     #[inline]
     pub(crate) fn of_process() -> Result<&'static Self> {
-        static GLOBAL: OnceLock<Runtime> = OnceLock::new();
         if let Some(runtime) = GLOBAL.get() {
             return Ok(runtime);
         }
         let runtime = Self::build(Config::from_environment()?, [], true)?;
-        let runtime = GLOBAL.get_or_init(|| {
+        Ok(GLOBAL.get_or_init(|| {
             report::unknown_variables();
             report::ignored_settings(runtime.inner.config.allocator.text());
-            shutdown::at_exit(|| {
-                if let Some(runtime) = GLOBAL.get() {
-                    runtime.shutdown_and_report();
-                }
-            });
+            shutdown::at_exit(|| GLOBAL.get().into_iter().for_each(Self::shutdown_and_report));
             runtime
-        });
-        Ok(runtime)
+        }))
+    }
+
+    /// The runtime of this process, if a call of [`Runtime::global`] has created it.
+    pub(crate) fn existing_of_process() -> Option<&'static Self> {
+        GLOBAL.get()
     }
 
     /// The id of this runtime, unique in this process and never reused. It identifies the runtime
