@@ -1,6 +1,8 @@
 //! Prints one line per executed task of the global runtime at verbose level 1.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 
 use crate::engine::stream::task_report::TaskReport;
 use crate::runtime::Runtime;
@@ -16,7 +18,13 @@ pub(crate) fn set(level: i32) {
 /// Prints a line in one write, so that lines of several threads do not mix.
 fn print(report: &TaskReport) {
     // The result is ignored: when standard output is closed, the line is lost.
-    let _ = std::io::stdout().lock().write_all(line(report).as_bytes());
+    let _ = write(line(report).as_bytes());
+}
+
+/// Writes to descriptor 1 without the lock of [`io::stdout`]: a thread that waits for the task may
+/// hold this lock.
+fn write(text: &[u8]) -> io::Result<()> {
+    File::from(io::stdout().as_fd().try_clone_to_owned()?).write_all(text)
 }
 
 fn line(report: &TaskReport) -> String {

@@ -1,6 +1,8 @@
 //! The runtime's own verbose lines. They belong to the process, so each test is one of its own.
 #![cfg(not(loom))] // models lack verbose scopes
 
+use std::io::{Write, stdout};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use accelrt::backend::null::{NullBackend, NullConfig};
@@ -21,10 +23,21 @@ fn a_scope_of_level_0_creates_no_runtime() {
 }
 
 #[test]
+fn a_thread_that_holds_the_standard_output_may_wait_for_a_task_with_a_line() {
+    let output = process::run("program", "locked output", &[]);
+    assert_eq!(process::stderr_of_success(&output), "");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = stdout.lines().filter(|line| line.contains("accelrt_")).collect();
+    assert!(lines.iter().all(|line| line.starts_with("accelrt_verbose,cpu,0,")), "{lines:?}");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+}
+
+#[test]
 #[ignore = "run by others, in a process of its own"]
 fn program() {
     let act = match process::program().as_deref() {
         Some("silence") => register_inside_a_scope_of_level_0,
+        Some("locked output") => wait_with_the_output_locked,
         other => panic!("{other:?} is no program"),
     };
     watchdog::finishes_within(HANG, act);
@@ -38,4 +51,19 @@ fn register_inside_a_scope_of_level_0() {
     drop(silent);
     // Neither end of the scope has created the runtime, which would lack the backend.
     Runtime::global().unwrap().stream(Device::new(kind, 0).unwrap()).unwrap();
+}
+
+fn wait_with_the_output_locked() {
+    let stream = Runtime::global().unwrap().stream(Device::cpu(0)).unwrap();
+    let _lines = VerboseScope::enter(VerboseLibrary::Accelrt, 1, &[]).unwrap();
+    let mut output = stdout().lock();
+    writeln!(output).unwrap(); // libtest leaves its line open
+    let (tell, told) = mpsc::channel();
+    for _ in 0..2 {
+        let tell = tell.clone();
+        stream.enqueue(move || tell.send(()).unwrap()).unwrap();
+        told.recv().unwrap(); // a worker runs the task, and prints its line
+    }
+    stream.synchronize().unwrap();
+    writeln!(output, "done").unwrap();
 }
