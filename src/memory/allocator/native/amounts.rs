@@ -1,15 +1,14 @@
-//! Amounts of pieces by class: what is out of the heaps, and what awaits its free.
+//! Amounts of pieces by class, with peaks: outside of the heaps, or awaiting their free.
 
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// Pieces, their bytes and the bytes asked for by class, and the most of each at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::memory::allocator) struct Amounts {
     classes: [Amount; 2],
     all: Amount,
 }
 
-/// Pieces, bytes, bytes asked for.
+/// The number of pieces, their bytes, and the requested bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::memory::allocator) struct Amount {
     pub(crate) current: [u64; 3],
@@ -18,7 +17,8 @@ pub(in crate::memory::allocator) struct Amount {
 
 impl Amount {
     fn raise(&mut self, amounts: [u64; 3]) {
-        // Of what is out nothing is said to be asked for, which is known where this is inlined.
+        // Outside of the heaps requested bytes are not counted, which the compiler sees where this
+        // is inlined.
         let counted = if amounts[2] == 0 { 2 } else { 3 };
         for (index, amount) in amounts[..counted].iter().enumerate() {
             self.current[index] += amount;

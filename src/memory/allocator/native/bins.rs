@@ -1,4 +1,4 @@
-//! What is in one thread's cache: pieces by size and stream, and what the thread counted.
+//! The contents of one thread cache: pieces by size and stream, and the thread's counts.
 #![expect(unsafe_code, reason = "bins that nobody used take no memory; marks are written in place")]
 
 use std::hint;
@@ -9,24 +9,23 @@ use crate::memory::allocator::native::marks::Tag;
 use crate::memory::allocator::native::size_class::MOST_SMALL_BYTES;
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// Sizes that are kept at a time, of all streams: more share places by their hashes.
+/// The bins of a thread cache. Keys with the same hash share a bin in turns.
 #[cfg(not(loom))]
 const BIN_COUNT: usize = 128;
-/// Pieces of one size.
+/// The most pieces of one bin.
 #[cfg(not(loom))]
 const BIN_DEPTH: usize = 32;
 #[cfg(loom)]
 const BIN_COUNT: usize = 8;
 #[cfg(loom)]
 const BIN_DEPTH: usize = 2;
-/// Pieces of one size that are taken from their heap at once: these bytes of them, but not fewer
-/// than the one number nor more than the other.
+/// The bytes of one stock of small pieces, within the two counts below.
 const STOCK_BYTES: usize = 8 << 10;
 const LEAST_STOCK: usize = BIN_DEPTH.div_ceil(6);
 const MOST_STOCK: usize = BIN_DEPTH / 2;
-/// What a bin may keep at first; each time that it is full it may keep twice as many,
+/// The first limit of a bin, which doubles each time that the bin is full.
 const FIRST_LIMIT: usize = BIN_DEPTH / 4;
-/// but no more than this part of what a thread may keep is added.
+/// The largest step of a limit, as a divisor of the thread's bound.
 const STEP_PART: u64 = 32;
 
 /// Pieces that a cache alone has, and what was counted.
@@ -37,14 +36,14 @@ const STEP_PART: u64 = 32;
 #[derive(Debug)]
 pub(super) struct Bins {
     cell: Cell,
-    /// Of the allocator whose pieces these are.
+    /// The tag of the allocator that owns the pieces.
     tag: Tag,
     claimed_bytes: u64,
     open: u128,
     by_hash: Box<[Bin; BIN_COUNT]>,
 }
 
-/// Pieces of one size for one stream, the last that was freed on top. All zeros are one of none.
+/// Pieces of one size and stream, the last freed on top. All zeros are an empty bin.
 #[derive(Debug)]
 #[repr(C)]
 struct Bin {
@@ -52,14 +51,13 @@ struct Bin {
     pieces: Use,
     limit: u8,
     class: PoolClass,
-    /// Tells the key that was last refused from most others.
+    /// A digest of the key that was refused last.
     refused: u32,
-    /// The first one is none, for who looks without a count.
+    /// The first entry is empty: a read at count 0 finds nothing.
     entries: [Single; BIN_DEPTH + 1],
 }
 
-/// How many pieces a bin has, in the lowest byte, and how many were taken out by requests: both
-/// change in one step.
+/// The bin's length in the lowest byte, and the take count above: one addition changes both.
 #[derive(Clone, Copy, Debug)]
 struct Use(u64);
 
@@ -75,7 +73,7 @@ impl Use {
         self.0 / Self::ONE_TAKEN
     }
 
-    /// As many pieces, with as many taken.
+    /// The same take count with another length.
     fn with_count(self, count: usize) -> Self {
         Self(self.0 - u64::from(self.count()) + count as u64)
     }
@@ -91,7 +89,7 @@ impl Use {
     }
 }
 
-/// What a piece is kept by.
+/// The key of a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) stream: u64,
@@ -112,7 +110,7 @@ impl Key {
 
     #[inline(always)]
     fn bin(self) -> usize {
-        // The odd number next to 2^64 over the golden ratio spreads neighbours, and streams are
+        // The odd number next to 2^64 over the golden ratio spreads adjacent sizes; streams are
         // numbered.
         let spread = (self.bytes as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let number = (spread >> (u64::BITS - BIN_COUNT.ilog2())) ^ self.stream;
@@ -122,17 +120,17 @@ impl Key {
     }
 }
 
-/// Bins are made of words.
+/// `Bins::new` makes bins of words.
 const _: () = assert!(size_of::<Bin>().is_multiple_of(size_of::<u64>()));
 const _: () = assert!(align_of::<Bin>() == align_of::<u64>());
 
 impl Bin {
-    /// What its pieces take at most, together.
+    /// The most bytes of its pieces.
     fn claimed_bytes(&self) -> u64 {
         u64::from(self.limit) * self.key.bytes as u64
     }
 
-    /// The piece that was freed last, if it has any of a key.
+    /// The last freed piece, if the bin has the key and a piece.
     #[inline(always)]
     fn top(&self, key: Key) -> Option<Single> {
         let count = self.pieces.count() as usize;
@@ -143,7 +141,7 @@ impl Bin {
         (self.key == key && single.handle().is_some()).then_some(single)
     }
 
-    /// Takes its top out, which is in use from now on.
+    /// Removes the top and marks it as in use.
     #[inline(always)]
     fn pop(&mut self, top: Single, key: Key, requested_bytes: usize) {
         self.pieces = self.pieces.taken();
@@ -152,7 +150,7 @@ impl Bin {
         mark.begin(key.bytes, requested_bytes);
     }
 
-    /// Keeps a piece more than it had; not beyond the limit.
+    /// Adds a piece below the limit.
     #[inline(always)]
     fn push(&mut self, had: Use, single: Single) {
         let count = had.count() as usize;
@@ -163,7 +161,7 @@ impl Bin {
         self.pieces = had.with_one_more();
     }
 
-    /// Says how many pieces were taken since it said so.
+    /// Adds the take count to the cell, and resets it.
     fn tell_taken(&mut self, cell: &mut Cell) {
         cell.note_taken(self.class, self.key.bytes, self.pieces.taken_count());
         self.pieces = Use(u64::from(self.pieces.count()));
@@ -171,9 +169,9 @@ impl Bin {
 }
 
 impl Bins {
-    /// Nothing; what bins will keep takes memory from then on.
+    /// Empty bins, which take memory only when used.
     pub(super) fn new(tag: Tag) -> Self {
-        // Zeros are had from the system as they are, and take memory when they are written.
+        // The system maps zeros at the first write only.
         let words = vec![[0_u64; size_of::<Bin>() / size_of::<u64>()]; BIN_COUNT];
         let bins = Box::into_raw(words.into_boxed_slice()).cast::<[Bin; BIN_COUNT]>();
         // SAFETY: a box of as many bytes, aligned to words as bins are. Bins of zeros are bins:
@@ -182,8 +180,8 @@ impl Bins {
         Self { cell: Cell::default(), tag, claimed_bytes: 0, open: 0, by_hash: bins }
     }
 
-    /// A piece that was kept, which is in use from now on. `None` too where counting it takes more
-    /// than a step ([`Bins::take_and_settle`]).
+    /// Takes a piece and marks it as in use. Also `None` when counting it takes the slow path
+    /// ([`Bins::take_and_settle`]).
     #[inline(always)]
     pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
         let bin = &mut self.by_hash[key.bin()];
@@ -193,12 +191,12 @@ impl Bins {
             self.cell.is_in_force(counted.class) && self.cell.begin_below_peak(counted);
         is_counted.then(|| {
             bin.pop(top, key, requested_bytes);
-            // The tag is read last: so it goes onto the handle where that is.
+            // Reads the tag last, so that the handle is complete in its register.
             top.of(top.handle().tagged(self.tag), key.bytes, key.stream)
         })
     }
 
-    /// As [`Bins::take`], where another class comes in force, or a peak is passed.
+    /// As [`Bins::take`], on the slow path: another class comes in force, or a peak is passed.
     pub(super) fn take_and_settle(
         &mut self,
         key: Key,
@@ -211,9 +209,8 @@ impl Bins {
         Some(top.of(top.handle().tagged(self.tag), key.bytes, key.stream))
     }
 
-    /// Keeps a piece whose use is over, behind a task of its stream, when there is a place for it.
-    /// Does nothing when not: for other things, another allocator's among them, without a place, or
-    /// where counting it takes more than a step.
+    /// Keeps a freed piece until its stream's task `ticket`. False, without an effect, for a
+    /// foreign piece or a second free, without room, or when counting takes the slow path.
     #[inline(always)]
     pub(super) fn keep(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
@@ -229,7 +226,7 @@ impl Bins {
         true
     }
 
-    /// Keeps a piece whose use is over, or never began, when there is a place for it.
+    /// Keeps a piece that is no longer, or was never, in use. False without room.
     pub(super) fn stock(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
         let bin = &mut self.by_hash[key.bin()];
@@ -241,8 +238,7 @@ impl Bins {
         true
     }
 
-    /// Keeps pieces of a key that were never in use, for as many as [`Self::make_room_for_stock`]
-    /// made places.
+    /// Adds fresh pieces, as many as [`Self::make_room_for_stock`] made room for.
     pub(super) fn put_stock(&mut self, key: Key, put_all: impl FnOnce(&mut dyn FnMut(Single))) {
         let bin = &mut self.by_hash[key.bin()];
         put_all(&mut |single| {
@@ -251,9 +247,8 @@ impl Bins {
         });
     }
 
-    /// Makes a place for a piece, and takes out what is in the way, unless its size is one that
-    /// comes once, as far as is known. The last piece always has one, all others only up to
-    /// `most_bytes`.
+    /// Makes room for a piece, evicting others, unless its size came only once so far. The last
+    /// piece of a size always has room; more do up to `most_bytes`.
     pub(super) fn make_room(
         &mut self,
         key: Key,
@@ -278,10 +273,11 @@ impl Bins {
             return;
         }
         if limit as usize == BIN_DEPTH {
-            // The older half goes: what was freed last is wanted first.
+            // Evicts the older half: the last freed pieces are requested first.
             return self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
         }
-        // What is claimed and not there keeps other sizes out: of large pieces it is one at a time.
+        // A claim without a piece withholds bytes from other sizes, so large pieces are claimed one
+        // at a time.
         let part = at_most(most_bytes / STEP_PART, key.bytes, BIN_DEPTH);
         let step = (limit as usize).max(FIRST_LIMIT).min(part.max(1));
         if self.claim(number, limit as usize + step, most_bytes) == 0 {
@@ -290,8 +286,8 @@ impl Bins {
         }
     }
 
-    /// Makes places for pieces of a small size that are had at once, without filling more than half
-    /// of a bin: the smaller they are, the more. Returns how many.
+    /// Makes room for fresh pieces of a small size, at most half of a bin; more for smaller sizes.
+    /// Returns their number.
     pub(super) fn make_room_for_stock(
         &mut self,
         key: Key,
@@ -309,7 +305,7 @@ impl Bins {
         self.claim(number, batch, most_bytes).min(batch - count)
     }
 
-    /// Has the bin of a key keep pieces of it, unless it has others.
+    /// Assigns an empty bin to a key.
     fn dedicate(&mut self, key: Key, class: PoolClass) {
         let bin = &mut self.by_hash[key.bin()];
         if bin.key != key && bin.pieces.count() == 0 {
@@ -319,8 +315,8 @@ impl Bins {
         }
     }
 
-    /// Has a bin keep as many pieces as that, or as there is room for. Returns how many more than
-    /// it has.
+    /// Raises a bin's limit towards `limit`, as far as `most_bytes` allows. Returns the free
+    /// places.
     fn claim(&mut self, number: usize, limit: usize, most_bytes: u64) -> usize {
         let bytes = self.by_hash[number].key.bytes;
         let mut more = limit.min(BIN_DEPTH).saturating_sub(self.by_hash[number].limit as usize);
@@ -337,7 +333,7 @@ impl Bins {
         (bin.limit - bin.pieces.count()) as usize
     }
 
-    /// Has each bin keep only what it has.
+    /// Lowers each limit to the bin's length.
     pub(super) fn claim_what_is_there(&mut self) {
         self.claimed_bytes = 0;
         for number in self.open_bins() {
@@ -347,7 +343,7 @@ impl Bins {
         }
     }
 
-    /// What was counted, which knows what was taken.
+    /// The cell, with all take counts added.
     pub(super) fn cell(&mut self) -> &mut Cell {
         for number in self.open_bins() {
             self.by_hash[number].tell_taken(&mut self.cell);
@@ -355,17 +351,17 @@ impl Bins {
         &mut self.cell
     }
 
-    /// A program has a piece now that was not kept.
+    /// Counts an allocation that missed the bins.
     pub(super) fn count_begin(&mut self, counted: Counted) {
         self.cell.begin(counted);
     }
 
-    /// A program has given a piece back that is not kept.
+    /// Counts a free that the bins do not keep.
     pub(super) fn count_end(&mut self, counted: Counted) {
         self.cell.end(counted);
     }
 
-    /// The bins that were opened, all that may keep something among them.
+    /// The numbers of all bins that may have pieces.
     fn open_bins(&self) -> impl Iterator<Item = usize> + use<> {
         let mut left = self.open;
         std::iter::from_fn(move || {
@@ -375,7 +371,7 @@ impl Bins {
         })
     }
 
-    /// Takes everything out.
+    /// Removes all pieces.
     pub(super) fn drain(&mut self, out: &mut impl FnMut(Allocated)) {
         for number in self.open_bins() {
             self.drain_bin(number, BIN_DEPTH, out);
@@ -386,7 +382,7 @@ impl Bins {
         (self.claimed_bytes, self.open) = (0, 0);
     }
 
-    /// Takes the oldest pieces of a bin out, as many as it has at most.
+    /// Removes the oldest `old_count` pieces of a bin.
     fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(Allocated)) {
         let bin = &mut self.by_hash[number];
         let count = bin.pieces.count() as usize;
@@ -402,8 +398,8 @@ impl Bins {
     }
 }
 
-/// How many pieces of a size fit into bytes, of as many at most as are wanted: most often none, and
-/// without a division then.
+/// The number of pieces of a size that fit into `left_bytes`, at most `wanted`. Mostly 0, then
+/// without a division.
 fn at_most(left_bytes: u64, bytes: usize, wanted: usize) -> usize {
     let bytes = bytes as u64;
     if left_bytes < bytes {

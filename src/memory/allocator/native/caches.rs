@@ -1,4 +1,4 @@
-//! The threads' caches of one allocator: what is had from them, what goes back, and their bounds.
+//! The thread caches of one allocator: their bounds, and how pieces enter and leave them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,48 +24,48 @@ use crate::memory::allocator::request::Request;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Statistics;
 
-/// What all threads' caches together keep at most, but for the last piece of each.
+/// The most bytes that all thread caches together keep, apart from the last piece of each size.
 const MOST_CACHED_BYTES: u64 = 32 * MIB as u64;
-/// And at most this part of the most that was out at a time,
+/// The most that they keep, as a divisor of the peak of bytes in use or cached.
 const MOST_CACHED_PART: u64 = 100;
-/// but for this, which is less than a page of most devices: small pieces are many.
+/// The least bound: small pieces are many, and this is less than a page of most devices.
 const LEAST_CACHED_BYTES: u64 = MIB as u64;
-/// How long it is slept at first until a thread is looked for outside of its cache again. Each time
-/// twice as long,
+/// The first sleep before another look at a thread that stays in its cache. Each sleep is twice the
+/// one before.
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
-/// but no longer than this.
+/// The longest of these sleeps.
 const MOST_SLEEP: Duration = Duration::from_millis(1);
-/// The id of no allocator, and of no thread's cache.
+/// An id that no allocator has.
 const OFF: u64 = u64::MAX;
 
-/// The caches of one allocator's threads. A thread's is made when it first frees or misses.
+/// The thread caches of one allocator. A thread gets its cache at its first free or miss.
 #[derive(Debug)]
 pub(in crate::memory::allocator) struct Caches {
     /// Unique in the process, never reused.
     id: u64,
-    /// Its id, or [`OFF`] while another policy serves requests, or settings want every request in
-    /// one order.
+    /// The id, or [`OFF`] while another policy serves requests, or while settings disable thread
+    /// caches.
     id_when_on: AtomicU64,
-    /// What each thread may keep.
+    /// The bound of each thread's cache.
     most_bytes: AtomicU64,
     pub(super) sizes: Sizes,
     pub(super) live: Arc<Marks>,
     pub(super) addresses: Option<Arc<Addresses>>,
     pub(super) state: Arc<Mutex<AllocatorState>>,
     thread_count: AtomicUsize,
-    /// Of those who waited for a thread to leave its cache.
+    /// Counts the sleeps of threads that wait for another thread to leave its cache.
     #[cfg(all(test, not(loom)))]
     pub(super) sleeps: AtomicU64,
     pub(super) threads: CachePadded<Mutex<Threads>>,
 }
 
-/// Who has a cache.
+/// The known thread caches.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     pub(super) caches: Vec<Arc<ThreadCache>>,
-    /// What was counted by no thread's cache, and by caches that are gone.
+    /// Counts of threads without a cache, and of caches that were retired.
     pub(super) shared: Cell,
-    /// The sums that were counted when they were reset: what is told is what came since.
+    /// The sums at the last reset, which reports subtract.
     pub(super) at_reset: Statistics,
 }
 
@@ -92,7 +92,7 @@ impl Caches {
         })
     }
 
-    /// Has threads keep pieces from now on, or not.
+    /// Turns thread caches on or off.
     pub(crate) fn switch(&self, is_on: bool) {
         let id = if is_on && self.live.tag().is_some() { self.id } else { OFF };
         // Relaxed: a thread that reads it late keeps a piece, or takes one: right either way.
@@ -110,7 +110,7 @@ impl Caches {
         self.id_when_on.load(Ordering::Relaxed)
     }
 
-    /// True while threads keep pieces, and requests are served by this policy.
+    /// True while engine `native` serves requests with thread caches.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.id_when_on() != OFF
@@ -122,14 +122,14 @@ impl Caches {
         self.most_bytes.load(Ordering::Relaxed)
     }
 
-    /// What a piece for a request is kept by.
+    /// The bin key of a request.
     #[inline(always)]
     pub(super) fn key(&self, request: &Request) -> Key {
         Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) }
     }
 
-    /// This thread's cache, which is made when there is none, and from there a piece for a request
-    /// that [`Caches::take`] did not serve only because counting it takes more than a step.
+    /// Enters this thread's cache, creating it if needed. Also returns a piece that
+    /// [`Caches::take`] left there because counting it takes the slow path.
     pub(super) fn enter_and_take(
         self: &Arc<Self>,
         request: &Request,
@@ -143,8 +143,8 @@ impl Caches {
         (inside, block)
     }
 
-    /// Counts the end of a piece's use, and keeps the piece where it may be kept and has a place
-    /// then, with what was in its way driven out. It is the caller's still when not.
+    /// Counts the end of a use, and keeps the piece where allowed, with eviction of older pieces.
+    /// False when the caller still has the piece.
     pub(super) fn end_use(
         self: &Arc<Self>,
         block: &Allocated,
@@ -163,7 +163,8 @@ impl Caches {
             inside.bins.count_end(counted);
             return false;
         }
-        // A thread that claims the cache waits for this one, and does not have the lock then.
+        // Locked late: a thread that claims the cache waits for this one, and does not hold the
+        // lock then.
         let (mut state, mut returns) = (None, Returns::default());
         inside.bins.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
             let state = state.get_or_insert_with(|| self.state.lock());
@@ -179,7 +180,7 @@ impl Caches {
         is_kept
     }
 
-    /// This thread goes into its cache, which is made when there is none.
+    /// Enters this thread's cache, creating it if needed.
     pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<CacheGuard<'_>> {
         self.enter().or_else(|| {
             self.prepare();
@@ -187,7 +188,7 @@ impl Caches {
         })
     }
 
-    /// Has a thread keep a few more pieces of a small size, which were never in use.
+    /// Stocks the cache with more pieces of a small size, fresh from the heap.
     pub(super) fn stock(
         &self,
         inside: &mut CacheGuard<'_>,
@@ -211,7 +212,7 @@ impl Caches {
         inside.bins.put_stock(key, |put| state.native.take_stock(heap, size, room, put));
     }
 
-    /// Gives pieces that were kept back to their heaps.
+    /// Returns evicted pieces to their heaps.
     #[cold]
     fn release(&self, pieces: &[Allocated]) {
         let native = &mut self.state.lock().native;
@@ -223,8 +224,8 @@ impl Caches {
         self.set_bound(native);
     }
 
-    /// Empties the caches of all threads; true when there was anything. Sleeps, without a lock,
-    /// while a thread is inside that is not on a processor.
+    /// Empties all thread caches; true when one had pieces. Sleeps, without a lock, while a thread
+    /// stays in its cache off its processor.
     pub(crate) fn empty(&self) -> bool {
         let (mut sleeps, mut was_any) = (Sleeps::default(), false);
         loop {
@@ -237,12 +238,12 @@ impl Caches {
         }
     }
 
-    /// Empties the caches of all threads but of those that stay inside: whether there was anything,
-    /// and whether it was all.
+    /// Empties all thread caches except those whose thread stays inside. Returns whether one had
+    /// pieces, and whether all were emptied.
     pub(super) fn empty_at_once(&self) -> (bool, bool) {
         let mut pieces = Vec::new();
         let threads = self.threads.lock();
-        // Its own cache a thread reaches without keeping itself out.
+        // This thread enters its own cache instead of claiming it.
         let own = self.enter();
         let is_own = |cache: &ThreadCache| own.as_ref().is_some_and(|own| own.is_of(cache));
         let others = threads.caches.iter().filter(|cache| !cache.is_closed() && !is_own(cache));
@@ -263,8 +264,7 @@ impl Caches {
         (!pieces.is_empty(), is_whole)
     }
 
-    /// Has something done with all caches, while their threads are kept out. Sleeps as
-    /// [`Caches::empty`].
+    /// Calls `with` while all threads are kept out of their caches. Sleeps as [`Caches::empty`].
     pub(super) fn with_all<T>(
         &self,
         with: impl FnOnce(&mut Threads, &mut [Claimed<'_>]) -> T,
@@ -293,7 +293,7 @@ impl Caches {
         *next = (*next * 2).min(MOST_SLEEP);
     }
 
-    /// Sets what each thread may keep: its part of the whole.
+    /// Sets each thread's part of the bound.
     pub(super) fn set_bound(&self, native: &mut Native) {
         let [_, peak_bytes, _] = native.out.all().peak;
         // Relaxed: for a bound; see `most_bytes`.
@@ -310,11 +310,11 @@ impl Caches {
         }
     }
 
-    /// Makes the cache of a thread known.
+    /// Adds a thread's cache to the list.
     pub(super) fn add(&self, cache: &Arc<ThreadCache>) {
         let mut threads = self.threads.lock();
-        // The parts of the others become smaller: what they claimed and do not use is over. Who is
-        // inside goes on with what it has claimed, until it claims more.
+        // The other threads' parts shrink, so their unused claims end. A thread inside its cache
+        // keeps its claims until its next one.
         let open = threads.caches.iter().filter(|cache| !cache.is_closed());
         for mut other in claim(open).claimed {
             other.with(Bins::claim_what_is_there);
@@ -328,7 +328,7 @@ impl Caches {
         self.thread_count.store(threads.caches.len(), Ordering::Relaxed);
     }
 
-    /// Gives the cache of a thread that ends back.
+    /// Retires the cache of a thread that ends.
     pub(super) fn retire(&self, cache: &Arc<ThreadCache>) {
         let mut pieces = Vec::new();
         let mut threads = self.threads.lock();
@@ -346,8 +346,8 @@ impl Caches {
     }
 }
 
-/// The next sleep of one who waits for a thread to leave its cache: that thread is not on a
-/// processor, and may need this one.
+/// The next sleep of a thread that waits for another one to leave its cache. That thread is off its
+/// processor, and may need this one's.
 struct Sleeps(Duration);
 
 impl Default for Sleeps {

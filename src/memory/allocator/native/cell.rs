@@ -1,11 +1,11 @@
-//! What one thread counts of requests and frees, so that no two threads write to one counter.
+//! The counts of one thread's requests and frees. No two threads write to one counter.
 
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// How many peaks are passed one by one before the cell climbs: where ends come in between, each
-/// of those that end a climb takes more than a step.
+/// Peaks that are passed one by one before the cell climbs. Each climb costs a slow free at its
+/// end.
 const PASSES_BEFORE_CLIMB: u8 = 4;
-/// More than there is of anything that is counted.
+/// Above every count.
 const NO_BOUND: i64 = i64::MAX / 2;
 
 /// Counts of pieces, of their bytes, and of the bytes asked for.
@@ -19,23 +19,23 @@ const NO_BOUND: i64 = i64::MAX / 2;
 /// both classes, is above what is current.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
-    /// What moves with each piece: of one class, as long as pieces are of that class.
+    /// The quantities of the class in force.
     moving: [Moving; 3],
-    /// Requested bytes of what was allocated of it meanwhile.
+    /// The requested bytes of its allocations since the last settlement.
     requested_bytes: u64,
     class: PoolClass,
-    /// The class of which ends are counted in one step: that in force, or none while it climbs.
+    /// The class whose frees take the fast path: the class in force, or none during a climb.
     free_class: Option<PoolClass>,
-    /// Peaks that were passed since an end was counted otherwise.
+    /// Peaks passed since the last free on the slow path.
     passes: u8,
-    /// Up to when the class came in force, or a peak was passed.
+    /// Totals by class, as of the last settlement.
     classes: [[Total; 3]; 2],
-    /// Of both classes together.
+    /// The peaks of both classes together.
     all_peak: [i64; 3],
-    /// Pieces that were allocated and that were current when the peaks were reset, of both classes:
-    /// they tell whether anything was counted since.
+    /// Allocated and current pieces at the last reset of peaks, which tell whether anything was
+    /// counted since.
     at_reset: (u64, i64),
-    /// True when its peaks are sums of peaks that were passed at different times.
+    /// True when the peaks are sums of peaks of several threads, passed at different times.
     has_lost_peaks: bool,
 }
 
@@ -45,22 +45,21 @@ pub(super) struct Cell {
 /// one word and others each alone, which costs a processor as much as all the rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moving {
-    /// How much more a program may have before a peak is passed; its sign tells when one is.
+    /// What may be allocated before a peak is passed; negative beyond it.
     room: i64,
-    /// What it was at first.
+    /// `room` at the last settlement.
     room_then: i64,
 }
 
-/// One quantity of one class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     current: i64,
     peak: i64,
-    /// What was ever allocated.
+    /// The sum of all allocations.
     allocated: u64,
 }
 
-/// One piece.
+/// The class and sizes of a piece.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct Counted {
     pub(super) class: PoolClass,
@@ -77,13 +76,13 @@ impl Counted {
 }
 
 impl Cell {
-    /// A program has a piece now.
+    /// Counts an allocation.
     pub(super) fn begin(&mut self, counted: Counted) {
         self.note_taken(counted.class, counted.bytes, 1);
         self.begin_taken(counted);
     }
 
-    /// As [`Cell::begin`] of a piece that is counted among those that were taken.
+    /// As [`Cell::begin`], for a piece that the bin's take count includes.
     pub(super) fn begin_taken(&mut self, counted: Counted) {
         if !self.is_in_force(counted.class) {
             self.put_in_force(counted.class);
@@ -98,8 +97,8 @@ impl Cell {
         }
     }
 
-    /// As [`Cell::begin_taken`], of the class in force. False, and nothing is counted, when a peak
-    /// would be passed.
+    /// As [`Cell::begin_taken`], for the class in force. False, without counting, when a peak would
+    /// be passed.
     #[inline(always)]
     pub(super) fn begin_below_peak(&mut self, counted: Counted) -> bool {
         let mut signs = 0;
@@ -120,7 +119,7 @@ impl Cell {
         self.requested_bytes = self.requested_bytes.wrapping_add(counted.requested_bytes as u64);
     }
 
-    /// Pieces of a size were taken, whose beginnings were counted.
+    /// Adds `count` allocations to the sums, whose currents were counted before.
     pub(super) fn note_taken(&mut self, class: PoolClass, bytes: usize, count: u64) {
         let [counts, all_bytes, _] = &mut self.classes[class as usize];
         counts.allocated = counts.allocated.wrapping_add(count);
@@ -128,7 +127,7 @@ impl Cell {
         all_bytes.allocated = all_bytes.allocated.wrapping_add(taken_bytes);
     }
 
-    /// A program has given it back.
+    /// Counts a free.
     pub(super) fn end(&mut self, counted: Counted) {
         if !self.counts_frees_of(counted.class) {
             self.put_in_force(counted.class);
@@ -137,7 +136,7 @@ impl Cell {
         self.end_in_force(counted);
     }
 
-    /// As [`Cell::end`], of the class in force.
+    /// As [`Cell::end`], where [`Cell::counts_frees_of`] the class.
     #[inline(always)]
     pub(super) fn end_in_force(&mut self, counted: Counted) {
         for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
@@ -145,13 +144,13 @@ impl Cell {
         }
     }
 
-    /// True when the ends of pieces of a class are counted in one step.
+    /// True when frees of a class take the fast path.
     #[inline(always)]
     pub(super) fn counts_frees_of(&self, class: PoolClass) -> bool {
         self.free_class == Some(class)
     }
 
-    /// True when pieces of a class are counted in one step as long as no peak is passed.
+    /// True when allocations of a class take the fast path below the peaks.
     #[inline(always)]
     pub(super) fn is_in_force(&self, class: PoolClass) -> bool {
         self.class == class
@@ -165,7 +164,7 @@ impl Cell {
         self.measure_room();
     }
 
-    /// Adds what moved to the totals. What is above its peak is the peak.
+    /// Adds the moves to the totals, and raises the peaks.
     #[cold]
     #[inline(never)]
     fn settle(&mut self) {
@@ -184,7 +183,7 @@ impl Cell {
         self.measure_room();
     }
 
-    /// Passes peaks without a look at them until something ends.
+    /// Stops comparing with the peaks until the next free.
     #[cold]
     fn climb(&mut self) {
         self.passes = 0;
@@ -194,7 +193,7 @@ impl Cell {
         }
     }
 
-    /// Of totals that know all.
+    /// Computes the room below the peaks, after a settlement.
     fn measure_room(&mut self) {
         self.free_class = Some(self.class);
         for (quantity, moving) in self.moving.iter_mut().enumerate() {
@@ -205,23 +204,23 @@ impl Cell {
         }
     }
 
-    /// True when something was counted since the peaks were reset.
+    /// True when something was counted since the last reset of peaks.
     pub(super) fn is_moved(&self) -> bool {
         self.moves() != self.at_reset
     }
 
-    /// True when several threads counted in it, one of which is over.
+    /// True when the counts of an ended thread were added to those of another.
     pub(super) fn has_lost_peaks(&self) -> bool {
         self.has_lost_peaks
     }
 
-    /// Pieces that were allocated and that are current, of both classes.
+    /// The allocated and current pieces of both classes.
     fn moves(&self) -> (u64, i64) {
         let Part { allocated, current, .. } = self.sums(Quantity::Count).all;
         (allocated, current)
     }
 
-    /// What is current is the peak.
+    /// Lowers every peak to its current value.
     pub(super) fn reset_peaks(&mut self) {
         self.settle();
         for quantity in 0..self.moving.len() {
@@ -238,8 +237,8 @@ impl Cell {
         self.has_lost_peaks = false;
     }
 
-    /// Adds what another one counted, which is over. Where one of both did not move since the
-    /// reset, its peak is what is current, and the sum has the peak of the sum.
+    /// Adds the counts of an ended thread. The sum of both peaks is exact where one of the cells
+    /// did not move since the reset.
     pub(super) fn absorb(&mut self, other: &Self) {
         self.has_lost_peaks |= other.has_lost_peaks || (self.is_moved() && other.is_moved());
         self.at_reset.0 = self.at_reset.0.wrapping_add(other.at_reset.0);
@@ -262,7 +261,7 @@ impl Cell {
         cell
     }
 
-    /// What it knows of one quantity.
+    /// Returns the settled sums of one quantity.
     pub(super) fn sums(&self, quantity: Quantity) -> CellSums {
         let Self { classes, all_peak, .. } = self.settled();
         let [small, large] = classes.map(|totals| {
@@ -278,7 +277,6 @@ impl Cell {
     }
 }
 
-/// What is counted of a piece.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Quantity {
     Count,
@@ -286,7 +284,6 @@ pub(super) enum Quantity {
     RequestedBytes,
 }
 
-/// One quantity of one cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CellSums {
     pub(super) small: Part,
@@ -294,7 +291,6 @@ pub(super) struct CellSums {
     pub(super) all: Part,
 }
 
-/// One class of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Part {
     pub(super) current: i64,

@@ -1,4 +1,4 @@
-//! What was asked for of each piece in use, known to the piece's owner without a lock.
+//! Marks: the requested size of each piece in use, which its owner reads without a lock.
 #![expect(unsafe_code, reason = "a mark is found again through a word, without its table")]
 
 use std::ptr;
@@ -11,7 +11,6 @@ use crate::memory::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, GROUP
 use crate::memory::allocator::native::piece::{Name, Piece};
 use crate::memory::allocator::native::slab::SlabId;
 
-/// A mark for each piece.
 #[derive(Debug)]
 pub(super) struct Marks {
     blocks: Chunks<AtomicU32>,
@@ -44,24 +43,23 @@ impl SlabMarks {
     }
 }
 
-/// Of a block that a program does not have.
+/// The mark of a block that no program has.
 const NOT_IN_USE: u32 = u32::MAX;
-/// Of a small one: a request is for a byte at least.
+/// The mark of a small block that no program has: requests have at least one byte.
 const NOT_IN_USE_SMALL: u16 = 0;
-/// Of addresses of programs. In the word of a mark its sort stands above: zero of a small block's,
-/// one of a block's.
+/// The bits of an address. The bit above them tells blocks (1) from small blocks (0).
 const ADDRESS_BITS: u32 = 48;
 const BLOCK: u64 = 1 << ADDRESS_BITS;
-/// Of the word of a mark; its other bits are clear.
+/// The bits of a mark's word.
 pub(super) const MARK_BITS: u32 = ADDRESS_BITS + 1;
 
-/// As many as there is room for below the two highest bits, which handles have.
+/// The number of tags between the mark's bits and the two highest bits, which handles use.
 const TAG_COUNT: u64 = 1 << (62 - MARK_BITS);
 
-/// What tells the handles of one allocator's pieces from those of every other's, above the mark.
+/// Tells the handles of one allocator from those of all others; stands above the mark in a handle.
 ///
-/// A tag is another allocator's only when the one before is gone and no handle of it is out. When
-/// all are taken, allocators have none: threads keep nothing of theirs then, and their handles are
+/// Another allocator gets a tag only after the one before is gone with all its handles. When all
+/// tags are taken, an allocator has none: threads cache none of its pieces, and its handles are
 /// told apart by their marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::memory::allocator::native) struct Tag(pub(super) u64);
@@ -74,7 +72,7 @@ impl Tag {
     #[cfg(all(test, loom))]
     pub(in crate::memory::allocator::native) const TEST: Self = Self(1 << MARK_BITS);
 
-    /// One that no other allocator has.
+    /// Takes a tag that no other allocator has; none when all are taken.
     pub(in crate::memory::allocator::native) fn take() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         SPARE_TAGS.pop().unwrap_or_else(|| {
@@ -84,14 +82,14 @@ impl Tag {
         })
     }
 
-    /// No handle has it any more.
+    /// Returns a tag that no handle has any more.
     pub(in crate::memory::allocator::native) fn give_back(self) {
         if self.is_some() {
             SPARE_TAGS.push(self);
         }
     }
 
-    /// True for one that tells handles apart.
+    /// False for the tag of an allocator without one.
     pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
         self != Self::NONE
     }

@@ -1,4 +1,4 @@
-//! Requests as the native policy sees them.
+//! Requests as engine `native` plans them: rounded, with an arena and a size class.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::memory::allocator::policy::torch::MOST_SMALL_BYTES as MOST_SMALL_POOL
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::PoolClass;
 
-/// Size of the pages that requests are told apart by where segments have no pages.
+/// The granule of segments on devices without pages.
 const SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
-/// Requests are aligned to so many pages at most: what is known of pages is known of those between
-/// two blocks as well, so a block that is further from the others takes too much of the host.
+/// The largest alignment in pages: the page table covers the pages between two blocks, so blocks
+/// far apart would take too much host memory.
 const MOST_ALIGN_PAGES: usize = 1 << 20;
-/// Blocks that share pages are aligned to this at most.
+/// The largest alignment that the middle arena serves first. Requests with a larger one get whole
+/// pages, except as a fallback.
 const MOST_MIDDLE_ALIGN_BYTES: usize = 1 << 38;
 
-/// Which sizes requests are rounded to; of one device, for good.
+/// The sizes that requests of one device are rounded to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
-    /// Size of the device's pages; of what segments are multiples of where it has no such pages.
+    /// The size of the device's pages; without pages the granule of segments.
     pub(super) page_bytes: usize,
-    /// True where memory is mapped page by page.
     pub(super) has_pages: bool,
     pub(super) granularity: Granularity,
     most_middle_bytes: usize,
@@ -40,7 +40,7 @@ impl Sizes {
     pub(super) fn new(page_bytes: Option<usize>, granularity: Granularity) -> Self {
         let unit_bytes = granularity.block_bytes;
         let has_pages = page_bytes.is_some();
-        // Smaller pages are taken several at a time: blocks are whole units.
+        // Smaller pages are mapped several at a time, because blocks are whole units.
         let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES).max(unit_bytes);
         assert!(page_bytes.is_power_of_two(), "pages of {page_bytes} bytes");
         let most_middle_bytes = most_middle_bytes(page_bytes);
@@ -56,20 +56,19 @@ impl Sizes {
         }
     }
 
-    /// Where the pages of an arena begin.
+    /// The page grid of an arena.
     #[inline]
     pub(super) fn grid(&self, kind: Kind) -> Grid {
         self.grids[kind as usize]
     }
 
-    /// The size of what a request without an alignment gets. Zero for none, and for more than there
-    /// is.
+    /// Rounds a request without alignment; 0 for no bytes and on overflow.
     #[inline(always)]
     pub(super) fn rounded(&self, bytes: usize) -> usize {
         let last = bytes.wrapping_sub(1);
         let Granularity { small_bytes, block_bytes } = self.granularity;
-        // Sizes are multiples of a power of two. Comparisons tell most of them sooner than the
-        // highest bit, which some processors look for in many steps.
+        // Sizes are multiples of a power of two. Comparisons find most of them faster than the
+        // highest bit, which is slow on some processors.
         let mask = if last < self.granularity.even_steps_bytes() {
             small_bytes - 1
         } else if last < MOST_SMALL_BYTES {
@@ -82,19 +81,19 @@ impl Sizes {
         (last | mask).wrapping_add(1)
     }
 
-    /// As what a piece of a size counts, wherever it is: PyTorch's line.
+    /// The pool that a piece of a size counts for, wherever it is: PyTorch's limit.
     #[inline(always)]
     pub(super) fn class(bytes: usize) -> PoolClass {
         if bytes > MOST_SMALL_POOL_BYTES { PoolClass::Large } else { PoolClass::Small }
     }
 
-    /// Which arena serves a size first.
+    /// The arena that serves a size first.
     #[inline]
     pub(super) fn kind(&self, bytes: usize) -> Kind {
         if bytes > self.most_middle_bytes { Kind::Large } else { Kind::Middle }
     }
 
-    /// What a request comes to; it is for a byte at least. `None` when it is larger than anything.
+    /// Plans a request of at least one byte. `None` when it is larger than any address range.
     pub(super) fn plan(&self, request: &Request) -> Option<NativePlan<'static>> {
         let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
         debug_assert!(request.check().is_ok(), "checked before: {request:?}");
@@ -118,7 +117,7 @@ impl Sizes {
             let class = SizeClass::of(requested_bytes, granularity);
             return Some(plan(class.bytes(), Kind::Middle, Some(class)));
         }
-        // Sizes and offsets are counted in 32 bits: what is further apart has whole pages.
+        // Sizes and offsets are counted in 32 bits, so larger alignments get whole pages.
         let is_far = align_bytes > MOST_MIDDLE_ALIGN_BYTES;
         let kind = if is_far { Kind::Large } else { self.kind(requested_bytes) };
         let unit_bytes = self.unit_bytes(kind); // a power of two, as the alignment
@@ -130,48 +129,49 @@ impl Sizes {
     }
 }
 
-/// A request, rounded.
+/// A planned request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct NativePlan<'a> {
-    /// The stream that it is for, where that is more than a number.
+    /// The requesting stream, unless it is only a number.
     pub(super) home: Option<&'a Arc<StreamCore>>,
-    /// The device has no segment that others share: the smallest one will do.
+    /// True after the device refused a shared segment: the smallest one will do.
     pub(super) wants_least: bool,
     pub(super) requested_bytes: usize,
-    /// The size of what is handed out.
+    /// The size of the piece.
     pub(super) bytes: usize,
     pub(super) align_bytes: usize,
     pub(super) owner: Owner,
     pub(super) kind: Kind,
-    /// Of requests that a slab serves: for those the device is asked before another stream's heap
-    /// is looked at, because a slab serves many, and threads keep nothing that is of another heap.
+    /// The size class of a request that a slab serves. For these the device is asked before another
+    /// stream's heap: a slab serves many requests, and threads cache only pieces of their own
+    /// stream's heap.
     pub(super) class: Option<SizeClass>,
 }
 
 impl NativePlan<'_> {
-    /// The block that it wants of a heap: its own, or that of a new slab.
+    /// The block to take from a heap: for the request, or for a new slab.
     pub(super) fn want_of(&self, heap: HeapId) -> Want {
         let Self { kind, align_bytes, .. } = *self;
         Want { heap, kind, bytes: self.block_bytes(), align_bytes }
     }
 
-    /// What was asked for.
+    /// The original request.
     pub(super) fn request(&self) -> Request {
         let Self { requested_bytes: bytes, align_bytes, owner: Owner { stream, pool }, .. } = *self;
         Request { bytes, stream, pool, align_bytes }
     }
 
-    /// Of the block that it or its slab is.
+    /// The size of the block for the request, or of its slab.
     pub(super) fn block_bytes(&self) -> usize {
         self.class.map_or(self.bytes, SizeClass::slab_bytes)
     }
 
-    /// The same as a block of its own.
+    /// The same plan with a block instead of a slab.
     pub(super) fn whole(&self) -> Self {
         Self { class: None, ..*self }
     }
 
-    /// A block of its own in any arena; `None` when it has more units than are counted.
+    /// A block for the request in a given arena; `None` when it has too many units.
     pub(super) fn want_in(&self, heap: HeapId, kind: Kind, sizes: &Sizes) -> Option<Want> {
         let unit_bytes = sizes.unit_bytes(kind);
         let least_bytes = if kind == self.kind { self.bytes } else { self.requested_bytes };

@@ -1,22 +1,22 @@
-//! Which sizes share a slab, and which requests go where.
+//! Size classes: the sizes of small blocks, and the limit up to which slabs serve requests.
 
 use crate::base::size::{KIB, MIB};
 
-/// What sizes and addresses of pieces are multiples of.
+/// The units of sizes and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Granularity {
-    /// Of small ones, which share slabs.
+    /// The unit of small blocks, which share slabs.
     pub(super) small_bytes: usize,
-    /// Of all others, and of slabs.
+    /// The unit of all other blocks, and of slabs.
     pub(super) block_bytes: usize,
 }
 
 impl Granularity {
     pub(super) const DEVICE: Self = Self { small_bytes: 512, block_bytes: 512 };
-    /// Of a heap: cache lines, and pages that addresses are looked up by.
+    /// The host heap's: cache lines, and the pages of its address table.
     pub(super) const HEAP: Self = Self { small_bytes: 64, block_bytes: HEAP_PAGE_BYTES };
 
-    /// Up to this each multiple of the small granularity is the size of a class.
+    /// The size up to which each multiple of the small unit is a class.
     #[inline(always)]
     pub(super) const fn even_steps_bytes(self) -> usize {
         16 * self.small_bytes
@@ -26,22 +26,21 @@ impl Granularity {
 const HEAP_SHIFT: u8 = 6;
 /// See [`Granularity::HEAP`].
 pub(super) const HEAP_PAGE_BYTES: usize = 4 * KIB;
-/// The largest request that is served from a slab.
+/// The largest request that a slab serves.
 pub(super) const MOST_SMALL_BYTES: usize = 32 * KIB;
-/// Up to sixteen times the granularity each multiple of it, then eight steps between powers of two:
-/// these are those of the smallest.
+/// The number of classes at the smallest unit: its first sixteen multiples, then eight steps per
+/// power of two.
 pub(super) const CLASS_COUNT: usize = 56;
 
-/// A size of small blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SizeClass {
     number: u8,
-    /// The exponent of the granularity.
+    /// The exponent of the small unit.
     shift: u8,
 }
 
 impl SizeClass {
-    /// The class of a request of at most [`MOST_SMALL_BYTES`] and at least a byte.
+    /// The class of a request of 1 to [`MOST_SMALL_BYTES`] bytes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a number below 56, an exponent")]
     pub(super) fn of(bytes: usize, granularity: Granularity) -> Self {
@@ -53,14 +52,14 @@ impl SizeClass {
         Self { number: number as u8, shift: shift as u8 }
     }
 
-    /// The class of a heap with a number.
+    /// The host heap's class with a number.
     #[inline]
     pub(super) fn of_heap(number: u8) -> Self {
         Self { number, shift: HEAP_SHIFT }
     }
 
-    /// The size of the class of a larger request, less one, has the bits of the last byte's offset,
-    /// and these; by the highest bit of the former.
+    /// The mask that rounds up a larger request's last offset to its class, by the offset's highest
+    /// bit.
     #[inline]
     pub(super) const fn step_mask(highest_bit: u32) -> usize {
         (1 << (highest_bit - 3)) - 1 // eight steps from one power of two to the next
@@ -77,8 +76,8 @@ impl SizeClass {
         if octave == 0 { (step + 1) << self.shift } else { (step + 9) << (self.shift + octave - 1) }
     }
 
-    /// Blocks of one slab: of 64 KiB or a little more where that is at least eight and at most as
-    /// many as a word has bits; together whole blocks of the granularity.
+    /// The number of blocks of a slab: about 64 KiB of them, at least 8, at most 64, and whole
+    /// units together.
     pub(super) fn slab_blocks(self) -> u32 {
         let count = (64 * KIB / self.bytes()).clamp(8, 64);
         let block_bytes = if self.shift == HEAP_SHIFT { HEAP_PAGE_BYTES } else { 1 };
@@ -93,7 +92,7 @@ impl SizeClass {
     }
 }
 
-/// Requests above this have pages of their own.
+/// The largest request that shares pages with others.
 pub(super) fn most_middle_bytes(page_bytes: usize) -> usize {
     (8 * page_bytes).max(MIB)
 }

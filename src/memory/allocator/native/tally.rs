@@ -1,4 +1,4 @@
-//! Sums: what all threads counted, as the statistics of the allocator.
+//! Sums the counts of all threads into the allocator's statistics.
 
 use crate::memory::allocator::native::amounts::Amounts;
 use crate::memory::allocator::native::caches::{Caches, Threads};
@@ -9,17 +9,17 @@ use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 
-/// Bytes under the native policy.
+/// Bytes in use under engine `native`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct InUse {
-    /// What programs have,
+    /// Bytes that programs have, with cached ones where they are not told apart.
     pub(crate) allocated_bytes: u64,
-    /// and with it what awaits its free.
+    /// `allocated_bytes` and the bytes that await their free.
     pub(crate) active_bytes: u64,
 }
 
 impl Native {
-    /// What is out of the heaps: what threads cache counts as what programs have.
+    /// Bytes outside of the heaps; cached pieces count as allocated.
     pub(crate) fn in_use(&self) -> InUse {
         let [_, active_bytes, _] = self.out.all().current;
         let [_, awaiting_bytes, _] = self.awaiting_sums.all().current;
@@ -28,10 +28,10 @@ impl Native {
 }
 
 impl Caches {
-    /// Adds what programs have under the native policy, and what awaits its free.
+    /// Adds the statistics of engine `native`.
     ///
-    /// A peak is exact while one thread alone has counted since the peaks were reset. When several
-    /// have, it is never below the truth: at most by what their caches held above it.
+    /// A peak is exact while one thread alone has counted since the reset of peaks. With several
+    /// threads it is an upper bound, at most by the bytes that their caches held above it.
     pub(crate) fn add_to(&self, statistics: &mut Statistics) {
         let (mut counted, mut at_reset) = self.with_all(|threads, claimed| {
             let counted = self.count_by(threads, claimed, |_, counted| *counted);
@@ -44,13 +44,13 @@ impl Caches {
         }
     }
 
-    /// What is in use, with what the allocator knows at that moment.
+    /// Calls `look` with the bytes in use, under the lock.
     pub(crate) fn count_with<T>(&self, look: impl FnOnce(&AllocatorState, InUse) -> T) -> T {
         {
             let threads = self.threads.lock();
             let state = self.state.lock(); // from here none is opened
             if threads.caches.iter().all(|cache| cache.is_closed()) {
-                // No cache has anything: the engine knows what is in use.
+                // No cache has pieces, so the engine knows the bytes in use.
                 return look(&state, state.native.in_use());
             }
         }
@@ -63,7 +63,7 @@ impl Caches {
         })
     }
 
-    /// What was counted since the beginning.
+    /// Sums up all counts since the beginning.
     fn count_by<T>(
         &self,
         threads: &Threads,
@@ -93,7 +93,7 @@ impl Caches {
         look(&state, &statistics)
     }
 
-    /// Every sum becomes zero, of both engines.
+    /// Resets the sums of both engines.
     pub(crate) fn reset_accumulated(&self) {
         self.with_all(|threads, claimed| {
             threads.at_reset = self.count_by(threads, claimed, |_, counted| *counted);
@@ -104,7 +104,7 @@ impl Caches {
         });
     }
 
-    /// Every peak becomes the current value, of both engines.
+    /// Lowers the peaks of both engines to the current values.
     pub(crate) fn reset_peaks(&self) {
         self.with_all(|threads, claimed| {
             let AllocatorState { ledger, native, .. } = &mut *self.state.lock(); // nothing moves
@@ -122,7 +122,7 @@ impl Caches {
 }
 
 impl Quantity {
-    /// The one that is counted of what is out, and never less: what is asked for is not.
+    /// The quantity by which heaps bound this one: they do not count requested bytes.
     fn counted_by_heaps(self) -> Self {
         match self {
             Self::Count => Self::Count,
@@ -131,7 +131,7 @@ impl Quantity {
     }
 }
 
-/// One quantity of all cells. `out` bounds its peak when several threads counted.
+/// Sums one quantity over all cells. `out` bounds the peak when several threads counted.
 fn sum_up(cells: &[Cell], quantity: Quantity, out: &PooledStat) -> PooledStat {
     let sums: Vec<CellSums> = cells.iter().map(|cell| cell.sums(quantity)).collect();
     let mut moved = cells.iter().zip(&sums).filter(|(cell, _)| cell.is_moved());
@@ -178,7 +178,7 @@ fn of_amounts(amounts: &Amounts, quantity: Quantity) -> PooledStat {
     }
 }
 
-/// What is in use, and what awaits its free. Both are `out`: their peak is no more than its.
+/// Adds pieces that await their free. `out` contains both, so its peak bounds their peak.
 fn with_awaiting(used: &PooledStat, awaiting: &PooledStat, out: &PooledStat) -> PooledStat {
     let stat = |used: &Stat, awaiting: &Stat, out: &Stat| {
         let current = used.current + awaiting.current;
@@ -193,15 +193,15 @@ fn with_awaiting(used: &PooledStat, awaiting: &PooledStat, out: &PooledStat) -> 
     }
 }
 
-/// What threads count.
+/// The statistics that threads count.
 fn counted_natively(statistics: &mut Statistics) -> [&mut PooledStat; 5] {
     let Statistics { allocation, active, allocated_bytes, active_bytes, requested_bytes, .. } =
         statistics;
     [allocation, active, allocated_bytes, active_bytes, requested_bytes]
 }
 
-/// Adds to what the other policy counted, sums from `before` on. The sum of two peaks is never
-/// below the peak of the sum.
+/// Adds one engine's counts since `before` to the other's. The sum of two peaks is an upper bound
+/// of the peak of the sum.
 fn add(total: &mut PooledStat, part: &PooledStat, before: &PooledStat) {
     for (total, part, before) in [
         (&mut total.all, &part.all, &before.all),
