@@ -417,7 +417,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// Creates a stream. `priority` must be inside [`Backend::priority_range`].
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle>;
 
-    /// Destroys a stream. The device still completes the commands in its queue.
+    /// Destroys a stream. The device still completes the commands that were passed to the stream.
     ///
     /// # Safety
     /// The stream is live; the call ends its life.

@@ -1,4 +1,4 @@
-//! Tests of the queue as a whole, without loom: sizes, order under load, memory over many segments.
+//! Tests of the queue as a whole, without loom: tickets, counts, order, dropped commands.
 
 use std::sync::Arc;
 use std::thread;

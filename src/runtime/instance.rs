@@ -76,7 +76,8 @@ pub struct Counters {
 }
 
 impl Runtime {
-    /// Creates an independent runtime. Fails when a setting is out of range.
+    /// Creates an independent runtime. Fails when a setting is out of range, or when a
+    /// [registered](crate::backend::registry::register_backend) constructor fails.
     pub fn new(config: Config) -> Result<Self> {
         Self::with_backends(config, [])
     }

@@ -8,7 +8,7 @@
 //! Source: G. Box, M. Muller, "A note on the generation of random normal deviates" (1958).
 
 /// The polynomial p in log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1. The constant
-/// term is first. Relative error 2^-27.
+/// term is first. Relative error 2^-27 before rounding.
 pub(super) const LOG_32: [f32; 8] = [
     0.333_333_3,
     -0.250_008_2,
@@ -20,15 +20,16 @@ pub(super) const LOG_32: [f32; 8] = [
     -0.076_345,
 ];
 
-/// The polynomial in x² for sin(x π/4) / x, for x² from 0 to 1. Relative error 2^-28.
+/// The polynomial in x² for sin(x π/4) / x, for x² from 0 to 1. Relative error 2^-28 before
+/// rounding.
 pub(super) const SIN_32: [f32; 4] =
     [std::f32::consts::FRAC_PI_4, -0.080_745_44, 0.002_490_001, -3.595_045e-5];
 
-/// The polynomial in x² for cos(x π/4), for x² from 0 to 1. Relative error 2^-33.
+/// The polynomial in x² for cos(x π/4), for x² from 0 to 1. Relative error 2^-33 before rounding.
 pub(super) const COS_32: [f32; 5] =
     [1.0, -0.308_425_13, 0.015_854_327, -0.000_325_940_08, 3.530_338e-6];
 
-/// [`LOG_32`] in double precision. Relative error 2^-56.
+/// [`LOG_32`] in double precision. Relative error 2^-56 before rounding.
 pub(super) const LOG_64: [f64; 19] = [
     0.333_333_333_333_331_4,
     -0.249_999_999_999_879_8,
@@ -51,7 +52,7 @@ pub(super) const LOG_64: [f64; 19] = [
     0.026_150_599_022_538_554,
 ];
 
-/// [`SIN_32`] in double precision. Relative error 2^-58.
+/// [`SIN_32`] in double precision. Relative error 2^-58 before rounding.
 pub(super) const SIN_64: [f64; 7] = [
     std::f64::consts::FRAC_PI_4,
     -0.080_745_512_188_280_54,
@@ -62,7 +63,7 @@ pub(super) const SIN_64: [f64; 7] = [
     6.877_100_842_742_955e-12,
 ];
 
-/// [`COS_32`] in double precision. Relative error 2^-64.
+/// [`COS_32`] in double precision. Relative error 2^-64 before rounding.
 pub(super) const COS_64: [f64; 8] = [
     1.0,
     -0.308_425_137_534_042_44,
@@ -233,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    const PLACES: u32 = 50_000;
+    const INTERVAL_COUNT: u32 = 50_000;
 
     /// Asserts that no error exceeds `units` units in the last place of the reference.
     fn is_close(name: &str, units: f64, epsilon: f64, pairs: impl Iterator<Item = (f64, f64)>) {
@@ -245,11 +246,12 @@ mod tests {
 
     /// Points from 2^-`powers`, exclusive, to 1, evenly spaced in the exponent.
     fn uniforms(powers: f64) -> impl Iterator<Item = f64> {
-        (0..=PLACES).map(move |place| (-powers * f64::from(place) / f64::from(PLACES)).exp2())
+        (0..=INTERVAL_COUNT)
+            .map(move |place| (-powers * f64::from(place) / f64::from(INTERVAL_COUNT)).exp2())
     }
 
     fn from_minus_one_to_one() -> impl Iterator<Item = f64> {
-        (0..=PLACES).map(|place| f64::from(place) / f64::from(PLACES) * 2.0 - 1.0)
+        (0..=INTERVAL_COUNT).map(|place| f64::from(place) / f64::from(INTERVAL_COUNT) * 2.0 - 1.0)
     }
 
     #[test]
@@ -313,7 +315,7 @@ mod tests {
 
     #[test]
     fn single_and_double_precision_agree_on_equivalent_words() {
-        for place in 0..PLACES {
+        for place in 0..INTERVAL_COUNT {
             let words = [place.wrapping_mul(0x9E37_79B9) | 1, place.wrapping_mul(0x85EB_CA6B)];
             let (single, double) = (
                 pair_32(words[0], words[1]),

@@ -51,8 +51,9 @@ impl StreamCore {
         if SUBMITTING.replace(outer) == REFUSED { Err(take_refusal()) } else { Ok(()) }
     }
 
-    /// Retires the queue after the backend panicked in `call`, because perhaps no worker has the
-    /// stream. If the backend has accepted the stream, its worker finds no task.
+    /// Retires the queue after the backend panicked in `call`, because perhaps no thread will
+    /// execute the stream. If the backend has accepted the stream, the first consumer to enter
+    /// takes the tasks: this thread or the backend's.
     #[cold]
     pub(super) fn retire_unaccepted(
         self: &Arc<Self>,

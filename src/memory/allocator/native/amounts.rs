@@ -34,28 +34,16 @@ impl Amount {
 }
 
 impl Amounts {
-    /// Adds `count` pieces of `bytes` each.
-    pub(super) fn leave(
-        &mut self,
-        class: PoolClass,
-        count: usize,
-        bytes: usize,
-        requested_bytes: usize,
-    ) {
-        let amounts = [count, count * bytes, requested_bytes].map(|amount| amount as u64);
+    /// Adds pieces, their bytes and their requested bytes.
+    pub(super) fn leave(&mut self, class: PoolClass, amounts: [usize; 3]) {
+        let amounts = amounts.map(|amount| amount as u64);
         self.classes[class as usize].raise(amounts);
         self.all.raise(amounts);
     }
 
     /// Subtracts them.
-    pub(super) fn come_back(
-        &mut self,
-        class: PoolClass,
-        count: usize,
-        bytes: usize,
-        requested_bytes: usize,
-    ) {
-        let amounts = [count, count * bytes, requested_bytes].map(|amount| amount as u64);
+    pub(super) fn come_back(&mut self, class: PoolClass, amounts: [usize; 3]) {
+        let amounts = amounts.map(|amount| amount as u64);
         self.classes[class as usize].lower(amounts);
         self.all.lower(amounts);
     }

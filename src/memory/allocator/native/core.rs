@@ -163,7 +163,7 @@ impl Native {
             self.splits.moved -= self.change_of_small(id, taken);
             self.splits.count_moved(SLABS.class());
         }
-        self.out.leave(Sizes::class(bytes), count - left, bytes, 0);
+        self.out.leave(Sizes::class(bytes), [count - left, (count - left) * bytes, 0]);
     }
 
     /// Makes a block in use a slab, and lists the slab in `heap`.
@@ -224,7 +224,7 @@ impl Native {
 
     /// Frees a piece of `bytes` bytes; see [`Self::release_block`].
     pub(super) fn release(&mut self, part: Part, bytes: usize, busy_until: u64) {
-        self.out.come_back(Sizes::class(bytes), 1, bytes, 0);
+        self.out.come_back(Sizes::class(bytes), [1, bytes, 0]);
         self.frees += 1;
         match part {
             Part::Block(id) => self.release_whole(id, bytes, busy_until),
@@ -273,7 +273,7 @@ impl Native {
     pub(super) fn end_returns(&mut self, Returns { slab, small, busy_until }: Returns) {
         let Some(id) = slab else { return };
         let (count, bytes) = (small.count_ones() as usize, self.slabs[id].class.bytes());
-        self.out.come_back(Sizes::class(bytes), count, bytes, 0);
+        self.out.come_back(Sizes::class(bytes), [count, count * bytes, 0]);
         self.frees += count as u64;
         self.release_small(id, small, busy_until);
     }

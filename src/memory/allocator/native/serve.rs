@@ -168,7 +168,7 @@ impl Native {
     fn begin_piece(&mut self, piece: Piece, plan: &NativePlan) -> (Allocated, Counted) {
         let Extent { address, bytes, heap, kind, busy_until } = self.extent(piece);
         let class = Sizes::class(bytes);
-        self.out.leave(class, 1, bytes, 0);
+        self.out.leave(class, [1, bytes, 0]);
         if class != kind.class() {
             self.lent.increase(class, bytes);
         }
@@ -218,7 +218,7 @@ impl Native {
             return self.release(piece.part(), counted.bytes, busy_until);
         }
         let Counted { class, bytes, requested_bytes } = counted;
-        self.awaiting_sums.leave(class, 1, bytes, requested_bytes);
+        self.awaiting_sums.leave(class, [1, bytes, requested_bytes]);
         self.awaiting.insert(piece, Awaiting { counted, busy_until });
     }
 
@@ -227,7 +227,7 @@ impl Native {
         let Awaiting { counted, busy_until } =
             self.awaiting.remove(&piece).expect("it awaits its free");
         let Counted { class, bytes, requested_bytes } = counted;
-        self.awaiting_sums.come_back(class, 1, bytes, requested_bytes);
+        self.awaiting_sums.come_back(class, [1, bytes, requested_bytes]);
         self.release(piece.part(), bytes, busy_until);
     }
 }
