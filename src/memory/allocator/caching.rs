@@ -1,4 +1,4 @@
-//! The caching allocator of one device: what a program asks, and in which steps it is answered.
+//! The caching allocator of one device: its public face, and the steps of a request.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -60,12 +60,12 @@ pub struct CachingAllocator {
     pub(super) state: Arc<Mutex<AllocatorState>>,
     pub(super) caches: Arc<Caches>,
     pub(super) observers: Observers,
-    /// The other allocator of the same capacity, where there is one.
+    /// The other allocator of the same device memory, if any.
     pub(super) sibling: OnceLock<Weak<Self>>,
 }
 
 impl CachingAllocator {
-    /// The allocator of a device, with nothing in it. Asks the device for its capacity.
+    /// Creates the empty allocator of a device. Asks the device for its capacity.
     pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
         let source = Source { backend, device, host: None, is_shared: false };
@@ -75,16 +75,16 @@ impl CachingAllocator {
         Ok(Self::of_source(source, state))
     }
 
-    /// The allocator of pinned host memory that the devices of a kind reach; its errors name
-    /// `device`. Its segments are as large as `pinned_reserve_segment_size_mb` says, or as a larger
-    /// request; its blocks split, and no request is rounded to a power of two.
+    /// Creates the allocator of pinned host memory that the devices of a kind can access; its
+    /// errors name `device`. Segments have the size of `pinned_reserve_segment_size_mb`, or of a
+    /// larger request. Blocks are split, and no request is rounded to a power of two.
     #[must_use]
     pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
         Self::of_host(backend, device, config, Purpose::Pinned)
     }
 
-    /// The same for the heap of a process, whose programs keep addresses alone: what they free is
-    /// found by its address (`native::by_address`), under the native policy.
+    /// Creates the allocator of a process's host heap, under policy `native`. Programs keep
+    /// addresses alone, so a free finds its piece by the address (`native::by_address`).
     #[cfg(not(loom))]
     pub(crate) fn heap(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
         Self::of_host(backend, device, config, Purpose::Heap)
@@ -112,42 +112,42 @@ impl CachingAllocator {
         Self { source, state, caches, observers, sibling }
     }
 
-    /// Has something done with an engine, under the lock.
+    /// Calls `act` with engine `torch`, under the lock.
     pub(super) fn with_torch<T>(&self, act: impl FnOnce(&mut Torch, &mut Ledger) -> T) -> T {
         let AllocatorState { torch, ledger, .. } = &mut *self.state.lock();
         act(torch, ledger)
     }
 
-    /// The same with the other one.
+    /// Calls `act` with engine `native`, under the lock.
     pub(super) fn with_native<T>(&self, act: impl FnOnce(&mut Native, &mut Ledger) -> T) -> T {
         let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
         act(native, ledger)
     }
 
-    /// The device whose memory it hands out.
+    /// The device of the memory.
     #[must_use]
     pub fn device(&self) -> Device {
         self.source.device
     }
 
-    /// Memory for a request. Waits for no stream as long as there is free memory or the device has
-    /// more. Fails with `OutOfMemory` when neither is so after everything free went back to the
-    /// device and its observers were told, and with `InvalidSetting` for an alignment that is no
-    /// power of two; nothing has changed then but what was given back. A pool that was not made is
-    /// one without users.
+    /// Allocates memory. Waits for no stream while free memory or the device can serve the request.
+    /// Else everything free goes back, and the request fails with `OutOfMemory` after its observers
+    /// were called. Fails with `InvalidSetting` for an alignment that is no power of two. A pool
+    /// that was never made has no users.
     #[inline(always)]
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
         if let Some(block) = self.caches.take(LastUsed::get(), &request) {
             return Ok(block);
         }
-        // Nothing goes through memory but here: what is above stays in registers.
+        // Only the slow path passes the request through memory: the fast path above stays in
+        // registers.
         let Request { bytes, stream, pool, align_bytes } = request;
         let block = self.allocate_uninterrupted(bytes, stream, pool, align_bytes)?;
         Ok(block)
     }
 
-    /// As [`CachingAllocator::allocate`], where waits may be given up. `home` is the stream that
-    /// the request names, where it is more than a number.
+    /// As [`CachingAllocator::allocate`], with an interrupt of its waits. `home` is the requesting
+    /// stream, unless that is only a number.
     #[inline]
     pub(crate) fn allocate_unless(
         &self,
@@ -196,8 +196,8 @@ impl CachingAllocator {
         }
     }
 
-    /// What a request comes to, unless the engine `native` serves it: as a rule that is told
-    /// without the lock. A policy that changes just now changes behind the request.
+    /// The result of `plan`, unless engine `native` serves the request; mostly decided without the
+    /// lock. A concurrent change of the policy applies to later requests.
     pub(super) fn unless_native<T>(
         &self,
         request: &Request,
@@ -210,7 +210,7 @@ impl CachingAllocator {
         (!ledger.serves_natively(request.pool)).then(|| plan(ledger))
     }
 
-    /// A free block for a request, handed out.
+    /// Takes a free block.
     pub(super) fn search(&self, plan: &Plan) -> Option<Allocated> {
         self.search_behind(plan, LOOKS).or_else(|| {
             let are_more = self.state.lock().pending.are_many_waited_for();
@@ -218,7 +218,7 @@ impl CachingAllocator {
         })
     }
 
-    /// The same, with what as many streams have passed.
+    /// As `search`, after up to `most_looks` streams were checked.
     fn search_behind(&self, plan: &Plan, most_looks: usize) -> Option<Allocated> {
         self.poll_waited_for(most_looks);
         let (block, victims) = {
@@ -232,8 +232,8 @@ impl CachingAllocator {
         block
     }
 
-    /// Gives a block back, which no task uses any more, of its own stream either: that one may have
-    /// it again at once. Of another allocator it is handed back, and nothing has changed.
+    /// Frees a block that no task uses any more, also not on its own stream, which may get it again
+    /// at once. A block of another allocator is returned unchanged.
     #[inline(always)]
     pub fn free(&self, block: Allocated) -> Result<(), ForeignBlock> {
         if self.caches.keep(LastUsed::get(), &block, 0) {
@@ -242,8 +242,8 @@ impl CachingAllocator {
         self.free_shared(block, None, &[])
     }
 
-    /// Gives a block of this allocator back behind its uses: those on its own stream up to a task
-    /// there, and those on others.
+    /// Frees a block of this allocator behind its uses: on its own stream up to a task, and on
+    /// other streams.
     #[inline]
     pub(crate) fn free_behind(
         &self,
@@ -280,7 +280,8 @@ impl CachingAllocator {
         if is_freed { Ok(()) } else { Err(ForeignBlock { block, device: self.device() }) }
     }
 
-    /// Frees under the lock, and gives back what is not to be cached. False when nothing was freed.
+    /// Calls `free` under the lock, then gives back memory that is not to be cached. False when
+    /// `free` freed nothing.
     pub(super) fn free_locked(&self, free: impl FnOnce(&mut AllocatorState) -> bool) -> bool {
         let (victims, is_closed, most_bytes) = {
             let state = &mut *self.state.lock();
@@ -332,7 +333,7 @@ impl CachingAllocator {
         piece.or_else(|| state.torch.block_in_use_at(address).map(BlockInfo::from))
     }
 
-    /// Waits until no stream uses free memory, and gives all of it back to the device, but that of
+    /// Waits until no stream uses free memory, and gives it back to the device, except that of
     /// private pools with users.
     pub fn empty_cache(&self) {
         let waited = self.empty_cache_unless(&mut None);
@@ -340,8 +341,8 @@ impl CachingAllocator {
         debug_assert!(is_expected, "nobody interrupts it: {waited:?}");
     }
 
-    /// As [`CachingAllocator::empty_cache`], where waits may be given up; what is not in use has
-    /// gone back then.
+    /// As [`CachingAllocator::empty_cache`], with an interrupt of its waits. Memory that is unused
+    /// by then goes back also after an interrupt.
     pub(crate) fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
         self.caches.empty(); // what threads keep may be in use as well
@@ -350,20 +351,20 @@ impl CachingAllocator {
         waited
     }
 
-    /// True when no stream has to be waited for to give all free memory back.
+    /// True when all free memory could go back without a wait for a stream.
     pub(crate) fn is_idle(&self) -> bool {
         self.caches.empty();
         self.poll_waited_for(ALL);
         self.holders(Wanted::Back).is_empty()
     }
 
-    /// The host has waited for a device: frees that wait for its streams are over, for good.
+    /// Completes the frees that wait for streams of a device that the host has synchronised with.
     pub(crate) fn device_was_synchronized(&self, device: Device) {
         self.state.lock().complete_behind_synchronize(device);
     }
 
-    /// Keeps nothing from now on, for users of pools neither: what is free goes back, now or when
-    /// no stream uses it.
+    /// Stops caching, also for private pools with users: free memory goes back at once, or as soon
+    /// as no stream uses it.
     pub(crate) fn close(&self) {
         {
             let ledger = &mut self.state.lock().ledger;
@@ -374,7 +375,7 @@ impl CachingAllocator {
         self.trim();
     }
 
-    /// The settings in force: `expandable_segments` is not where there is no virtual memory.
+    /// The settings in force. `expandable_segments` is off without virtual memory.
     #[must_use]
     pub fn config(&self) -> AllocatorConfig {
         if fork::is_child() {
@@ -383,7 +384,7 @@ impl CachingAllocator {
         self.state.lock().ledger.config.clone()
     }
 
-    /// Serves the next requests by other settings; what was handed out stays as it is.
+    /// Sets the settings of later requests. Memory in use is unaffected.
     pub fn set_config(&self, config: AllocatorConfig) {
         if fork::is_child() {
             return;
@@ -397,14 +398,15 @@ impl CachingAllocator {
         self.caches.empty();
     }
 
-    /// The part of the device's memory that may be reserved; 1 leaves it to the device.
+    /// The fraction of the device's memory that may be reserved; 1 means that only the device
+    /// limits.
     #[must_use]
     pub fn memory_fraction(&self) -> f64 {
         if fork::is_child() { 1.0 } else { self.state.lock().ledger.limits.fraction }
     }
 
-    /// Limits what may be reserved from now on to a part of the device's memory. Fails when that is
-    /// not from 0 to 1.
+    /// Limits later reservations to a fraction of the device's memory. Fails when it is not from 0
+    /// to 1.
     pub fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
         if !(0.0..=1.0).contains(&fraction) {
             let value = fraction.to_string();
@@ -416,8 +418,8 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// As [`CachingAllocator::statistics`], with what threads keep given back first, as
-    /// [`CachingAllocator::snapshot`] does: it is free memory then, in `inactive_split` too.
+    /// As [`CachingAllocator::statistics`], after threads have returned their cached pieces, as for
+    /// [`CachingAllocator::snapshot`]. These count as free then, in `inactive_split` too.
     #[must_use]
     pub fn statistics_at_rest(&self) -> Statistics {
         if !fork::is_child() {
@@ -426,8 +428,8 @@ impl CachingAllocator {
         self.statistics()
     }
 
-    /// What it counts, with frees taken in whose streams have passed them. Under policy `native`
-    /// what threads keep of what they freed is neither allocated nor free.
+    /// The statistics, after pending frees that streams have passed were completed. Under policy
+    /// `native` pieces in thread caches count as neither allocated nor free.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         if fork::is_child() {
@@ -438,7 +440,7 @@ impl CachingAllocator {
         self.statistics_so_far()
     }
 
-    /// The same without a look at the streams.
+    /// As `statistics`, without a check of the streams.
     pub(super) fn statistics_so_far(&self) -> Statistics {
         let mut statistics = {
             let AllocatorState { ledger, native, .. } = &*self.state.lock();
@@ -451,13 +453,12 @@ impl CachingAllocator {
         statistics
     }
 
-    /// Size of the pages that page operations are counted in.
+    /// The size of the pages that page operations count.
     pub(crate) fn page_bytes(&self) -> usize {
         self.source.virtual_memory().map_or(2 * MIB, DevicePages::granularity_bytes)
     }
 
-    /// Every peak becomes the current value, of what threads keep given back first, as of
-    /// [`CachingAllocator::statistics_at_rest`].
+    /// Lowers every peak to its current value, after threads have returned their cached pieces.
     pub fn reset_peak_statistics(&self) {
         if fork::is_child() {
             return;
@@ -466,7 +467,7 @@ impl CachingAllocator {
         self.caches.reset_peaks();
     }
 
-    /// Every sum and every count becomes zero; what threads keep is given back before.
+    /// Resets every sum and count, after threads have returned their cached pieces.
     pub fn reset_accumulated_statistics(&self) {
         if fork::is_child() {
             return;
@@ -478,40 +479,38 @@ impl CachingAllocator {
         }
     }
 
-    /// What an allocator of pinned memory counts, with PyTorch's names for it; `None` for one of a
-    /// device's memory.
+    /// The statistics of a pinned allocator, by PyTorch's names; `None` for device memory.
     #[must_use]
     pub fn host_statistics(&self) -> Option<HostStatistics> {
         let meter = self.source.host.as_ref()?;
         Some(meter.statistics(&self.statistics()))
     }
 
-    /// Calls `observer` with each error of a request that failed for want of memory, on the thread
-    /// of the request, without a lock; the number ends it.
+    /// Calls `observer` with the error of each request that fails for want of memory, on the
+    /// requesting thread and without a lock. Returns a number that ends the calls.
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
         let id = new_observer_id();
         self.observers.list.lock().push((id, Arc::new(observer)));
         id
     }
 
-    /// Ends what [`CachingAllocator::add_oom_observer`] of this allocator began; nothing for any
-    /// other number.
+    /// Ends the calls of an observer of this allocator. Does nothing for any other number.
     pub fn remove_oom_observer(&self, id: u64) {
         let gone: Vec<_> =
             self.observers.list.lock().extract_if(.., |(known, _)| *known == id).collect();
         drop(gone); // a user's, without the lock
     }
 
-    /// Makes a private pool, or counts one more user of it: as long as it has users, its memory is
-    /// its own, also while it is free. Does nothing for the default pool, which needs none.
+    /// Makes a private pool, or adds a user. While a pool has users, its free memory serves only
+    /// its own requests. Does nothing for the default pool.
     pub fn retain_pool(&self, id: PoolId, options: PoolOptions) {
         if id != PoolId::DEFAULT && !fork::is_child() {
             self.state.lock().ledger.pools.retain(id, options);
         }
     }
 
-    /// Counts one user less of a private pool. Without users, the memory that is free in it goes
-    /// back when the cache is emptied or memory is short. Does nothing when it has none.
+    /// Removes a user of a private pool, if there is one. Without users, free memory of the pool
+    /// goes back when the cache is emptied or memory is short.
     pub fn release_pool(&self, id: PoolId) {
         if !fork::is_child() {
             self.state.lock().ledger.pools.release(id);
@@ -520,8 +519,8 @@ impl CachingAllocator {
 }
 
 impl Drop for CachingAllocator {
-    /// Everything goes back that no stream uses: a block's owner keeps the allocator alive.
-    /// What a stream that does not end still uses stays with the device.
+    /// All memory goes back that no stream uses. No block is in use, because its owner keeps the
+    /// allocator alive. Memory that a stream uses without end stays with the device.
     fn drop(&mut self) {
         if !fork::is_child() {
             self.close(); // in a child the parent has it

@@ -24,14 +24,15 @@ use crate::memory::allocator::stats::PooledStat;
 use crate::memory::allocator::torch::{MOST_BYTES, Plan, Torch};
 use crate::memory::allocator::turn::{Attempt, Wants};
 
-/// Looks at a device after which an error takes the numbers although others go on moving memory.
+/// The reads of the device's memory after which an error takes the numbers although other threads
+/// still move memory.
 const MOST_LOOKS: usize = 100;
-/// What segments have more than a request without a word about it.
+/// An error does not mention a difference of segment and request up to this.
 const PAGE_BYTES: usize = 4096;
 
 impl CachingAllocator {
-    /// A block for a request that no free one serves. The order is PyTorch's, but that the cache is
-    /// searched again after memory went back to the device.
+    /// Serves a request that no free block serves. The order is PyTorch's, except that the cache is
+    /// searched again after memory went back.
     pub(super) fn take_or_reclaim(
         &self,
         plan: &Plan,
@@ -65,22 +66,22 @@ impl CachingAllocator {
             Attempt::Last => Ok(None),
         };
         let (request, bytes) = (plan.request(), plan.search_bytes);
-        // What would be free, the device alone says.
+        // Only the device knows what would be free.
         self.take_in_turn(
             &mut Wants { request, bytes, attempt, could_serve: &|_, _| true },
             interrupt,
         )
     }
 
-    /// Counts a request for which everything free is to go back.
+    /// Counts a request before all free memory goes back.
     pub(super) fn count_retry(&self) {
         let statistics = &mut self.state.lock().ledger.statistics;
         statistics.num_sync_all_streams += 1;
         statistics.num_alloc_retries += 1;
     }
 
-    /// Gives all free memory back that no stream uses, but that of private pools with users. Waits
-    /// for no stream.
+    /// Gives back all free memory that no stream uses, except that of private pools with users.
+    /// Waits for no stream.
     pub fn trim(&self) {
         if fork::is_child() {
             return;
@@ -88,19 +89,18 @@ impl CachingAllocator {
         self.trim_and_see(|_| ());
     }
 
-    /// The same, with a look at the state before what may go back leaves it. A stream may pass
-    /// its use of a block at any time: what was not in use at the look goes back.
+    /// As `trim`, with a call of `see` under the same lock before memory is removed, so that all
+    /// memory unused at the call goes back.
     pub(super) fn trim_and_see<T>(&self, see: impl FnOnce(&AllocatorState) -> T) -> T {
         self.give_back_free(see, |ledger, pool| !ledger.pools.is_reserved(pool))
     }
 
-    /// Gives the free memory of one pool back that no stream uses. Waits for no stream.
+    /// Gives back the unused free memory of one pool. Waits for no stream.
     pub(crate) fn trim_pool(&self, pool: PoolId) {
         self.give_back_free(|_| (), |_, id| id == pool);
         self.state.lock().native.note_left_pool(pool);
     }
 
-    /// Gives back what is free in these pools.
     fn give_back_free<T>(
         &self,
         see: impl FnOnce(&AllocatorState) -> T,
@@ -120,8 +120,8 @@ impl CachingAllocator {
         seen
     }
 
-    /// Looks at some private pools that had memory in use when their last user went, and gives back
-    /// what is free in them by now.
+    /// Checks some private pools without users that still had memory in use, and gives back what is
+    /// free by now.
     pub(crate) fn trim_left_pools(&self) {
         let left = self.state.lock().native.take_left_pools();
         for pool in left {
@@ -129,13 +129,14 @@ impl CachingAllocator {
         }
     }
 
-    /// Waits until no stream uses freed memory any more: first for those that others than its own
-    /// stream use, then for its own, on which it is free by then.
+    /// Waits until no stream uses freed memory: first for the uses of other streams, then for each
+    /// block's own stream, which has it free by then.
     pub(super) fn wait_for_users(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.state.lock().ledger.statistics.num_sync_all_streams += 1;
         for _ in 0..2 {
             for holder in self.holders(Wanted::Back) {
-                // Refused behind this thread's own task, or as a lost device: what it holds stays.
+                // The stream is behind this thread's own task, or its device is lost: its memory
+                // stays.
                 if let Err(Error::Runtime(RuntimeError::Interrupted)) = holder.wait(interrupt) {
                     return Err(Error::Runtime(RuntimeError::Interrupted));
                 }
@@ -144,7 +145,7 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Asks drivers how far the streams are that something waits for and that are looked at next.
+    /// Asks drivers for the progress of the next waited-for streams.
     pub(super) fn poll_waited_for(&self, most: usize) {
         let streams = self.state.lock().pending.next_on_drivers(most);
         for (stream, ticket) in streams {
@@ -154,7 +155,7 @@ impl CachingAllocator {
         }
     }
 
-    /// Asks drivers how far the streams are that use free memory: others than its own first, as
+    /// Asks drivers for the progress of the streams that use free memory, in the order of
     /// [`Self::wait_for_users`].
     fn poll_holders(&self) {
         for _ in 0..2 {
@@ -164,7 +165,7 @@ impl CachingAllocator {
         }
     }
 
-    /// The streams that use free memory, as far as they are known to be.
+    /// The streams that use free memory, as far as known.
     pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
         let mut state = self.state.lock();
         state.complete_some(ALL);
@@ -175,21 +176,21 @@ impl CachingAllocator {
         self.source.memory_info().map_or(0, |info| info.free_bytes)
     }
 
-    /// The error of a request that is not tried, after its observers were told.
+    /// The error of a rejected request, after its observers were called.
     pub(super) fn out_of_memory(&self, request: &Request) -> Error {
         self.poll_waited_for(ALL);
         self.state.lock().complete_some_if_free(ALL);
         self.told(self.refusal(request))
     }
 
-    /// Counts a request that fails, and tells its observers.
+    /// Counts a failed request and calls its observers.
     pub(super) fn told(&self, refusal: Error) -> Error {
         self.state.lock().ledger.statistics.num_ooms += 1;
         self.observers.tell(&refusal);
         refusal
     }
 
-    /// Tells observers of a request that was rejected, which is counted as that alone.
+    /// Calls the observers of a rejected request, which counts as rejected only.
     pub(super) fn told_of(&self, error: Error) -> Error {
         if let Error::Memory(MemoryError::OutOfMemory { .. }) = error {
             self.observers.tell(&error);
@@ -197,9 +198,9 @@ impl CachingAllocator {
         error
     }
 
-    /// The error of a request. Its numbers are of one moment: they are read under the lock, and
-    /// what the device said to be free before is so still, as far as this allocator knows. Memory
-    /// that is on its way there or from there has passed.
+    /// The error of a request, with numbers of one moment: read under the lock, after memory on its
+    /// way has arrived, with the device's number of free bytes confirmed as far as this allocator
+    /// knows.
     pub(super) fn refusal(&self, request: &Request) -> Error {
         let device = self.source.device;
         let requested_bytes = request.bytes;
@@ -235,15 +236,15 @@ impl CachingAllocator {
 }
 
 impl Torch {
-    /// True when the device is not even asked; counts it. As in PyTorch that is a matter of what
-    /// the settings allow, where the limit, which a program may have set otherwise, allows more.
+    /// True, and counted, when the device is not asked: PyTorch decides this by the settings, even
+    /// if a program has set a higher limit.
     pub(super) fn is_rejected(&self, ledger: &mut Ledger, plan: &Plan) -> bool {
         let fraction = ledger.config.per_process_memory_fraction.unwrap_or(1.0);
         let bytes = self.segment_bytes(ledger, plan);
         !ledger.is_host() && ledger.rejects(|limits| limits.is_only_above(bytes, fraction))
     }
 
-    /// A free block of one of them.
+    /// A free block of a pool that helps out.
     pub(super) fn take_from_helpers(
         &mut self,
         ledger: &mut Ledger,
@@ -258,8 +259,7 @@ impl Torch {
         })
     }
 
-    /// The largest request like this one that could have been served from the free blocks among
-    /// which it is searched.
+    /// The largest request like this one that the searched free blocks could serve.
     fn most_bytes(&self, ledger: &Ledger, request: &Request) -> usize {
         let bytes = request.bytes.min(MOST_BYTES); // larger ones have no plan
         let plan = Plan::of(&Request { bytes, ..*request }, ledger);
@@ -277,13 +277,13 @@ impl Torch {
 }
 
 impl AllocatorState {
-    /// What was taken from the device and how often something went back, when nothing is on its
-    /// way: both are the same as long as the device has as much.
+    /// The bytes taken from the device and the number of departures; `None` while memory is on its
+    /// way. Equal values mean that the device has as much as before.
     fn holding_if_settled(&self) -> Option<(usize, u64)> {
         Some((self.ledger.limits.taken_bytes, self.departures_if_settled()?))
     }
 
-    /// What the device would be asked for, where a segment of its own has a least size.
+    /// The size of a new segment for the request, where segments have a least size.
     fn large_segment_bytes(&self, request: &Request) -> Option<usize> {
         let ledger = &self.ledger;
         if ledger.serves_natively(request.pool) || ledger.config.expandable_segments {
@@ -293,8 +293,7 @@ impl AllocatorState {
         (bytes > request.bytes.saturating_add(PAGE_BYTES)).then_some(bytes)
     }
 
-    /// What stands behind an error: of how much was asked for, and how much the device has.
-    /// `counted` is what the native policy counts.
+    /// The numbers of an error. `counted` is what engine `native` counts.
     fn shortage(
         &self,
         counted: InUse,
@@ -309,7 +308,7 @@ impl AllocatorState {
         let segment_bytes = self.large_segment_bytes(request);
         let is_native = ledger.serves_natively(request.pool);
         let largest_free_bytes = if is_native {
-            // From free memory and what the device and the limit have left, which pages join.
+            // Pages join free memory and what the device and the limit leave.
             self.native.most_bytes(ledger, request, ledger.left_bytes(device_free_bytes))
         } else {
             self.torch.most_bytes(ledger, request)

@@ -1,10 +1,10 @@
-//! Which streams still use memory: points of streams, and the blocks that wait for them.
+//! Pending frees: the points of streams that freed blocks wait for.
 //!
-//! A free waits for a point of each stream that used the block, and costs no event: how far a
-//! stream is, its counter says. Each stream is looked at by itself, so one that is late holds back
-//! only what it used. A request looks at a few of the streams that something waits for, in turns,
-//! at more before the device is asked, and at all before it fails; so does a free that waits for
-//! several. Streams that are only known cost nothing.
+//! A free waits for a point of each stream that used the block, and costs no event: the streams'
+//! counters tell their progress. A late stream holds back only the memory that it used. A request
+//! checks a few of the waited-for streams, in turns; more before it asks the device, and all before
+//! it fails. A free that waits for several points checks some too. Streams without pending frees
+//! cost nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -17,41 +17,40 @@ use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::piece::Piece;
 
-/// A stream's task after which it does not use a block any more.
+/// The last task of a stream that uses a block.
 #[derive(Clone, Debug)]
 pub(crate) struct UsePoint {
     pub(crate) stream: Arc<StreamCore>,
     pub(crate) ticket: u64,
 }
 
-/// What was freed and waits for points of streams.
+/// A freed block or piece that waits for points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Freed {
     Block(BlockId),
-    /// Under the native policy.
+    /// Of engine `native`.
     Piece(Piece),
 }
 
-/// How many streams are looked at by a request, and for each stream that becomes known.
+/// The streams that a request checks, and the checks per new stream.
 pub(super) const LOOKS: usize = 2;
-/// And before the device is asked: a longer list takes more than one turn.
+/// The streams that a request checks before it asks the device. A longer list takes several turns.
 pub(super) const LOOKS_BEFORE_GROWTH: usize = 32;
-/// All of them.
 pub(super) const ALL: usize = usize::MAX;
 
-/// A stream that something waits for, be it gone or not.
+/// A stream, possibly ended, that frees wait for.
 #[derive(Debug)]
 struct WaitedFor {
     stream: KnownStream,
     device: Device,
-    /// What was freed, by the task that it waits for.
+    /// The frees, by the task that each waits for.
     freed: BTreeSet<(u64, Freed)>,
-    /// The first of those tasks: a look that finds nothing passed needs no more.
+    /// The first of these tasks, so that a check of an unchanged stream costs one comparison.
     first_ticket: u64,
 }
 
 impl WaitedFor {
-    /// Takes out what waits no longer; true when nothing is left.
+    /// Moves the frees that no longer wait to `passed`; true when none is left.
     fn pass(&mut self, key: u64, passed: &mut Vec<(u64, Freed)>) -> bool {
         let done = self.stream.progress.done();
         if done < self.first_ticket {
@@ -65,9 +64,9 @@ impl WaitedFor {
     }
 }
 
-/// The streams that freed memory waits for.
+/// All streams that frees wait for.
 ///
-/// Equation: `points` says for each free how many streams list it: one at least.
+/// Equation: `points` contains for each free the number of streams that list it, at least one.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     streams: StreamMap<WaitedFor>,
@@ -75,8 +74,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Has something that was freed wait for its uses; false when all of them are over. A point
-    /// that is given twice is waited for once.
+    /// Makes a free wait for its uses; false when all are done. A repeated point counts once.
     pub(super) fn wait_for<'a>(
         &mut self,
         uses: impl IntoIterator<Item = &'a UsePoint>,
@@ -102,24 +100,23 @@ impl Pending {
         count > 0
     }
 
-    /// True when nothing waits: as a rule.
+    /// True when no free waits: the common case.
     pub(super) fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// How many streams something waits for, or did at the last look.
+    /// The number of waited-for streams, as of the last check.
     #[cfg(all(test, not(loom)))]
     pub(super) fn count_waited_for(&self) -> usize {
         self.streams.len()
     }
 
-    /// True when a request does not look at each stream that something waits for.
+    /// True when a request does not check all of them.
     pub(super) fn are_many_waited_for(&self) -> bool {
         self.streams.len() > LOOKS
     }
 
-    /// Of the streams that are looked at next the drivers', and the first task of each that
-    /// something waits for.
+    /// The driver streams among the next `most`, each with the first task that a free waits for.
     pub(super) fn next_on_drivers(&self, most: usize) -> Vec<(Weak<StreamCore>, u64)> {
         let next = self.streams.next(most).map(|(_, waited_for)| waited_for);
         let first = |waited_for: &WaitedFor| {
@@ -131,25 +128,25 @@ impl Pending {
             .collect()
     }
 
-    /// The stream with a key, if something waits for it and it is there.
+    /// The live stream with a key, if frees wait for it.
     pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
         self.streams.get(key)?.stream.core.upgrade()
     }
 
-    /// What waits for each stream, by the task that it waits for.
+    /// All frees with the stream and task that they wait for.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u64, u64, Freed)> {
         self.streams.iter().flat_map(|(key, stream)| {
             stream.freed.iter().map(move |(ticket, freed)| (key, *ticket, *freed))
         })
     }
 
-    /// The frees that wait, in order: blocks first.
+    /// All pending frees, blocks first.
     pub(super) fn awaiting(&self) -> impl Iterator<Item = Freed> {
         self.points.keys().copied()
     }
 
-    /// Takes out the frees whose last points the next streams have passed, of one device's or of
-    /// any: by stream, whichever was looked at first, because the order is in the statistics.
+    /// Removes and returns the frees whose last point the next `most` streams have passed, of one
+    /// device or all; ordered by stream, because statistics depend on the order.
     pub(super) fn take_passed(&mut self, most: usize, of: Option<Device>) -> Vec<Freed> {
         let mut passed: Vec<(u64, Freed)> = Vec::new();
         let is_asked = |stream: &WaitedFor| of.is_none_or(|device| stream.device == device);
@@ -165,7 +162,6 @@ impl Pending {
         passed.into_iter().map(|(_, freed)| freed).filter(is_last).collect()
     }
 
-    /// Asserts the equation.
     pub(super) fn check(&self) {
         let mut points = BTreeMap::new();
         self.waiting().for_each(|(_, _, freed)| *points.entry(freed).or_default() += 1);
@@ -173,23 +169,23 @@ impl Pending {
     }
 }
 
-/// What free memory is wanted for.
+/// The purpose of freed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// To go back to the device: whole pages and segments.
+    /// Whole pages and segments to give back to the device.
     Back,
-    /// To serve a request of another stream: any.
+    /// Any memory that could serve another stream's request.
     Served,
 }
 
-/// A stream that freed memory waits for. A list of them leaves the lock before it is dropped: the
-/// last reference to a stream drops what that has, of users too.
+/// A stream that freed memory waits for. Drop it without the lock: the last reference to a stream
+/// drops user data.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) stream: Arc<StreamCore>,
-    /// The last of its tasks that anything waits for.
+    /// The last task that frees wait for.
     pub(super) ticket: u64,
-    /// What waits.
+    /// The bytes that wait.
     pub(super) bytes: usize,
 }
 

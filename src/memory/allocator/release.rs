@@ -9,8 +9,9 @@ use crate::memory::allocator::source::{Departing, Part};
 use crate::memory::allocator::torch::{Plan, Torch};
 
 impl CachingAllocator {
-    /// Gives a free segment back, or the pages of an expandable one, as a recording says; false
-    /// when there is none of this size at the address, or something is in it.
+    /// Gives back the free segment, or the pages of an expandable one, at a recorded address. False
+    /// when the address has no free block that may go back, and when the block has another size
+    /// than recorded, although it goes back then.
     pub(super) fn release_recorded(&self, address: u64, bytes: usize) -> bool {
         let victim = self.with_torch(|torch, ledger| torch.release_at(ledger, address));
         let is_right = victim.as_ref().is_some_and(|victim| victim.bytes == bytes);
@@ -20,8 +21,7 @@ impl CachingAllocator {
 }
 
 impl Torch {
-    /// Forgets a free block that is a whole segment, or its whole pages, if nothing uses it any
-    /// more.
+    /// Removes a free block, if it is a whole segment or whole pages and no stream uses it.
     fn begin_release(&mut self, ledger: &mut Ledger, id: BlockId) -> Option<Departing> {
         let block = &self.blocks[id];
         if self.is_busy(block) {
@@ -33,7 +33,7 @@ impl Torch {
         (!block.is_split()).then(|| self.forget_segment(ledger, id))
     }
 
-    /// The free block that an address is in, as far as it may go back.
+    /// Removes the free block that contains an address, as far as it may go back.
     fn release_at(&mut self, ledger: &mut Ledger, address: u64) -> Option<Departing> {
         let id = self.map.containing(address, &self.blocks)?;
         if self.blocks[id].state == State::Free { self.begin_release(ledger, id) } else { None }
@@ -48,8 +48,8 @@ impl Torch {
         ledger.leave(Part::Segment(segment.base), &[(segment.owner.class, segment.bytes)])
     }
 
-    /// All free memory of these pools: of the default one large segments first, of private ones
-    /// small ones.
+    /// Removes all free memory of some pools: of the default pool large segments first, of private
+    /// pools small ones.
     pub(super) fn release_pools(
         &mut self,
         ledger: &mut Ledger,
@@ -69,7 +69,8 @@ impl Torch {
         let mut victims: Vec<Departing> =
             free.into_iter().filter_map(|id| self.begin_release(ledger, id)).collect();
         if ledger.is_closed {
-            // Before, addresses for which a request got no page serve the next one, as in PyTorch.
+            // Until then, addresses for which a request got no page serve the next request, as in
+            // PyTorch.
             for id in unmapped {
                 victims
                     .extend(self.begin_unreserve(ledger, id).map(|part| ledger.leave(part, &[])));
@@ -78,8 +79,7 @@ impl Torch {
         victims
     }
 
-    /// Free pinned segments that are larger than those which are kept, unless something uses them;
-    /// everything free when nothing is kept.
+    /// Removes unused pinned segments above the size that is cached, or all when nothing is cached.
     pub(super) fn release_beyond_cache(&mut self, ledger: &mut Ledger) -> Vec<Departing> {
         if ledger.is_closed {
             return self.release_pools(ledger, |_, _| true);
@@ -93,8 +93,8 @@ impl Torch {
         beyond.into_iter().filter_map(|id| self.begin_release(ledger, id)).collect()
     }
 
-    /// Free blocks that are too large to be split, when there is a limit to splits: one that is
-    /// large enough, or the largest ones until they are. What goes back, and whether it is enough.
+    /// Under a limit to splits, removes free blocks that are too large to split: one of sufficient
+    /// size, or the largest until their sum suffices. Also returns whether it does.
     pub(super) fn release_oversize(
         &mut self,
         ledger: &mut Ledger,
@@ -128,8 +128,8 @@ impl Torch {
         (victims, released_bytes >= key_bytes)
     }
 
-    /// Large segments that have been free for longer than others on average, when more is reserved
-    /// than the garbage collection's threshold.
+    /// Above the threshold of the garbage collection, removes large segments that were free longer
+    /// than average.
     pub(super) fn release_garbage(&mut self, ledger: &mut Ledger) -> Vec<Departing> {
         let mut victims = Vec::new();
         let Some(mut wanted_bytes) = ledger.bytes_above_threshold() else { return victims };
@@ -143,7 +143,7 @@ impl Torch {
             .collect();
         while wanted_bytes > 0 && !old.is_empty() {
             let (ages, count): (u64, _) = (old.iter().map(|(_, age)| age).sum(), old.len() as u64);
-            // At least the average: compared without a division.
+            // Compares with the average without a division.
             let is_old = |age: u64| age * count >= ages;
             for (id, _) in old.extract_if(.., |(_, age)| is_old(*age)) {
                 wanted_bytes = wanted_bytes.saturating_sub(self.blocks[id].bytes);

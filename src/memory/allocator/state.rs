@@ -1,4 +1,4 @@
-//! What an allocator's lock guards: the ledger, both engines, and the frees that wait for streams.
+//! The state under an allocator's lock: the ledger, both engines, and the pending frees.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::pending::{ALL, Freed, Holder, LOOKS, Pending, UsePoint, Wanted};
 use crate::memory::allocator::torch::Torch;
 
-/// See the head of this file.
+/// The parts are described in the head of this file.
 #[derive(Debug)]
 pub(super) struct AllocatorState {
     pub(super) ledger: Ledger,
@@ -38,21 +38,21 @@ impl AllocatorState {
         }
     }
 
-    /// True when threads may cache something again in caches that were emptied.
+    /// True when threads may cache again after their caches were emptied.
     pub(super) fn may_open_caches(&self) -> bool {
         self.ledger.turn.is_none()
             && self.native.frees >= self.native.opens_from
             && self.ledger.has_thread_caches()
     }
 
-    /// How often memory went back, when none is on its way from or to the device.
+    /// The number of departures; `None` while memory is on its way from or to the device.
     pub(super) fn departures_if_settled(&self) -> Option<u64> {
         let Ledger { limits, departures, .. } = &self.ledger;
         (limits.is_settled() && !self.native.is_mapping).then_some(*departures)
     }
 
-    /// What a request may get at most when nothing that is free is used any more: free memory may
-    /// join its neighbours, or go back and come again.
+    /// The most bytes that a request could get if no stream used free memory: free blocks may
+    /// merge, or go back and come again.
     pub(super) fn reachable_bytes(&self, device_free_bytes: usize) -> usize {
         let statistics = &self.ledger.statistics;
         let native_bytes = self.native.in_use().allocated_bytes; // with what threads cache
@@ -61,8 +61,9 @@ impl AllocatorState {
         self.ledger.left_bytes(device_free_bytes).saturating_add(free_bytes)
     }
 
-    /// Frees a block behind its uses: on its own stream it is ordered behind those, and for
-    /// points on other streams it waits. False for another handing out: no two have one number.
+    /// Frees a block. The free is ordered behind the uses on its own stream, and waits for the
+    /// points on other streams. False when `handout` is not the block's: each handing out has its
+    /// own number.
     pub(super) fn free_block(
         &mut self,
         id: BlockId,
@@ -82,7 +83,7 @@ impl AllocatorState {
         true
     }
 
-    /// The same of a piece of the native policy.
+    /// As `free_block`, for a piece of engine `native`.
     pub(super) fn free_piece(
         &mut self,
         piece: Piece,
@@ -95,33 +96,32 @@ impl AllocatorState {
         true
     }
 
-    /// As [`Self::complete_some`], but not while the same requests are to get the same offsets,
-    /// because how far streams are is no request; see [`Self::complete_behind_synchronize`].
+    /// As [`Self::complete_some`], except under `deterministic`, where offsets must not depend on
+    /// the progress of streams; see [`Self::complete_behind_synchronize`].
     pub(super) fn complete_some_if_free(&mut self, most: usize) {
         if !self.ledger.config.deterministic {
             self.complete_some(most);
         }
     }
 
-    /// Before a free waits for several points. A request looks at as many streams as one point
-    /// needs, so that those which have passed do not become more.
+    /// Called before a free that waits for several points: checks more streams, so that passed ones
+    /// do not accumulate.
     fn complete_some_for(&mut self, points: usize) {
         if points > 1 {
             self.complete_some_if_free(LOOKS * (points - 1));
         }
     }
 
-    /// Completes the frees whose points are all passed, of the next streams that something waits
-    /// for.
+    /// Completes the frees of the next `most` streams whose points have all passed.
     pub(super) fn complete_some(&mut self, most: usize) {
-        // Asked before each search.
+        // Every search calls this.
         if !self.pending.is_empty() {
             self.complete_those(most, None);
         }
     }
 
-    /// Completes the frees that wait for streams of a device alone, all of which have passed their
-    /// points: the host has waited for it. Where frees are completed behind requests, does nothing.
+    /// Under `deterministic` completes the frees that wait only for streams of a device that the
+    /// host has synchronised with. Else does nothing.
     pub(super) fn complete_behind_synchronize(&mut self, device: Device) {
         if self.ledger.config.deterministic {
             self.complete_those(ALL, Some(device));
@@ -137,8 +137,7 @@ impl AllocatorState {
         }
     }
 
-    /// The streams that freed memory waits for: for its free, or for what it is wanted for.
-    /// References to streams: to be dropped without the lock.
+    /// The streams that freed memory waits for. The caller drops the list without the lock.
     pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
         let mut held: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
         let mut note = |key: u64, ticket: u64, bytes: usize| {
@@ -163,7 +162,8 @@ impl AllocatorState {
         held.into_iter().filter_map(holder).collect()
     }
 
-    /// Blocks and pieces await their free exactly while streams are to pass.
+    /// Asserts that the blocks and pieces that await their free are exactly those that [`Pending`]
+    /// lists.
     pub(super) fn check_pending(&self) {
         self.pending.check();
         let blocks = self.torch.blocks.iter();

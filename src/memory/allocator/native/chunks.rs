@@ -1,47 +1,47 @@
-//! A table that grows, and whose entries stay where they are: threads read it while it does.
+//! A growing table whose entries never move, so that threads read it while it grows.
 //!
-//! Entries are never given back to the system: those of a table that is gone are for the next one,
-//! but for chunks with an entry that is in use still. So a reference to an entry stays valid
-//! without the table, and an entry in use is of one table for good.
+//! Entries are never returned to the system. A dropped table leaves its chunks to the next one,
+//! except chunks with an entry in use. So a reference to an entry outlives its table, and an entry
+//! in use belongs to one table for good.
 
 use std::sync::OnceLock;
 
 use crossbeam_queue::SegQueue;
 
-/// Entries in chunks, each as large as all before it together and `FIRST` more.
+/// Entries in chunks. Each chunk has `FIRST` entries more than all before it together.
 #[derive(Debug)]
 pub(super) struct Chunks<T: Entry> {
     chunks: [OnceLock<&'static [T]>; CHUNK_COUNT],
 }
 
-/// What a table is made of.
+/// An entry of a table.
 pub(super) trait Entry: Sized + Sync + 'static {
-    /// As it is at first.
+    /// An unused entry.
     fn new() -> Self;
 
-    /// True when it is what it was at first.
+    /// True for an unused entry.
     fn is_clear(&self) -> bool;
 
-    /// What tables had that are gone.
+    /// The chunks that dropped tables left.
     fn spare() -> &'static Spare<Self>;
 }
 
-/// Chunks that no table has, by their number.
+/// Unowned chunks, by chunk number.
 pub(super) type Spare<T> = [SegQueue<&'static [T]>; CHUNK_COUNT];
 
-/// Where an entry is, in a word: the number of its chunk, the offset in it.
+/// An entry's chunk number and its offset there, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
-/// Entries whose numbers differ in the lowest bits alone are in one chunk, side by side.
+/// The entries of a group have adjacent indices and are adjacent in one chunk.
 pub(super) const GROUP: usize = 1 << 12;
 const FIRST: u64 = GROUP as u64;
 const OFFSET_BITS: u32 = 32;
-/// As many as there are powers of two from `FIRST` to the most that a chunk has.
+/// The powers of two from `FIRST` to the size of the largest chunk.
 pub(super) const CHUNK_COUNT: usize = 21;
 
 impl Place {
-    /// Entry `index` is number `index + FIRST`; a chunk has the numbers of one power of two.
+    /// Entry `index` has number `index + FIRST`; a chunk contains the numbers of one power of two.
     pub(super) fn of(index: u64) -> Self {
         let number = index + FIRST;
         let power = number.ilog2();
@@ -70,7 +70,7 @@ impl<T: Entry> Default for Chunks<T> {
 }
 
 impl<T: Entry> Chunks<T> {
-    /// Makes sure that there is an entry.
+    /// Creates the chunks up to an entry.
     pub(super) fn grow_to(&self, index: u64) {
         let last = Place::of(index).chunk();
         if self.chunks[last].get().is_some() {
@@ -85,22 +85,22 @@ impl<T: Entry> Chunks<T> {
         }
     }
 
-    /// An entry, if [`Self::grow_to`] made it.
+    /// The entry, if [`Self::grow_to`] has created it.
     #[inline]
     pub(super) fn get(&self, place: Place) -> Option<&'static T> {
         self.chunks.get(place.chunk())?.get()?.get(place.offset())
     }
 
-    /// The group that begins with an entry, if [`Self::grow_to`] made it.
+    /// The group that begins with an entry, if [`Self::grow_to`] has created it.
     #[inline]
     pub(super) fn group(&self, first: Place) -> Option<&'static [T; GROUP]> {
         self.chunks.get(first.chunk())?.get()?.get(first.offset()..)?.first_chunk()
     }
 
-    /// Where an entry is, if it is one of these.
+    /// The place of an entry of this table.
     #[inline]
     pub(super) fn place_of(&self, entry: &T) -> Option<Place> {
-        // Chunks are made in their order.
+        // Chunks are created in order.
         let address = std::ptr::from_ref(entry).addr();
         for (number, chunk) in self.chunks.iter().enumerate() {
             let chunk = chunk.get()?;
@@ -114,7 +114,6 @@ impl<T: Entry> Chunks<T> {
 }
 
 impl<T: Entry> Chunks<T> {
-    /// True when no entry is in use.
     pub(super) fn is_clear(&self) -> bool {
         self.chunks.iter().filter_map(OnceLock::get).all(|entries| entries.iter().all(T::is_clear))
     }

@@ -1,4 +1,4 @@
-//! What was handed out, in one word that programs keep and give back.
+//! Handles: one word that a program keeps for an allocation and returns at the free.
 #![expect(unsafe_code, reason = "marks are found again through the word")]
 
 use std::fmt;
@@ -6,16 +6,15 @@ use std::fmt;
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::native::marks::{MARK_BITS, Mark, Tag};
 
-/// The mark of a piece with the tag of its allocator above, the number of a block of the other
-/// policy, or zero for no bytes. Above zero as a number with a sign only what threads may keep.
+/// A piece's mark with its allocator's tag above, the number of a block of engine `torch`, or zero
+/// for no bytes. As a signed number above zero only for pieces that threads may cache.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::memory::allocator) struct Handle(u64);
 
-/// A handle of a piece where its allocator is known: without the tag. All zeros are of none.
+/// A piece's handle without the tag, where the allocator is known. Zero for none.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct Untagged(u64);
 
-/// What a handle stands for.
 #[derive(Debug)]
 pub(in crate::memory::allocator) enum Held {
     Nothing,
@@ -23,11 +22,11 @@ pub(in crate::memory::allocator) enum Held {
     Piece,
 }
 
-/// Set in handles of what threads do not keep: the sign.
+/// The sign: set for allocations that threads do not cache.
 const UNKEPT: u64 = 1 << 63;
-/// Set in handles of blocks: no mark and no tag has them.
+/// Set for blocks of engine `torch`; no mark and no tag has both bits.
 const BLOCK: u64 = UNKEPT | 1 << 62;
-/// Of the mark; above it stands the tag.
+/// The bits of the mark, below the tag.
 const MARK: u64 = (1 << MARK_BITS) - 1;
 
 impl Handle {
@@ -40,7 +39,7 @@ impl Handle {
         if tag.is_some() { handle } else { handle.unkept() }
     }
 
-    /// The same, not to be kept by threads.
+    /// The same handle, not to be cached.
     pub(in crate::memory::allocator) fn unkept(self) -> Self {
         Self(self.0 | UNKEPT)
     }
@@ -58,7 +57,7 @@ impl Handle {
         }
     }
 
-    /// The mark of the piece that it is, if it is one.
+    /// The mark of a piece; `None` for other handles.
     pub(in crate::memory::allocator::native) fn mark(self) -> Option<Mark> {
         if !matches!(self.held(), Held::Piece) {
             return None;
@@ -67,8 +66,8 @@ impl Handle {
         unsafe { Mark::from_bits(self.0 & MARK) }
     }
 
-    /// The same of a piece that threads may keep, and of the allocator with a tag, with what is
-    /// left of the handle: `None` for all else, nothing included. There is a tag.
+    /// The mark, and the handle without the tag, of a piece that threads may cache and whose
+    /// allocator has `tag`; `None` for all other handles. `tag` is not the empty one.
     #[inline(always)]
     pub(in crate::memory::allocator::native) fn untagged(
         self,
@@ -83,18 +82,18 @@ impl Handle {
 }
 
 impl Untagged {
-    /// Of a piece of an allocator that has a tag.
+    /// For a piece of an allocator with a tag.
     pub(in crate::memory::allocator::native) fn of_mark(mark: Mark) -> Self {
         Self(mark.to_bits())
     }
 
-    /// True for one of a piece.
+    /// True for a piece.
     #[inline(always)]
     pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
         self.0 != 0
     }
 
-    /// The handle of an allocator's piece: what it was made of.
+    /// The complete handle.
     #[inline(always)]
     pub(in crate::memory::allocator::native) fn tagged(self, tag: Tag) -> Handle {
         Handle(self.0 ^ tag.0)
@@ -103,7 +102,7 @@ impl Untagged {
     /// The mark of the piece.
     ///
     /// # Safety
-    /// It is of one.
+    /// The handle is that of a piece.
     #[inline(always)]
     pub(in crate::memory::allocator::native) unsafe fn mark(self) -> Mark {
         // SAFETY: `Handle::untagged` made it of a mark's bits.

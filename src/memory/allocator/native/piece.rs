@@ -1,43 +1,43 @@
-//! What is handed out: a block of its own, or a small block of a slab.
+//! Pieces: what engine `native` hands out, a block or a small block of a slab.
 
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::chunks::{GROUP, Place};
 use crate::memory::allocator::native::slab::SlabId;
 
-/// The number of what was handed out, in one word. Where `live` has the piece ([`Name`])
-/// neighbours are 64 places apart at least, and so are the same slots of neighbouring slabs, so
-/// that what two threads write in turns lies on lines of its own.
+/// A piece's number in one word. The marks of adjacent pieces are at least 64 places apart, and so
+/// are those of equal slots in adjacent slabs, so that marks that two threads write are on
+/// different cache lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::memory::allocator) struct Piece(u64);
 
-/// What a name stands for.
+/// The block of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Block(BlockId),
     Small(SlabId, u8),
 }
 
-/// Its place in the table of its sort.
+/// The place of a piece's mark in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name {
     Block(Place),
     Small(Place),
 }
 
-/// Set in the numbers of small blocks.
+/// Set for small blocks.
 const SMALL: u64 = 1 << 63;
-/// How far the same slots of consecutive slabs are apart, in steps of 64 places: slots that hot
-/// pieces have, the first ones, are on the lines of no other slab of the next few.
+/// The distance between equal slots of adjacent slabs, in steps of 64 places: the first slots,
+/// which are used most, share no cache line within several slabs.
 const SLAB_STRIDE: u64 = 39;
 
-/// Where the number of a piece stands: those that are next to each other are 64 places apart, and
-/// those 64 apart, which are the same slots of two slabs, further.
+/// Spreads numbers: adjacent ones, and those 64 apart (equal slots of two slabs), are at least 64
+/// places apart.
 fn spread(number: u64) -> u64 {
     let (slot, slab) = (number & 0x3F, (number >> 6) & 0x3F);
     number & !0xFFF | ((slot + SLAB_STRIDE * slab) & 0x3F) << 6 | slab
 }
 
-/// What [`spread`] was given.
+/// The inverse of [`spread`].
 fn unspread(place: u64) -> u64 {
     let (line, slab) = ((place >> 6) & 0x3F, place & 0x3F);
     place & !0xFFF | slab << 6 | line.wrapping_sub(SLAB_STRIDE * slab) & 0x3F
@@ -53,13 +53,13 @@ impl Piece {
         Self(SMALL | u64::from(slab.number()) << 6 | u64::from(slot))
     }
 
-    /// The index of the first name of the group that the names of a slab's small blocks are in.
+    /// The first index of the group that contains the marks of a slab's small blocks.
     #[inline]
     pub(super) fn first_of_group(slab: SlabId) -> u64 {
         (u64::from(slab.number()) << 6) & !(GROUP as u64 - 1)
     }
 
-    /// Where in that group the name of a small block is.
+    /// The position of a small block's mark in that group.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "below the length of a group")]
     pub(super) fn place_in_group(slab: SlabId, slot: u8) -> usize {
