@@ -19,14 +19,13 @@ use crate::base::error::Result;
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::host::Meter;
 
-/// What goes back to a device in one go.
+/// A part that goes back to a device in one call.
 #[derive(Debug)]
 pub(super) enum Part {
-    /// A whole segment.
     Segment(Address),
-    /// Pages that are mapped.
+    /// Mapped pages.
     Pages(Vec<PhysicalHandle>),
-    /// Addresses without pages, and how many.
+    /// An address range without pages, and its size.
     Addresses(Address, usize),
 }
 
@@ -34,21 +33,22 @@ pub(super) enum Part {
 #[derive(Debug)]
 pub(super) struct Departing {
     pub(super) part: Part,
-    /// How much counts against the limit until the device has it.
+    /// The bytes that count against the limit until the device has the part.
     pub(super) bytes: usize,
-    /// The block of an expandable segment that has the addresses of pages.
+    /// The block of an expandable segment whose pages go back.
     pub(super) block: Option<BlockId>,
 }
 
-/// A place to take segments from. Every call is a backend's: none is made with a lock held.
+/// The device or host that an allocator takes segments from. Every method calls the backend, and no
+/// caller holds a lock.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) backend: Arc<dyn Backend>,
-    /// The device; for host memory the one that errors name.
+    /// The device; for host memory the device that errors name.
     pub(super) device: Device,
-    /// What is known of host memory; `None` for a device's.
+    /// The meter of host memory; `None` for a device's.
     pub(super) host: Option<Meter>,
-    /// True for memory of the device that the host reaches too.
+    /// True for device memory that the host can access.
     pub(super) is_shared: bool,
 }
 
@@ -71,8 +71,8 @@ impl Source {
         given
     }
 
-    /// Gives a part back: see the head of this file. What the device refuses stays with it. The
-    /// first panic, behind which the rest goes back as well.
+    /// Gives a part back, as the head of this file says. What the device refuses stays with it.
+    /// After a panic the rest goes back as well; returns the first panic.
     pub(super) fn give_back(&self, part: Part) -> thread::Result<()> {
         let pages = || self.virtual_memory().expect("it has given these pages and addresses");
         match part {
@@ -96,15 +96,15 @@ impl Source {
         released
     }
 
-    /// Pages that are mapped one by one, where there are such.
+    /// The device's virtual memory, if it has any.
     pub(super) fn virtual_memory(&self) -> Option<DevicePages<'_>> {
         let has_pages = self.host.is_none() && !self.is_shared;
         let memory = has_pages.then(|| self.backend.virtual_memory(self.device.index()));
         memory.flatten().map(DevicePages)
     }
 
-    /// Free and total bytes now; of a host that the backend does not count what the last refusal
-    /// told.
+    /// The current free and total bytes. Where the backend does not count host memory, the numbers
+    /// of the last refusal.
     pub(super) fn memory_info(&self) -> Result<MemoryInfo> {
         match &self.host {
             Some(host) => Ok(self.backend.host_memory_info().unwrap_or_else(|| host.memory_info())),
@@ -112,14 +112,15 @@ impl Source {
         }
     }
 
-    /// The settings of which it can do everything: segments do not expand without virtual memory.
+    /// The settings without those that the source cannot follow: segments do not expand without
+    /// virtual memory.
     pub(super) fn in_force(&self, mut config: AllocatorConfig) -> AllocatorConfig {
         config.expandable_segments &= self.virtual_memory().is_some();
         config
     }
 }
 
-/// Pages of a device, which one allocator takes and gives back: see the head of this file.
+/// The virtual memory of a device, used by one allocator as the head of this file says.
 #[derive(Clone, Copy)]
 pub(super) struct DevicePages<'a>(&'a dyn VirtualMemory);
 

@@ -1,4 +1,4 @@
-//! How a thread finds its cache of an allocator, and what it does there without a lock.
+//! How a thread finds its cache of an allocator, and the fast paths without a lock.
 #![expect(unsafe_code, reason = "the cache used last is found through a pointer")]
 
 use std::cell::RefCell;
@@ -11,7 +11,6 @@ use crate::memory::allocator::native::caches::Caches;
 use crate::memory::allocator::native::thread_cache::{CacheGuard, LAST_USED, LastUsed, Owner};
 use crate::memory::allocator::request::Request;
 
-/// A thread's cache of one allocator.
 #[derive(Debug)]
 struct LocalEntry {
     id: u64,
@@ -19,7 +18,7 @@ struct LocalEntry {
     owner: Owner,
 }
 
-/// The caches of a thread. They go back when the thread ends.
+/// The caches of a thread, which are retired when the thread ends.
 #[derive(Debug, Default)]
 struct LocalCaches(RefCell<Vec<LocalEntry>>);
 
@@ -28,8 +27,8 @@ thread_local! {
 }
 
 impl Caches {
-    /// A piece that this thread keeps, for a request that caches serve. `last_used` is what this
-    /// thread has just read.
+    /// Takes a cached piece for a plain request. `last_used` is the value that this thread has just
+    /// read.
     #[inline(always)]
     pub(crate) fn take(&self, last_used: LastUsed, request: &Request) -> Option<Allocated> {
         if !request.is_plain(self.sizes.granularity.small_bytes) {
@@ -42,9 +41,8 @@ impl Caches {
         inside.bins.take(self.key(request), request.bytes)
     }
 
-    /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
-    /// for it. Does nothing when not: for other things, for one that was freed before, or without
-    /// a place. `last_used` as above.
+    /// Caches a freed piece until its stream's task `ticket`. False, without an effect, for other
+    /// allocations, for a second free, and without room. `last_used` as for `take`.
     #[inline(always)]
     pub(crate) fn keep(&self, last_used: LastUsed, block: &Allocated, ticket: u64) -> bool {
         // SAFETY: as in `take`.
@@ -54,13 +52,13 @@ impl Caches {
         inside.is_some_and(|inside| inside.bins.keep(block, ticket))
     }
 
-    /// This thread goes into its cache. `None` where another allocator's was used last (`prepare`),
-    /// while another thread has claimed it, and when the thread is inside already.
+    /// Enters this thread's cache. `None` when the thread used another allocator last (`prepare`),
+    /// when another thread has claimed the cache, and inside the cache.
     pub(super) fn enter(&self) -> Option<CacheGuard<'_>> {
         self.enter_by_id(self.id())
     }
 
-    /// `id` is that of these caches, or one of none.
+    /// `id` is the id of these caches, or an id of no allocator.
     #[expect(clippy::unused_self, reason = "what is returned is gone before these caches are")]
     fn enter_by_id(&self, id: u64) -> Option<CacheGuard<'_>> {
         let last_used = LastUsed::get();
@@ -72,7 +70,7 @@ impl Caches {
         Some(CacheGuard { inside, last_used })
     }
 
-    /// Has this thread find its cache at the next use, which is made when there is none. Not while
+    /// Makes this thread find its cache at the next use, creating it if needed. Has no effect while
     /// the thread ends.
     #[cold]
     pub(super) fn prepare(self: &Arc<Self>) {
@@ -81,12 +79,12 @@ impl Caches {
 }
 
 impl LocalCaches {
-    /// The cache of an allocator, which is made when there is none.
+    /// Finds the cache of an allocator, creating it if needed.
     fn make_last_used(&self, caches: &Arc<Caches>) -> Option<()> {
         let id = caches.id();
         let mut own = self.0.try_borrow_mut().ok()?;
         LAST_USED.set(LastUsed(ptr::null()));
-        // Of allocators that are gone: their ids come up no more.
+        // Removes the caches of dropped allocators, whose ids are never used again.
         own.retain(|own| own.caches.strong_count() > 0);
         let position = own.iter().position(|own| own.id == id).unwrap_or_else(|| {
             let owner = Owner::new(id, caches.live.tag());

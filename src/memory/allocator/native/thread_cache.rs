@@ -30,29 +30,29 @@ use crate::base::{asymmetric, fork};
 use crate::memory::allocator::native::bins::Bins;
 use crate::memory::allocator::native::marks::Tag;
 
-/// In the gate, below the id: the thread is to stay out.
+/// Flag in the gate, below the id: the thread must stay out.
 const CLAIMED: u64 = 1;
-/// In the gate, for good: the thread's fence is one that processors know of.
+/// Permanent flag in the gate: entering needs a processor fence.
 const FENCED: u64 = 2;
-/// In the gate: nothing is bins.
+/// Flag in the gate: the bins are empty, and stay empty.
 const CLOSED: u64 = 4;
-/// Ids of allocators are multiples of this.
+/// Allocator ids are multiples of this, which leaves bits for the flags.
 pub(super) const ID_STEP: u64 = 8;
-/// Looks at the doors of threads that are inside, in one claim: a stay is over after fewer, but
-/// where the thread waits for a lock or for a processor.
+/// The reads of doors per claim. A stay ends after fewer, unless the thread waits for a lock or a
+/// processor.
 #[cfg(not(loom))]
 pub(super) const MOST_LOOKS: u32 = 200;
 #[cfg(loom)]
 const MOST_LOOKS: u32 = 1;
 
-/// The cache of one thread for one allocator. On cache lines of its own, two for processors that
-/// fetch them in pairs: what one thread writes all the time is in no other's way.
+/// The cache of one thread for one allocator. Aligned to two cache lines, because some processors
+/// fetch lines in pairs: the owner writes here all the time.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ThreadCache {
     /// True while the thread is inside.
     door: AtomicBool,
-    /// The id of its allocator, and flags.
+    /// The id of the allocator, and flags.
     gate: AtomicU64,
     bins: UnsafeCell<Bins>,
 }
@@ -62,16 +62,16 @@ pub(super) struct ThreadCache {
 // happened before the next comes. The flags of this file keep that; see its head.
 unsafe impl Sync for ThreadCache {}
 
-/// The thread's own end of a cache, of which there is one: it alone enters.
+/// The owner's end of a cache. There is one, and only it enters.
 #[derive(Debug)]
 pub(super) struct Owner {
     cache: Arc<ThreadCache>,
-    /// It may go to another thread, but two cannot have it.
+    /// Movable to another thread, but not shared.
     is_unshared: PhantomData<Unshared<()>>,
 }
 
 impl Owner {
-    /// A cache that is empty, and closed, of the allocator with an id and a tag.
+    /// Creates an empty, closed cache for the allocator with `id` and `tag`.
     pub(super) fn new(id: u64, tag: Tag) -> Self {
         assert!(id.is_multiple_of(ID_STEP), "flags stand below the id {id}");
         let fenced = if asymmetric::is_light_free() { 0 } else { FENCED };
@@ -83,17 +83,16 @@ impl Owner {
         Self { cache: Arc::new(cache), is_unshared: PhantomData }
     }
 
-    /// The end that others claim.
+    /// The end that other threads claim.
     pub(super) fn cache(&self) -> &Arc<ThreadCache> {
         &self.cache
     }
 
-    /// True while the thread is not inside, which asks.
+    /// True while this thread is outside. Only the owner's thread may ask.
     pub(super) fn is_outside(&self) -> bool {
         !self.cache.door.load(Ordering::Relaxed) // this thread alone writes it
     }
 
-    /// As [`ThreadCache::enter`].
     #[cfg(all(test, loom))]
     pub(super) fn enter(&self, id: u64) -> Option<Inside<'_>> {
         // SAFETY: this is the owner's thread: the owner is there once, and is not shared. Tests
@@ -103,9 +102,8 @@ impl Owner {
 }
 
 impl ThreadCache {
-    /// Goes inside the cache of the allocator with an id. `None` when it is of another one, while
-    /// another thread has claimed it, when it is closed, and where a fence is needed that costs
-    /// something.
+    /// Enters the cache of the allocator with `id`. `None` for another allocator's cache, a claimed
+    /// or closed one, and where entering needs a processor fence.
     ///
     /// # Safety
     /// The calling thread has its [`Owner`], is not inside, and keeps what is returned.
@@ -120,10 +118,11 @@ impl ThreadCache {
         self.inside_if(gate == id, false)
     }
 
-    /// As [`ThreadCache::enter_at_once`], with that fence where it is needed, and closed as well.
+    /// As [`ThreadCache::enter_at_once`], with a processor fence where needed; also enters a closed
+    /// cache.
     ///
     /// # Safety
-    /// The same.
+    /// As for [`ThreadCache::enter_at_once`].
     pub(super) unsafe fn enter(&self, id: u64) -> Option<Inside<'_>> {
         // Relaxed: as above.
         self.door.store(true, Ordering::Relaxed);
@@ -133,15 +132,15 @@ impl ThreadCache {
         self.inside_if(gate & !(FENCED | CLOSED) == id, gate & CLOSED != 0)
     }
 
-    /// True when nothing is bins. Seen under the lock of the list of caches, what was taken out is
-    /// where it went; of a thread that opens it meanwhile, see [`Inside::open`].
+    /// True for a closed cache. Read under the lock of the list of caches, its former pieces have
+    /// reached their heaps. For a thread that opens it meanwhile see [`Inside::open`].
     pub(super) fn is_closed(&self) -> bool {
         // Relaxed: those locks order it; partners: `Inside::open`, `Inside::close`,
         // `Claimed::close`.
         self.gate.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// What the look at the gate came to, of the thread that knocked and is not inside already.
+    /// Returns the stay, after the owner's thread has read the gate.
     #[inline(always)]
     fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<Inside<'_>> {
         if !may_enter {
@@ -163,23 +162,22 @@ impl ThreadCache {
 #[derive(Debug)]
 pub(in crate::memory::allocator) struct Inside<'a> {
     cache: &'a ThreadCache,
-    /// True when nothing is to be kept in it.
+    /// True for a closed cache.
     is_closed: bool,
     pub(super) bins: &'a mut Bins,
 }
 
 impl Inside<'_> {
-    /// True when this is the cache.
     pub(super) fn is_of(&self, cache: &ThreadCache) -> bool {
         ptr::eq(self.cache, cache)
     }
 
-    /// True when nothing is in it, and nothing is to be kept in it.
+    /// True for a closed cache, which has no pieces and gets none.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Has the thread keep pieces from now on. The caller has the allocator's lock.
+    /// Opens the cache. The caller has the allocator's lock.
     pub(super) fn open(&mut self) {
         self.is_closed = false;
         // Relaxed: of those that pass a closed cache by, a thread that is to see what is kept from
@@ -187,7 +185,7 @@ impl Inside<'_> {
         self.cache.gate.fetch_and(!CLOSED, Ordering::Relaxed);
     }
 
-    /// Says that nothing is cached: all of it was taken out.
+    /// Closes the emptied cache.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
         // Relaxed: the lock of the list of caches orders this before `ThreadCache::is_closed`.
@@ -204,7 +202,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// The right of another thread to a cache.
+/// Another thread's right to a cache.
 #[derive(Debug)]
 pub(super) struct Claimed<'a>(&'a ThreadCache);
 
