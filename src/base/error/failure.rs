@@ -27,23 +27,30 @@ pub struct StreamFailure {
 }
 
 /// The reason of a stream's failure: a failed task, a failed wait or a shutdown.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
 #[non_exhaustive]
 pub enum FailureCause {
     /// The task returned an error.
-    Returned(TaskError),
+    #[error("a task returned an error: {0}")]
+    Returned(#[source] TaskError),
     /// The task panicked with this message.
+    #[error("a task panicked: {0}")]
     Panicked(String),
     /// A checked native function returned a number other than 0.
+    #[error("the native function at {function:#x} returned status {status}")]
     Status { function: usize, status: i32 },
     /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
+    #[error("the completion of a deferred task was dropped unfinished")]
     Unfinished,
     /// The backend refused an operation.
-    Backend(Error),
+    #[error("{0}")]
+    Backend(#[source] Error),
     /// The stream waited for an event of a failed stream.
+    #[error("it waited for a failed event")]
     Inherited,
     /// The runtime was shut down before the task ran.
+    #[error("the runtime was shut down first")]
     Cancelled,
 }
 
@@ -213,35 +220,16 @@ fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamFailure>> {
 impl fmt::Display for StreamFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stream {} on {} failed: ", self.stream_id, self.device)?;
-        match (&self.cause, &self.inherited_from) {
-            (FailureCause::Returned(error), _) => write!(f, "a task returned an error: {error}"),
-            (FailureCause::Panicked(message), _) => write!(f, "a task panicked: {message}"),
-            (FailureCause::Status { function, status }, _) => {
-                write!(f, "the native function at {function:#x} returned status {status}")
-            }
-            (FailureCause::Unfinished, _) => {
-                f.write_str("the completion of a deferred task was dropped unfinished")
-            }
-            (FailureCause::Backend(error), _) => write!(f, "{error}"),
-            (FailureCause::Cancelled, _) => f.write_str("the runtime was shut down first"),
-            (FailureCause::Inherited, Some(from)) => {
-                write!(f, "it waited for an event of a failed stream. {from}")
-            }
-            (FailureCause::Inherited, None) => f.write_str("it waited for a failed event"),
+        match &self.inherited_from {
+            Some(from) => write!(f, "it waited for an event of a failed stream. {from}"),
+            None => self.cause.fmt(f),
         }
     }
 }
 
 impl std::error::Error for StreamFailure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.cause {
-            FailureCause::Returned(error) => Some(error.as_ref()),
-            FailureCause::Backend(error) => Some(error),
-            FailureCause::Inherited => self.inherited_from.as_deref().map(|from| from as _),
-            FailureCause::Panicked(_)
-            | FailureCause::Status { .. }
-            | FailureCause::Unfinished
-            | FailureCause::Cancelled => None,
-        }
+        let inherited = self.inherited_from.as_deref().map(|from| from as _);
+        self.cause.source().or(inherited)
     }
 }

@@ -460,11 +460,10 @@ impl CachingAllocator {
 
     /// Lowers every peak to its current value, after threads have returned their cached pieces.
     pub fn reset_peak_statistics(&self) {
-        if fork::is_child() {
-            return;
+        if !fork::is_child() {
+            self.caches.empty();
+            self.caches.reset_peaks();
         }
-        self.caches.empty();
-        self.caches.reset_peaks();
     }
 
     /// Resets every sum and count, after threads have returned their cached pieces.

@@ -72,7 +72,8 @@ impl CachingAllocator {
                     Err(_) => return self.grow_by_segment(plan),
                 },
                 Step::Map(continued, mapping) => {
-                    let mapped = map_pages(&mapping, memory);
+                    let Mapping { to, page_bytes, page_count, .. } = mapping;
+                    let mapped = map_pages(memory, to, page_bytes, page_count);
                     if let Ok(Ok(handles)) = mapped {
                         held = Some(self.with_torch(|torch, ledger| {
                             torch.end_map(ledger, continued, &mapping, handles)
@@ -88,19 +89,21 @@ impl CachingAllocator {
     }
 }
 
-/// Creates all pages of a mapping before it maps the first, as PyTorch does. When the device
-/// refuses or panics, all of them go back.
-fn map_pages(
-    mapping: &Mapping,
+/// Creates `page_count` pages before it maps the first, as PyTorch does. When the device refuses or
+/// panics, all of them go back.
+pub(super) fn map_pages(
     memory: DevicePages<'_>,
+    to: Address,
+    page_bytes: usize,
+    page_count: usize,
 ) -> thread::Result<Result<Vec<PhysicalHandle>>> {
-    let (mut taken, mut mapped_count) = (Vec::with_capacity(mapping.page_count), 0);
+    let (mut taken, mut mapped_count) = (Vec::with_capacity(page_count), 0);
     let take_and_map = || {
-        while taken.len() < mapping.page_count {
-            taken.push(memory.create(mapping.page_bytes)?);
+        while taken.len() < page_count {
+            taken.push(memory.create(page_bytes)?);
         }
         while let Some(handle) = taken.get(mapped_count) {
-            memory.map(mapping.to.offset(mapped_count * mapping.page_bytes), *handle)?;
+            memory.map(to.offset(mapped_count * page_bytes), *handle)?;
             mapped_count += 1;
         }
         Ok(())
@@ -206,15 +209,7 @@ impl Torch {
         page_bytes: usize,
     ) {
         let (address, pages) = (self.address_for(base, bytes), Some(Pages::new(page_bytes)));
-        let id = self.add_range(ledger, address, bytes, |first| Segment {
-            address,
-            base,
-            bytes,
-            owner: plan.owner,
-            first,
-            is_oversize: false,
-            pages,
-        });
+        let id = self.add_segment(ledger, address, base, bytes, plan.owner, pages);
         self.settle(id, State::Unmapped);
     }
 
@@ -252,9 +247,7 @@ impl Torch {
         let bytes = mapping.page_count * mapping.page_bytes;
         let segment = self.blocks[id].segment;
         let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
-        for (index, handle) in handles.into_iter().enumerate() {
-            pages.put(mapping.first_page + index, handle);
-        }
+        pages.put(mapping.first_page, handles);
         ledger.note_answer(class, bytes, bytes);
         self.merge(id, continued, State::InFlight);
         let next = self.blocks[id].next;
@@ -334,7 +327,7 @@ impl Torch {
         let Owner { stream, class, pool } = self.owner_of(id);
         self.indices.of_mut(pool, class).remove_unmapped(stream, &self.blocks[id]);
         self.blocks[id].state = State::InFlight;
-        let Segment { base, bytes, .. } = self.forget_range(ledger, id);
+        let Segment { base, bytes, .. } = self.remove_segment(ledger, id);
         Some(Part::Addresses(base, bytes))
     }
 }

@@ -9,7 +9,7 @@ use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
-use crate::memory::allocator::segment::{Owner, Segment};
+use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
@@ -52,7 +52,7 @@ impl CachingAllocator {
         match given {
             Ok(base) => {
                 let address = torch.address_for(base, bytes);
-                let id = torch.add_segment(ledger, address, base, bytes, plan.owner);
+                let id = torch.add_segment(ledger, address, base, bytes, plan.owner, None);
                 Ok(Some(torch.allocate_block(ledger, id, plan)))
             }
             Err(refusal) => none_if_short(refusal),
@@ -79,7 +79,8 @@ pub(super) fn none_if_short<T>(refusal: Error) -> Result<Option<T>> {
 }
 
 impl Torch {
-    /// Adds a segment from the device. Returns its one block, which is in no index.
+    /// Adds a segment, of which `pages` are mapped where it is expandable. Returns its one block,
+    /// which is in no index.
     pub(super) fn add_segment(
         &mut self,
         ledger: &mut Ledger,
@@ -87,41 +88,20 @@ impl Torch {
         base: Address,
         bytes: usize,
         owner: Owner,
+        pages: Option<Pages>,
     ) -> BlockId {
-        let is_oversize = ledger.is_oversize(bytes);
-        if is_oversize {
-            ledger.statistics.oversize_segments.increase(1);
-        }
-        self.add_range(ledger, address, bytes, |first| Segment {
-            address,
-            base,
-            bytes,
-            owner,
-            first,
-            is_oversize,
-            pages: None,
-        })
-    }
-
-    /// Adds a range with one block, which is in no index.
-    pub(super) fn add_range(
-        &mut self,
-        ledger: &mut Ledger,
-        address: u64,
-        bytes: usize,
-        segment: impl FnOnce(BlockId) -> Segment,
-    ) -> BlockId {
+        let is_oversize = pages.is_none() && ledger.is_oversize(bytes);
+        ledger.statistics.oversize_segments.increase(u64::from(is_oversize));
         let id = self.segments.next_id();
         let first = self.blocks.insert(Block::new(id, address, bytes, State::InFlight));
-        let segment = segment(first);
-        ledger.pools.add_segment(segment.owner.pool);
-        self.segments.insert(segment);
+        ledger.pools.add_segment(owner.pool);
+        self.segments.insert(Segment { address, base, bytes, owner, first, is_oversize, pages });
         self.map.insert(address, first);
         first
     }
 
-    /// Removes a range with one block, which is in no index.
-    pub(super) fn forget_range(&mut self, ledger: &mut Ledger, id: BlockId) -> Segment {
+    /// Removes a segment with one block, which is in no index.
+    pub(super) fn remove_segment(&mut self, ledger: &mut Ledger, id: BlockId) -> Segment {
         let block = self.blocks.remove(id);
         debug_assert!(!block.is_split() && block.state == State::InFlight, "{block:?}");
         self.map.remove(block.address);

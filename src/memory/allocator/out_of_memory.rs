@@ -83,10 +83,9 @@ impl CachingAllocator {
     /// Gives back all free memory that no stream uses, except that of private pools with users.
     /// Waits for no stream.
     pub fn trim(&self) {
-        if fork::is_child() {
-            return;
+        if !fork::is_child() {
+            self.trim_and_see(|_| ());
         }
-        self.trim_and_see(|_| ());
     }
 
     /// As `trim`, with a call of `see` under the same lock before memory is removed, so that all

@@ -41,7 +41,7 @@ impl Torch {
 
     fn forget_segment(&mut self, ledger: &mut Ledger, id: BlockId) -> Departing {
         self.take_free(id);
-        let segment = self.forget_range(ledger, id);
+        let segment = self.remove_segment(ledger, id);
         if segment.is_oversize {
             ledger.statistics.oversize_segments.decrease(1);
         }
@@ -186,7 +186,7 @@ mod tests {
             let (base, owner) = (number * MIB as u64, Owner { stream: 0, class, pool });
             ledger.limits.take_anyway(MIB);
             ledger.note_segment(class, MIB, &Ok(()));
-            let id = torch.add_segment(ledger, base, Address(base), MIB, owner);
+            let id = torch.add_segment(ledger, base, Address(base), MIB, owner, None);
             torch.put_in(id);
         }
         let base = |victim: &Departing| match victim {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 
-use crate::backend::contract::{Address, PhysicalHandle};
+use crate::backend::contract::Address;
 use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::fork;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::expandable::map_pages;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
@@ -103,16 +104,15 @@ impl CachingAllocator {
         let Some(page_bytes) = sizes.into_iter().find(is_fitting) else {
             return Err(contradiction(segment.address, "an expandable segment of whole pages"));
         };
-        let mut taken = Memory { base: memory.reserve(bytes)?, bytes, pages: None };
-        let mut handles = Vec::with_capacity(bytes / page_bytes);
-        let mut outcome = Ok(());
-        while outcome.is_ok() && handles.len() < bytes / page_bytes {
-            let to = taken.base.offset(handles.len() * page_bytes);
-            let made = memory.create(page_bytes).map(|handle| handles.push(handle));
-            outcome = made.and_then(|()| memory.map(to, *handles.last().expect("just made")));
+        let base = memory.reserve(bytes)?;
+        let mapped = map_pages(memory, base, page_bytes, bytes / page_bytes);
+        if let Ok(Ok(handles)) = mapped {
+            let mut pages = Pages::new(page_bytes);
+            pages.put(0, handles);
+            return Ok(Memory { base, bytes, pages: Some(pages) });
         }
-        taken.pages = Some((page_bytes, handles));
-        outcome.map(|()| taken.clone()).inspect_err(|_| self.drop_memory(taken))
+        self.drop_memory(Memory { base, bytes, pages: Some(Pages::new(page_bytes)) });
+        Err(mapped.map_or_else(|panic| resume_unwind(panic), Result::unwrap_err))
     }
 
     /// Gives back the memory of a failed restore. What the device refuses stays with it.
@@ -120,8 +120,8 @@ impl CachingAllocator {
         let Memory { base, bytes, pages } = memory;
         let outcome = match pages {
             None => self.source.give_back(Part::Segment(base)),
-            Some((_, handles)) => {
-                let gone = self.source.give_back(Part::Pages(handles));
+            Some(pages) => {
+                let gone = self.source.give_back(Part::Pages(pages.handles().collect()));
                 gone.and(self.source.give_back(Part::Addresses(base, bytes)))
             }
         };
@@ -132,12 +132,10 @@ impl CachingAllocator {
 /// Alignment of the addresses that the allocator itself chooses.
 const CHOSEN_ALIGN_BYTES: u64 = 2 << 20;
 
-#[derive(Clone, Debug)]
 struct Memory {
     base: Address,
     bytes: usize,
-    /// The size of a page, and the handles.
-    pages: Option<(usize, Vec<PhysicalHandle>)>,
+    pages: Option<Pages>,
 }
 
 fn contradiction(address: u64, expected: &'static str) -> Error {
@@ -245,29 +243,13 @@ impl Torch {
         let owner = Owner { stream, class, pool };
         let is_plain = memory.pages.is_none();
         ledger.limits.take_anyway(total_bytes);
-        let mut rest = match memory.pages {
-            None => {
-                ledger.note_segment(class, total_bytes, &Ok(()));
-                self.add_segment(ledger, address, memory.base, total_bytes, owner)
-            }
-            Some((page_bytes, handles)) => {
-                let mut pages = Pages::new(page_bytes);
-                for (index, handle) in handles.into_iter().enumerate() {
-                    pages.put(index, handle);
-                }
-                ledger.note_answer(class, total_bytes, total_bytes);
-                let (base, bytes, pages) = (memory.base, total_bytes, Some(pages));
-                self.add_range(ledger, address, bytes, |first| Segment {
-                    address,
-                    base,
-                    bytes,
-                    owner,
-                    first,
-                    is_oversize: false,
-                    pages,
-                })
-            }
-        };
+        if is_plain {
+            ledger.note_segment(class, total_bytes, &Ok(()));
+        } else {
+            ledger.note_answer(class, total_bytes, total_bytes);
+        }
+        let Memory { base, pages, .. } = memory;
+        let mut rest = self.add_segment(ledger, address, base, total_bytes, owner, pages);
         let mut in_use = Vec::new();
         for block in &segment.blocks {
             let id = if block.bytes < self.blocks[rest].bytes {

@@ -64,13 +64,15 @@ impl Pages {
         Self { page_bytes, handles: Vec::new() }
     }
 
-    /// Sets the handle of an unmapped page.
-    pub(super) fn put(&mut self, index: usize, handle: PhysicalHandle) {
-        if self.handles.len() <= index {
-            self.handles.resize(index + 1, None);
+    /// Sets the handles of adjacent unmapped pages.
+    pub(super) fn put(&mut self, first: usize, handles: Vec<PhysicalHandle>) {
+        for (index, handle) in (first..).zip(handles) {
+            if self.handles.len() <= index {
+                self.handles.resize(index + 1, None);
+            }
+            let before = self.handles[index].replace(handle);
+            debug_assert!(before.is_none(), "page {index} has memory: {before:?}");
         }
-        let before = self.handles[index].replace(handle);
-        debug_assert!(before.is_none(), "page {index} has memory: {before:?}");
     }
 
     /// Takes the handle of a mapped page. Unmapped pages at the end leave the list.

@@ -30,10 +30,9 @@ const MOST_CACHED_BYTES: u64 = 32 * MIB as u64;
 const MOST_CACHED_PART: u64 = 100;
 /// The least bound: small pieces are many, and this is less than a page of most devices.
 const LEAST_CACHED_BYTES: u64 = MIB as u64;
-/// The first sleep before another look at a thread that stays in its cache. Each sleep is twice the
-/// one before.
+/// The first and the longest sleep before another look at a thread that stays in its cache. Each
+/// sleep is twice the one before.
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
-/// The longest of these sleeps.
 const MOST_SLEEP: Duration = Duration::from_millis(1);
 /// An id that no allocator has.
 const OFF: u64 = u64::MAX;
@@ -227,14 +226,14 @@ impl Caches {
     /// Empties all thread caches; true when one had pieces. Sleeps, without a lock, while a thread
     /// stays in its cache off its processor.
     pub(crate) fn empty(&self) -> bool {
-        let (mut sleeps, mut was_any) = (Sleeps::default(), false);
+        let (mut duration, mut was_any) = (FIRST_SLEEP, false);
         loop {
             let (is_any, is_whole) = self.empty_at_once();
             was_any |= is_any;
             if is_whole {
                 return was_any;
             }
-            self.sleep(&mut sleeps);
+            self.sleep(&mut duration);
         }
     }
 
@@ -269,7 +268,7 @@ impl Caches {
         &self,
         with: impl FnOnce(&mut Threads, &mut [Claimed<'_>]) -> T,
     ) -> T {
-        let mut sleeps = Sleeps::default();
+        let mut duration = FIRST_SLEEP;
         loop {
             let mut threads = self.threads.lock();
             let caches = threads.caches.clone();
@@ -279,18 +278,20 @@ impl Caches {
             }
             drop(claimed);
             drop(threads); // a waiting thread has no lock
-            self.sleep(&mut sleeps);
+            self.sleep(&mut duration);
         }
     }
 
+    /// Sleeps while another thread stays in its cache. That thread is off its processor, and may
+    /// need this one's.
     #[cfg_attr(any(not(test), loom), expect(clippy::unused_self, reason = "tests count"))]
-    fn sleep(&self, Sleeps(next): &mut Sleeps) {
+    fn sleep(&self, duration: &mut Duration) {
         assert_no_lock_held();
         // Relaxed: a count.
         #[cfg(all(test, not(loom)))]
         self.sleeps.fetch_add(1, Ordering::Relaxed);
-        park(Some(*next)); // no thread wakes it; what is left of an earlier wake ends it early
-        *next = (*next * 2).min(MOST_SLEEP);
+        park(Some(*duration)); // no thread wakes it; what is left of an earlier wake ends it early
+        *duration = (*duration * 2).min(MOST_SLEEP);
     }
 
     /// Sets each thread's part of the bound.
@@ -343,15 +344,5 @@ impl Caches {
         threads.caches.retain(|known| !Arc::ptr_eq(known, cache));
         self.count_threads(&threads);
         self.release(&pieces);
-    }
-}
-
-/// The next sleep of a thread that waits for another one to leave its cache. That thread is off its
-/// processor, and may need this one's.
-struct Sleeps(Duration);
-
-impl Default for Sleeps {
-    fn default() -> Self {
-        Self(FIRST_SLEEP)
     }
 }

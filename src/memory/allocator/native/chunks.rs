@@ -111,9 +111,7 @@ impl<T: Entry> Chunks<T> {
         }
         None
     }
-}
 
-impl<T: Entry> Chunks<T> {
     pub(super) fn is_clear(&self) -> bool {
         self.chunks.iter().filter_map(OnceLock::get).all(|entries| entries.iter().all(T::is_clear))
     }

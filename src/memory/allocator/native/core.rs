@@ -113,12 +113,6 @@ impl Native {
         plan.want_of(self.heaps.of(plan.owner))
     }
 
-    /// Takes a free small block from the heap's slabs. `None` when no slab of the class has one.
-    pub(super) fn take_small(&mut self, heap: HeapId, class: SizeClass) -> Option<Piece> {
-        let id = self.heaps[heap].slabs[class.number()]?;
-        Some(self.take_of_slab(id))
-    }
-
     /// Takes the first free block of a slab that has one.
     pub(super) fn take_of_slab(&mut self, id: SlabId) -> Piece {
         let slab = &mut self.slabs[id];

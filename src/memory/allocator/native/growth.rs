@@ -509,9 +509,9 @@ impl Native {
         search: Search,
     ) -> Result<Piece, Option<Found>> {
         if let Some(class) = plan.class
-            && let Some(piece) = self.take_small(want.heap, class)
+            && let Some(slab) = self.heaps[want.heap].slabs[class.number()]
         {
-            return Ok(piece);
+            return Ok(self.take_of_slab(slab));
         }
         match self.find(want, search, |_| true) {
             Some(found) if found.cost.missing == 0 => {

@@ -34,7 +34,7 @@ impl Handle {
         Self(BLOCK | u64::from(id.number()))
     }
 
-    pub(in crate::memory::allocator::native) fn of_mark(mark: Mark, tag: Tag) -> Self {
+    pub(super) fn of_mark(mark: Mark, tag: Tag) -> Self {
         let handle = Self(mark.to_bits() | tag.0);
         if tag.is_some() { handle } else { handle.unkept() }
     }
@@ -58,7 +58,7 @@ impl Handle {
     }
 
     /// The mark of a piece; `None` for other handles.
-    pub(in crate::memory::allocator::native) fn mark(self) -> Option<Mark> {
+    pub(super) fn mark(self) -> Option<Mark> {
         if !matches!(self.held(), Held::Piece) {
             return None;
         }
@@ -69,10 +69,7 @@ impl Handle {
     /// The mark, and the handle without the tag, of a piece that threads may cache and whose
     /// allocator has `tag`; `None` for all other handles. `tag` is not the empty one.
     #[inline(always)]
-    pub(in crate::memory::allocator::native) fn untagged(
-        self,
-        tag: Tag,
-    ) -> Option<(Untagged, Mark)> {
+    pub(super) fn untagged(self, tag: Tag) -> Option<(Untagged, Mark)> {
         let bits = self.0 ^ tag.0;
         // SAFETY: without a tag, with another one, or with a flag it has bits above a mark's. What
         // has the tag was made of a mark.
@@ -83,19 +80,19 @@ impl Handle {
 
 impl Untagged {
     /// For a piece of an allocator with a tag.
-    pub(in crate::memory::allocator::native) fn of_mark(mark: Mark) -> Self {
+    pub(super) fn of_mark(mark: Mark) -> Self {
         Self(mark.to_bits())
     }
 
     /// True for a piece.
     #[inline(always)]
-    pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
+    pub(super) fn is_some(self) -> bool {
         self.0 != 0
     }
 
     /// The complete handle.
     #[inline(always)]
-    pub(in crate::memory::allocator::native) fn tagged(self, tag: Tag) -> Handle {
+    pub(super) fn tagged(self, tag: Tag) -> Handle {
         Handle(self.0 ^ tag.0)
     }
 
@@ -104,9 +101,11 @@ impl Untagged {
     /// # Safety
     /// The handle is that of a piece.
     #[inline(always)]
-    pub(in crate::memory::allocator::native) unsafe fn mark(self) -> Mark {
+    pub(super) unsafe fn mark(self) -> Mark {
         // SAFETY: `Handle::untagged` made it of a mark's bits.
-        unsafe { Mark::from_handle_bits(self.0) }
+        let mark = unsafe { Mark::from_bits(self.0) };
+        // SAFETY: such bits stand for a mark.
+        unsafe { mark.unwrap_unchecked() }
     }
 }
 

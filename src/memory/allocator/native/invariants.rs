@@ -137,23 +137,24 @@ impl Native {
                 let arena = heap.arena(kind);
                 for listing in [Listing::Closed, Listing::Open, Listing::Bare] {
                     let index = arena.index(listing);
-                    let listed: Vec<BlockId> =
+                    let mut found: Vec<BlockId> =
                         index.all(&self.free).map(|id| self.free[id].block).collect();
-                    let found: BTreeSet<BlockId> = listed.iter().copied().collect();
-                    assert_eq!(found.len(), listed.len(), "a block stands there twice");
-                    let blocks = arena.areas.iter();
-                    let blocks = blocks.flat_map(|area| self.blocks.chain(self.areas[*area].first));
-                    let free: Vec<_> = blocks
-                        .filter(|(_, block)| [State::Free, State::Bare].contains(&block.state))
-                        .filter(|(_, block)| self.blocks.listing_of(block).0 == listing)
-                        .collect();
-                    let expected: BTreeSet<BlockId> = free.iter().map(|(id, _)| *id).collect();
-                    assert_eq!(found, expected, "the index holds what is free");
-                    for (_, block) in free {
+                    let areas = arena.areas.iter().map(|area| &self.areas[*area]);
+                    let blocks = areas.flat_map(|area| self.blocks.chain(area.first));
+                    let free = blocks.filter(|(_, block)| {
+                        let is_free = [State::Free, State::Bare].contains(&block.state);
+                        is_free && self.blocks.listing_of(block).0 == listing
+                    });
+                    let mut expected = Vec::new();
+                    for (id, block) in free {
                         let entry = block.entry().expect("it is listed");
                         assert_eq!(self.free[entry].listing, listing, "{block:?}");
                         index.check_place(entry, self.blocks.listing_of(block).1, &self.free);
+                        expected.push(id);
                     }
+                    found.sort_unstable();
+                    expected.sort_unstable();
+                    assert_eq!(found, expected, "the index lists each free block once");
                 }
             }
         }

@@ -55,17 +55,11 @@ impl Caches {
     /// Enters this thread's cache. `None` when the thread used another allocator last (`prepare`),
     /// when another thread has claimed the cache, and inside the cache.
     pub(super) fn enter(&self) -> Option<CacheGuard<'_>> {
-        self.enter_by_id(self.id())
-    }
-
-    /// `id` is the id of these caches, or an id of no allocator.
-    #[expect(clippy::unused_self, reason = "what is returned is gone before these caches are")]
-    fn enter_by_id(&self, id: u64) -> Option<CacheGuard<'_>> {
         let last_used = LastUsed::get();
         // SAFETY: until what is returned drops there is no cache to enter by.
         let cache = unsafe { last_used.cache() }?;
         // SAFETY: as above.
-        let inside = unsafe { cache.enter(id) }?;
+        let inside = unsafe { cache.enter(self.id()) }?;
         LAST_USED.set(LastUsed(ptr::null()));
         Some(CacheGuard { inside, last_used })
     }

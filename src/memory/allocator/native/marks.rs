@@ -8,7 +8,7 @@ use crossbeam_queue::SegQueue;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU16, AtomicU32, AtomicU64};
 use crate::memory::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, GROUP, Place, Spare};
-use crate::memory::allocator::native::piece::{Name, Piece};
+use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::slab::SlabId;
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ const TAG_COUNT: u64 = 1 << (62 - MARK_BITS);
 /// tags are taken, an allocator has none: threads cache none of its pieces, and its handles are
 /// told apart by their marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::memory::allocator::native) struct Tag(pub(super) u64);
+pub(super) struct Tag(pub(super) u64);
 
 static SPARE_TAGS: SegQueue<Tag> = SegQueue::new();
 
@@ -70,10 +70,10 @@ impl Tag {
     const NONE: Self = Self(0);
     /// For tests without an allocator.
     #[cfg(all(test, loom))]
-    pub(in crate::memory::allocator::native) const TEST: Self = Self(1 << MARK_BITS);
+    pub(super) const TEST: Self = Self(1 << MARK_BITS);
 
     /// Takes a tag that no other allocator has; none when all are taken.
-    pub(in crate::memory::allocator::native) fn take() -> Self {
+    pub(super) fn take() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         SPARE_TAGS.pop().unwrap_or_else(|| {
             // Relaxed: only uniqueness matters. It counts on beyond the last.
@@ -83,46 +83,40 @@ impl Tag {
     }
 
     /// Returns a tag that no handle has any more.
-    pub(in crate::memory::allocator::native) fn give_back(self) {
+    pub(super) fn give_back(self) {
         if self.is_some() {
             SPARE_TAGS.push(self);
         }
     }
 
     /// False for the tag of an allocator without one.
-    pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
+    pub(super) fn is_some(self) -> bool {
         self != Self::NONE
     }
 }
 
-impl Entry for AtomicU32 {
-    fn new() -> Self {
-        Self::new(NOT_IN_USE)
-    }
+macro_rules! entries {
+    ($($entry:ty, $not_in_use:expr;)*) => {
+        $(impl Entry for $entry {
+            fn new() -> Self {
+                Self::new($not_in_use)
+            }
 
-    fn is_clear(&self) -> bool {
-        self.load(Ordering::Relaxed) == NOT_IN_USE // see `Mark`
-    }
+            fn is_clear(&self) -> bool {
+                self.load(Ordering::Relaxed) == $not_in_use // see `Mark`
+            }
 
-    fn spare() -> &'static Spare<Self> {
-        static SPARE: Spare<AtomicU32> = [const { SegQueue::new() }; CHUNK_COUNT];
-        &SPARE
-    }
+            fn spare() -> &'static Spare<Self> {
+                static SPARE: Spare<$entry> = [const { SegQueue::new() }; CHUNK_COUNT];
+                &SPARE
+            }
+        })*
+    };
 }
 
-impl Entry for AtomicU16 {
-    fn new() -> Self {
-        Self::new(NOT_IN_USE_SMALL)
-    }
-
-    fn is_clear(&self) -> bool {
-        self.load(Ordering::Relaxed) == NOT_IN_USE_SMALL // see `Mark`
-    }
-
-    fn spare() -> &'static Spare<Self> {
-        static SPARE: Spare<AtomicU16> = [const { SegQueue::new() }; CHUNK_COUNT];
-        &SPARE
-    }
+entries! {
+    AtomicU32, NOT_IN_USE;
+    AtomicU16, NOT_IN_USE_SMALL;
 }
 
 impl Default for Marks {
@@ -148,16 +142,17 @@ impl Marks {
 
     /// Makes room for a slab's place; under the allocator's lock.
     pub(super) fn know_slab(&self, place: usize) {
-        let number = (place as u64 + 1) * 64; // as above
-        self.small.grow_to(number);
+        self.small.grow_to((place as u64 + 1) * 64);
     }
 
     /// The mark of a piece. `None` when no room was made for it.
     #[inline]
     pub(super) fn mark(&self, piece: Piece) -> Option<Mark> {
-        Some(match piece.name() {
-            Name::Small(place) => Mark::Small(self.small.get(place)?),
-            Name::Block(place) => Mark::Block(self.blocks.get(place)?),
+        let place = piece.place();
+        Some(if piece.is_small() {
+            Mark::Small(self.small.get(place)?)
+        } else {
+            Mark::Block(self.blocks.get(place)?)
         })
     }
 
@@ -173,8 +168,8 @@ impl Marks {
     #[inline]
     pub(super) fn mark_of(&self, piece: Piece) -> Mark {
         self.mark(piece).unwrap_or_else(|| {
-            let Name::Block(place) = piece.name() else { unreachable!("of no slab: {piece:?}") };
-            self.blocks.grow_to(place.index());
+            assert!(!piece.is_small(), "{piece:?} is of no known slab");
+            self.blocks.grow_to(piece.place().index());
             self.mark(piece).expect("just made")
         })
     }
@@ -182,11 +177,10 @@ impl Marks {
     /// The piece that has a mark, if that is in this table.
     #[inline]
     pub(super) fn piece(&self, mark: Mark) -> Option<Piece> {
-        let name = match mark {
-            Mark::Small(mark) => Name::Small(self.small.place_of(mark)?),
-            Mark::Block(mark) => Name::Block(self.blocks.place_of(mark)?),
-        };
-        Some(Piece::of(name))
+        Some(match mark {
+            Mark::Small(mark) => Piece::at(self.small.place_of(mark)?, true),
+            Mark::Block(mark) => Piece::at(self.blocks.place_of(mark)?, false),
+        })
     }
 }
 
@@ -253,21 +247,6 @@ impl Mark {
             // SAFETY: as above.
             1 => Some(unsafe { Self::block_at(bits - BLOCK) }),
             _ => None,
-        }
-    }
-
-    /// As [`Mark::from_bits`] in a step less.
-    ///
-    /// # Safety
-    /// [`Mark::to_bits`] gave it.
-    #[inline(always)]
-    pub(super) unsafe fn from_handle_bits(bits: u64) -> Self {
-        if bits & BLOCK == 0 {
-            // SAFETY: of this sort, as the caller promises.
-            unsafe { Self::small_at(bits) }
-        } else {
-            // SAFETY: as above.
-            unsafe { Self::block_at(bits - BLOCK) }
         }
     }
 

@@ -17,13 +17,6 @@ pub(super) enum Part {
     Small(SlabId, u8),
 }
 
-/// The place of a piece's mark in its table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
-    Block(Place),
-    Small(Place),
-}
-
 /// Set for small blocks.
 const SMALL: u64 = 1 << 63;
 /// The distance between equal slots of adjacent slabs, in steps of 64 places: the first slots,
@@ -68,25 +61,27 @@ impl Piece {
 
     #[expect(clippy::cast_possible_truncation, reason = "32 bits, and six below them")]
     pub(super) fn part(self) -> Part {
-        if self.0 & SMALL == 0 {
-            Part::Block(BlockId::from_number(self.0 as u32))
-        } else {
+        if self.is_small() {
             Part::Small(SlabId::from_number((self.0 >> 6) as u32), self.0 as u8 & 0x3F)
+        } else {
+            Part::Block(BlockId::from_number(self.0 as u32))
         }
     }
 
     #[inline]
-    pub(super) fn name(self) -> Name {
-        let place = Place::of(spread(self.0 & !SMALL));
-        if self.0 & SMALL == 0 { Name::Block(place) } else { Name::Small(place) }
+    pub(super) fn is_small(self) -> bool {
+        self.0 & SMALL != 0
+    }
+
+    /// The place of the mark in the table of small blocks, or of blocks.
+    #[inline]
+    pub(super) fn place(self) -> Place {
+        Place::of(spread(self.0 & !SMALL))
     }
 
     #[inline]
-    pub(super) fn of(name: Name) -> Self {
-        match name {
-            Name::Block(place) => Self(unspread(place.index())),
-            Name::Small(place) => Self(SMALL | unspread(place.index())),
-        }
+    pub(super) fn at(place: Place, is_small: bool) -> Self {
+        Self(unspread(place.index()) | if is_small { SMALL } else { 0 })
     }
 }
 
@@ -95,24 +90,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_for_what_they_were_made_of_and_neighbours_are_apart() {
+    fn places_stand_for_what_they_were_made_of_and_neighbours_are_apart() {
+        let again = |piece: Piece| Piece::at(piece.place(), piece.is_small());
         for number in (1..10_000).chain([1 << 26, (1 << 27) - 65]) {
             let (block, slab) = (BlockId::from_number(number), SlabId::from_number(number));
             assert_eq!(Piece::block(block).part(), Part::Block(block));
-            assert_eq!(Piece::of(Piece::block(block).name()), Piece::block(block));
+            assert_eq!(again(Piece::block(block)), Piece::block(block));
             for slot in 0..64 {
                 assert_eq!(Piece::small(slab, slot).part(), Part::Small(slab, slot));
-                assert_eq!(Piece::of(Piece::small(slab, slot).name()), Piece::small(slab, slot));
+                assert_eq!(again(Piece::small(slab, slot)), Piece::small(slab, slot));
             }
         }
         let last = BlockId::from_number(u32::MAX);
         assert_eq!(Piece::block(last).part(), Part::Block(last));
-        let at = |slab: u32, slot: u8| {
-            let Name::Small(place) = Piece::small(SlabId::from_number(slab), slot).name() else {
-                panic!("the name of a small block");
-            };
-            place.index()
-        };
+        let at = |slab: u32, slot| Piece::small(SlabId::from_number(slab), slot).place().index();
         for slab in 1..100 {
             assert!(at(slab, 4).abs_diff(at(slab, 5)) >= 64, "slots of {slab}");
             for other in 1..5 {

@@ -75,8 +75,11 @@ impl Caches {
         let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell().clone()));
         let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
         let native = &state.native;
-        for quantity in [Quantity::Count, Quantity::Bytes, Quantity::RequestedBytes] {
-            let out = of_amounts(&native.out, quantity.counted_by_heaps());
+        // Heaps do not count requested bytes.
+        let bounds = [Quantity::Count, Quantity::Bytes, Quantity::Bytes];
+        let quantities = [Quantity::Count, Quantity::Bytes, Quantity::RequestedBytes];
+        for (quantity, bound) in quantities.into_iter().zip(bounds) {
+            let out = of_amounts(&native.out, bound);
             let used = sum_up(&cells, quantity, &out);
             let awaiting = of_amounts(&native.awaiting_sums, quantity);
             let active = with_awaiting(&used, &awaiting, &out);
@@ -118,16 +121,6 @@ impl Caches {
             native.lent.reset_peaks();
             ledger.statistics.reset_peaks();
         });
-    }
-}
-
-impl Quantity {
-    /// The quantity by which heaps bound this one: they do not count requested bytes.
-    fn counted_by_heaps(self) -> Self {
-        match self {
-            Self::Count => Self::Count,
-            Self::Bytes | Self::RequestedBytes => Self::Bytes,
-        }
     }
 }
 

@@ -60,21 +60,20 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Repl
     let granularity_bytes = allocator.page_bytes();
     allocator.reset_peak_statistics();
     let before = allocator.statistics();
-    let places = steps.iter().map(|step| step.place() + 1).max().unwrap_or(0);
+    let places = steps.iter().map(|step| step.place + 1).max().unwrap_or(0);
     let mut live: Vec<Allocated> = (0..places).map(|_| Allocated::default()).collect();
     let mut outcome = Ok(());
     let mut done = 0;
     let started = Instant::now();
     for step in &steps {
-        match *step {
-            Step::Allocate { place, request } => match allocator.allocate(request) {
-                Ok(block) => live[place] = block,
-                Err(refusal) => {
-                    outcome = Err(refusal);
-                    break;
-                }
-            },
-            Step::Free { place } => free(allocator, std::mem::take(&mut live[place])),
+        let live = &mut live[step.place];
+        match step.request.map(|request| allocator.allocate(request)) {
+            Some(Ok(block)) => *live = block,
+            Some(Err(refusal)) => {
+                outcome = Err(refusal);
+                break;
+            }
+            None => free(allocator, std::mem::take(live)),
         }
         done += 1;
     }
@@ -110,17 +109,10 @@ pub(super) fn free(allocator: &CachingAllocator, block: Allocated) {
 
 /// An event with the index of its block in place of the id, so that a replay looks nothing up.
 #[derive(Clone, Copy, Debug)]
-enum Step {
-    Allocate { place: usize, request: Request },
-    Free { place: usize },
-}
-
-impl Step {
-    fn place(&self) -> usize {
-        match self {
-            Self::Allocate { place, .. } | Self::Free { place } => *place,
-        }
-    }
+struct Step {
+    place: usize,
+    /// `None` for a free.
+    request: Option<Request>,
 }
 
 fn resolve(events: &[Operation]) -> Result<Vec<Step>> {
@@ -136,14 +128,14 @@ fn resolve(events: &[Operation]) -> Result<Vec<Step>> {
                 if places.insert(id, place).is_some() {
                     return contradiction(id, "a number that is not in use");
                 }
-                steps.push(Step::Allocate { place, request: Request::new(bytes, stream) });
+                steps.push(Step { place, request: Some(Request::new(bytes, stream)) });
             }
             Operation::Free { id } => {
                 let Some(place) = places.remove(&id) else {
                     return contradiction(id, "a number that is in use");
                 };
                 vacant.push(place);
-                steps.push(Step::Free { place });
+                steps.push(Step { place, request: None });
             }
         }
     }
@@ -153,14 +145,13 @@ fn resolve(events: &[Operation]) -> Result<Vec<Step>> {
 fn peak_bytes_of(steps: &[Step]) -> usize {
     let mut sizes: HashMap<usize, usize> = HashMap::new();
     let (mut live_bytes, mut peak_bytes) = (0, 0);
-    for step in steps {
-        match *step {
-            Step::Allocate { place, request } => {
-                sizes.insert(place, request.bytes);
-                live_bytes += request.bytes;
-                peak_bytes = peak_bytes.max(live_bytes);
-            }
-            Step::Free { place } => live_bytes -= sizes.remove(&place).expect("resolved before"),
+    for Step { place, request } in steps {
+        if let Some(Request { bytes, .. }) = *request {
+            sizes.insert(*place, bytes);
+            live_bytes += bytes;
+            peak_bytes = peak_bytes.max(live_bytes);
+        } else {
+            live_bytes -= sizes.remove(place).expect("resolved before");
         }
     }
     peak_bytes
