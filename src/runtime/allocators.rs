@@ -8,12 +8,11 @@ use crate::base::config::AllocatorSettings;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::base::fork;
-use crate::base::sync::MutexGuard;
+use crate::base::sync::{LockRank, MutexGuard};
 use crate::memory::allocator::snapshot::SegmentInfo;
-use crate::memory::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
+use crate::memory::allocator::{AllocatorConfig, CachingAllocator, Observers, PoolId, Statistics};
 use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
-use crate::runtime::observers::Observers;
 
 /// The table of a runtime's allocators. The first request for an allocator creates it.
 #[derive(Debug)]
@@ -31,7 +30,7 @@ impl Allocators {
     pub(super) fn new(settings: AllocatorSettings) -> Self {
         Self {
             settings,
-            observers: Observers::new(),
+            observers: Arc::new(Observers::new(LockRank::Runtime)),
             by_device: BTreeMap::new(),
             shared: BTreeMap::new(),
             pinned: BTreeMap::new(),

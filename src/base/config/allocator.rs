@@ -391,7 +391,7 @@ fn policy(setting: Setting<'_>) -> Result<PolicyName> {
 /// list also applies to all smaller sizes. Intervals that the list skips are off.
 fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
     let refused = || setting.refused(DIVISIONS);
-    if !setting.is_list() {
+    if !setting.value.starts_with('[') {
         let count = pairs::digits(setting.value).filter(|count| count.is_power_of_two());
         return count.map(|count| [count; ROUNDUP_INTERVALS]).ok_or_else(refused);
     }

@@ -53,10 +53,6 @@ impl<'a> Setting<'a> {
         Error::Config(ConfigError::InvalidAllocatorSetting { key, value, allowed: allowed.into() })
     }
 
-    pub(super) fn is_list(&self) -> bool {
-        self.value.starts_with('[')
-    }
-
     /// Splits the value `[a:b,c:d]` into pairs. The error of any other value contains `allowed`.
     pub(super) fn items(&self, allowed: &str) -> Result<Vec<Setting<'a>>> {
         let inside = self.value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

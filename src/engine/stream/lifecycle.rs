@@ -169,7 +169,6 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) == CANCELLED
     }
 
-    /// True when tasks are cancelled or watched.
     #[inline]
     pub(crate) fn is_watched_or_cancelled(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= CANCELLED

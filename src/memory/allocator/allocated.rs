@@ -12,9 +12,8 @@ use crate::memory::allocator::native::handle::{Handle, Held, Untagged};
 /// A block that was handed out: the right to its memory, and to free it once.
 ///
 /// Only its own allocator frees it. A dropped block is leaked, as a pointer from `malloc` is: it
-/// stays in use, shows in statistics and snapshots, and does not go back to the device with the
-/// allocator. A block that freed itself would have to hold its allocator. A request for 0 bytes
-/// gets a block of 0 bytes at address 0, which any allocator frees.
+/// stays in use, and does not go back to the device with the allocator. A request for 0 bytes gets
+/// a block of 0 bytes at address 0, which any allocator frees.
 ///
 /// A block cannot be freed twice:
 ///
@@ -42,8 +41,8 @@ pub struct Allocated {
 
 /// The fields that differ among the cached pieces of one size and stream.
 ///
-/// Neighbours here are no neighbours in [`Allocated`], so that compilers copy each word by itself,
-/// in one cycle. A copy of two words takes seven, or twenty behind stores of the single words.
+/// Neighbours here are no neighbours in [`Allocated`], so that compilers copy single words, in one
+/// cycle each. A copy of two words takes seven, or twenty behind stores of single words.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Single {

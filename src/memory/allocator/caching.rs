@@ -18,7 +18,7 @@ use crate::memory::allocator::native::caches::Caches;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::handle::Held;
 use crate::memory::allocator::native::thread_cache::LastUsed;
-use crate::memory::allocator::observers::{Observers, new_observer_id};
+use crate::memory::allocator::observers::Observers;
 use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint, Wanted};
 use crate::memory::allocator::pool::{PoolId, PoolOptions};
 use crate::memory::allocator::request::Request;
@@ -30,13 +30,13 @@ use crate::memory::allocator::torch::{Plan, Torch};
 
 /// Memory of one device, kept when it is freed and handed out again.
 ///
-/// A stream is a number here; what one frees it may have again at once, others may not. Any thread
-/// may call anything. One lock guards what it knows; it is given back before the device is called
-/// or waited for. Under policy `native`, the default, a thread keeps some of what it freed, and has
-/// it again without the lock.
+/// A stream is a number here. Memory that a stream freed serves it again at once, other streams
+/// only when its tasks are done. Any thread may call any method. One lock guards the state, and is
+/// released before the device is called or waited for. Under policy `native`, the default, a thread
+/// caches some freed memory, and takes it without the lock.
 ///
-/// In a forked child it is the parent's, whose threads may have been inside: requests fail with
-/// `BadFork`, frees do nothing, and questions are answered as by one with nothing in it.
+/// In a forked child requests fail with `BadFork`, frees do nothing, and queries answer as those of
+/// an empty allocator: threads of the parent may have been inside.
 ///
 /// ```
 /// use accelrt::allocator::{CachingAllocator, Request};
@@ -108,7 +108,7 @@ impl CachingAllocator {
         let state = Arc::new(Mutex::new(LockRank::Allocator, state));
         let caches = Caches::new(Arc::clone(&state));
         caches.switch(is_cached);
-        let (observers, sibling) = (Observers::new(), OnceLock::new());
+        let (observers, sibling) = (Observers::new(LockRank::Allocator), OnceLock::new());
         Self { source, state, caches, observers, sibling }
     }
 
@@ -130,17 +130,15 @@ impl CachingAllocator {
         self.source.device
     }
 
-    /// Allocates memory. Waits for no stream while free memory or the device can serve the request.
-    /// Else everything free goes back, and the request fails with `OutOfMemory` after its observers
-    /// were called. Fails with `InvalidSetting` for an alignment that is no power of two. A pool
-    /// that was never made has no users.
+    /// Allocates memory. While memory is short, gives all free memory back and waits for streams
+    /// that use some; then fails with `OutOfMemory`, after its observers were called. Fails with
+    /// `InvalidSetting` for an alignment that is no power of two.
     #[inline(always)]
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
         if let Some(block) = self.caches.take(LastUsed::get(), &request) {
             return Ok(block);
         }
-        // Only the slow path passes the request through memory: the fast path above stays in
-        // registers.
+        // Passed in parts: the fast path above stays in registers.
         let Request { bytes, stream, pool, align_bytes } = request;
         let block = self.allocate_uninterrupted(bytes, stream, pool, align_bytes)?;
         Ok(block)
@@ -232,8 +230,8 @@ impl CachingAllocator {
         block
     }
 
-    /// Frees a block that no task uses any more, also not on its own stream, which may get it again
-    /// at once. A block of another allocator is returned unchanged.
+    /// Frees a block that no task uses any more, not even on its own stream. A block of another
+    /// allocator is returned unchanged.
     #[inline(always)]
     pub fn free(&self, block: Allocated) -> Result<(), ForeignBlock> {
         if self.caches.keep(LastUsed::get(), &block, 0) {
@@ -280,8 +278,7 @@ impl CachingAllocator {
         if is_freed { Ok(()) } else { Err(ForeignBlock { block, device: self.device() }) }
     }
 
-    /// Calls `free` under the lock, then gives back memory that is not to be cached. False when
-    /// `free` freed nothing.
+    /// Calls `free` under the lock, then gives back memory that is not cached. Returns its result.
     pub(super) fn free_locked(&self, free: impl FnOnce(&mut AllocatorState) -> bool) -> bool {
         let (victims, is_closed, most_bytes) = {
             let state = &mut *self.state.lock();
@@ -290,7 +287,7 @@ impl CachingAllocator {
             }
             let AllocatorState { torch, ledger, .. } = state;
             if !ledger.is_closed && !ledger.is_host() {
-                return true; // a device's is cached without a bound
+                return true; // device memory is cached without a bound
             }
             (torch.release_beyond_cache(ledger), ledger.is_closed, ledger.most_segment_bytes())
         };
@@ -303,8 +300,8 @@ impl CachingAllocator {
         true
     }
 
-    /// What is known of the block in use that an address is in, at its beginning or further on.
-    /// Information: it frees nothing, and is out of date as soon as the block's owner frees it.
+    /// Describes the block in use that contains an address. The description is out of date as soon
+    /// as the block is freed.
     ///
     /// ```compile_fail
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -338,14 +335,14 @@ impl CachingAllocator {
     pub fn empty_cache(&self) {
         let waited = self.empty_cache_unless(&mut None);
         let is_expected = waited.is_ok() || fork::is_child();
-        debug_assert!(is_expected, "nobody interrupts it: {waited:?}");
+        debug_assert!(is_expected, "nothing interrupts it: {waited:?}");
     }
 
     /// As [`CachingAllocator::empty_cache`], with an interrupt of its waits. Memory that is unused
     /// by then goes back also after an interrupt.
     pub(crate) fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
-        self.caches.empty(); // what threads keep may be in use as well
+        self.caches.empty(); // streams may use cached pieces too
         let waited = self.wait_for_users(interrupt);
         self.trim();
         waited
@@ -378,10 +375,8 @@ impl CachingAllocator {
     /// The settings in force. `expandable_segments` is off without virtual memory.
     #[must_use]
     pub fn config(&self) -> AllocatorConfig {
-        if fork::is_child() {
-            return AllocatorConfig::default();
-        }
-        self.state.lock().ledger.config.clone()
+        let known = (!fork::is_child()).then(|| self.state.lock().ledger.config.clone());
+        known.unwrap_or_default()
     }
 
     /// Sets the settings of later requests. Memory in use is unaffected.
@@ -488,16 +483,12 @@ impl CachingAllocator {
     /// Calls `observer` with the error of each request that fails for want of memory, on the
     /// requesting thread and without a lock. Returns a number that ends the calls.
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
-        let id = new_observer_id();
-        self.observers.list.lock().push((id, Arc::new(observer)));
-        id
+        self.observers.add(observer)
     }
 
     /// Ends the calls of an observer of this allocator. Does nothing for any other number.
     pub fn remove_oom_observer(&self, id: u64) {
-        let gone: Vec<_> =
-            self.observers.list.lock().extract_if(.., |(known, _)| *known == id).collect();
-        drop(gone); // a user's, without the lock
+        self.observers.remove(id);
     }
 
     /// Makes a private pool, or adds a user. While a pool has users, its free memory serves only
@@ -518,11 +509,11 @@ impl CachingAllocator {
 }
 
 impl Drop for CachingAllocator {
-    /// All memory goes back that no stream uses. No block is in use, because its owner keeps the
-    /// allocator alive. Memory that a stream uses without end stays with the device.
+    /// Gives back the memory that no stream uses. No block is in use, because owners of blocks keep
+    /// their allocator alive.
     fn drop(&mut self) {
         if !fork::is_child() {
-            self.close(); // in a child the parent has it
+            self.close();
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Departures: memory on its way back to the device.
 //!
-//! What goes back is chosen and forgotten under the lock by its engine, and given back without it:
-//! from then on its addresses belong to the device, which may hand them out again before its call
-//! returns. What the device refuses to take back stays with it: whether it is still there is
-//! unknown, so it is never used again. The limit counts a part until the call is over.
+//! An engine chooses and forgets memory under the lock; it goes back without the lock, because the
+//! device may hand out its addresses again before its call returns. A part that the device refuses
+//! is never used again. The limit counts a part until the call is over.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -17,8 +16,7 @@ impl CachingAllocator {
         self.try_give_back(parts).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
-    /// As `give_back`; returns the first panic of the device, after the remaining parts went back
-    /// as well.
+    /// As `give_back`. Returns the first panic of the device, after all parts went back.
     pub(super) fn try_give_back(&self, parts: Vec<Departing>) -> thread::Result<()> {
         let mut outcome = Ok(());
         for Departing { part, bytes, block } in parts {

@@ -36,7 +36,6 @@ impl CachingAllocator {
         self.lock_when(|state| !state.ledger.is_turn_of_another())
     }
 
-    /// Grows by a new segment, as [`Self::grow`].
     pub(super) fn grow_by_segment(&self, plan: &Plan) -> Result<Option<Allocated>> {
         let bytes = {
             let AllocatorState { torch, ledger, .. } = &mut *self.lock_for_growth();

@@ -1,4 +1,4 @@
-//! The laws of an allocator, checked: blocks tile, indices hold what is free, sums are right.
+//! Assertions of an allocator's invariants: blocks tile, indices list free blocks, sums agree.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,10 @@ use crate::memory::allocator::stats::{PooledStat, Statistics};
 use crate::memory::allocator::torch::Torch;
 
 impl CachingAllocator {
-    /// Checks everything that is true of an allocator between two calls. For tests: it looks at
-    /// every block.
+    /// Asserts all invariants, which hold between two calls. For tests: reads every block.
     ///
     /// # Panics
-    /// With what is wrong.
+    /// When an invariant does not hold.
     pub fn check_all(&self) {
         if fork::is_child() {
             return;
@@ -39,9 +38,9 @@ impl CachingAllocator {
     }
 }
 
-/// The sums of a snapshot are what the statistics say. Source: PyTorch's
-/// `_check_memory_stat_consistency`. What of a free block is held back where pages go back one by
-/// one, `held_back` says; as what a block counts, `class_of`.
+/// Asserts that a snapshot's sums are the statistics. `held_back` returns the inactive splits of an
+/// expandable segment, `class_of` the class that a block counts in. Source: PyTorch's
+/// `_check_memory_stat_consistency`.
 fn check_sums(
     snapshot: &Snapshot,
     statistics: &Statistics,
@@ -97,7 +96,6 @@ fn check_sums(
 }
 
 impl Torch {
-    /// Checks what is true of the engine between two calls.
     fn check(&self, pools: &Pools) {
         for (_, segment) in self.segments.iter() {
             self.check_tiling(segment);
@@ -108,12 +106,12 @@ impl Torch {
         self.check_pools(pools);
     }
 
-    /// Where its segments are.
+    /// Returns the address and the bytes of each segment.
     fn ranges(&self) -> impl Iterator<Item = (u64, usize)> {
         self.segments.iter().map(|(_, segment)| (segment.address, segment.bytes))
     }
 
-    /// Law 1: no gap, no overlap, and no two neighbours that should be one.
+    /// Asserts law 1: no gap, no overlap, no unmerged neighbours.
     fn check_tiling(&self, segment: &Segment) {
         let (mut at, mut previous) = (segment.address, None::<BlockId>);
         for (id, block) in self.blocks.chain(segment.first) {
@@ -134,7 +132,7 @@ impl Torch {
         assert_eq!(at, segment.address + segment.bytes as u64, "blocks end with their segment");
     }
 
-    /// A page has memory exactly where a block is that is not unmapped, nor on its way.
+    /// Asserts that pages are mapped except in unmapped blocks and those on their way.
     fn check_pages(&self, segment: &Segment) {
         let Some(pages) = &segment.pages else { return };
         let mut expected = 0;
@@ -157,7 +155,7 @@ impl Torch {
         assert_eq!(pages.handles().count() * pages.page_bytes, expected, "pages of no block");
     }
 
-    /// The indices hold what is free, and what has no memory, each once and in its place.
+    /// Asserts that the indices list each free or unmapped block once, by its key.
     fn check_indices(&self) {
         let mut indexed: BTreeMap<BlockId, State> = BTreeMap::new();
         for (pool, class, index) in self.indices.iter() {
@@ -170,14 +168,10 @@ impl Torch {
             }
             index.check_keys(&self.blocks, |id| self.owner_of(id).stream);
         }
-        let wanted = |state: State| matches!(state, State::Free | State::Unmapped);
-        let expected: BTreeMap<BlockId, State> = self
-            .blocks
-            .iter()
-            .filter(|(_, block)| wanted(block.state))
-            .map(|(id, block)| (id, block.state))
-            .collect();
-        assert_eq!(indexed, expected, "the indices hold what is free");
+        let states = self.blocks.iter().map(|(id, block)| (id, block.state));
+        let listed = states.filter(|(_, state)| matches!(state, State::Free | State::Unmapped));
+        let expected: BTreeMap<BlockId, State> = listed.collect();
+        assert_eq!(indexed, expected, "the indices list the free blocks");
     }
 
     fn check_map(&self) {
@@ -203,7 +197,7 @@ impl Torch {
     }
 }
 
-/// No two of these ranges of addresses overlap.
+/// Asserts that no two of these ranges of addresses overlap.
 fn check_apart(ranges: impl Iterator<Item = (u64, usize)>) {
     let mut ranges: Vec<_> = ranges.map(|(begin, bytes)| begin..begin + bytes as u64).collect();
     ranges.sort_by_key(|range| range.start);

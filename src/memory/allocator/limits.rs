@@ -2,11 +2,10 @@
 
 /// The device's memory and the part of it that may be reserved.
 ///
-/// Equations: `taken_bytes` is what the device has given and not got back, with what is asked for
-/// at this moment: without that, and without what is on its way back, it is what is reserved
-/// (`Ledger`). It never exceeds `allowed_bytes` because of a new request, but by what pages under
-/// policy `torch` have beyond the segment that was compared.
-#[derive(Clone, Copy, Debug)]
+/// Equations: `taken_bytes` without `asking_bytes` and `leaving_bytes` is what is reserved
+/// (`Ledger`). A new request raises it above `allowed_bytes` only under policy `torch`, by what
+/// pages have beyond the segment that was compared.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Limits {
     pub(super) total_bytes: usize,
     pub(super) fraction: f64,
@@ -19,25 +18,14 @@ pub(super) struct Limits {
     /// The parts on their way to the device, and their bytes that count against the limit.
     leaving_count: usize,
     leaving_bytes: usize,
-    /// The free bytes that the device named when it refused a segment; `None` once the device has
-    /// given or taken memory since. Less than its general number where a segment has a largest
-    /// size.
+    /// The free bytes that the device named when it refused a segment, which a largest size of
+    /// segments bounds; `None` once the device has given or taken memory since.
     pub(super) told_free_bytes: Option<usize>,
 }
 
 impl Limits {
     pub(super) fn new(total_bytes: usize) -> Self {
-        Self {
-            total_bytes,
-            fraction: 1.0,
-            is_of_settings: false,
-            taken_bytes: 0,
-            asking_count: 0,
-            asking_bytes: 0,
-            leaving_count: 0,
-            leaving_bytes: 0,
-            told_free_bytes: None,
-        }
+        Self { total_bytes, fraction: 1.0, ..Self::default() }
     }
 
     pub(super) fn set_fraction(&mut self, fraction: f64) {

@@ -1,26 +1,22 @@
-//! The caching allocator: memory is kept when a program frees it, and handed out again.
+//! The caching allocator: keeps freed memory, and hands it out again.
 //!
-//! It comes from a device in segments, which are cut into blocks. Two *engines* know blocks,
-//! `torch` and `native`, the default; one *front* is before both. docs/allocator.md has what is
-//! between them.
+//! It takes segments from a device and splits them into blocks. Two *engines* manage blocks,
+//! `torch` and `native`, the default, behind one *front*; docs/allocator.md has their interface.
 //!
 //! The front:
-//! * `caching`: the public [`CachingAllocator`], and in which steps a `request` is answered
-//! * `allocated`: what it got; `cached`: requests that free memory serves, for who must not wait
-//! * `state`: what the lock guards: both engines, `pending` (frees that wait for streams), and the
-//!   `ledger` that they share: settings, `limits`, `pool`, `stats`
-//! * `out_of_memory`, `turn`, `waits`: what is tried when memory is short, and what is said then;
-//!   `observers`: functions that are told
-//! * `source`: where memory comes from; what a device and the host share comes from an allocator
-//!   beside the device's, in `shared`
-//! * `snapshot`: what it holds, as plain values; `invariants`: the laws, checked
-//! * `replay`: recorded requests, replayed
+//! * `caching`: the public [`CachingAllocator`], and the steps of a `request`; `cached`: requests
+//!   that must not wait; `allocated`: the result
+//! * `state`: what the lock guards: both engines, `pending` frees, and the `ledger` that they
+//!   share: settings, `limits`, `pool`, `stats`
+//! * `out_of_memory`, `turn`, `waits`, `sleepers`: the steps of a shortage, its error, and
+//!   `observers`
+//! * `source`: the device's memory; `departure`: the way back; `shared`: memory that a device and
+//!   the host share
+//! * `snapshot`: the state as plain values; `invariants`; `replay`: recorded requests
 //!
-//! The engines:
-//! * `torch`: how its blocks change hands: `block`, `segment`, `free_index`, `page_map`, `homes`;
-//!   `policy`: what is decided, by the settings of `base::config`; `growth`, `expandable`,
-//!   `release`: memory from the source and back; `restore`: from a snapshot
-//! * `native`: the policy of our own
+//! Engine `torch`: `block`, `segment`, `free_index`, `page_map`, `homes`; `policy`: its decisions;
+//! `growth`, `expandable`, `release`: memory from the source and back; `restore`. Engine `native`
+//! has its own folder.
 
 mod allocated;
 mod block;
@@ -70,7 +66,7 @@ pub use crate::base::config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use allocated::{Allocated, ForeignBlock};
 pub use caching::CachingAllocator;
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
-pub(crate) use observers::new_observer_id;
+pub(crate) use observers::Observers;
 pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};
 pub use request::Request;

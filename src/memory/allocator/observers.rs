@@ -1,4 +1,4 @@
-//! Observers: functions that are told of requests that fail for want of memory.
+//! Observers: functions that are called with the errors of requests that run out of memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,34 +8,44 @@ use crate::base::error::Error;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held};
 
-/// Called with the error before the request fails.
 type Observer = dyn Fn(&Error) + Send + Sync;
 
-/// Creates a number that no other observer of this process has. An allocator or runtime that did
-/// not issue it ignores it.
-pub(crate) fn new_observer_id() -> u64 {
-    static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-    NEXT_ID.fetch_add(1, Ordering::Relaxed) // only uniqueness matters
-}
-
-/// The observers of one allocator.
-pub(super) struct Observers {
-    pub(super) list: Mutex<Vec<(u64, Arc<Observer>)>>,
-}
+/// The observers of an allocator or of a runtime, with their ids.
+pub(crate) struct Observers(Mutex<Vec<(u64, Arc<Observer>)>>);
 
 impl Observers {
-    pub(super) fn new() -> Self {
-        Self { list: Mutex::new(LockRank::Allocator, Vec::new()) }
+    pub(crate) fn new(rank: LockRank) -> Self {
+        Self(Mutex::new(rank, Vec::new()))
     }
 
-    /// Calls each observer, without a lock. A request that fails inside an observer is not
-    /// reported, because its report could recurse without end.
-    pub(super) fn tell(&self, error: &Error) {
-        let Some(_telling) = Telling::begin() else { return };
-        let observers = self.list.lock().clone();
+    /// Returns an id that no other observer of this process has.
+    pub(crate) fn add(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed); // only uniqueness matters
+        self.0.lock().push((id, Arc::new(observer)));
+        id
+    }
+
+    /// Removes the observer with an id. Other ids have no effect.
+    pub(crate) fn remove(&self, id: u64) {
+        let removed: Vec<_> = self.0.lock().extract_if(.., |(known, _)| *known == id).collect();
+        drop(removed); // after the lock: the drops run user code
+    }
+
+    /// Calls each observer without the lock, so that an observer may add and remove observers.
+    pub(crate) fn notify(&self, error: &Error) {
+        let observers = self.0.lock().clone();
         assert_no_lock_held();
         for (_, observer) in observers {
             observer(error);
+        }
+    }
+
+    /// As [`Self::notify`], except for a request that fails inside an observer: its report could
+    /// recurse without end.
+    pub(super) fn tell(&self, error: &Error) {
+        if let Some(_telling) = Telling::begin() {
+            self.notify(error);
         }
     }
 }
@@ -62,6 +72,6 @@ impl Drop for Telling {
 
 impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} observers", self.list.lock().len())
+        write!(f, "{} observers", self.0.lock().len())
     }
 }

@@ -1,9 +1,9 @@
-//! What happens when no free block serves a request, and what is said when nothing helps.
+//! The steps of a request that no free block serves, and the error when all of them fail.
 //!
 //! In order, until the request has its block: old free segments go back; the device is asked; pools
-//! that help out are searched; oversize blocks go back; everything free goes back, after which both
-//! the cache and the device are asked again; streams that still use free memory are waited for, if
-//! all of it may be enough, and both are asked after each of them (`turn`).
+//! that help out are searched; oversize blocks go back; all free memory goes back, after which
+//! cache and device are asked again; streams that use free memory are waited for while it may
+//! suffice, and both are asked after each of them (`turn`).
 
 use crate::backend::contract::MemoryInfo;
 use crate::base::error::{Error, MemoryError, Result, RuntimeError};
@@ -149,7 +149,7 @@ impl CachingAllocator {
         let streams = self.state.lock().pending.next_on_drivers(most);
         for (stream, ticket) in streams {
             if let Some(stream) = stream.upgrade() {
-                stream.poll_ticket(ticket); // of one that is gone the counter says what it knows
+                stream.poll_ticket(ticket);
             }
         }
     }
@@ -168,7 +168,7 @@ impl CachingAllocator {
     pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
         let mut state = self.state.lock();
         state.complete_some(ALL);
-        state.holders(wanted) // they leave the lock
+        state.holders(wanted)
     }
 
     pub(super) fn device_free_bytes(&self) -> usize {
@@ -197,9 +197,8 @@ impl CachingAllocator {
         error
     }
 
-    /// The error of a request, with numbers of one moment: read under the lock, after memory on its
-    /// way has arrived, with the device's number of free bytes confirmed as far as this allocator
-    /// knows.
+    /// The error of a request, with numbers of one moment: read under the lock while no memory is
+    /// on its way, with a number of free bytes that the device reported meanwhile.
     pub(super) fn refusal(&self, request: &Request) -> Error {
         let device = self.source.device;
         let requested_bytes = request.bytes;

@@ -185,7 +185,6 @@ pub(super) struct Holder {
     pub(super) stream: Arc<StreamCore>,
     /// The last task that frees wait for.
     pub(super) ticket: u64,
-    /// The bytes that wait.
     pub(super) bytes: usize,
 }
 

@@ -30,8 +30,8 @@ pub(super) struct Pool {
     pub(super) segments: usize,
 }
 
-/// All pools of an allocator. The default pool always exists. A request may name any other: a pool
-/// that was never made has no users, so its memory goes back when the cache is emptied.
+/// All pools of an allocator. The default pool always exists. A request may also name a pool that
+/// was never made: it has no users, so its memory goes back when the cache is emptied.
 #[derive(Debug)]
 pub(super) struct Pools(BTreeMap<PoolId, Pool>);
 

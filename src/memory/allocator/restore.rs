@@ -38,11 +38,11 @@ impl CachingAllocator {
     }
 
     /// Loads a snapshot's segments into an allocator without any, at the snapshot's addresses.
-    /// Returns the active blocks by address: the caller also has those that await their free.
-    /// Ignores the trace. Private pools have no users but by [`CachingAllocator::retain_pool`].
+    /// Returns the active blocks by address, with those that awaited their free. Ignores the trace;
+    /// private pools get no users.
     ///
-    /// Fails on kinds with real memory, whose addresses no caller can choose; when the snapshot
-    /// contradicts itself; and when the device is too small. Nothing is loaded then.
+    /// Fails, without an effect, on kinds with real memory, whose addresses no caller can choose,
+    /// for a snapshot that contradicts itself, and on too small a device.
     ///
     /// # Panics
     /// When the allocator has segments.

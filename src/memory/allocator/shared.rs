@@ -1,7 +1,7 @@
 //! Memory that a device shares with the host: an allocator of its own, beside the device's.
 //!
-//! Both take from the device's capacity, so what one of them keeps must be no shortage for the
-//! other: who is short has its sibling give back what is free there.
+//! Both take from the device's capacity, so each gives its free memory back when the other is
+//! short.
 
 use std::sync::{Arc, Weak};
 
@@ -36,9 +36,8 @@ impl CachingAllocator {
         self.sibling.get_or_init(|| Arc::downgrade(shared));
     }
 
-    /// Has the sibling give back what is free there; false when there is none. Who still uses some
-    /// of that is waited for where it may be enough for a request with the `reachable_bytes` that
-    /// there are here; else none is.
+    /// Makes the sibling give back its free memory; false without a sibling. Also waits for the
+    /// streams that use some of it, if it may suffice together with `reachable_bytes` here.
     pub(super) fn have_sibling_yield(
         &self,
         bytes: usize,

@@ -1,8 +1,8 @@
-//! Threads that wait for what another one does under the allocator's lock: they sleep.
+//! Threads that sleep until another thread changes something under the allocator's lock.
 //!
-//! Who finds that another thread has the turn, moves pages, or gives memory back, looks a few times
-//! more, because that is short, and then sleeps without the lock: the other thread may need this
-//! one's processor. The thread that ends such a thing wakes all sleepers, under the lock.
+//! A thread that finds another one in its turn, moving pages or giving back memory looks a few
+//! times, because that is short, and then sleeps without the lock: the other thread may need this
+//! one's processor. The thread that ends such work wakes all sleepers, under the lock.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const HINTS: usize = 50;
 pub(super) struct Sleepers(Vec<Arc<Sleeper>>);
 
 impl Sleepers {
-    /// Wakes all sleepers: what some of them wait for may be over.
+    /// Wakes all sleepers, which check their conditions again.
     pub(super) fn wake(&mut self) {
         self.0.drain(..).for_each(|sleeper| sleeper.wake());
     }
@@ -31,8 +31,7 @@ impl Sleepers {
     }
 }
 
-/// Locks the state once a condition holds. The thread that makes it hold has the lock, and wakes
-/// the sleepers.
+/// Locks the state once a condition holds. A thread that makes it hold wakes the sleepers.
 pub(super) fn lock_when<T>(
     mutex: &Mutex<T>,
     is_so: impl Fn(&T) -> bool,

@@ -1,10 +1,9 @@
-//! Where an allocator's memory comes from: one device of a backend, or the host.
+//! The source of an allocator's memory: one device of a backend, or the host.
 //!
-//! The other side of the contract's promises about memory are the room's accounts, which this file
-//! trusts: each segment, page and range that was taken from here is noted once; it leaves the free
-//! memory and what is looked up by address before it goes back here, when every recorded use of it
-//! is done; and what is on its way belongs to one thread. `invariants` asserts the accounts, and
-//! the null kind panics at any call that does not fit them.
+//! This file relies on the allocator's accounts for the contract's pre-conditions: each segment,
+//! page and range taken from here is noted once. Before it goes back, it leaves the free memory and
+//! the lookup by address, and every recorded use of it is done; on its way it belongs to one
+//! thread. `invariants` asserts the accounts, and the null kind panics at calls that break them.
 #![expect(unsafe_code, reason = "gives memory back and moves pages, as the accounts say")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -71,8 +70,8 @@ impl Source {
         given
     }
 
-    /// Gives a part back, as the head of this file says. What the device refuses stays with it.
-    /// After a panic the rest goes back as well; returns the first panic.
+    /// Gives a part back. What the device refuses stays with it. After a panic the rest goes back
+    /// too; returns the first panic.
     pub(super) fn give_back(&self, part: Part) -> thread::Result<()> {
         let pages = || self.virtual_memory().expect("it has given these pages and addresses");
         match part {
@@ -96,7 +95,6 @@ impl Source {
         released
     }
 
-    /// The device's virtual memory, if it has any.
     pub(super) fn virtual_memory(&self) -> Option<DevicePages<'_>> {
         let has_pages = self.host.is_none() && !self.is_shared;
         let memory = has_pages.then(|| self.backend.virtual_memory(self.device.index()));
@@ -112,74 +110,64 @@ impl Source {
         }
     }
 
-    /// The settings without those that the source cannot follow: segments do not expand without
-    /// virtual memory.
+    /// Returns the settings that apply: segments do not expand without virtual memory.
     pub(super) fn in_force(&self, mut config: AllocatorConfig) -> AllocatorConfig {
         config.expandable_segments &= self.virtual_memory().is_some();
         config
     }
 }
 
-/// The virtual memory of a device, used by one allocator as the head of this file says.
+/// The virtual memory of a device: the methods of [`VirtualMemory`] for its one allocator.
 #[derive(Clone, Copy)]
 pub(super) struct DevicePages<'a>(&'a dyn VirtualMemory);
 
 impl DevicePages<'_> {
-    /// As [`VirtualMemory::granularity_bytes`].
     pub(super) fn granularity_bytes(self) -> usize {
         self.0.granularity_bytes()
     }
 
-    /// As [`VirtualMemory::reserve`].
     pub(super) fn reserve(self, bytes: usize) -> Result<Address> {
         self.0.reserve(bytes)
     }
 
-    /// As [`VirtualMemory::unreserve`].
     pub(super) fn unreserve(self, range: Address, bytes: usize) -> Result<()> {
         // SAFETY: a whole range from `reserve`, given back once, without a page.
         unsafe { self.0.unreserve(range, bytes) }
     }
 
-    /// As [`VirtualMemory::create`].
     pub(super) fn create(self, bytes: usize) -> Result<PhysicalHandle> {
         self.0.create(bytes)
     }
 
-    /// As [`VirtualMemory::map`].
     pub(super) fn map(self, to: Address, physical: PhysicalHandle) -> Result<()> {
         // SAFETY: a page from `create` that is mapped nowhere; a place in a range from `reserve`
         // that is noted as without one, and on its way to this one.
         unsafe { self.0.map(to, physical) }
     }
 
-    /// As [`VirtualMemory::unmap`].
     fn unmap(self, physical: PhysicalHandle) -> Result<()> {
         // SAFETY: a mapped page, on its way back, of which every use is done.
         unsafe { self.0.unmap(physical) }
     }
 
-    /// As [`VirtualMemory::relocate`].
     pub(super) fn relocate(self, physical: PhysicalHandle, to: Address) -> Result<()> {
         // SAFETY: as for `unmap`, to a place as for `map`.
         unsafe { self.0.relocate(physical, to) }
     }
 
-    /// Gives a mapped page back, also when it cannot be unmapped first. What is refused stays with
-    /// the device.
+    /// Gives a mapped page back, even if unmapping fails. What is refused stays with the device.
     pub(super) fn drop_page(self, handle: PhysicalHandle) {
         let outcome = try_each([Self::unmap, Self::release], |call| _ = call(self, handle));
         outcome.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
-    /// As [`VirtualMemory::release`].
     pub(super) fn release(self, physical: PhysicalHandle) -> Result<()> {
         // SAFETY: a page from `create`, given back once.
         unsafe { self.0.release(physical) }
     }
 }
 
-/// Acts on each item, also when it panicked for one before; the first panic.
+/// Acts on each item, also after a panic. Returns the first panic.
 pub(super) fn try_each<T>(
     items: impl IntoIterator<Item = T>,
     mut act: impl FnMut(T),

@@ -91,20 +91,21 @@ impl PooledStat {
         }
     }
 
-    fn each(&mut self, class: PoolClass, change: impl Fn(&mut Stat)) {
-        change(&mut self.all);
-        change(match class {
+    fn of_mut(&mut self, class: PoolClass) -> &mut Stat {
+        match class {
             PoolClass::Small => &mut self.small_pool,
             PoolClass::Large => &mut self.large_pool,
-        });
+        }
     }
 
     pub(super) fn increase(&mut self, class: PoolClass, amount: usize) {
-        self.each(class, |stat| stat.increase(amount as u64));
+        self.all.increase(amount as u64);
+        self.of_mut(class).increase(amount as u64);
     }
 
     pub(super) fn decrease(&mut self, class: PoolClass, amount: usize) {
-        self.each(class, |stat| stat.decrease(amount as u64));
+        self.all.decrease(amount as u64);
+        self.of_mut(class).decrease(amount as u64);
     }
 
     /// Increases or decreases by a signed amount.
@@ -118,16 +119,9 @@ impl PooledStat {
 
     /// Moves an amount between the classes; `all` stays the same.
     pub(super) fn transfer(&mut self, from: PoolClass, to: PoolClass, amount: usize) {
-        for (class, is_gain) in [(from, false), (to, true)] {
-            let stat = match class {
-                PoolClass::Small => &mut self.small_pool,
-                PoolClass::Large => &mut self.large_pool,
-            };
-            if from != to && is_gain {
-                stat.increase(amount as u64);
-            } else if from != to {
-                stat.decrease(amount as u64);
-            }
+        if from != to {
+            self.of_mut(from).decrease(amount as u64);
+            self.of_mut(to).increase(amount as u64);
         }
     }
 

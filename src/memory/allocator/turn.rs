@@ -1,18 +1,16 @@
-//! Turns: what a request does that neither free memory nor the device served.
+//! Turns: the last steps of a request that neither free memory nor the device served.
 //!
-//! Between the steps of such a request other threads take what it has waited for, and memory that
-//! is just going back to the device is neither here nor there. So one thread at a time has the
-//! *turn*: as long as it has it no other thread takes memory from the device or moves pages, and
-//! threads keep nothing in their caches. Frees go on. In its turn a thread gives back what is free,
-//! tries, and sees under one lock why it failed:
+//! Between the steps of such a request other threads could take what it waited for, and memory on
+//! its way to the device is not available. So one thread at a time has the *turn*: until its end no
+//! other thread takes memory from the device or moves pages, and caches stay closed. Frees go on.
+//! In its turn a thread gives back free memory, tries, and learns under one lock why it failed:
 //!
-//! 1. what all programs have leaves too little, or nothing that is free is used by a stream any
-//!    more: the request fails;
-//! 2. another thread has freed something meanwhile: it tries again;
-//! 3. streams use free memory: it gives the turn up, waits for the one that uses the most, and
-//!    takes the next turn.
+//! 1. memory in use leaves too little, or no stream uses free memory: the request fails;
+//! 2. another thread has freed memory meanwhile: the thread tries again;
+//! 3. streams use free memory: the thread ends the turn, waits for the stream that uses the most,
+//!    and takes another turn.
 //!
-//! No thread waits for a stream in a turn, so a turn is as short as the calls of the device.
+//! No thread waits for a stream in its turn, so a turn lasts as long as the device's calls.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;

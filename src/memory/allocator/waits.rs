@@ -1,10 +1,9 @@
-//! Waits for memory inside of tasks: none begins that could not end.
+//! Waits for memory inside tasks: a wait that could never end does not begin.
 //!
-//! A request that is short of memory waits for the streams that use what is free. Inside of a task
-//! such a stream may stand behind that very task, by an event, or behind another task that waits
-//! for memory, of this allocator or another, behind this one: no thread would ever go on. Such a
-//! stream is not waited for, so that what it uses counts as used, and one of the requests fails.
-//! What stands behind a task by other means than events of streams is not seen.
+//! A request that is short of memory waits for the streams that use free memory. Inside a task such
+//! a stream may wait for that very task, or for another task whose wait for memory, of any
+//! allocator, ends only after this one. Such a stream is not waited for: what it uses counts as in
+//! use, and one of the requests fails. Only waits by events of streams are known here.
 
 use std::sync::LazyLock;
 
@@ -33,7 +32,7 @@ struct Wait {
 }
 
 impl Waits {
-    /// Adds a wait and returns its number; `None` when what it waits for is behind its own tasks.
+    /// Adds a wait and returns its number; `None` when it would wait for its own tasks.
     fn begin(&mut self, inside: Vec<u64>, behind: Vec<u64>) -> Option<u64> {
         let mut known = behind.clone();
         let mut next = 0;
@@ -91,7 +90,7 @@ impl Holder {
     }
 }
 
-/// The stream, and the streams that its task `ticket` waits for and that have not come so far.
+/// The stream, and the streams that its task `ticket` still waits for.
 fn streams_before(stream: &StreamCore, ticket: u64) -> Vec<u64> {
     let frontier = stream.history.at(ticket);
     let others = frontier.iter().flat_map(|frontier| frontier.pending_streams());

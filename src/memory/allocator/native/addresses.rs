@@ -18,7 +18,6 @@ const ENTRIES: usize = 1 << ENTRY_BITS;
 const ENTRY_BITS: u32 = 12;
 const PAGE_BITS: u32 = PAGE_BYTES.trailing_zeros();
 
-/// The owner of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A slab, with the number of its pages before this one.

@@ -133,7 +133,6 @@ impl Area {
     }
 }
 
-/// The values for a new area.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AreaRange {
     pub(super) base: Address,
@@ -172,7 +171,6 @@ impl Areas {
         self.table.get(id.id())
     }
 
-    /// Returns the area that contains an address.
     pub(super) fn containing(&self, address: u64) -> Option<AreaId> {
         let (_, id) = self.by_address.range(..=address).next_back()?;
         self[*id].contains(address).then_some(*id)

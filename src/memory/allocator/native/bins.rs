@@ -89,7 +89,6 @@ impl Use {
     }
 }
 
-/// The key of a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) stream: u64,
@@ -174,8 +173,8 @@ impl Bins {
         // The system maps zeros at the first write only.
         let words = vec![[0_u64; size_of::<Bin>() / size_of::<u64>()]; BIN_COUNT];
         let bins = Box::into_raw(words.into_boxed_slice()).cast::<[Bin; BIN_COUNT]>();
-        // SAFETY: a box of as many bytes, aligned to words as bins are. Bins of zeros are bins:
-        // numbers, the first class, and entries of no piece.
+        // SAFETY: the box has the size and alignment of the bins, and zeros are valid bins:
+        // numbers, the first class, and empty entries.
         let bins = unsafe { Box::from_raw(bins) };
         Self { cell: Cell::default(), tag, claimed_bytes: 0, open: 0, by_hash: bins }
     }
@@ -210,7 +209,7 @@ impl Bins {
     }
 
     /// Keeps a freed piece until its stream's task `ticket`. False, without an effect, for a
-    /// foreign piece or a second free, without room, or when counting takes the slow path.
+    /// foreign piece, a second free, without room, or when counting takes the slow path.
     #[inline(always)]
     pub(super) fn keep(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);

@@ -10,7 +10,6 @@ use crate::memory::allocator::native::slab::SlabId;
 
 pub(in crate::memory::allocator) type BlockId = Id<Block>;
 
-/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {

@@ -20,10 +20,9 @@ impl CachingAllocator {
         Some(address)
     }
 
-    /// Frees a piece from [`Self::give`]. Of several frees of one address in a row only the first
-    /// counts, and of concurrent ones too for a larger piece. A free after the memory was handed
-    /// out again ends the new use, because the address is the same. False when no piece in use
-    /// begins at the address, `None` when this allocator has no memory there.
+    /// Frees a piece from [`Self::give`]. A repeated free has no effect, nor has a concurrent one
+    /// of a larger piece; after the memory was handed out again it ends the new use. False when no
+    /// piece in use begins at the address, `None` when this allocator has no memory there.
     #[inline]
     pub(crate) fn free_at(&self, address: usize) -> Option<bool> {
         let Some(owner) = self.addresses().at(address) else {

@@ -8,15 +8,12 @@ const PASSES_BEFORE_CLIMB: u8 = 4;
 /// Above every count.
 const NO_BOUND: i64 = i64::MAX / 2;
 
-/// Counts of pieces, of their bytes, and of the bytes asked for.
+/// Counts of pieces, of their bytes, and of their requested bytes. The currents of a thread that
+/// frees other threads' pieces may be negative; the sum over all threads is not.
 ///
-/// A thread that frees what others allocated has currents below zero, which the sum over threads
-/// makes up for. A cache knows how often each piece was taken from it, and tells that when it is
-/// asked.
-///
-/// Equations, for each quantity: what is current of the class in force is `current` of its total
-/// and what `room` lost since `room_then`; `room` is what the nearer peak, of that class or of
-/// both classes, is above what is current.
+/// Equations, for each quantity: the current value of the class in force is `current` of its total
+/// plus what `room` lost since `room_then`; `room` is the distance from the current values to the
+/// nearer peak, that of the class or that of both classes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
     /// The quantities of the class in force.
@@ -41,8 +38,8 @@ pub(super) struct Cell {
 
 /// One quantity of the class in force.
 ///
-/// What moves is not side by side with what else moves. If it were, some steps would move two as
-/// one word and others each alone, which costs a processor as much as all the rest.
+/// The rooms are not adjacent: a store of two words as one, read as single words, costs a processor
+/// as much as all the rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moving {
     /// What may be allocated before a peak is passed; negative beyond it.

@@ -17,7 +17,6 @@ pub(super) enum Listing {
     Bare,
 }
 
-/// The entry of a free block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreeBlock {
     pub(super) block: BlockId,

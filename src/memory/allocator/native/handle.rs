@@ -66,13 +66,13 @@ impl Handle {
         unsafe { Mark::from_bits(self.0 & MARK) }
     }
 
-    /// The mark, and the handle without the tag, of a piece that threads may cache and whose
-    /// allocator has `tag`; `None` for all other handles. `tag` is not the empty one.
+    /// Returns the handle without the tag, and the mark, of a piece that threads may cache and
+    /// whose allocator has `tag`, which is not [`Tag::NONE`]; `None` for all other handles.
     #[inline(always)]
     pub(super) fn untagged(self, tag: Tag) -> Option<(Untagged, Mark)> {
         let bits = self.0 ^ tag.0;
-        // SAFETY: without a tag, with another one, or with a flag it has bits above a mark's. What
-        // has the tag was made of a mark.
+        // SAFETY: a handle with another tag, without one or with a flag leaves bits above a mark's;
+        // a handle with this tag was made of a mark.
         let mark = unsafe { Mark::from_bits(bits) }?;
         Some((Untagged(bits), mark))
     }

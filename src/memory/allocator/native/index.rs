@@ -19,7 +19,6 @@ const LEVELS: usize = 28;
 pub(super) struct Index {
     /// The levels with a nonempty list.
     levels_in_use: u32,
-    /// The nonempty lists of each level.
     lists_in_use: [u32; LEVELS],
     /// The first entry of each list, up to the highest list that was ever used.
     heads: Vec<Option<FreeId>>,

@@ -56,7 +56,7 @@ impl Caches {
     /// when another thread has claimed the cache, and inside the cache.
     pub(super) fn enter(&self) -> Option<CacheGuard<'_>> {
         let last_used = LastUsed::get();
-        // SAFETY: until what is returned drops there is no cache to enter by.
+        // SAFETY: until the guard drops, `LAST_USED` is null.
         let cache = unsafe { last_used.cache() }?;
         // SAFETY: as above.
         let inside = unsafe { cache.enter(self.id()) }?;

@@ -18,11 +18,11 @@ pub(super) struct Marks {
     tag: Tag,
 }
 
-/// How much less than its size was asked for of a block; requested bytes of a small block. What is
-/// not in use has a number of its own.
+/// The mark of a small block: its requested bytes. Of a block: its size less its requested bytes.
+/// Pieces that no program has are marked with a number of their own.
 ///
-/// Relaxed, all of them: the piece's owner writes, and the piece itself changes hands through
-/// the allocator's lock or the program's own means.
+/// Relaxed, all accesses: the piece's owner writes, and a piece changes its owner through the
+/// allocator's lock or the program's own synchronisation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mark {
     Small(&'static AtomicU16),
@@ -43,9 +43,9 @@ impl SlabMarks {
     }
 }
 
-/// The mark of a block that no program has.
+/// The mark of a block that is not in use.
 const NOT_IN_USE: u32 = u32::MAX;
-/// The mark of a small block that no program has: requests have at least one byte.
+/// The mark of a small block that is not in use: requests have at least one byte.
 const NOT_IN_USE_SMALL: u16 = 0;
 /// The bits of an address. The bit above them tells blocks (1) from small blocks (0).
 const ADDRESS_BITS: u32 = 48;
@@ -56,11 +56,10 @@ pub(super) const MARK_BITS: u32 = ADDRESS_BITS + 1;
 /// The number of tags between the mark's bits and the two highest bits, which handles use.
 const TAG_COUNT: u64 = 1 << (62 - MARK_BITS);
 
-/// Tells the handles of one allocator from those of all others; stands above the mark in a handle.
+/// The bits above the mark in all handles of one allocator.
 ///
-/// Another allocator gets a tag only after the one before is gone with all its handles. When all
-/// tags are taken, an allocator has none: threads cache none of its pieces, and its handles are
-/// told apart by their marks.
+/// A tag is reused only when its allocator and all its handles are gone. When all tags are taken,
+/// an allocator has none: threads cache none of its pieces, and its marks identify its handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(pub(super) u64);
 
@@ -72,17 +71,17 @@ impl Tag {
     #[cfg(all(test, loom))]
     pub(super) const TEST: Self = Self(1 << MARK_BITS);
 
-    /// Takes a tag that no other allocator has; none when all are taken.
+    /// Takes a tag that no other allocator has; [`Self::NONE`] when all are taken.
     pub(super) fn take() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         SPARE_TAGS.pop().unwrap_or_else(|| {
-            // Relaxed: only uniqueness matters. It counts on beyond the last.
+            // Relaxed: only uniqueness matters.
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             if number < TAG_COUNT { Self(number << MARK_BITS) } else { Self::NONE }
         })
     }
 
-    /// Returns a tag that no handle has any more.
+    /// Releases a tag that no handle has any more.
     pub(super) fn give_back(self) {
         if self.is_some() {
             SPARE_TAGS.push(self);
@@ -127,7 +126,7 @@ impl Default for Marks {
 
 impl Drop for Marks {
     fn drop(&mut self) {
-        // What is in use was never given back: its handle keeps the tag, as it keeps the mark.
+        // A leaked piece keeps its tag and its mark: its handle still exists.
         if self.blocks.is_clear() && self.small.is_clear() {
             self.tag.give_back();
         }
@@ -135,17 +134,16 @@ impl Drop for Marks {
 }
 
 impl Marks {
-    /// What the handles of its pieces have in common, and no other table's.
     pub(super) fn tag(&self) -> Tag {
         self.tag
     }
 
-    /// Makes room for a slab's place; under the allocator's lock.
+    /// Creates the marks of a slab; under the allocator's lock.
     pub(super) fn know_slab(&self, place: usize) {
         self.small.grow_to((place as u64 + 1) * 64);
     }
 
-    /// The mark of a piece. `None` when no room was made for it.
+    /// Returns the mark of a piece. `None` when it was not created.
     #[inline]
     pub(super) fn mark(&self, piece: Piece) -> Option<Mark> {
         let place = piece.place();
@@ -156,15 +154,14 @@ impl Marks {
         })
     }
 
-    /// The marks of the small blocks of a slab, for which room was made.
+    /// Returns the marks of a known slab.
     #[inline]
     pub(super) fn marks_of(&self, slab: SlabId) -> SlabMarks {
         let first = Place::of(Piece::first_of_group(slab));
         SlabMarks { group: self.small.group(first).expect("of a known slab"), slab }
     }
 
-    /// The mark of a piece that a program is to have, which is made when there is none; under the
-    /// allocator's lock.
+    /// Returns the mark of a piece, which it creates if needed; under the allocator's lock.
     #[inline]
     pub(super) fn mark_of(&self, piece: Piece) -> Mark {
         self.mark(piece).unwrap_or_else(|| {
@@ -174,7 +171,7 @@ impl Marks {
         })
     }
 
-    /// The piece that has a mark, if that is in this table.
+    /// Returns the piece that has a mark of this table.
     #[inline]
     pub(super) fn piece(&self, mark: Mark) -> Option<Piece> {
         Some(match mark {
@@ -185,7 +182,7 @@ impl Marks {
 }
 
 impl Mark {
-    /// A program has the piece now, for a request.
+    /// Marks the piece as in use for a request.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "at most 32 KiB; less than a page")]
     pub(super) fn begin(self, bytes: usize, requested_bytes: usize) {
@@ -199,7 +196,7 @@ impl Mark {
         }
     }
 
-    /// The program gives the piece back: what was asked for. `None` when it does not have it.
+    /// Marks the piece as not in use. Returns its requested bytes; `None` when it was not in use.
     #[inline(always)]
     pub(super) fn end(self, bytes: usize) -> Option<usize> {
         let requested_bytes = self.requested(bytes);
@@ -210,7 +207,7 @@ impl Mark {
         requested_bytes
     }
 
-    /// What was asked for of a piece that a program has.
+    /// Returns the requested bytes of a piece in use.
     #[inline(always)]
     pub(super) fn requested(self, bytes: usize) -> Option<usize> {
         match self {
@@ -225,7 +222,7 @@ impl Mark {
         }
     }
 
-    /// In a word of [`MARK_BITS`].
+    /// Converts the mark into [`MARK_BITS`] bits.
     pub(super) fn to_bits(self) -> u64 {
         let (address, sort) = match self {
             Self::Small(mark) => (ptr::from_ref(mark).expose_provenance() as u64, 0),
@@ -235,10 +232,10 @@ impl Mark {
         address | sort
     }
 
-    /// What [`Mark::to_bits`] gave. `None` for a word with other bits above.
+    /// Converts bits from [`Mark::to_bits`] back. `None` for a word with higher bits.
     ///
     /// # Safety
-    /// That gave it, or there are such bits.
+    /// [`Mark::to_bits`] returned the bits, or the word has higher ones.
     #[inline(always)]
     pub(super) unsafe fn from_bits(bits: u64) -> Option<Self> {
         match bits >> ADDRESS_BITS {
@@ -251,17 +248,17 @@ impl Mark {
     }
 
     /// # Safety
-    /// Such a mark was there.
+    /// The address is that of such a mark.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "an address")]
     unsafe fn small_at(address: u64) -> Self {
-        // SAFETY: such a mark was there, as the caller promises, and marks stay where they are for
-        // good, as what is in tables does. Shared, as all have it.
+        // SAFETY: the caller upholds that a mark was there. Chunks never free or move their
+        // entries, which are atomic.
         Self::Small(unsafe { &*ptr::with_exposed_provenance(address as usize) })
     }
 
     /// # Safety
-    /// Such a mark was there.
+    /// The address is that of such a mark.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "an address")]
     unsafe fn block_at(address: u64) -> Self {

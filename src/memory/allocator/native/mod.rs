@@ -1,20 +1,15 @@
-//! The native policy: the least memory for what is live, in a bounded number of steps.
+//! Engine `native`: the least memory for what is in use, in a bounded number of steps.
 //!
-//! * `size_class`: which sizes share slabs, and which requests have pages of their own
-//! * `core`: what is known, and how pieces change hands: `block` and `index` (one arena's free
-//!   blocks), `area` and `pages` (addresses and the memory behind them), `heap` (what one stream
-//!   has), `slab` (small blocks), `piece`, `marks` (what was handed out, and for how much, in
-//!   `chunks`) and `handle` (what programs have of it)
-//! * `growth`: memory for blocks: `idle` pages are moved before the device is asked
-//! * `fallback`: any free memory, for requests that neither their own arena nor the device serves
-//! * `by_address`: a heap's pieces by their addresses alone, which `addresses` finds without a lock
-//! * `caches`: what threads keep of what they freed, to have it without a lock: `local` (how a
-//!   thread finds its cache), `thread_cache` (how others reach into it), `bins` (what is in it)
-//! * `cell`, `amounts`, `tally`: what is counted, by whom, and the sums of it; `split`: of free
-//!   memory, what cannot go back as it is
-//! * `plan`, `serve`: requests and frees, in which steps they are answered
-//! * `shrink`: memory that goes back to the device, and pools that are looked at for it
-//! * `describe`, `invariants`: what it holds as plain values, and the laws, checked
+//! * `size_class`, `plan`, `want`: how a request is rounded, and what it needs
+//! * `core`: the state; `block`, `index`, `tiles` (the blocks of an arena), `area`, `pages`
+//!   (addresses and mapped pages), `heap` (one stream's memory), `slab` (small blocks)
+//! * `piece`, `marks` in `chunks`, `handle`: what programs have
+//! * `search`, `growth`, `fallback`, `shrink`: free memory, pages and addresses for requests, and
+//!   back to the device
+//! * `caches`, `local`, `thread_cache`, `bins`: pieces that threads keep, to take them without a
+//!   lock; `by_address`, `addresses`: the host heap's pieces by address
+//! * `cell`, `amounts`, `tally`, `split`: counts
+//! * `serve`: the steps of requests and frees; `describe`, `invariants`
 
 mod addresses;
 mod amounts;

@@ -155,7 +155,6 @@ impl NativePlan<'_> {
         Want { heap, kind, bytes: self.block_bytes(), align_bytes }
     }
 
-    /// The original request.
     pub(super) fn request(&self) -> Request {
         let Self { requested_bytes: bytes, align_bytes, owner: Owner { stream, pool }, .. } = *self;
         Request { bytes, stream, pool, align_bytes }

@@ -33,7 +33,6 @@ pub(super) struct Change {
 }
 
 impl Splits {
-    /// Counts the changes in `moved`.
     pub(super) fn count_moved(&mut self, class: PoolClass) {
         let Change { count, bytes } = std::mem::take(&mut self.moved);
         self.count.change(class, count);

@@ -1,22 +1,21 @@
-//! What one thread keeps of the pieces that it freed, to have them again without a lock.
+//! What one thread keeps of the pieces that it freed, to take them again without a lock.
 //!
-//! A cache belongs to one thread, and others may reach into it: to empty it, or to add up what it
-//! counts. The thread enters and leaves around each use with two stores; another one claims the
-//! cache, sees that the thread is outside, and keeps it outside meanwhile. A thread may be taken
-//! off its processor inside: then the claim fails, and the claimer sleeps and tries again.
+//! A cache belongs to one thread; other threads reach into it to empty it or to sum its counts. The
+//! owner enters and leaves around each use with two stores. Another thread claims the cache, sees
+//! that the owner is outside, and keeps it outside meanwhile. A claim fails while the owner stays
+//! inside, for instance off its processor.
 //!
-//! | | thread enters | other claims |
+//! | | owner enters | other thread claims |
 //! |---|---|---|
 //! | publishes | `door` | `CLAIMED` in `gate` |
 //! | fence | `asymmetric::light` | `asymmetric::heavy` |
 //! | looks at | `gate`: stays out | `door`: looks again, a few times |
 //!
-//! A thread that empties a cache closes it: its owner keeps nothing in it until it has opened it,
-//! under the allocator's lock. What is closed has nothing, so no thread claims it for what it has.
+//! A thread that empties a cache closes it: its owner keeps nothing until it has opened it again,
+//! under the allocator's lock. So closed caches need no claim.
 //!
-//! The gate is open for who has the id of the cache's allocator. So one look tells the thread that
-//! no other has claimed the cache, that it is of the allocator that it wants, and that its own
-//! fence costs nothing. Where that costs something the thread asks twice.
+//! The gate holds the id of the cache's allocator. One read tells the owner that no thread has
+//! claimed the cache, that it is of the wanted allocator, and that its own fence is free.
 #![expect(unsafe_code, reason = "plain values that one thread at a time reaches, by that protocol")]
 
 use std::cell::Cell as Unshared;
@@ -57,9 +56,8 @@ pub(super) struct ThreadCache {
     bins: UnsafeCell<Bins>,
 }
 
-// SAFETY: `bins` is plain values, which may go from thread to thread, and is reached through
-// `ThreadCache::enter` and `Claimed::with` alone: never by two threads at a time, and what one did
-// happened before the next comes. The flags of this file keep that; see its head.
+// SAFETY: `bins` is plain values, and only `ThreadCache::enter` and `Claimed::with` reach it. The
+// protocol of this file's head keeps two threads from doing so at a time, and orders their uses.
 unsafe impl Sync for ThreadCache {}
 
 /// The owner's end of a cache. There is one, and only it enters.
@@ -102,8 +100,8 @@ impl Owner {
 }
 
 impl ThreadCache {
-    /// Enters the cache of the allocator with `id`. `None` for another allocator's cache, a claimed
-    /// or closed one, and where entering needs a processor fence.
+    /// Enters the cache of the allocator with `id`. `None` for another allocator's cache, for a
+    /// claimed or closed one, and where entering needs a processor fence.
     ///
     /// # Safety
     /// The calling thread has its [`Owner`], is not inside, and keeps what is returned.
@@ -112,8 +110,7 @@ impl ThreadCache {
         // Relaxed: the fence orders it before the look; partner: `claim`.
         self.door.store(true, Ordering::Relaxed);
         asymmetric::light_if_free();
-        // Acquire: pairs with the end of a claim; what it did here is visible. No model: a model's
-        // threads take `enter`, whose fence is one.
+        // Acquire: pairs with the end of a claim. Models use `enter`, whose fence they know.
         let gate = self.gate.load(Ordering::Acquire);
         self.inside_if(gate == id, false)
     }
@@ -132,8 +129,8 @@ impl ThreadCache {
         self.inside_if(gate & !(FENCED | CLOSED) == id, gate & CLOSED != 0)
     }
 
-    /// True for a closed cache. Read under the lock of the list of caches, its former pieces have
-    /// reached their heaps. For a thread that opens it meanwhile see [`Inside::open`].
+    /// True for a closed cache. Under the lock of the list of caches, its former pieces are in
+    /// their heaps; for an owner that opens it meanwhile see [`Inside::open`].
     pub(super) fn is_closed(&self) -> bool {
         // Relaxed: those locks order it; partners: `Inside::open`, `Inside::close`,
         // `Claimed::close`.
@@ -144,15 +141,14 @@ impl ThreadCache {
     #[inline(always)]
     fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<Inside<'_>> {
         if !may_enter {
-            // Release: as in `Inside::drop`. No model: there the fence above releases, which is
-            // none where the kernel has it made.
+            // Release: as in `Inside::drop`; the fence above may be none.
             self.door.store(false, Ordering::Release);
             return None;
         }
         let bins = self.bins.with_mut(|bins| bins);
-        // SAFETY: no other may reach it meanwhile. No other thread enters, and this one was not
-        // inside: who called `enter` says so. No claimer: one whose flag was not seen sees the
-        // door, by the two fences between, and waits until what is made here drops.
+        // SAFETY: no other reference exists. The caller of `enter` upholds that this is the owner's
+        // thread and was outside. A claimer whose flag this thread did not see sees the door, by
+        // the two fences, and waits until the stay drops.
         let bins = unsafe { &mut *bins };
         Some(Inside { cache: self, is_closed, bins })
     }
@@ -180,8 +176,8 @@ impl Inside<'_> {
     /// Opens the cache. The caller has the allocator's lock.
     pub(super) fn open(&mut self) {
         self.is_closed = false;
-        // Relaxed: of those that pass a closed cache by, a thread that is to see what is kept from
-        // now on has had the allocator's lock since. Partner: `ThreadCache::is_closed`.
+        // Relaxed: a thread that must see later pieces takes the allocator's lock after this one.
+        // Partner: `ThreadCache::is_closed`.
         self.cache.gate.fetch_and(!CLOSED, Ordering::Relaxed);
     }
 
@@ -221,14 +217,14 @@ pub(super) struct Claims<'a> {
     pub(super) is_whole: bool,
 }
 
-/// Keeps the threads of some caches out, but for those that are inside and stay there: one fence
-/// for all of them. One thread at a time claims a cache.
+/// Claims caches with one fence, except those whose owners stay inside. One thread at a time claims
+/// a cache.
 pub(super) fn claim<'a>(caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>) -> Claims<'a> {
     let publish = |cache: &'a Arc<ThreadCache>| {
         // Relaxed: the lock of the list of caches orders claims. The fence orders it before the
         // look; partner: `ThreadCache::enter`.
         let was = cache.gate.fetch_or(CLAIMED, Ordering::Relaxed);
-        assert_eq!(was & CLAIMED, 0, "whoever claims has the lock of the list of caches");
+        assert_eq!(was & CLAIMED, 0, "a claimer has the lock of the list of caches");
         Claimed(cache)
     };
     let mut claimed: Vec<_> = caches.into_iter().map(publish).collect();
@@ -240,8 +236,7 @@ pub(super) fn claim<'a>(caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>) 
     CLAIMS.set(CLAIMS.get() + 1);
     let (count, mut looks) = (claimed.len(), 0);
     claimed.retain(|Claimed(cache)| {
-        // Acquire: pairs with the thread's leaving; what it did here is visible. In a forked child
-        // the other threads are gone, wherever they were.
+        // Acquire: pairs with `Inside::drop`. In a forked child the other threads are gone.
         while cache.door.load(Ordering::Acquire) && !fork::is_child() {
             if looks == MOST_LOOKS {
                 return false;
@@ -259,13 +254,12 @@ pub(super) fn claim<'a>(caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>) 
 
 impl Claimed<'_> {
     pub(super) fn with<R>(&mut self, with: impl FnOnce(&mut Bins) -> R) -> R {
-        // SAFETY: no other may reach it meanwhile. No other claimer: `claim` was the one that
-        // raised the flag. Not the owner: `claim` saw it outside after its fence, and it looks at
-        // the flag behind its own fence until this is dropped.
+        // SAFETY: no other reference exists. `claim` raised the flag, so no other thread claims;
+        // it saw the owner outside after its fence, and the owner reads the flag behind its own.
         self.0.bins.with_mut(|bins| with(unsafe { &mut *bins }))
     }
 
-    /// Says that nothing is cached: all of it was taken out.
+    /// Closes the emptied cache.
     pub(super) fn close(&mut self) {
         // Relaxed: as `Inside::close`; the thread sees it with the end of the claim.
         self.0.gate.fetch_or(CLOSED, Ordering::Relaxed);
@@ -279,49 +273,42 @@ impl Drop for Claimed<'_> {
     }
 }
 
-/// The one that was used last, if any.
+/// The cache that a thread used last; null for none.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct LastUsed(pub(super) *const ThreadCache);
 
 thread_local! {
-    /// The cache of one of the entries of this thread's `LOCAL`, in which the thread is not, or
-    /// null: `make_last_used` sets it, and it is cleared before an entry goes and as long as the
-    /// thread stays inside.
-    ///
-    /// Needs no drop: it is there as long as the thread is, found in a step.
+    /// The cache of one of this thread's `LOCAL` entries, or null. `make_last_used` sets it. It is
+    /// null before an entry is removed, and while the thread is inside.
     pub(super) static LAST_USED: Unshared<LastUsed> =
         const { Unshared::new(LastUsed(ptr::null())) };
 }
 
 impl LastUsed {
-    /// Of this thread. Where libraries are loaded late it is a call, and best the first thing that
-    /// is done.
+    /// Reads this thread's. In a library loaded late this is a call: callers make it first.
     #[inline(always)]
     pub(crate) fn get() -> Self {
         LAST_USED.get()
     }
 
-    /// In a forked child nothing is served from what the parent's thread has cached.
+    /// Makes a forked child take nothing from the parent's cache.
     pub(crate) fn forget() {
         LAST_USED.set(Self(ptr::null()));
     }
 
-    /// To be entered by this thread, by the id of caches that are there until it has left: then it
-    /// is there as well.
+    /// The cache. The thread enters it by the id of an allocator that exists until it has left.
     ///
     /// # Safety
-    /// It was read by this thread after it entered a cache last.
+    /// This thread has read the value, and has entered no cache since.
     #[inline(always)]
     pub(super) unsafe fn cache<'a>(self) -> Option<&'a ThreadCache> {
-        // SAFETY: by the invariant of `LAST_USED` an entry of this thread has it, if there is one:
-        // what was copied from there may not leave the thread. Entries go in `make_last_used` and
-        // at the thread's end alone, neither of which happens between the copy and the use: they
-        // are of allocators that are gone, or no code of ours runs on this thread any more.
+        // SAFETY: an entry of this thread has the cache, by the invariant of `LAST_USED`. Entries
+        // go in `make_last_used` and at the thread's end, neither between the read and the use.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// This thread's stay in its cache. Meanwhile it does not find it.
+/// This thread's stay in its cache, during which `LAST_USED` is null.
 #[derive(Debug)]
 pub(super) struct CacheGuard<'a> {
     pub(super) inside: Inside<'a>,
@@ -344,6 +331,6 @@ impl DerefMut for CacheGuard<'_> {
 
 impl Drop for CacheGuard<'_> {
     fn drop(&mut self) {
-        LAST_USED.set(self.last_used); // it is of the entry that it was of: this allocator is there
+        LAST_USED.set(self.last_used); // its entry still exists, as this allocator does
     }
 }
