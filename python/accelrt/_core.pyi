@@ -280,9 +280,12 @@ class Stream:
         """True when all enqueued work is done. Does not block."""
     def is_capturing(self) -> bool:
         """False: streams are not captured into graphs."""
-    def synchronize(self) -> None:
+    def synchronize(self, timeout: float | None = None) -> None:
         """Blocks, without the GIL, until all work enqueued before this call is done; raises and clears
         the stream's error.
+
+        After `timeout` seconds raises `TimeoutError`: the work goes on, and the stream keeps its
+        error. None waits without a limit.
         """
     def wait_event(self, event: Event) -> None:
         """Makes later work on this stream wait for the work before the event's latest record. Does not
@@ -402,9 +405,12 @@ class Event:
         """
     def query(self) -> bool:
         """True when all work before the latest record is done or has failed."""
-    def synchronize(self) -> None:
+    def synchronize(self, timeout: float | None = None) -> None:
         """Blocks, without the GIL, until all work before the latest record is done. Raises the error
         that the stream was in at the record, if any.
+
+        After `timeout` seconds raises `TimeoutError`, and the work goes on. None waits without a
+        limit.
         """
     def elapsed_time(self, other: Event) -> float:
         """The milliseconds from this event's record to the record of `other`."""
@@ -903,8 +909,11 @@ def default_stream(kind: str, index: int) -> Stream:
 def set_stream(stream: Stream) -> None:
     """Makes a stream and its device current for this thread."""
 
-def synchronize(kind: str, index: int) -> None:
-    """Blocks, without the GIL, until all streams of a device are done; raises and clears their errors."""
+def synchronize(kind: str, index: int, timeout: float | None = None) -> None:
+    """Blocks, without the GIL, until all streams of a device are done; raises and clears their errors.
+    After `timeout` seconds raises `TimeoutError`: the work goes on, and the streams keep their
+    errors. None waits without a limit.
+    """
 
 def get_memory_info(kind: str, index: int) -> tuple[int, int]:
     """The free and total bytes of a device's memory at this moment."""

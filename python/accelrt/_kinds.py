@@ -217,9 +217,12 @@ class Kind(Memory, Random):
         """Make a stream and its device current in this thread."""
         _core.set_stream(stream)
 
-    def synchronize(self, device: DeviceArgument = None) -> None:
-        """Wait, without the GIL, until all streams of a device are done; raise and clear errors."""
-        _core.synchronize(self._kind, self._index(device))
+    def synchronize(self, device: DeviceArgument = None, timeout: float | None = None) -> None:
+        """Wait, without the GIL, until all streams of a device are done; raise and clear errors.
+
+        After `timeout` seconds raise TimeoutError; the work goes on.
+        """
+        _core.synchronize(self._kind, self._index(device), timeout)
 
 
 def nested(flat: dict[str, int]) -> dict[str, Any]:

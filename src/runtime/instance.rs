@@ -20,12 +20,12 @@ use crate::compute::generator::Defaults;
 use crate::engine::stream::Stream;
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, UnseenErrors};
 use crate::engine::stream::synchronize::raise_counted;
 use crate::engine::stream::table::StreamTable;
 #[cfg(not(loom))]
 use crate::engine::stream::task_report::TaskReport;
-use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::CachingAllocator;
 use crate::runtime::allocators::Allocators;
 use crate::runtime::shutdown::{self, ShutdownReport};
@@ -330,7 +330,7 @@ impl Runtime {
     /// errors of these streams, and those of dropped ones, and fails with them, combined into one
     /// error. Returns at once for a device without streams. Fails inside a task of one of them.
     pub fn synchronize(&self, device: Device) -> Result<()> {
-        self.wait_and_notify(device, &mut None)
+        self.synchronize_within(device, &mut Interrupt::default())
     }
 
     /// As [`Runtime::synchronize`]. Fails when `is_interrupted`, called every 50 ms, returns true.
@@ -339,7 +339,14 @@ impl Runtime {
         device: Device,
         is_interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        self.wait_and_notify(device, &mut Some(is_interrupted))
+        self.synchronize_within(device, &mut Interrupt::by(is_interrupted))
+    }
+
+    /// As [`Runtime::synchronize`], for at most `timeout`. Then the wait fails with
+    /// [`TimedOut`](crate::RuntimeError::TimedOut); the work continues, and the streams keep their
+    /// errors. This thread executes no tasks, because their length is unknown.
+    pub fn synchronize_timeout(&self, device: Device, timeout: Duration) -> Result<()> {
+        self.synchronize_within(device, &mut Interrupt::after(timeout))
     }
 
     /// True when a synchronise of the device would not block. Does not block.
@@ -350,7 +357,11 @@ impl Runtime {
     }
 
     /// Waits for the device's streams, and notifies the allocators when all work is done.
-    fn wait_and_notify(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    pub(crate) fn synchronize_within(
+        &self,
+        device: Device,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
         let waited = self.synchronize_streams(device, interrupt);
         if matches!(
             waited,
@@ -501,7 +512,8 @@ fn synchronize_all(
     interrupt: &mut Interrupt<'_>,
 ) -> Result<Vec<Arc<StreamFailure>>, std::thread::Result<Error>> {
     streams.iter().try_for_each(|stream| stream.check_wait()).map_err(Ok)?;
-    let begun: Vec<_> = streams.iter().map(StreamCore::begin_synchronize).collect();
+    let begun = streams.iter().map(|stream| stream.begin_synchronize(interrupt));
+    let begun: Vec<_> = begun.collect(); // all, before the wait for the first
     let (mut errors, mut obstacle) = (Vec::new(), None);
     for (stream, begun) in streams.iter().zip(begun) {
         let finish = |pending| {

@@ -4,6 +4,7 @@ use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::MIB;
 use crate::base::steps::step;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::thread_hints;
@@ -56,7 +57,7 @@ impl Runtime {
             // hint.
             thread_hints::remember(home.clone(), origin.clone(), false);
         }
-        Buffer::allocate(&home, bytes, &origin, &mut None)
+        Buffer::allocate(&home, bytes, &origin, &mut Interrupt::default())
     }
 
     /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB. The bytes
@@ -128,7 +129,7 @@ impl Runtime {
     }
 
     fn allocate(&self, bytes: usize, device: Device, origin: &Origin) -> Result<Buffer> {
-        Buffer::allocate(&self.current_stream_of(device)?, bytes, origin, &mut None)
+        Buffer::allocate(&self.current_stream_of(device)?, bytes, origin, &mut Interrupt::default())
     }
 
     /// Sets this thread's hint, for requests that name no device. The hint lasts until the thread's

@@ -2,6 +2,8 @@
 
 use std::sync::mpsc;
 
+use std::time::Duration;
+
 use accelrt::{DriverError, Error, Event, FailureCause, MemoryError, RuntimeError, StreamError};
 
 use crate::gate::Gate;
@@ -297,6 +299,33 @@ fn a_wait_can_be_interrupted_and_the_copy_goes_on() {
         gate.open();
         copy.wait().unwrap();
         assert_eq!(buffer.read_to_vec().unwrap(), [1; 9]);
+    });
+}
+
+#[test]
+fn a_wait_ends_at_its_limit_and_the_copy_goes_on() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (buffer, stream) = (machine.runtime.empty(9, CPU).unwrap(), machine.stream());
+        let gate = Gate::shut(&stream);
+        let fill = buffer.fill(1, &stream).unwrap();
+        let copy = buffer.copy_to_host(vec![0; 9], &stream).unwrap();
+        let limit = Duration::from_millis(1);
+        for ended in [
+            fill.wait_timeout(limit),
+            copy.wait_timeout(limit),
+            buffer.wait_for_host_timeout(limit),
+        ] {
+            let is_right = matches!(ended, Err(Error::Runtime(RuntimeError::TimedOut { timeout }))
+                if timeout == limit);
+            assert!(is_right, "{ended:?}");
+        }
+        gate.open();
+        let limit = Duration::from_secs(60);
+        fill.wait_timeout(limit).unwrap();
+        copy.wait_timeout(limit).unwrap();
+        buffer.wait_for_host_timeout(limit).unwrap();
+        assert_eq!(copy.wait().unwrap(), [1; 9]);
     });
 }
 

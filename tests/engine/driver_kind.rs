@@ -45,7 +45,7 @@ impl Driver {
 }
 
 /// Runs a test with each way in which a device may complete.
-fn with_each_completion(test: impl Fn(Driver) + Send + 'static) {
+pub(crate) fn with_each_completion(test: impl Fn(Driver) + Send + 'static) {
     finishes(move || {
         for completion in [
             CompletionMode::AtOnce,

@@ -51,6 +51,7 @@ mod shutdown;
 mod streams;
 mod support;
 mod synchronize;
+mod timeouts;
 mod wakes;
 mod workers;
 #[cfg(feature = "xpu")]

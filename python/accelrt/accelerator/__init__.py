@@ -141,9 +141,12 @@ def set_stream(stream: _core.Stream) -> None:
     _core.set_stream(stream)
 
 
-def synchronize(device: _Device = None, /) -> None:
-    """Wait, without the GIL, until all streams of a device are done; raise and clear errors."""
-    _core.synchronize(kind_of(), index_of(device))
+def synchronize(device: _Device = None, /, timeout: float | None = None) -> None:
+    """Wait, without the GIL, until all streams of a device are done; raise and clear errors.
+
+    After `timeout` seconds raise TimeoutError; the work goes on.
+    """
+    _core.synchronize(kind_of(), index_of(device), timeout)
 
 
 def get_device_capability(device: _Device = None, /) -> dict[str, object]:

@@ -242,5 +242,8 @@ def shared_memory_stats(device: DeviceArgument = None) -> dict[str, int]:
 def stream(stream: _core.Stream | None) -> StreamContext:
     """Return a context manager that makes a stream current; None has no effect."""
 
-def synchronize(device: DeviceArgument = None) -> None:
-    """Wait, without the GIL, until all streams of a device are done; raise and clear errors."""
+def synchronize(device: DeviceArgument = None, timeout: float | None = None) -> None:
+    """Wait, without the GIL, until all streams of a device are done; raise and clear errors.
+
+    After `timeout` seconds raise TimeoutError; the work goes on.
+    """

@@ -15,6 +15,7 @@ use crate::base::device::Device;
 use crate::base::error::{DriverError, Error, StreamError};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::runtime::Runtime;
 
 /// A runtime with two devices of one worker each. No worker has started yet.
@@ -166,7 +167,7 @@ fn a_spare_worker_refused_to_a_waiting_task_is_started_while_it_waits() {
             if is_marked {
                 event.synchronize().unwrap();
             } else {
-                elsewhere.core().wait_ticket(1, false, &mut None).unwrap(); // the occupying task
+                elsewhere.core().wait_ticket(1, false, &mut Interrupt::default()).unwrap(); // the occupying task
             }
             assert!(!faults::clear(), "a worker was asked for");
         };

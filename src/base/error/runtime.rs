@@ -1,5 +1,7 @@
 //! Errors of the runtime as a whole: a fork, a shutdown, an interrupt, handles of two runtimes.
 
+use std::time::Duration;
+
 /// A reason for which the runtime refuses a call on any device.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
@@ -26,4 +28,7 @@ pub enum RuntimeError {
     /// A wait ended because its interrupt check returned true. The work continues.
     #[error("The wait was interrupted; the work goes on")]
     Interrupted,
+    /// A wait with a limit ended before the work was done. The work continues.
+    #[error("The wait ended after its limit of {timeout:?}; the work is not done and goes on")]
+    TimedOut { timeout: Duration },
 }

@@ -5,14 +5,14 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_utils::CachePadded;
 
 use crate::backend::contract::owned::OwnedMark;
-use crate::base::blocking::while_blocked;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{Error, EventError, Result, StreamFailure};
 use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::base::sync::{AtomicU64, LifetimeTracker, Ordering};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::RetainingStream;
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::wait::wait_for_mark;
 
 /// One event, as its handles and queued records share it.
 ///
@@ -213,7 +213,7 @@ impl EventCore {
         source.wait_retired(*ticket, interrupt)?;
         if !source.on_host {
             if let Some(mark) = source.marks.at(*ticket) {
-                while_blocked(|| mark.wait())?;
+                wait_for_mark(&mark, interrupt)?;
                 source.marks.reached(*ticket);
             }
             self.complete(*version);

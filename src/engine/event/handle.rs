@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{DriverError, Error, EventError, Result};
@@ -14,8 +15,8 @@ use crate::engine::frontier::Point;
 use crate::engine::stream::Stream;
 use crate::engine::stream::commands::{Inherit, WaitFor};
 use crate::engine::stream::enqueue::Checked;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::synchronize::raise;
-use crate::engine::stream::wait::Interrupt;
 
 /// A position in a stream, for which threads and other streams can wait.
 ///
@@ -134,16 +135,23 @@ impl Event {
     /// does not clear the stream's error. Fails inside a task of the stream while the record is
     /// pending.
     pub fn synchronize(&self) -> Result<()> {
-        self.wait_on_host(&mut None)
+        self.synchronize_within(&mut Interrupt::default())
     }
 
     /// As [`Event::synchronize`], but calls `is_interrupted` every 50 ms. If the call returns true,
     /// the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted). The work continues.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
-        self.wait_on_host(&mut Some(is_interrupted))
+        self.synchronize_within(&mut Interrupt::by(is_interrupted))
     }
 
-    fn wait_on_host(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    /// As [`Event::synchronize`], for at most `timeout`. Then the wait fails with
+    /// [`TimedOut`](crate::RuntimeError::TimedOut), and the work continues. This thread executes no
+    /// tasks, because their length is unknown.
+    pub fn synchronize_timeout(&self, timeout: Duration) -> Result<()> {
+        self.synchronize_within(&mut Interrupt::after(timeout))
+    }
+
+    pub(crate) fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
         let Some(record) = self.core.record() else { return Ok(()) };
         self.core.wait_on_host(&record, interrupt)?;

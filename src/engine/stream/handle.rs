@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::contract::PriorityRange;
 use crate::base::device::Device;
@@ -14,6 +15,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
 use crate::engine::stream::internal::DropTask;
+use crate::engine::stream::interrupt::Interrupt;
 
 /// In-order work on one device.
 ///
@@ -143,7 +145,7 @@ impl Stream {
         &self,
         is_interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        self.core.wait_below_limit(&mut Some(is_interrupted))
+        self.core.wait_below_limit(&mut Interrupt::by(is_interrupted))
     }
 
     /// Calls `task` as a task of the stream: during the call this thread may not wait for the
@@ -189,7 +191,26 @@ impl Stream {
     /// tasks itself. Then clears the stream's error and raises it to every thread that synchronises
     /// with the stream at that moment. Fails inside a task of this stream.
     pub fn synchronize(&self) -> Result<()> {
-        self.core.synchronize(&mut None)
+        self.synchronize_within(&mut Interrupt::default())
+    }
+
+    /// As [`Stream::synchronize`], for at most `timeout`. Then the wait fails with
+    /// [`TimedOut`](crate::RuntimeError::TimedOut); the work continues, and the stream keeps its
+    /// error. This thread executes no tasks, because their length is unknown.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use accelrt::{Config, Device, Error, Runtime, RuntimeError};
+    /// let runtime = Runtime::new(Config::default())?;
+    /// let stream = runtime.stream(Device::cpu(0))?;
+    /// stream.enqueue(|| std::thread::sleep(Duration::from_millis(50)))?;
+    /// let waited = stream.synchronize_timeout(Duration::from_millis(1));
+    /// assert!(matches!(waited, Err(Error::Runtime(RuntimeError::TimedOut { .. }))));
+    /// stream.synchronize_timeout(Duration::from_secs(60))?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn synchronize_timeout(&self, timeout: Duration) -> Result<()> {
+        self.synchronize_within(&mut Interrupt::after(timeout))
     }
 
     /// As [`Stream::synchronize`], but calls `is_interrupted` every 50 ms. If the call returns
@@ -197,7 +218,11 @@ impl Stream {
     /// continues. The check runs between the tasks that this thread executes. If the stream's
     /// recent tasks were long, this thread executes none.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
-        self.core.synchronize(&mut Some(is_interrupted))
+        self.synchronize_within(&mut Interrupt::by(is_interrupted))
+    }
+
+    pub(crate) fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        self.core.synchronize(interrupt)
     }
 }
 

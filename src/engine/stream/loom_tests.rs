@@ -26,6 +26,7 @@ use crate::engine::stream::deferred::Completion;
 use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::failures::Failures;
 use crate::engine::stream::internal::Marker;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::latch::Latch;
 use crate::engine::stream::loom_device::{self, HostDevice};
 use crate::engine::stream::operation::OperationKind;
@@ -120,7 +121,7 @@ fn loom_a_helper_that_leaves_leaves_no_work_behind() {
     model(Some(3), || {
         let world = World::new();
         world.enqueue();
-        let helper = world.spawn(|world| world.core.help(1, &mut None).unwrap());
+        let helper = world.spawn(|world| world.core.help(1, &mut Interrupt::default()).unwrap());
         world.enqueue();
         helper.join().unwrap();
         world.assert_all_ran(2);
@@ -148,7 +149,7 @@ fn loom_a_stream_that_a_run_queue_drops_leaves_no_work_behind() {
     model(Some(3), || {
         let world = World::new();
         world.enqueue();
-        assert!(world.core.help(1, &mut None).unwrap(), "its entry is still there");
+        assert!(world.core.help(1, &mut Interrupt::default()).unwrap(), "its entry is still there");
         let submitter = world.spawn(|world| world.device.drop_unneeded());
         world.enqueue();
         submitter.join().unwrap();
@@ -163,7 +164,7 @@ fn loom_helper_worker_and_producer_share_one_stream() {
         let world = World::new();
         world.enqueue();
         let worker = world.spawn(|world| world.device.work());
-        let helper = world.spawn(|world| world.core.help(1, &mut None).unwrap());
+        let helper = world.spawn(|world| world.core.help(1, &mut Interrupt::default()).unwrap());
         world.enqueue();
         worker.join().unwrap();
         helper.join().unwrap();
@@ -178,7 +179,7 @@ fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
         let world = World::new();
         world.core.enqueue(Long(world.ran.clone()), Checked).unwrap();
         let worker = world.spawn(|world| world.device.work());
-        world.core.help(1, &mut None).unwrap();
+        world.core.help(1, &mut Interrupt::default()).unwrap();
         worker.join().unwrap();
         world.assert_all_ran(1);
     });
@@ -290,10 +291,10 @@ fn loom_a_parked_stream_is_resumed_once() {
         world.core.enqueue(WaitFor::new(&source, 1), Checked).unwrap();
         let completer = {
             let source = Arc::clone(&source);
-            thread::spawn(move || source.help(1, &mut None).unwrap())
+            thread::spawn(move || source.help(1, &mut Interrupt::default()).unwrap())
         };
         let producer = world.spawn(World::enqueue);
-        world.core.help(1, &mut None).unwrap();
+        world.core.help(1, &mut Interrupt::default()).unwrap();
         completer.join().unwrap();
         producer.join().unwrap();
         world.assert_all_ran(1);
@@ -308,7 +309,7 @@ fn loom_a_sleeping_thread_is_woken_by_the_marker() {
         let world = World::new();
         world.core.enqueue(MarkedTask(world.ran.clone()), Checked).unwrap();
         let worker = world.spawn(|world| world.device.work());
-        world.core.wait_retired(1, &mut None).unwrap();
+        world.core.wait_retired(1, &mut Interrupt::default()).unwrap();
         assert_eq!(world.ran.count(), 1);
         worker.join().unwrap();
     });
@@ -328,7 +329,7 @@ fn loom_a_finish_during_a_parking_resumes_the_stream_once() {
         };
         Stream::from_core(Arc::clone(&world.core)).enqueue_deferred(start).unwrap();
         let producer = world.spawn(World::enqueue);
-        world.core.help(1, &mut None).unwrap();
+        world.core.help(1, &mut Interrupt::default()).unwrap();
         producer.join().unwrap();
         while world.device.work() {}
         let finisher = finisher.lock().take().expect("the task was started");

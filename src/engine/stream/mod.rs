@@ -29,6 +29,7 @@ pub(crate) mod ffi_launch;
 pub(crate) mod frames;
 mod handle;
 pub(crate) mod internal;
+pub(crate) mod interrupt;
 pub(crate) mod latch;
 pub(crate) mod latch_commands;
 pub(crate) mod lifecycle;

@@ -18,6 +18,7 @@ use crate::base::sync::{Ordering, park};
 use crate::engine::stream::commands::TaskOutcome;
 use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::handle::Stream;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::synchronize::raise;
 
 /// The polling period at a scope's end while a task is counted but not yet enqueued.
@@ -93,7 +94,7 @@ impl Stream {
             env: PhantomData,
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| tasks(&scope)));
-        let synchronized = self.core().synchronize(&mut None);
+        let synchronized = self.core().synchronize(&mut Interrupt::default());
         drop(end);
         match outcome {
             Ok(value) => {
@@ -186,7 +187,7 @@ impl Drop for End<'_> {
             let core = self.stream.core();
             // The wait executes tasks or blocks. While it blocks a worker, the pool may start a
             // substitute. The result is ignored: the loop checks the count of pending tasks.
-            let _ = core.wait_ticket(core.pushed(), false, &mut None);
+            let _ = core.wait_ticket(core.pushed(), false, &mut Interrupt::default());
             if !self.is_reached() {
                 park(Some(PENDING_PERIOD)); // a task is counted but not yet enqueued
             }

@@ -10,10 +10,10 @@ use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
-use crate::engine::stream::enqueue::Checked;
+use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::operation::OperationKind;
-use crate::engine::stream::wait::{Interrupt, check_interrupt_now};
 use crate::queue::{Class, Command};
 
 /// The errors that the synchronise of one thread will raise. While the synchronise is in progress,
@@ -84,7 +84,7 @@ impl StreamCore {
         if let Some(passed) = self.synchronize_by_helping(interrupt)? {
             return raise(passed.error);
         }
-        let pending = self.begin_synchronize()?;
+        let pending = self.begin_synchronize(interrupt)?;
         self.finish_synchronize(&pending, interrupt)
     }
 
@@ -114,7 +114,7 @@ impl StreamCore {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Option<Synchronized>> {
         let until = self.pushed();
-        while self.announce_helper() {
+        while !interrupt.has_limit() && self.announce_helper() {
             let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
             let stop = self.drain_helping(&mut guard, until);
             let consumed = guard.receiver.consumed();
@@ -125,16 +125,27 @@ impl StreamCore {
             if passed.is_some() || stop != Stop::TimeIsUp {
                 return Ok(passed);
             }
-            check_interrupt_now(interrupt)?;
+            interrupt.check_now()?;
         }
         Ok(None)
     }
 
-    pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
+    /// Enqueues a synchronise. For a wait with a limit the stream's task limit does not apply, at
+    /// which this thread would execute tasks or block.
+    pub(crate) fn begin_synchronize(
+        self: &Arc<Self>,
+        interrupt: &Interrupt<'_>,
+    ) -> Result<Pending> {
         let point = SyncPoint::new();
         // Listed before the enqueue, so that the consumer of the task finds the point in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
-        match self.enqueue(Synchronize(Arc::clone(&point)), Checked) {
+        let task = Synchronize(Arc::clone(&point));
+        let entered = if interrupt.has_limit() {
+            self.lifecycle.check().map(|()| self.enqueue(task, Always))
+        } else {
+            self.enqueue(task, Checked)
+        };
+        match entered {
             Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
             Err(refusal) => {
                 self.remove_point(&point);
@@ -170,10 +181,14 @@ impl StreamCore {
 
     fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.wait_retired(pending.ticket, interrupt)?;
-        if !self.on_host {
-            while_blocked(|| self.handle.synchronize())?;
-            self.marks.reached(pending.ticket);
+        if self.on_host {
+            return Ok(());
         }
+        if interrupt.has_limit() {
+            return self.wait_reached(pending.ticket, interrupt);
+        }
+        while_blocked(|| self.handle.synchronize())?;
+        self.marks.reached(pending.ticket);
         Ok(())
     }
 

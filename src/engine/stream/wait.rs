@@ -3,15 +3,16 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::backend::contract::owned::OwnedMark;
 use crate::base::blocking::{longest_park, while_blocked};
-use crate::base::error::{Error, Result, RuntimeError, StreamError};
+use crate::base::error::{Error, Result, StreamError};
 use crate::base::sync::Ordering;
 use crate::base::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
 use crate::engine::stream::frames;
-use crate::engine::stream::scheduling_hints::MAX_HELP_TIME;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::waiters::Waiter;
 
 /// How long a waiting thread spins before it sleeps.
@@ -20,20 +21,12 @@ const SPIN: Duration = Duration::from_micros(4);
 /// Spins between two readings of the clock.
 const SPINS_PER_READING: u32 = 32;
 
-/// The period of a waiting thread's interrupt checks, while it sleeps and while it executes tasks.
-const INTERRUPT_PERIOD: Duration = MAX_HELP_TIME;
-
 /// The polling period of a producer above the task limit, and of `wait_done_despite_errors`.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
 
 /// The polling period of a thread that waits for a task other than a marker. The marker pushed to
 /// wake the thread may be queued behind a long task.
 const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
-
-/// An optional interrupt check, which a waiting thread calls every 50 ms, between tasks if the
-/// thread executes any. The result true ends the wait with [`RuntimeError::Interrupted`]; the
-/// stream's tasks continue.
-pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
 
 impl StreamCore {
     /// Fails when this thread must not wait for the stream: in a forked child, and inside the
@@ -85,18 +78,19 @@ impl StreamCore {
                 while_blocked(|| self.sleep(ticket, is_marker, interrupt))?;
             }
         }
-        if self.on_host { Ok(()) } else { self.wait_reached(ticket) }
+        if self.on_host { Ok(()) } else { self.wait_reached(ticket, interrupt) }
     }
 
     /// Blocks until the device has done the task `ticket`, which the consumer must have submitted.
-    fn wait_reached(&self, ticket: u64) -> Result<()> {
+    pub(super) fn wait_reached(&self, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
         assert_no_lock_held();
         let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
-        while_blocked(|| match marked {
-            Ok(mark) => mark.wait(),
+        match marked {
+            Ok(mark) => wait_for_mark(&mark, interrupt),
+            Err(refusal) if interrupt.has_limit() => Err(refusal),
             // Without a mark, this thread can only wait for the driver's whole stream.
-            Err(_) => self.handle.synchronize(),
-        })?;
+            Err(_) => while_blocked(|| self.handle.synchronize()),
+        }?;
         self.marks.reached(ticket);
         Ok(())
     }
@@ -123,7 +117,7 @@ impl StreamCore {
         ticket: u64,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<bool> {
-        while self.announce_helper() {
+        while !interrupt.has_limit() && self.announce_helper() {
             let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
             let stop = self.drain_helping(&mut guard, ticket);
             self.leave_and_submit(guard, stop);
@@ -133,7 +127,7 @@ impl StreamCore {
             match stop {
                 Stop::Finished => {}
                 // Called outside of the stream, because the check may run a user's signal handler.
-                Stop::TimeIsUp => check_interrupt_now(interrupt)?,
+                Stop::TimeIsUp => interrupt.check_now()?,
                 Stop::Yield | Stop::Blocked => break,
             }
         }
@@ -178,11 +172,10 @@ impl StreamCore {
         let mut last_check = Instant::now();
         let mut outcome = Ok(());
         while outcome.is_ok() && !is_over() {
-            let retry = longest_park();
-            let period = retry.or(interrupt.is_some().then_some(INTERRUPT_PERIOD));
-            park(if is_marker { period } else { Some(UNMARKED_PERIOD) });
+            let period = if is_marker { longest_park() } else { Some(UNMARKED_PERIOD) };
+            park(interrupt.longest_sleep(period));
             if !is_over() {
-                outcome = check_interrupt(interrupt, &mut last_check);
+                outcome = interrupt.check(&mut last_check);
             }
         }
         if !sleeper.is_woken() {
@@ -200,7 +193,7 @@ impl StreamCore {
             && !frames::is_inside_task()
         {
             // The result is ignored: only a shutdown fails the wait, and the next call reports it.
-            let _ = self.throttle_until(enough, &mut None);
+            let _ = self.throttle_until(enough, &mut Interrupt::default());
         }
     }
 
@@ -237,26 +230,32 @@ impl StreamCore {
                 break;
             }
             park(Some(THROTTLE_PERIOD));
-            check_interrupt(interrupt, &mut last_check)?;
+            interrupt.check(&mut last_check)?;
         }
         Ok(())
     }
 }
 
-/// Calls the interrupt check if its last call, at `last_check`, is a period ago.
-fn check_interrupt(interrupt: &mut Interrupt<'_>, last_check: &mut Instant) -> Result<()> {
-    if let Some(is_interrupted) = interrupt
-        && last_check.elapsed() >= INTERRUPT_PERIOD
-    {
-        *last_check = Instant::now();
-        return check_interrupt_now(&mut Some(is_interrupted));
+/// Blocks until the device has reached a mark. Drivers wait without a limit, so a wait with one
+/// sleeps until the driver's callback.
+pub(crate) fn wait_for_mark(mark: &OwnedMark, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    if !interrupt.has_limit() {
+        return while_blocked(|| mark.wait());
     }
-    Ok(())
-}
-
-pub(super) fn check_interrupt_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
-    let is_interrupted = interrupt.as_mut().is_some_and(|is_interrupted| is_interrupted());
-    if is_interrupted { Err(Error::Runtime(RuntimeError::Interrupted)) } else { Ok(()) }
+    let sleeper = Sleeper::new();
+    if !mark.is_done()? {
+        let reached = Arc::clone(&sleeper);
+        mark.when_done(Box::new(move || reached.wake()))?;
+    }
+    let mut last_check = Instant::now();
+    while_blocked(|| {
+        while !mark.is_done()? {
+            interrupt.check(&mut last_check)?;
+            // Woken, the mark is done: without a period the next check finds it.
+            park(interrupt.longest_sleep(longest_park()));
+        }
+        Ok(())
+    })
 }
 
 /// True on a single processor, where spinning only delays the awaited thread, and in models.
@@ -273,6 +272,7 @@ mod tests {
     use super::*;
     use crate::base::config::Config;
     use crate::base::device::Device;
+    use crate::base::error::RuntimeError;
     use crate::runtime::Runtime;
 
     #[test]
@@ -294,15 +294,15 @@ mod tests {
             let given_up = [
                 stream.synchronize_unless(&mut always),
                 event.synchronize_unless(&mut always),
-                stream.core().wait_ticket(1, true, &mut Some(&mut always)),
-                stream.core().wait_ticket(1, false, &mut Some(&mut always)),
+                stream.core().wait_ticket(1, true, &mut Interrupt::by(&mut always)),
+                stream.core().wait_ticket(1, false, &mut Interrupt::by(&mut always)),
+                stream.synchronize_timeout(Duration::ZERO),
+                event.synchronize_timeout(Duration::ZERO),
             ];
-            assert!(
-                given_up.iter().all(|outcome| matches!(
-                    outcome,
-                    Err(Error::Runtime(RuntimeError::Interrupted))
-                ))
-            );
+            assert!(given_up.iter().all(|outcome| matches!(
+                outcome,
+                Err(Error::Runtime(RuntimeError::Interrupted | RuntimeError::TimedOut { .. }))
+            )));
         }
         assert_eq!(stream.core().waiters.count(), 0);
         drop(open);

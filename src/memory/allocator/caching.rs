@@ -10,7 +10,7 @@ use crate::base::fork;
 use crate::base::size::MIB;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::allocated::{Allocated, ForeignBlock};
 use crate::memory::allocator::host::{HostStatistics, Meter};
 use crate::memory::allocator::ledger::{Ledger, Purpose};
@@ -169,7 +169,7 @@ impl CachingAllocator {
         align_bytes: usize,
     ) -> Result<Allocated> {
         let request = Request { bytes, stream, pool, align_bytes };
-        self.allocate_shared(&request, None, &mut None)
+        self.allocate_shared(&request, None, &mut Interrupt::default())
     }
 
     #[cold]
@@ -333,7 +333,7 @@ impl CachingAllocator {
     /// Waits until no stream uses free memory, and gives it back to the device, except that of
     /// private pools with users.
     pub fn empty_cache(&self) {
-        let waited = self.empty_cache_unless(&mut None);
+        let waited = self.empty_cache_unless(&mut Interrupt::default());
         let is_expected = waited.is_ok() || fork::is_child();
         debug_assert!(is_expected, "nothing interrupts it: {waited:?}");
     }

@@ -12,6 +12,7 @@ use crate::base::device::Device;
 use crate::base::size::MIB;
 use crate::base::steps::steps_of;
 use crate::engine::event::Event;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::{Completion, Stream};
 use crate::memory::allocator::pending::{LOOKS_BEFORE_GROWTH, UsePoint};
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolOptions, Request};
@@ -53,7 +54,9 @@ impl World {
 
     fn take(&self, home: &Stream, bytes: usize) -> Allocated {
         let request = Request::new(bytes, home.core().key());
-        self.allocator.allocate_unless(request, Some(home.core()), &mut None).unwrap()
+        self.allocator
+            .allocate_unless(request, Some(home.core()), &mut Interrupt::default())
+            .unwrap()
     }
 
     /// Frees a block behind what was enqueued on its own stream and on another one.

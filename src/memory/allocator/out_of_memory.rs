@@ -11,7 +11,7 @@ use crate::base::fork;
 use crate::base::shortage::Shortage;
 use crate::base::size::to_usize;
 use crate::base::sync::yield_now;
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;

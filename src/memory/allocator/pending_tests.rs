@@ -20,6 +20,7 @@ use crate::base::size::MIB;
 use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::pending::UsePoint;
 use crate::memory::allocator::turn::CLOSED_FREES;
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Request};
@@ -73,7 +74,8 @@ impl World {
 
     fn take(&self, home: &Stream, bytes: usize) -> Result<Allocated, Error> {
         let request = Request::new(bytes, home.core().key());
-        let block = self.allocator.allocate_unless(request, Some(home.core()), &mut None);
+        let block =
+            self.allocator.allocate_unless(request, Some(home.core()), &mut Interrupt::default());
         self.allocator.check_all();
         block
     }
@@ -272,7 +274,7 @@ fn a_wait_for_pending_uses_can_be_given_up() {
         let held = gate_with_a_worker(&other);
         world.free(large, &home, &[&other]);
         world.free(small, &home, &[]);
-        let waited = world.allocator.empty_cache_unless(&mut Some(&mut || true));
+        let waited = world.allocator.empty_cache_unless(&mut Interrupt::by(&mut || true));
         assert!(matches!(waited, Err(Error::Runtime(RuntimeError::Interrupted))), "{waited:?}");
         assert_eq!(world.reserved_bytes(), 30 << 20, "what is not in use went back");
         drop(held);
@@ -467,7 +469,10 @@ fn what_is_deterministic_takes_nothing_from_how_far_streams_are_in_pools_of_whol
     let [home, other] = [(); 2].map(|()| world.stream());
     let take = || {
         let request = Request::new(2 * MIB, home.core().key()).from_pool(pool);
-        world.allocator.allocate_unless(request, Some(home.core()), &mut None).unwrap()
+        world
+            .allocator
+            .allocate_unless(request, Some(home.core()), &mut Interrupt::default())
+            .unwrap()
     };
     let first = take();
     let gate = gate(&other);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::base::size::to_usize;
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Purpose;
 use crate::memory::allocator::source::Source;

@@ -18,7 +18,7 @@ use std::thread;
 
 use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::sync::{MutexGuard, yield_now};
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::pending::{ALL, Holder, Wanted};
 use crate::memory::allocator::request::Request;
@@ -379,7 +379,9 @@ mod tests {
                 stream.enqueue(move || _ = gate.recv()).unwrap();
                 let core = Arc::clone(stream.core());
                 let request = Request::new(bytes, core.key());
-                let block = allocator.allocate_unless(request, Some(&core), &mut None).unwrap();
+                let block = allocator
+                    .allocate_unless(request, Some(&core), &mut Interrupt::default())
+                    .unwrap();
                 let point = UsePoint { ticket: core.pushed(), stream: core };
                 allocator.free_behind(block, Some(&point), &[]);
                 (stream, open)

@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result, StreamError};
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::pending::Holder;
 
 /// The waits in progress inside of tasks.

@@ -9,7 +9,7 @@ use crate::backend::contract::MemoryKind;
 use crate::base::error::Result;
 use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, Request};
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};

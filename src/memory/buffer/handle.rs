@@ -11,7 +11,7 @@ use crate::base::fork::{self, Inherited};
 use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::buffer::allocation::{Access, Allocation, Origin, Refusal};
 use crate::memory::buffer::counted::Counted;
 use crate::memory::buffer::thread_hints;

@@ -10,8 +10,8 @@ use crate::base::error::{DriverError, Error, Result, StreamFailure};
 use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::base::sync::park;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::synchronize::raise_all;
-use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::host_accesses::HostAccess;
 use crate::memory::buffer::transfer::{WatchedTask, check_sizes};
@@ -27,14 +27,21 @@ impl Buffer {
     ///
     /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.
     pub fn wait_for_host(&self) -> Result<()> {
-        self.wait_for_uses(&mut None)
+        self.wait_for_uses(&mut Interrupt::default())
     }
 
     /// As [`Buffer::wait_for_host`]. Calls `is_interrupted` every 50 ms. When the function returns
     /// true, the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the tasks
     /// continue.
     pub fn wait_for_host_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
-        self.wait_for_uses(&mut Some(is_interrupted))
+        self.wait_for_uses(&mut Interrupt::by(is_interrupted))
+    }
+
+    /// As [`Buffer::wait_for_host`], for at most `timeout`. Then the wait fails with
+    /// [`TimedOut`](crate::RuntimeError::TimedOut), and the tasks continue. This thread executes
+    /// none of them, because their length is unknown.
+    pub fn wait_for_host_timeout(&self, timeout: Duration) -> Result<()> {
+        self.wait_for_uses(&mut Interrupt::after(timeout))
     }
 
     /// True when [`Buffer::wait_for_host`] would not block. Queries the device.
@@ -110,7 +117,7 @@ impl Buffer {
         let entered = self.allocation().enter_host(accessed);
         let (access, uses) = entered.map_err(|refusal| self.refused(refusal))?;
         if let Some(uses) = uses {
-            wait_all(uses, &mut None)?;
+            wait_all(uses, &mut Interrupt::default())?;
             while !access.is_next() {
                 park(Some(HOST_PERIOD)); // until another host thread has copied
             }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::contract::Address;
 use crate::base::device::DeviceKind;
@@ -12,8 +13,8 @@ use crate::base::spin::SpinMutex;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::synchronize::raise;
-use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
 use crate::memory::buffer::order::{Order, enqueue, read_use, write_use};
@@ -71,13 +72,20 @@ impl Transfer {
     /// stream and in a forked child. The call does not wait for later tasks, but a driver may have
     /// to finish work that was submitted in the meantime.
     pub fn wait(&self) -> Result<()> {
-        self.wait_for(&mut None)
+        self.wait_for(&mut Interrupt::default())
     }
 
     /// As [`Transfer::wait`]. Calls `is_interrupted` every 50 ms; after a result of true the wait
     /// fails with [`Interrupted`](crate::RuntimeError::Interrupted), and the task continues.
     pub fn wait_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
-        self.wait_for(&mut Some(is_interrupted))
+        self.wait_for(&mut Interrupt::by(is_interrupted))
+    }
+
+    /// As [`Transfer::wait`], for at most `timeout`. Then the wait fails with
+    /// [`TimedOut`](crate::RuntimeError::TimedOut), and the task continues. This thread executes no
+    /// tasks, because their length is unknown.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<()> {
+        self.wait_for(&mut Interrupt::after(timeout))
     }
 
     fn wait_for(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
@@ -100,6 +108,11 @@ impl<O> HostTransfer<O> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.transfer.is_done()
+    }
+
+    /// As [`Transfer::wait_timeout`]. After a success, [`wait`](Self::wait) returns at once.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<()> {
+        self.transfer.wait_timeout(timeout)
     }
 
     /// As [`Transfer::wait`]. Returns the memory with the copied bytes; a failure drops it.

@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyFloat, PyList};
 
 use crate::base::error::{Error, MemoryError};
 use crate::base::fork;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::integrations::host_heap;
 use crate::memory::allocator::{
     AllocatorConfig, CachingAllocator, DurationStat, PoolId, PoolOptions, Stat, Statistics,
@@ -147,7 +148,7 @@ fn empty(py: Python<'_>, allocator: &CachingAllocator) -> PyResult<()> {
     without_gil(
         py,
         || allocator.is_idle(),
-        |is_interrupted| allocator.empty_cache_unless(&mut Some(is_interrupted)),
+        |is_interrupted| allocator.empty_cache_unless(&mut Interrupt::by(is_interrupted)),
     )
 }
 

@@ -10,6 +10,7 @@ use pyo3::types::{PyDict, PyMemoryView, PyTuple};
 
 use crate::base::device::Device;
 use crate::base::fork;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::{Buffer, thread_hints};
 use crate::python::memory::buffer_state::{BufferState, is_inference_mode};
@@ -453,7 +454,7 @@ pub(crate) fn allocate(
         py,
         || true,
         |is_interrupted| {
-            let interrupt = &mut Some(is_interrupted);
+            let interrupt = &mut Interrupt::by(is_interrupted);
             Buffer::allocate(&home, bytes, origin, interrupt)
         },
     )

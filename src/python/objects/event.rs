@@ -10,10 +10,11 @@ use crate::base::device::Device;
 use crate::base::error::{DeviceError, Error};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::{PyStream, current_stream_of_kind, state_of, stream_argument};
 use crate::python::support::deferred_drops::drop_parked;
-use crate::python::support::parameters::NamedArguments;
+use crate::python::support::parameters::{NamedArguments, timeout_argument};
 use crate::python::support::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 
@@ -98,14 +99,21 @@ impl PyEvent {
 
     /// Blocks, without the GIL, until all work before the latest record is done. Raises the error
     /// that the stream was in at the record, if any.
-    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+    ///
+    /// After `timeout` seconds raises `TimeoutError`, and the work goes on. None waits without a
+    /// limit.
+    #[pyo3(signature = (timeout=None))]
+    fn synchronize(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let timeout = timeout_argument(timeout)?;
         if self.event.query() {
             drop_parked(py);
             return Ok(self.event.synchronize()?);
         }
         let event = &self.event;
         let is_done = || event.query();
-        without_gil(py, is_done, |is_interrupted| event.synchronize_unless(is_interrupted))
+        without_gil(py, is_done, |is_interrupted| {
+            event.synchronize_within(&mut Interrupt::by(is_interrupted).or_after(timeout))
+        })
     }
 
     /// The milliseconds from this event's record to the record of `other`.

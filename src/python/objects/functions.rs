@@ -10,11 +10,12 @@ use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::{DeviceError, Error};
 use crate::base::fork;
 use crate::base::size;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::python::launch::helper;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::python::objects::stream::{PyStream, stream_argument};
 use crate::python::support::errors::{python_text, wrong_type};
-use crate::python::support::parameters::{Flag, integer_of};
+use crate::python::support::parameters::{Flag, integer_of, timeout_argument};
 use crate::python::support::reaper;
 use crate::python::support::waiting::without_gil;
 use crate::runtime::Runtime;
@@ -155,11 +156,23 @@ pub(crate) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// Blocks, without the GIL, until all streams of a device are done; raises and clears their errors.
+/// After `timeout` seconds raises `TimeoutError`: the work goes on, and the streams keep their
+/// errors. None waits without a limit.
 #[pyfunction]
-pub(crate) fn synchronize(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
+#[pyo3(signature = (kind, index, timeout=None))]
+pub(crate) fn synchronize(
+    py: Python<'_>,
+    kind: &str,
+    index: i64,
+    timeout: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let timeout = timeout_argument(timeout)?;
     let (runtime, device) = (Runtime::global()?, device_argument(kind, index)?);
     let is_done = || runtime.is_passed(device);
-    without_gil(py, is_done, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
+    without_gil(py, is_done, |is_interrupted| {
+        let interrupt = &mut Interrupt::by(is_interrupted).or_after(timeout);
+        runtime.synchronize_within(device, interrupt)
+    })
 }
 
 /// The free and total bytes of a device's memory at this moment.

@@ -8,13 +8,14 @@ use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{DriverError, Error};
 use crate::base::fork;
 use crate::engine::stream::Stream;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::python::launch::host_task;
 use crate::python::objects::contexts::Context;
 use crate::python::objects::device::{PyDevice, device_or_default};
 use crate::python::objects::event::PyEvent;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::wrong_type;
-use crate::python::support::parameters::{NamedArguments, integer};
+use crate::python::support::parameters::{NamedArguments, integer, timeout_argument};
 use crate::python::support::waiting::{enqueue, make_room, without_gil};
 use crate::runtime::Runtime;
 
@@ -120,17 +121,26 @@ impl PyStream {
 
     /// Blocks, without the GIL, until all work enqueued before this call is done; raises and clears
     /// the stream's error.
-    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+    ///
+    /// After `timeout` seconds raises `TimeoutError`: the work goes on, and the stream keeps its
+    /// error. None waits without a limit.
+    #[pyo3(signature = (timeout=None))]
+    fn synchronize(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let timeout = timeout_argument(timeout)?;
         if self.stream.is_quiet() {
             drop_parked(py);
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
-        // Announces the wait, so that workers leave short tasks to this thread. A worker could
-        // otherwise execute them while this thread still holds the GIL.
-        stream.announce_wait();
+        if timeout.is_none() {
+            // Announces the wait, so that workers leave short tasks to this thread. A worker could
+            // otherwise execute them while this thread still holds the GIL.
+            stream.announce_wait();
+        }
         let is_done = || stream.is_passed();
-        without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
+        without_gil(py, is_done, |is_interrupted| {
+            stream.synchronize_within(&mut Interrupt::by(is_interrupted).or_after(timeout))
+        })
     }
 
     /// Makes later work on this stream wait for the work before the event's latest record. Does not

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -132,6 +132,7 @@ impl From<Error> for PyErr {
                 added.err().unwrap_or(raised)
             }),
             Error::Driver(DriverError::DeviceLost { .. }) => DeviceLost::new_err(message),
+            Error::Runtime(RuntimeError::TimedOut { .. }) => PyTimeoutError::new_err(message),
             Error::Stream(Failed(error)) => {
                 Python::attach(|py| raised(py, named(message, &error), &[error]))
             }

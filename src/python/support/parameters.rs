@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::ops::Range;
+use std::time::Duration;
 
 use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
@@ -142,6 +143,27 @@ pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
     check_alignment(align_bytes, &object.str()?)?;
     Ok(align_bytes)
+}
+
+/// Reads the limit of a wait, in seconds. None is no limit, nor is a number beyond all clocks.
+pub(crate) fn timeout_argument(object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    let Some(object) = object else { return Ok(None) };
+    let seconds = match object.extract::<f64>() {
+        Ok(seconds) => seconds,
+        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            if object.lt(0)? {
+                f64::NEG_INFINITY
+            } else {
+                f64::INFINITY
+            }
+        }
+        Err(_) => return Err(wrong_type("timeout", "a number of seconds or None", object)),
+    };
+    if seconds.is_nan() || seconds < 0.0 {
+        let text = format!("timeout must be 0 seconds or more, not {}", object.str()?);
+        return Err(PyValueError::new_err(text));
+    }
+    Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
 }
 
 /// The range that the slice `key` selects of `count` items. Errors for other keys name `class`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::wait::Interrupt;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::native::cell::Counted;
