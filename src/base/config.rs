@@ -194,8 +194,14 @@ impl Config {
             let is_right = (1..=MAX_MEMORY_BYTES).contains(&bytes);
             check(name, bytes.to_string(), is_right, "1 to 9223372036854775807")?;
         }
-        let library = self.opencl_library.as_deref().unwrap_or("-");
-        check("opencl_library", library.to_owned(), !library.is_empty(), "the path of a library")?;
+        for (name, library) in [
+            ("opencl_library", &self.opencl_library),
+            ("mkl_library", &self.mkl_library),
+            ("dnnl_library", &self.dnnl_library),
+        ] {
+            let is_right = library.as_deref() != Some("");
+            check(name, String::new(), is_right, "the path of a library")?;
+        }
         let milliseconds = self.exit_timeout.as_millis();
         let is_right = milliseconds <= u128::from(MAX_EXIT_MS);
         check("exit_timeout", format!("{milliseconds} ms"), is_right, "up to 86400000 ms")?;
@@ -359,6 +365,10 @@ mod tests {
         assert!(Config { cpu_memory_bytes, ..Config::default() }.validate().is_err());
         let opencl_library = Some(String::new());
         assert!(Config { opencl_library, ..Config::default() }.validate().is_err());
+        let mkl_library = Some(String::new());
+        assert!(Config { mkl_library, ..Config::default() }.validate().is_err());
+        let dnnl_library = Some(String::new());
+        assert!(Config { dnnl_library, ..Config::default() }.validate().is_err());
         assert!(Config { exit_timeout: Duration::MAX, ..Config::default() }.validate().is_err());
         assert!(Config { stream_task_limit: 1, ..Config::default() }.validate().is_err());
         assert!(Config::default().validate().is_ok());

@@ -58,7 +58,7 @@ impl fmt::Display for ShutdownReport {
             )?;
         }
         for error in &self.unseen_errors {
-            writeln!(f, "accelrt: an error that nobody synchronised with: {error}")?;
+            writeln!(f, "accelrt: an error that no synchronise has raised: {error}")?;
         }
         if self.num_forgotten_errors > 0 {
             let count = self.num_forgotten_errors;

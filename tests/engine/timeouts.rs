@@ -133,8 +133,8 @@ fn a_limit_holds_at_a_stream_above_its_task_limit() {
         let [full, filling] = [(); 2].map(|()| stream(&runtime));
         let gate = Gate::shut(&full);
         let filled = full.clone();
-        let fill = move || (0..1000).for_each(|_| filled.enqueue(|| ()).unwrap());
-        filling.enqueue(fill).unwrap();
+        let task = move || (0..1000).for_each(|_| filled.enqueue(|| ()).unwrap());
+        filling.enqueue(task).unwrap();
         wait_by_query(&filling.record_event().unwrap());
         for _ in 0..500 {
             let limit = Duration::ZERO;

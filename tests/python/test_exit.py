@@ -272,7 +272,7 @@ def test_errors_that_nobody_saw_are_printed_once_each() -> None:
     status, output, lines = ended(code)
     assert (status, len(lines)) == (0, 2), lines
     first, second = output.split()
-    unseen = "accelrt: an error that nobody synchronised with: Stream "
+    unseen = "accelrt: an error that no synchronise has raised: Stream "
     starts = [f"{unseen}{first} on cpu:0 failed: the ", f"{unseen}{second} on cpu:0 failed: a task"]
     for start, end in zip(starts, ("returned status 3", "ValueError: .* 'none'"), strict=True):
         assert any(line.startswith(start) and re.search(f"{end}$", line) for line in lines), lines

@@ -168,6 +168,7 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
     ),
     (lambda: untyped.Stream("cpu:0", priority=2), ValueError, PRIORITY.format(2)),
     (lambda: untyped.Stream("cpu:0", priority=-2), ValueError, PRIORITY.format(-2)),
+    (lambda: untyped.Stream("cpu:0", priority=2**40), ValueError, PRIORITY.format(2**40)),
     (
         lambda: untyped.Stream(priority=None),
         TypeError,

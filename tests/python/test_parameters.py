@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import accelrt
+import capsules
 from kinds import KIND, TYPE, several_devices
 
 # Wrong types on purpose.
@@ -105,3 +106,11 @@ def test_a_pair_of_dlpack_is_named(name: str, wrong: object) -> None:
     for memory in (accelrt.zeros(4), accelrt.zeros(4).view("int8")):
         with pytest.raises(TypeError, match=expected):
             memory.__dlpack__(**{name: wrong})  # type: ignore[arg-type]
+
+
+def test_numbers_of_any_size_are_a_pair_of_dlpack() -> None:
+    buffer = accelrt.zeros(4)
+    assert capsules.name(buffer.__dlpack__(max_version=(2**40, 0))) == b"dltensor_versioned"
+    assert capsules.name(buffer.__dlpack__(max_version=(-(2**70), 2**70))) == b"dltensor"
+    with pytest.raises(BufferError, match="on no other device"):
+        buffer.__dlpack__(dl_device=(2**40, 0))

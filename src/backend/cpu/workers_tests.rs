@@ -167,7 +167,8 @@ fn a_spare_worker_refused_to_a_waiting_task_is_started_while_it_waits() {
             if is_marked {
                 event.synchronize().unwrap();
             } else {
-                elsewhere.core().wait_ticket(1, false, &mut Interrupt::default()).unwrap(); // the occupying task
+                // For the occupying task.
+                elsewhere.core().wait_ticket(1, false, &mut Interrupt::default()).unwrap();
             }
             assert!(!faults::clear(), "a worker was asked for");
         };

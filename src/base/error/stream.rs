@@ -29,7 +29,7 @@ pub enum StreamError {
     )]
     PriorityOutOfRange {
         device: Device,
-        priority: i32,
+        priority: i64,
         /// The lowest urgency: the largest number.
         least: i32,
         /// The highest urgency: the smallest number.

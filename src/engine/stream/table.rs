@@ -171,6 +171,7 @@ impl StreamTable {
             return Ok(());
         }
         let (device, least, greatest) = (self.device, range.least, range.greatest);
+        let priority = priority.into();
         Err(Error::Stream(StreamError::PriorityOutOfRange { device, priority, least, greatest }))
     }
 }

@@ -34,14 +34,15 @@ impl ExportRequest {
         copy: Option<Flag<'_>>,
     ) -> PyResult<Self> {
         check_stream(stream, device)?;
-        let max_version: Option<(u32, u32)> = pair("max_version", max_version)?;
-        let dl_device: Option<(i32, i32)> = pair("dl_device", dl_device)?;
+        let max_version = pair("max_version", max_version)?;
+        let dl_device = pair("dl_device", dl_device)?;
         let wants_copy = copy.map_or(Ok(false), |copy| copy.get("copy"))?;
-        if dl_device.is_some_and(|wanted| wanted != device_of(device)) {
+        let (kind, index) = device_of(device);
+        if dl_device.is_some_and(|wanted| wanted != (kind.into(), index.into())) {
             let text = format!("memory of {device} is exported where it is, on no other device");
             return Err(PyBufferError::new_err(text));
         }
-        let is_versioned = max_version.is_some_and(|(major, _)| major >= MAJOR);
+        let is_versioned = max_version.is_some_and(|(major, _)| major >= MAJOR.into());
         Ok(Self { is_versioned, wants_copy })
     }
 

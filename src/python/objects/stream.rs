@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{DriverError, Error};
+use crate::base::error::{DriverError, Error, StreamError};
 use crate::base::fork;
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
@@ -237,13 +237,16 @@ const FORMS: &str = "Stream(device=None, priority=0, *, dedicated=False) or \
 fn new_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
     let device = given.device();
     let priority = given.take("priority").map_or(Ok(0), |it| integer("priority", &it))?;
-    // Clamps the number to 32 bits; every device refuses priorities beyond.
-    let nearest = if priority < 0 { i32::MIN } else { i32::MAX };
-    let priority = i32::try_from(priority).unwrap_or(nearest);
     let is_dedicated = given.flag("dedicated")?;
     given.end()?;
     let runtime = Runtime::global()?;
     let device = device_or_default(&runtime, device.as_ref())?;
+    let Ok(priority) = i32::try_from(priority) else {
+        let range = runtime.priority_range(device)?;
+        let (least, greatest) = (range.least, range.greatest);
+        let refused = StreamError::PriorityOutOfRange { device, priority, least, greatest };
+        return Err(Error::Stream(refused).into());
+    };
     Ok(if is_dedicated {
         runtime.dedicated_stream(device, priority)?
     } else {

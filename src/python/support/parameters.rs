@@ -179,11 +179,11 @@ pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResu
     Ok(start..start + range.slicelength)
 }
 
-pub(crate) fn pair<'py, T: FromPyObjectOwned<'py>>(
-    what: &str,
-    object: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Option<(T, T)>> {
+/// Reads two integers, each as [`integer_of`].
+pub(crate) fn pair(what: &str, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<(i64, i64)>> {
     let Some(object) = object else { return Ok(None) };
-    let pair = object.extract();
-    pair.map(Some).map_err(|_| wrong_type(what, "a tuple of two integers or None", object))
+    let wrong = || wrong_type(what, "a tuple of two integers or None", object);
+    let (first, second) = object.extract::<(Bound<'_, _>, Bound<'_, _>)>().map_err(|_| wrong())?;
+    let pair = integer_of(&first)?.zip(integer_of(&second)?);
+    pair.map(Some).ok_or_else(wrong)
 }
