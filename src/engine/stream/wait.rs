@@ -172,8 +172,8 @@ impl StreamCore {
         let mut last_check = Instant::now();
         let mut outcome = Ok(());
         while outcome.is_ok() && !is_over() {
-            let period = if is_marker { longest_park() } else { Some(UNMARKED_PERIOD) };
-            park(interrupt.longest_sleep(period));
+            let retry = longest_park();
+            park(interrupt.longest_sleep(if is_marker { retry } else { Some(UNMARKED_PERIOD) }));
             if !is_over() {
                 outcome = interrupt.check(&mut last_check);
             }
