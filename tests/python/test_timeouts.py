@@ -6,6 +6,7 @@ Method: `Blocked` is behind a gate, so that every limit passes; the gate is open
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ import accelrt
 from kinds import host_cores, module
 from waits import Blocked, interrupt, while_waiting
 
-Wait = Callable[[Blocked, object], None]
+# Any: wrong types are passed as well.
+Wait = Callable[[Blocked, Any], None]
 
 WAITS: dict[str, Wait] = {
     "Stream": lambda it, timeout: it.stream.synchronize(timeout=timeout),
@@ -42,7 +44,7 @@ def test_a_limit_raises_timeout_error_and_the_work_goes_on(wait: Wait) -> None:
 
 @ANY_WAIT
 @pytest.mark.parametrize("timeout", [None, float("inf"), 1e300, 10**400, True])
-def test_what_is_no_limit_and_what_is_a_number_are_taken(wait: Wait, timeout: object) -> None:
+def test_what_is_no_limit_and_what_is_a_number_are_taken(wait: Wait, timeout: float | None) -> None:
     blocked = Blocked()
     blocked.gate.open()
     blocked.stream.synchronize()
@@ -90,7 +92,8 @@ def test_the_error_of_a_stream_outlives_a_wait_that_ended_at_its_limit() -> None
     stream = accelrt.Stream(blocked.stream.device, dedicated=True)
 
     def fail() -> None:
-        raise ArithmeticError("kept")
+        message = "kept"
+        raise ArithmeticError(message)
 
     stream.launch_host(fail)
     stream.wait_stream(blocked.stream)
