@@ -337,8 +337,9 @@ class Stream:
     def launch_host(self, callable: Callable[..., object], *args: object) -> None:
         """Enqueues a call of a Python callable. Blocks only as `launch`.
 
-        The process's helper thread calls `callable` in stream order, with this stream and its
-        device as the current ones, and ignores the result. An exception fails the stream and
+        A thread of a pool calls `callable` in stream order, with this stream and its device as the
+        current ones, and ignores the result. A callable that sleeps holds back its own stream only,
+        as long as the pool has threads (`ACCELRT_HOST_THREADS`). An exception fails the stream and
         becomes `__cause__` of the `StreamError`. The callable may enqueue work and read results; a
         wait for unfinished work raises `RuntimeError` there.
 

@@ -29,7 +29,7 @@ const PREFIX: &str = "ACCELRT_";
 const INFIX: &str = "_TEST_";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-const VARIABLES: [&str; 11] = [
+const VARIABLES: [&str; 12] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_CPU_DEVICES",
     "ACCELRT_CPU_THREADS",
@@ -41,6 +41,7 @@ const VARIABLES: [&str; 11] = [
     "ACCELRT_ALLOC_CONF",
     "ACCELRT_EXIT_MS",
     "ACCELRT_STREAM_TASKS",
+    "ACCELRT_HOST_THREADS",
 ];
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
@@ -87,6 +88,9 @@ pub struct Config {
     pub exit_timeout: Duration,
     /// `ACCELRT_STREAM_TASKS`: queued tasks in one stream above which an enqueue helps or blocks.
     pub stream_task_limit: u64,
+    /// `ACCELRT_HOST_THREADS`: the most threads that call callables of another language, as those
+    /// of Python's `launch_host`; `None` is the number of cores and 4, from 8 to 32.
+    pub host_threads: Option<usize>,
 }
 
 impl Default for Config {
@@ -103,6 +107,7 @@ impl Default for Config {
             allocator: AllocatorSettings::default(),
             exit_timeout: Duration::from_secs(2),
             stream_task_limit: 1_000_000,
+            host_threads: None,
         }
     }
 }
@@ -150,8 +155,7 @@ impl Config {
         let accelerator = text("ACCELRT_ACCELERATOR").map(accelerator).transpose()?;
         let cpu_devices =
             number("ACCELRT_CPU_DEVICES", text, 1..=128, "a whole number from 1 to 128")?;
-        let cpu_threads =
-            number("ACCELRT_CPU_THREADS", text, 1..=1024, "a whole number from 1 to 1024")?;
+        let threads = |name| number(name, text, 1..=1024, "a whole number from 1 to 1024");
         let allowed = "a number of milliseconds from 0 to 86400000";
         let exit_ms = number("ACCELRT_EXIT_MS", text, 0..=MAX_EXIT_MS, allowed)?;
         let allowed = "a number of tasks from 64 to 18446744073709551615";
@@ -161,7 +165,7 @@ impl Config {
         Ok(Self {
             accelerator,
             cpu_devices: cpu_devices.unwrap_or(default.cpu_devices),
-            cpu_threads,
+            cpu_threads: threads("ACCELRT_CPU_THREADS")?,
             cpu_memory_bytes: capacity("ACCELRT_CPU_MEMORY")?,
             xpu_memory_bytes: capacity("ACCELRT_XPU_MEMORY")?,
             opencl_library: text("ACCELRT_OPENCL_LIBRARY"),
@@ -170,6 +174,7 @@ impl Config {
             allocator: allocator.transpose()?.unwrap_or_default(),
             exit_timeout: exit_ms.map_or(default.exit_timeout, Duration::from_millis),
             stream_task_limit: stream_tasks.unwrap_or(default.stream_task_limit),
+            host_threads: threads("ACCELRT_HOST_THREADS")?,
         })
     }
 
@@ -184,8 +189,12 @@ impl Config {
         };
         let devices = self.cpu_devices;
         check("cpu_devices", devices.to_string(), (1..=128).contains(&devices), "1 to 128")?;
-        let threads = self.cpu_threads.unwrap_or(1);
-        check("cpu_threads", threads.to_string(), (1..=1024).contains(&threads), "1 to 1024")?;
+        for (name, threads) in
+            [("cpu_threads", self.cpu_threads), ("host_threads", self.host_threads)]
+        {
+            let threads = threads.unwrap_or(1);
+            check(name, threads.to_string(), (1..=1024).contains(&threads), "1 to 1024")?;
+        }
         for (name, bytes) in [
             ("cpu_memory_bytes", self.cpu_memory_bytes),
             ("xpu_memory_bytes", self.xpu_memory_bytes),
@@ -294,6 +303,7 @@ mod tests {
             ("ACCELRT_ALLOC_CONF", "policy:torch"),
             ("ACCELRT_EXIT_MS", "0"),
             ("ACCELRT_STREAM_TASKS", "64"),
+            ("ACCELRT_HOST_THREADS", "5"),
         ]);
         let expected = Config {
             accelerator: Some(DeviceKind::XPU),
@@ -307,6 +317,7 @@ mod tests {
             allocator: "policy:torch".parse().unwrap(),
             exit_timeout: Duration::ZERO,
             stream_task_limit: 64,
+            host_threads: Some(5),
         };
         assert_eq!(config.unwrap(), expected);
         assert_eq!(from(&[]).unwrap(), Config::default());
@@ -347,6 +358,7 @@ mod tests {
             ("ACCELRT_XPU_MEMORY", "0"),
             ("ACCELRT_EXIT_MS", "-1"),
             ("ACCELRT_STREAM_TASKS", "63"),
+            ("ACCELRT_HOST_THREADS", "0"),
             ("ACCELRT_ALLOC_CONF", "best"),
         ] {
             let message = from(&[(name, value)]).unwrap_err().to_string();
@@ -359,6 +371,7 @@ mod tests {
     fn settings_from_code_are_checked_too() {
         assert!(Config { cpu_devices: 0, ..Config::default() }.validate().is_err());
         assert!(Config { cpu_threads: Some(0), ..Config::default() }.validate().is_err());
+        assert!(Config { host_threads: Some(1025), ..Config::default() }.validate().is_err());
         assert!(Config { cpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
         assert!(Config { xpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
         let cpu_memory_bytes = Some(usize::MAX);

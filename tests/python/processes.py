@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 # A limit for hangs, far above what any of them takes. Who plants hangs sets a lower one.
@@ -31,3 +33,17 @@ def output_of(code: str, **settings: str) -> str:
     ended = run("-c", textwrap.dedent(code), **settings)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     return ended.stdout
+
+
+def thread_name() -> str:
+    """Return the system's name of the calling thread."""
+    return Path(f"/proc/self/task/{threading.get_native_id()}/comm").read_text().strip()
+
+
+def threads_named(name: str) -> int:
+    """Return how many threads of this process have a name."""
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            count += (task / "comm").read_text().strip() == name
+    return count

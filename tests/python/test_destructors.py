@@ -11,7 +11,7 @@ import threading
 import accelrt
 from gates import Gate
 from kinds import host_cores
-from processes import output_of
+from processes import output_of, thread_name
 
 libc = ctypes.CDLL(None)
 
@@ -30,7 +30,7 @@ class Owner:
         self.report = (self.seen, self.gone)
 
     def __del__(self) -> None:
-        self.seen.append(threading.get_ident())
+        self.seen.append(thread_name())
         try:
             self.work.synchronize()
             self.seen.append("synchronised")
@@ -39,17 +39,9 @@ class Owner:
         self.gone.set()
 
 
-def helper_thread(work: accelrt.Stream) -> int:
-    seen: list[int] = []
-    work.launch_host(lambda: seen.append(threading.get_ident()))
-    work.synchronize()
-    return seen[0]
-
-
 @host_cores
 def test_a_destructor_that_waits_holds_no_callable_up() -> None:
     work = accelrt.Stream(dedicated=True)
-    helper = helper_thread(work)
     called = threading.Event()
     gate = Gate(work)
     owner = Owner(work)
@@ -61,14 +53,13 @@ def test_a_destructor_that_waits_holds_no_callable_up() -> None:
     assert called.wait(LONG)
     assert gone.wait(LONG)
     assert seen[1] == "synchronised"
-    assert seen[0] not in (helper, threading.get_ident())
+    assert seen[0] == "accelrt-reaper"
     gate.close()
 
 
 @host_cores
 def test_a_call_inside_of_a_callable_drops_nothing_that_was_parked() -> None:
     work, other = accelrt.Stream(dedicated=True), accelrt.Stream(dedicated=True)
-    helper = helper_thread(work)
     called = threading.Event()
     gate = Gate(work)
     owner = Owner(other)
@@ -76,29 +67,31 @@ def test_a_call_inside_of_a_callable_drops_nothing_that_was_parked() -> None:
     work.launch(libc.memset, owner, 0, 4)
     del owner
 
+    goes_on = threading.Event()
+
     def call() -> None:
-        other.launch_host(lambda: None)  # unfinished while this one runs
+        other.launch_host(goes_on.wait)  # unfinished while this one runs
         assert not other.query()
         called.set()
 
     work.launch_host(call)
     gate.open()
     assert called.wait(LONG)
+    goes_on.set()
     assert gone.wait(LONG)
     assert seen[1] == "synchronised"
-    assert seen[0] not in (helper, threading.get_ident())
+    assert seen[0] == "accelrt-reaper"
     gate.close()
 
 
 def test_a_destructor_of_a_callables_argument_may_wait_for_nothing_unfinished() -> None:
     work = accelrt.Stream(dedicated=True)
-    helper = helper_thread(work)
     owner = Owner(work)
     seen, gone = owner.report
     work.launch_host(lambda _: None, owner)
     del owner
     assert gone.wait(LONG)
-    assert seen[0] == helper
+    assert seen[0] == "accelrt-python"
     assert "cannot wait for unfinished work" in str(seen[1])
     work.synchronize()
 

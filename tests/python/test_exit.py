@@ -221,7 +221,8 @@ def test_callables_behind_one_that_does_not_end_are_counted() -> None:
         for _ in range(5):
             accelrt.Stream().launch_host(print, "never")
     """
-    assert ended(code, ACCELRT_EXIT_MS="20") == (0, "", left(6, 0))
+    settings = {"ACCELRT_EXIT_MS": "20", "ACCELRT_HOST_THREADS": "1"}
+    assert ended(code, **settings) == (0, "", left(6, 0))
 
 
 def test_a_callable_that_is_ready_is_not_begun_behind_the_one_that_the_end_waits_for() -> None:
@@ -251,7 +252,8 @@ def test_a_callable_that_is_ready_is_not_begun_behind_the_one_that_the_end_waits
         accelrt.Stream().launch_host(os.write, 1, b", and one more began")
         os.dup2(stderr, 2)
     """
-    assert ended(code, ACCELRT_EXIT_MS="50") == (0, "ended", [])
+    settings = {"ACCELRT_EXIT_MS": "50", "ACCELRT_HOST_THREADS": "1"}
+    assert ended(code, **settings) == (0, "ended", [])
 
 
 def test_errors_that_nobody_saw_are_printed_once_each() -> None:

@@ -41,6 +41,7 @@ impl ConfigBuilder {
         dnnl_library(file: impl Into<Option<String>>) = file.into();
         exit_timeout(timeout: Duration) = timeout;
         stream_task_limit(tasks: u64) = tasks;
+        host_threads(count: usize) = Some(count);
     }
 
     /// Sets [`Config::allocator`] from a text such as `"policy:torch"`. [`ConfigBuilder::build`]

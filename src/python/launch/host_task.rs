@@ -1,4 +1,4 @@
-//! `Stream.launch_host`: enqueues Python callables, which the helper calls.
+//! `Stream.launch_host`: enqueues Python callables, which the host threads call.
 #![expect(unsafe_code, reason = "calls Python so that the end of the interpreter stops the thread")]
 
 use std::ffi::c_void;
@@ -12,7 +12,7 @@ use pyo3::types::PyTuple;
 use crate::base::error::TaskError;
 use crate::base::sync::park;
 use crate::engine::stream::Stream;
-use crate::python::launch::helper;
+use crate::python::launch::host_threads;
 use crate::python::objects::contexts;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::errors::{RaisedInTask, release_frames_later, wrong_type};
@@ -36,10 +36,10 @@ pub(crate) fn launch_host(
         return Err(wrong_type("callable", "callable", callable));
     }
     crate::base::fork::check()?;
-    helper::ensure_started()?;
+    host_threads::ensure_started(Runtime::global()?.config().host_threads)?;
     let call = DeferredDrop::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
     let task = HostTask { stream: stream.clone(), call };
-    let start = move |completion| helper::post(task, completion);
+    let start = move |completion| host_threads::post(task, completion);
     stream.core().lifecycle.set_error_reducer(release_frames_later);
     enqueue(py, stream, || stream.enqueue_deferred(start))?;
     Ok(())

@@ -86,7 +86,7 @@ impl Context {
     }
 }
 
-/// Drops every open `with` of this thread without restoring the previous state. The helper calls
+/// Drops every open `with` of this thread without restoring the previous state. Host threads call
 /// this after each callable, which may leave a `with` open. The dropped handles may end streams.
 pub(crate) fn forget() {
     let left = ENTERED.take();

@@ -11,7 +11,7 @@ use crate::base::error::{DeviceError, Error};
 use crate::base::fork;
 use crate::base::size;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::python::launch::helper;
+use crate::python::launch::host_threads;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::python::objects::stream::{PyStream, stream_argument};
 use crate::python::support::errors::{python_text, wrong_type};
@@ -318,6 +318,7 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("ACCELRT_ALLOC_CONF", config.allocator.text())?;
     dict.set_item("ACCELRT_EXIT_MS", config.exit_timeout.as_millis())?;
     dict.set_item("ACCELRT_STREAM_TASKS", config.stream_task_limit)?;
+    dict.set_item("ACCELRT_HOST_THREADS", config.host_threads)?;
     Ok(dict)
 }
 
@@ -329,9 +330,9 @@ pub(crate) fn shut_down(py: Python<'_>) {
         // Releases the GIL, because the shutdown waits for callables that need the GIL.
         py.detach(|| {
             runtime.shutdown_and_report();
-            helper::TURNS.close();
+            host_threads::TURNS.close();
             reaper::TURNS.close();
         });
-        helper::drop_pending(py);
+        host_threads::drop_pending(py);
     }
 }

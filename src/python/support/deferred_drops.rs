@@ -3,8 +3,8 @@
 //! A worker that took the GIL would make streams wait for Python code. So a worker parks every
 //! Python object that it releases; parking wakes no thread. A later call from Python, as an enqueue
 //! or a wait, drops the parked objects, but not inside a callable of `launch_host`: destructors may
-//! wait for other callables. Between batches of callables, the helper thread wakes the reaper,
-//! which drops parked objects.
+//! wait for other callables. Between batches of callables, host threads wake the reaper, which
+//! drops parked objects.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! The reaper: a thread that drops parked objects for the helper.
+//! The reaper: a thread that drops parked objects for the host threads.
 //!
-//! A destructor may wait for callables, so it must not run on the helper. No thread waits for the
-//! reaper, so destructors that run there may wait for anything. The first [`wake`] starts the
+//! A destructor may wait for callables, so it must not run on a host thread. No thread waits for
+//! the reaper, so destructors that run there may wait for anything. The first [`wake`] starts the
 //! thread. When the start fails, objects stay parked until the next [`wake`].
 
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ static REAPER: OnceLock<Thread> = OnceLock::new();
 /// `wake` sets this flag when objects are parked; the reaper clears it before it drops them.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
-/// Wakes the reaper if objects are parked. Only the helper calls this, without the GIL.
+/// Wakes the reaper if objects are parked. Only host threads call this, without the GIL.
 pub(crate) fn wake() {
     if !has_parked() {
         return;

@@ -1,11 +1,4 @@
-//! Turns: the periods in which a runtime thread uses the GIL, until the interpreter exits.
-//!
-//! | state | meaning | next |
-//! |---|---|---|
-//! | IDLE | the thread does not need the GIL | BUSY by the thread, CLOSED at exit |
-//! | BUSY | the thread holds the GIL, or waits for the GIL | IDLE by the thread, CLOSED at exit |
-//! | CLOSED | the interpreter exits: no further turn begins | LEFT by the thread |
-//! | LEFT | the thread has ended the turn that was in progress at the exit | |
+//! Turns: the periods in which runtime threads use the GIL, until the interpreter exits.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +6,12 @@ use crate::base::fork;
 use crate::base::sync::unmodelled::AtomicUsize;
 use crate::base::sync::{Ordering, park};
 
-const IDLE: usize = 0;
-const BUSY: usize = 1;
-const CLOSED: usize = 2;
-const LEFT: usize = 3;
+/// Flag: the interpreter exits, and no further turn begins. The number of turns in progress is
+/// above it.
+const CLOSED: usize = 1;
+const TURN: usize = 2;
 
-/// The longest time that the exit of the process waits for a turn in progress.
+/// The longest time that the exit of the process waits for turns in progress.
 const GRACE: Duration = Duration::from_millis(100);
 
 const PERIOD: Duration = Duration::from_micros(200);
@@ -27,46 +20,39 @@ pub(crate) struct Turns(AtomicUsize);
 
 impl Turns {
     pub(crate) const fn new() -> Self {
-        Self(AtomicUsize::new(IDLE))
+        Self(AtomicUsize::new(0))
     }
 
     /// Begins a turn. False once the interpreter exits: the calling thread must then return.
     pub(crate) fn begin(&self) -> bool {
-        self.change(IDLE, BUSY)
+        let next = |turns: usize| (turns & CLOSED == 0).then_some(turns + TURN);
+        // AcqRel, Acquire: pair with `close`, which then waits for this turn.
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
     }
 
     /// Ends a turn. False once the interpreter exits: the calling thread must then return.
     pub(crate) fn end(&self) -> bool {
-        let goes_on = self.change(BUSY, IDLE);
-        if !goes_on {
-            self.change(CLOSED, LEFT);
-        }
-        goes_on
+        // AcqRel: pairs with the loads of `close`, which sees what this thread wrote in its turn.
+        self.0.fetch_sub(TURN, Ordering::AcqRel) & CLOSED == 0
     }
 
-    /// True until the interpreter exits. Only for the thread that is inside the turn.
+    /// True until the interpreter exits. Only for threads that are inside a turn.
     pub(crate) fn is_open(&self) -> bool {
-        // Acquire: pairs with the release of `change`, by which `close` set the state.
-        self.0.load(Ordering::Acquire) == BUSY
+        // Acquire: pairs with `close`.
+        self.0.load(Ordering::Acquire) & CLOSED == 0
     }
 
-    /// Prevents further turns and waits at most `GRACE` for a turn in progress. The interpreter's
+    /// Prevents further turns and waits at most `GRACE` for turns in progress. The interpreter's
     /// exit calls this without the GIL. Has no effect in a forked child, where no turn can end.
     pub(crate) fn close(&self) {
-        if fork::is_child() || self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
+        // AcqRel: pairs with `begin`: a turn that began before is waited for.
+        if fork::is_child() || self.0.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
             return;
         }
         let end = Instant::now() + GRACE;
-        // Acquire: pairs with the release of `change`, by which `end` set the state.
-        while self.0.load(Ordering::Acquire) != LEFT && Instant::now() < end {
+        // Acquire: pairs with `end`.
+        while self.0.load(Ordering::Acquire) != CLOSED && Instant::now() < end {
             park(Some(PERIOD));
         }
-    }
-
-    /// Changes the state from `from` to `to`; false when the state is not `from`.
-    fn change(&self, from: usize, to: usize) -> bool {
-        // AcqRel, Acquire: pair with the other thread's earlier `change`, so that this thread sees
-        // what the other thread wrote before.
-        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }

@@ -10,12 +10,12 @@ use crate::engine::stream::Stream;
 use crate::python::support::deferred_drops::drop_parked;
 
 thread_local! {
-    /// True on the helper, the thread that runs the callables of `launch_host`.
+    /// True on host threads, which call the callables of `launch_host`.
     static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Makes waits for unfinished work fail on this thread, which then drops no parked objects either.
-/// The helper calls this function, because other threads wait for the helper.
+/// Host threads call this function, because other threads wait for them.
 pub(crate) fn forbid_waits() {
     MUST_NOT_WAIT.set(true);
 }
@@ -27,7 +27,7 @@ pub(crate) fn must_not_wait() -> bool {
 /// Calls `wait` without the GIL. `wait` calls its argument about every 50 ms while it sleeps.
 /// When a signal handler raises, the wait fails with that exception, and the work continues.
 ///
-/// On the helper, fails unless `is_done`: unfinished work may need the helper itself. `wait` also
+/// On host threads, fails unless `is_done`: unfinished work may need these threads. `wait` also
 /// fails there when it has to sleep for work that arrived meanwhile.
 pub(crate) fn without_gil<T: Send>(
     py: Python<'_>,
@@ -62,15 +62,15 @@ fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     }
 }
 
-/// Fails on the helper. For calls that always wait, because they wait for work that they enqueue.
+/// Fails on host threads. For calls that always wait, because they wait for work that they enqueue.
 pub(crate) fn check_may_wait() -> PyResult<()> {
     if must_not_wait() { Err(refusal()) } else { Ok(()) }
 }
 
 fn refusal() -> PyErr {
     PyRuntimeError::new_err(
-        "a callable of launch_host cannot wait for unfinished work: that may need the thread that \
-         callables run on",
+        "a callable of launch_host cannot wait for unfinished work, which may need the threads \
+         that callables run on: order the callable behind the work, by wait_stream or wait_event",
     )
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn enqueue<T>(
 }
 
 /// Waits until the stream is below its task limit, so that the next enqueue does not block. The
-/// wait releases the GIL, which queued callables need, and Ctrl-C interrupts it. The helper does
-/// not wait, because queued tasks may need the callable that it runs.
+/// wait releases the GIL, which queued callables need, and Ctrl-C interrupts it. Host threads do
+/// not wait, because queued tasks may need the callables that they run.
 #[inline]
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
     // Loops, because other threads may reach the limit before this thread holds the GIL again.
