@@ -22,8 +22,8 @@ RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNI
 ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan
 # Of Python's tests those that run on every kind.
 EVERY_KIND_TESTS := $(foreach part,accelerator buffer contexts dlpack event failures generator \
-	host_threads launch_host numpy_memory parameters stream threads timeouts verbose_runtime version \
-	waits xpu,tests/python/test_$(part).py)
+	host_call host_threads launch_host numpy_memory parameters stream threads timeouts \
+	verbose_runtime version waits xpu,tests/python/test_$(part).py)
 # Rust tests that run on an xpu device as well; and those that need one which compiles programs of
 # ours, which the fake does not.
 XPU_TESTS ?= conformance faults order engine

@@ -4,10 +4,11 @@
 import builtins
 import sys
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from types import GenericAlias, TracebackType
 from typing import (
     Any,
     Final,
+    Generic,
     Never,
     Protocol,
     Self,
@@ -29,6 +30,7 @@ __all__ = [
     "DeviceProperties",
     "Event",
     "Generator",
+    "HostCall",
     "Kernel",
     "Marked",
     "OutOfMemoryError",
@@ -115,6 +117,8 @@ __VERSION__: Final[str]
 _Device: TypeAlias = device
 _DeviceArgument: TypeAlias = device | str | int | None
 _Filled = TypeVar("_Filled", Buffer, View)
+
+_Result = TypeVar("_Result")
 
 class _HasAddress(Protocol):
     def data_ptr(self) -> int: ...
@@ -334,18 +338,18 @@ class Stream:
         >>> text.value
         b'xxx'
         """
-    def launch_host(self, callable: Callable[..., object], *args: object) -> None:
+    def launch_host(self, callable: Callable[..., _Result], *args: object) -> HostCall[_Result]:
         """Enqueues a call of a Python callable. Blocks only as `launch`.
 
         A thread of a pool calls `callable` in stream order, with this stream and its device as the
-        current ones, and ignores the result. A callable that sleeps holds back its own stream only,
-        as long as the pool has threads (`ACCELRT_HOST_THREADS`). An exception fails the stream and
-        becomes `__cause__` of the `StreamError`. The callable may enqueue work and read results; a
-        wait for unfinished work raises `RuntimeError` there.
+        current ones; the returned handle has its result. A callable that sleeps holds back its own
+        stream only, as long as the pool has threads (`ACCELRT_HOST_THREADS`). An exception fails
+        the stream and becomes `__cause__` of the `StreamError`. The callable may enqueue work and
+        read results; a wait for unfinished work raises `RuntimeError` there.
 
         >>> import accelrt
         >>> stream, seen = accelrt.Stream(), []
-        >>> stream.launch_host(seen.append, 1)
+        >>> call = stream.launch_host(seen.append, 1)
         >>> stream.synchronize()
         >>> seen
         [1]
@@ -360,6 +364,35 @@ class Stream:
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+
+@final
+class HostCall(Generic[_Result]):
+    """The handle of a callable that `Stream.launch_host` enqueued: done when the callable has returned
+    or raised, or will not be called.
+
+    Dropping the handle changes nothing. An exception fails the stream too, whose `synchronize`
+    raises it again.
+
+    >>> import accelrt
+    >>> stream = accelrt.Stream()
+    >>> stream.launch_host(max, 3, 4).result()
+    4
+    """
+
+    def done(self) -> bool:
+        """True when the callable has returned or raised, or will not be called. Does not block."""
+    def result(self, timeout: float | None = None) -> _Result:
+        """Blocks, without the GIL, until the callable is done; returns what it returned, or raises
+        what it raised. A callable that was skipped because its stream had failed raises that
+        failure.
+
+        After `timeout` seconds raises `TimeoutError`, and the work goes on. None waits without a
+        limit.
+        """
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As `result`, but returns the exception; None when the callable returned."""
+    def __class_getitem__(cls, item: object, /) -> GenericAlias:
+        """For annotations, as in `HostCall[int]`."""
 
 @disjoint_base
 class Event:

@@ -32,6 +32,7 @@ mod _core {
             },
         },
         launch::{
+            host_call::PyHostCall,
             kernels::kernel_address,
             marks::{PyMarked, reads, writes},
             program::{PyKernel, PyProgram},

@@ -12,6 +12,7 @@ use pyo3::types::PyTuple;
 use crate::base::error::TaskError;
 use crate::base::sync::park;
 use crate::engine::stream::Stream;
+use crate::python::launch::host_call::{PyHostCall, Report};
 use crate::python::launch::host_threads;
 use crate::python::objects::contexts;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
@@ -23,13 +24,14 @@ pub(crate) struct HostTask {
     stream: Stream,
     /// The callable, and the tuple of its arguments.
     call: DeferredDrop,
+    report: Report,
 }
 
 pub(crate) fn launch_host(
     stream: &Stream,
     callable: &Bound<'_, PyAny>,
     args: &Bound<'_, PyTuple>,
-) -> PyResult<()> {
+) -> PyResult<PyHostCall> {
     let py = callable.py();
     drop_parked(py);
     if !callable.is_callable() {
@@ -38,21 +40,27 @@ pub(crate) fn launch_host(
     crate::base::fork::check()?;
     host_threads::ensure_started(Runtime::global()?.config().host_threads)?;
     let call = DeferredDrop::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
-    let task = HostTask { stream: stream.clone(), call };
+    let (report, shared) = Report::new();
+    let task = HostTask { stream: stream.clone(), call, report };
     let start = move |completion| host_threads::post(task, completion);
     stream.core().lifecycle.set_error_reducer(release_frames_later);
-    enqueue(py, stream, || stream.enqueue_deferred(start))?;
-    Ok(())
+    let ticket = enqueue(py, stream, || stream.enqueue_deferred(start))?;
+    Ok(PyHostCall::new(shared, stream, ticket))
 }
 
 impl HostTask {
     /// Makes the stream and its device current on this thread, and calls the callable.
     pub(crate) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
-        let Self { stream, call } = self;
-        stream.inside_task(|| Self::call(py, &stream, call))
+        let Self { stream, call, report } = self;
+        stream.inside_task(|| Self::call(py, &stream, call, report))
     }
 
-    fn call(py: Python<'_>, stream: &Stream, call: DeferredDrop) -> Result<(), TaskError> {
+    fn call(
+        py: Python<'_>,
+        stream: &Stream,
+        call: DeferredDrop,
+        report: Report,
+    ) -> Result<(), TaskError> {
         let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
             runtime.adopt_stream(Some(stream));
             let mut objects = call.bind(py);
@@ -64,8 +72,9 @@ impl HostTask {
             runtime.adopt_stream(None);
             outcome
         });
+        report.finish(py, &outcome);
         call.release(py);
-        outcome.map_err(|error| RaisedInTask::new(py, error).into())
+        outcome.map(drop).map_err(|error| RaisedInTask::new(py, error).into())
     }
 
     pub(crate) fn release(self, py: Python<'_>) {
@@ -94,7 +103,10 @@ type Call = unsafe extern "C-unwind" fn(
 /// Calls a callable, which may release the GIL and take it again. Before Python 3.14, a thread that
 /// takes the GIL after the interpreter's end is unwound, and unwinding into code that forbids it
 /// aborts the process. The drop of `hang` stops the unwinding: it sleeps until the process ends.
-fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
+fn call_python<'py>(
+    callable: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     // pyo3 declares `PyObject_Call` as unable to unwind. A second declaration would be merged with
     // pyo3's at link time. `black_box` hides the address from the optimiser, so the call has the
     // type `Call`.
@@ -107,5 +119,5 @@ fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult
     let returned = unsafe { call(callable.as_ptr(), args.as_ptr(), std::ptr::null_mut()) };
     mem::forget(hang);
     // SAFETY: the call returns a new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(callable.py(), returned) }.map(drop)
+    unsafe { Bound::from_owned_ptr_or_err(callable.py(), returned) }
 }

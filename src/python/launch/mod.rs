@@ -5,6 +5,7 @@ pub(crate) mod ctypes;
 pub(crate) mod descriptor;
 pub(crate) mod ffi_launch;
 pub(crate) mod function;
+pub(crate) mod host_call;
 pub(crate) mod host_task;
 pub(crate) mod host_threads;
 pub(crate) mod kernel_launch;

@@ -9,6 +9,7 @@ use crate::base::error::{DriverError, Error, StreamError};
 use crate::base::fork;
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::python::launch::host_call::PyHostCall;
 use crate::python::launch::host_task;
 use crate::python::objects::contexts::Context;
 use crate::python::objects::device::{PyDevice, device_or_default};
@@ -183,19 +184,23 @@ impl PyStream {
     /// Enqueues a call of a Python callable. Blocks only as `launch`.
     ///
     /// A thread of a pool calls `callable` in stream order, with this stream and its device as the
-    /// current ones, and ignores the result. A callable that sleeps holds back its own stream only,
-    /// as long as the pool has threads (`ACCELRT_HOST_THREADS`). An exception fails the stream and
-    /// becomes `__cause__` of the `StreamError`. The callable may enqueue work and read results; a
-    /// wait for unfinished work raises `RuntimeError` there.
+    /// current ones; the returned handle has its result. A callable that sleeps holds back its own
+    /// stream only, as long as the pool has threads (`ACCELRT_HOST_THREADS`). An exception fails
+    /// the stream and becomes `__cause__` of the `StreamError`. The callable may enqueue work and
+    /// read results; a wait for unfinished work raises `RuntimeError` there.
     ///
     /// >>> import accelrt
     /// >>> stream, seen = accelrt.Stream(), []
-    /// >>> stream.launch_host(seen.append, 1)
+    /// >>> call = stream.launch_host(seen.append, 1)
     /// >>> stream.synchronize()
     /// >>> seen
     /// [1]
     #[pyo3(signature = (callable, *args))]
-    fn launch_host(&self, callable: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+    fn launch_host(
+        &self,
+        callable: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<PyHostCall> {
         host_task::launch_host(&self.stream, callable, args)
     }
 

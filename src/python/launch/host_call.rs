@@ -1,0 +1,214 @@
+//! `accelrt.HostCall`: the handle of a callable that `launch_host` enqueued, and its outcome.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::base::blocking::{longest_park, while_blocked};
+use crate::base::error::{Error, Result, StreamError};
+use crate::base::fork;
+use crate::base::sync::{LockRank, Mutex, Sleeper, park};
+use crate::engine::stream::Stream;
+use crate::engine::stream::interrupt::Interrupt;
+use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
+use crate::python::support::parameters::timeout_argument;
+use crate::python::support::waiting::without_gil;
+
+/// The outcome of a callable, and the threads that wait for it.
+enum Outcome {
+    Pending(Vec<Arc<Sleeper>>),
+    Returned(DeferredDrop),
+    Raised(DeferredDrop),
+    /// The stream had failed before, or was shut down.
+    NotCalled,
+}
+
+/// The outcome, as the handle and the task share it.
+pub(crate) struct Shared(Mutex<Outcome>);
+
+/// The task's end. Its drop says that the callable was not called.
+pub(crate) struct Report(Arc<Shared>);
+
+impl Report {
+    pub(crate) fn new() -> (Self, Arc<Shared>) {
+        let pending = Outcome::Pending(Vec::new());
+        let shared = Arc::new(Shared(Mutex::new(LockRank::Bindings, pending)));
+        (Self(Arc::clone(&shared)), shared)
+    }
+
+    /// Stores what the callable returned or raised, if the program has the handle.
+    pub(crate) fn finish(self, py: Python<'_>, outcome: &PyResult<Bound<'_, PyAny>>) {
+        if Arc::strong_count(&self.0) == 1 {
+            return;
+        }
+        self.0.set(match outcome {
+            Ok(value) => Outcome::Returned(DeferredDrop::new(vec![value.clone().unbind()])),
+            Err(error) => {
+                let raised = error.value(py).clone().into_any().unbind();
+                Outcome::Raised(DeferredDrop::new(vec![raised]))
+            }
+        });
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.0.set(Outcome::NotCalled);
+    }
+}
+
+impl Shared {
+    /// Stores the outcome, unless one is stored, and wakes the threads that wait for it.
+    fn set(&self, outcome: Outcome) {
+        let mut state = self.0.lock();
+        if let Outcome::Pending(waiting) = &mut *state {
+            let waiting = std::mem::take(waiting);
+            *state = outcome;
+            drop(state);
+            for sleeper in waiting {
+                sleeper.wake();
+            }
+        }
+    }
+
+    /// True when an outcome is stored. False in a forked child, where a thread that it lacks may
+    /// hold the lock.
+    fn is_done(&self) -> bool {
+        !fork::is_child() && !matches!(*self.0.lock(), Outcome::Pending(_))
+    }
+
+    /// Blocks until the outcome is stored. Executes no task meanwhile.
+    fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let sleeper = Sleeper::new();
+        match &mut *self.0.lock() {
+            Outcome::Pending(waiting) => waiting.push(Arc::clone(&sleeper)),
+            _ => return Ok(()),
+        }
+        let (mut last_check, mut outcome) = (Instant::now(), Ok(()));
+        while_blocked(|| {
+            while outcome.is_ok() && !sleeper.is_woken() {
+                park(interrupt.longest_sleep(longest_park()));
+                if !sleeper.is_woken() {
+                    outcome = interrupt.check(&mut last_check);
+                }
+            }
+        });
+        if let Outcome::Pending(waiting) = &mut *self.0.lock() {
+            waiting.retain(|waiting| !Arc::ptr_eq(waiting, &sleeper));
+        }
+        outcome
+    }
+}
+
+/// The handle of a callable that `Stream.launch_host` enqueued: done when the callable has returned
+/// or raised, or will not be called.
+///
+/// Dropping the handle changes nothing. An exception fails the stream too, whose `synchronize`
+/// raises it again.
+///
+/// >>> import accelrt
+/// >>> stream = accelrt.Stream()
+/// >>> stream.launch_host(max, 3, 4).result()
+/// 4
+#[pyclass(name = "HostCall", module = "accelrt", weakref, frozen)]
+pub(crate) struct PyHostCall {
+    shared: Arc<Shared>,
+    stream: Stream,
+    ticket: u64,
+}
+
+impl PyHostCall {
+    pub(crate) fn new(shared: Arc<Shared>, stream: &Stream, ticket: u64) -> Self {
+        Self { shared, stream: stream.clone(), ticket }
+    }
+
+    /// Waits for the outcome. Returns the value, or the exception.
+    fn wait<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<std::result::Result<Bound<'py, PyAny>, PyErr>> {
+        let timeout = timeout_argument(timeout)?;
+        fork::check()?;
+        let is_done = || self.shared.is_done();
+        if is_done() {
+            drop_parked(py);
+        } else {
+            without_gil(py, is_done, |is_interrupted| {
+                self.shared.wait(&mut Interrupt::by(is_interrupted).or_after(timeout))
+            })?;
+        }
+        let object = |kept: &DeferredDrop| kept.bind(py).next().expect("it keeps one").clone();
+        let known = match &*self.shared.0.lock() {
+            Outcome::Returned(value) => Some(Ok(object(value))),
+            Outcome::Raised(exception) => Some(Err(PyErr::from_value(object(exception)))),
+            Outcome::NotCalled | Outcome::Pending(_) => None,
+        };
+        Ok(known.unwrap_or_else(|| Err(self.not_called())))
+    }
+
+    /// The exception for a callable that was skipped: its stream's failure, while that is known.
+    fn not_called(&self) -> PyErr {
+        let failure = self.stream.core().failures.at(self.ticket);
+        match failure.filter(|failure| !failure.is_cancellation()) {
+            Some(failure) => Error::Stream(StreamError::Failed(failure)).into(),
+            None => PyRuntimeError::new_err(
+                "the callable was not called: its stream had failed before, or the runtime was \
+                 shut down",
+            ),
+        }
+    }
+}
+
+#[pymethods]
+impl PyHostCall {
+    /// True when the callable has returned or raised, or will not be called. Does not block.
+    fn done(&self) -> bool {
+        self.shared.is_done()
+    }
+
+    /// Blocks, without the GIL, until the callable is done; returns what it returned, or raises
+    /// what it raised. A callable that was skipped because its stream had failed raises that
+    /// failure.
+    ///
+    /// After `timeout` seconds raises `TimeoutError`, and the work goes on. None waits without a
+    /// limit.
+    #[pyo3(signature = (timeout=None))]
+    fn result<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.wait(py, timeout)?
+    }
+
+    /// As `result`, but returns the exception; None when the callable returned.
+    #[pyo3(signature = (timeout=None))]
+    fn exception<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let outcome = self.wait(py, timeout)?;
+        Ok(outcome.err().map(|error| error.into_value(py).into_bound(py).into_any()))
+    }
+
+    /// For annotations, as in `HostCall[int]`.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let alias = class.py().import("types")?.getattr("GenericAlias")?;
+        alias.call1((class, item))
+    }
+
+    fn __repr__(&self) -> String {
+        let (device, id) = (self.stream.device(), self.stream.id());
+        let state = if self.shared.is_done() { "done" } else { "pending" };
+        format!("accelrt.HostCall(device='{device}', stream_id={id}, {state})")
+    }
+}
