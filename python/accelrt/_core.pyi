@@ -391,7 +391,7 @@ class HostCall(Generic[_Result]):
         """
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As `result`, but returns the exception; None when the callable returned."""
-    def __class_getitem__(cls, item: object, /) -> GenericAlias:
+    def __class_getitem__(cls, item: object) -> GenericAlias:
         """For annotations, as in `HostCall[int]`."""
 
 @disjoint_base
