@@ -1,8 +1,10 @@
 //! Too little memory: what is being freed is waited for, when that is enough.
 
+use std::sync::{Arc, Mutex};
+
 use accelrt::backend::fault::Method;
 use accelrt::backend::null::CompletionMode;
-use accelrt::{Error, MemoryError};
+use accelrt::{Config, Device, Error, MemoryError, Runtime};
 
 use crate::gate::Gate;
 use crate::support::{CAPACITY, Machine, finishes};
@@ -111,4 +113,25 @@ fn a_driver_is_asked_by_the_next_request_without_a_synchronise() {
     }
     assert!(machine.taken() <= 2 * 1000, "{} bytes wait", machine.taken());
     assert!(machine.backend.calls(Method::Mark) <= 200);
+}
+
+#[test]
+fn a_runtimes_observers_are_told_of_every_devices_shortages_until_they_are_removed() {
+    let config = Config::builder().cpu_devices(2).cpu_memory_bytes(20 << 20).build().unwrap();
+    let runtime = Runtime::new(config).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let [first, _] = ["first", "second"].map(|name| {
+        let told = Arc::clone(&told);
+        runtime.add_oom_observer(move |error| match error {
+            Error::Memory(MemoryError::OutOfMemory { device, .. }) => {
+                told.lock().unwrap().push((name, device.index()));
+            }
+            other => panic!("{other}"),
+        })
+    });
+    let ask = |index| runtime.empty(30 << 20, Device::cpu(index)).unwrap_err();
+    ask(0);
+    runtime.remove_oom_observer(first);
+    ask(1);
+    assert_eq!(*told.lock().unwrap(), [("first", 0), ("second", 0), ("second", 1)]);
 }
