@@ -171,3 +171,21 @@ pub(super) fn at_exit(handler: fn()) {
         assert_eq!(refused, 0, "atexit fails only without memory");
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_of_any_loss_is_not_clean_and_says_what_was_lost() {
+        let report = ShutdownReport::default;
+        assert!(report().is_clean() && report().to_string().is_empty());
+        for (lost, text) in [
+            (ShutdownReport { num_cancelled_tasks: 1, ..report() }, "1 task not run"),
+            (ShutdownReport { num_busy_threads: 2, ..report() }, "2 threads inside a task"),
+            (ShutdownReport { num_forgotten_errors: 3, ..report() }, "3 more of streams"),
+        ] {
+            assert!(!lost.is_clean() && lost.to_string().contains(text), "{lost}");
+        }
+    }
+}
