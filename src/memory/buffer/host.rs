@@ -175,3 +175,27 @@ fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
     }
     raise_all(errors)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::config::Config;
+    use crate::base::device::Device;
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn a_buffer_has_failed_until_its_streams_error_was_raised() {
+        // Goal: an error that a synchronise has raised counts no longer, although it is kept.
+        // Method: the handle of the skipped fill keeps it.
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let (buffer, stream) =
+            (runtime.zeros(8, Device::cpu(0)).unwrap(), runtime.stream(Device::cpu(0)).unwrap());
+        stream.enqueue(|| Err::<(), _>("broken")).unwrap();
+        let skipped = buffer.fill(1, &stream).unwrap();
+        skipped.wait().unwrap_err();
+        assert!(buffer.has_failed());
+        stream.synchronize().unwrap_err();
+        assert!(!buffer.has_failed());
+        skipped.wait().unwrap_err();
+    }
+}
