@@ -227,6 +227,24 @@ fn an_error_seen_by_who_inherited_it_is_seen() {
 }
 
 #[test]
+fn an_error_kept_of_a_dropped_stream_is_seen_by_who_inherited_it() {
+    finishes(|| {
+        let runtime = workers(1);
+        let [failed, inheriting] = [stream(&runtime), stream(&runtime)];
+        enqueue_failure(&failed, "broken");
+        inheriting.wait_stream(&failed).unwrap();
+        // Its error is kept for the report before it is raised.
+        while !inheriting.query() {
+            std::thread::yield_now();
+        }
+        drop(failed);
+        stream_error(inheriting.synchronize());
+        let report = runtime.shutdown();
+        assert!(report.is_clean(), "{report}");
+    });
+}
+
+#[test]
 fn a_task_may_shut_its_own_runtime_down() {
     // Goal: no thread waits for itself. Method: the only worker calls it, then drops the last
     // handle.
