@@ -158,3 +158,26 @@ impl Drain {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_whose_capture_ended_in_the_middle_of_it_goes_to_the_output() {
+        let ((source, input), (output, target)) =
+            (descriptor::pipe().unwrap(), descriptor::pipe().unwrap());
+        let drain = Drain::new(source, Some(target));
+        drain.open(VerboseLibrary::OneDnn);
+        descriptor::write_all(&input, b"onednn_verbose,v1,exec,").unwrap();
+        drain.read_available();
+        // `close` would end the line too; this thread stands for one that reads behind that.
+        drain.state.lock().collectors.clear();
+        descriptor::write_all(&input, b"cpu\n").unwrap();
+        drain.read_available();
+        let mut passed_on = [0; 64];
+        assert!(descriptor::byte_count(&output) > 0, "the line is lost");
+        let count = descriptor::read(&output, &mut passed_on).unwrap();
+        assert_eq!(&passed_on[..count], b"onednn_verbose,v1,exec,cpu\n");
+    }
+}
