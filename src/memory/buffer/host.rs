@@ -178,7 +178,6 @@ fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
     use crate::base::config::Config;
     use crate::base::device::Device;
     use crate::runtime::Runtime;
