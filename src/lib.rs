@@ -49,6 +49,10 @@
     not(all(feature = "python", feature = "xpu")),
     allow(dead_code, reason = "what faces and driver kinds need is compiled and tested always")
 )]
+#![cfg_attr(
+    not(feature = "async"),
+    allow(unreachable_pub, reason = "futures are compiled always; the feature makes them public")
+)]
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
@@ -95,11 +99,15 @@ pub use compute::program::{
     Kernel, KernelArgument, KernelParameter, ParameterClass, Program, ProgramSource,
 };
 pub use engine::event::Event;
+#[cfg(feature = "async")]
+pub use engine::event::future::EventFuture;
 pub use engine::stream::{Completion, Scope, Stream, TaskOutcome};
 pub use ffi::{Argument, FfiCall};
 pub use memory::allocator::{
     self, AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions,
 };
+#[cfg(feature = "async")]
+pub use memory::buffer::future::{HostTransferFuture, TransferFuture};
 pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};

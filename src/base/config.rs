@@ -29,7 +29,7 @@ const PREFIX: &str = "ACCELRT_";
 const INFIX: &str = "_TEST_";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 13] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_CPU_DEVICES",
     "ACCELRT_CPU_THREADS",
@@ -42,6 +42,7 @@ const VARIABLES: [&str; 12] = [
     "ACCELRT_EXIT_MS",
     "ACCELRT_STREAM_TASKS",
     "ACCELRT_HOST_THREADS",
+    "ACCELRT_TRACEBACKS",
 ];
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
@@ -91,6 +92,9 @@ pub struct Config {
     /// `ACCELRT_HOST_THREADS`: the most threads that call callables of another language, as those
     /// of Python's `launch_host`; `None` is the number of cores and 4, from 8 to 32.
     pub host_threads: Option<usize>,
+    /// `ACCELRT_TRACEBACKS`: true lets an exception of a callable of another language say where the
+    /// callable was enqueued.
+    pub tracebacks: bool,
 }
 
 impl Default for Config {
@@ -108,6 +112,7 @@ impl Default for Config {
             exit_timeout: Duration::from_secs(2),
             stream_task_limit: 1_000_000,
             host_threads: None,
+            tracebacks: false,
         }
     }
 }
@@ -160,6 +165,7 @@ impl Config {
         let exit_ms = number("ACCELRT_EXIT_MS", text, 0..=MAX_EXIT_MS, allowed)?;
         let allowed = "a number of tasks from 64 to 18446744073709551615";
         let stream_tasks = number("ACCELRT_STREAM_TASKS", text, 64..=u64::MAX, allowed)?;
+        let tracebacks = number("ACCELRT_TRACEBACKS", text, 0..=1, "0 or 1")?;
         let allocator =
             text("ACCELRT_ALLOC_CONF").map(|value| value.parse().map_err(with_variable_name));
         Ok(Self {
@@ -175,6 +181,7 @@ impl Config {
             exit_timeout: exit_ms.map_or(default.exit_timeout, Duration::from_millis),
             stream_task_limit: stream_tasks.unwrap_or(default.stream_task_limit),
             host_threads: threads("ACCELRT_HOST_THREADS")?,
+            tracebacks: tracebacks == Some(1),
         })
     }
 
@@ -304,6 +311,7 @@ mod tests {
             ("ACCELRT_EXIT_MS", "0"),
             ("ACCELRT_STREAM_TASKS", "64"),
             ("ACCELRT_HOST_THREADS", "5"),
+            ("ACCELRT_TRACEBACKS", "1"),
         ]);
         let expected = Config {
             accelerator: Some(DeviceKind::XPU),
@@ -318,6 +326,7 @@ mod tests {
             exit_timeout: Duration::ZERO,
             stream_task_limit: 64,
             host_threads: Some(5),
+            tracebacks: true,
         };
         assert_eq!(config.unwrap(), expected);
         assert_eq!(from(&[]).unwrap(), Config::default());
@@ -359,6 +368,7 @@ mod tests {
             ("ACCELRT_EXIT_MS", "-1"),
             ("ACCELRT_STREAM_TASKS", "63"),
             ("ACCELRT_HOST_THREADS", "0"),
+            ("ACCELRT_TRACEBACKS", "yes"),
             ("ACCELRT_ALLOC_CONF", "best"),
         ] {
             let message = from(&[(name, value)]).unwrap_err().to_string();

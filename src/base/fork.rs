@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "registers a handler with the C library")]
 
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Once, OnceLock};
 
 use crate::base::error::{Error, Result, RuntimeError};
@@ -68,6 +68,12 @@ impl<T> Deref for Inherited<T> {
     #[inline]
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+impl<T> DerefMut for Inherited<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod device;
 #[cfg(any(feature = "xpu", not(loom)))]
 pub(crate) mod dylib;
 pub(crate) mod error;
+pub(crate) mod event_fd;
 pub(crate) mod fork;
 pub(crate) mod machine_memory;
 pub(crate) mod shortage;

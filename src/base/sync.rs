@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
+use std::task::Wake;
 use std::time::{Duration, Instant};
 
 #[cfg(all(test, loom))]
@@ -349,6 +350,12 @@ impl Sleeper {
     fn reset(&self) {
         // Relaxed: the next waker learns of this sleeper after this store.
         self.is_woken.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        Self::wake(&self);
     }
 }
 

@@ -37,6 +37,7 @@ pub struct FfiCall {
     function: Function,
     arguments: PlacedArguments,
     is_checked: bool,
+    is_blocking: bool,
 }
 
 /// The arguments as the C convention requires them; more than [`MAX_SHORT`] are boxed.
@@ -67,7 +68,7 @@ impl FfiCall {
         } else {
             Self::place_long(arguments)?
         };
-        Ok(Self { function, arguments, is_checked: false })
+        Ok(Self { function, arguments, is_checked: false, is_blocking: false })
     }
 
     #[cold]
@@ -93,6 +94,21 @@ impl FfiCall {
     #[inline]
     pub fn is_checked(&self) -> bool {
         self.is_checked
+    }
+
+    /// Announces that the function blocks its thread, as one that sleeps or reads does. Another
+    /// worker serves the device's streams meanwhile, and no waiting thread executes the call.
+    #[must_use]
+    pub fn blocking(mut self) -> Self {
+        self.is_blocking = true;
+        self
+    }
+
+    /// True after [`FfiCall::blocking`].
+    #[must_use]
+    #[inline]
+    pub fn is_blocking(&self) -> bool {
+        self.is_blocking
     }
 
     #[inline]

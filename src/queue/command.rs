@@ -16,6 +16,9 @@ pub(crate) enum Class {
     User,
     /// A user's native function: skipped on a failed stream, expected to be long.
     Ffi,
+    /// A user's native function that blocks its thread: skipped on a failed stream, never executed
+    /// by a thread that waits for something else.
+    Blocking,
 }
 
 /// The state that the consumer passes to commands, and the types that describe commands.

@@ -13,10 +13,27 @@ use crate::memory::allocator::PoolId;
 use crate::memory::buffer::thread_hints;
 use crate::runtime::pools::PoolCore;
 
-#[derive(Debug, Default)]
-struct Current {
+/// The devices and streams that were made current.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selected {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
+}
+
+impl Selected {
+    pub(crate) fn set_device(&mut self, device: Device) {
+        self.devices.insert(device.kind(), device);
+    }
+
+    /// Returns the replaced stream.
+    pub(crate) fn set_stream(&mut self, stream: Stream) -> Option<Stream> {
+        self.streams.insert(stream.device(), stream)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    selected: Selected,
     /// The pools that the thread has entered; the last one serves the thread's requests.
     pools: BTreeMap<Device, Vec<Arc<PoolCore>>>,
 }
@@ -42,21 +59,32 @@ fn change_state<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Opti
 }
 
 pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
-    read_state(runtime, |current| current.devices.get(&kind).copied())
+    read_state(runtime, |current| current.selected.devices.get(&kind).copied())
 }
 
 pub(super) fn set_device(runtime: u64, device: Device) {
-    change_state(runtime, |current| current.devices.insert(device.kind(), device));
+    change_state(runtime, |current| current.selected.set_device(device));
 }
 
 pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
-    read_state(runtime, |current| current.streams.get(&device).cloned())
+    read_state(runtime, |current| current.selected.streams.get(&device).cloned())
 }
 
 pub(super) fn set_stream(runtime: u64, stream: &Stream) {
     let stream = stream.clone();
-    let replaced = change_state(runtime, |current| current.streams.insert(stream.device(), stream));
+    let replaced = change_state(runtime, |current| current.selected.set_stream(stream));
     drop(replaced); // outside the borrow: it may hold the last handle of a stream
+}
+
+pub(super) fn selected(runtime: u64) -> Selected {
+    read_state(runtime, |current| Some(current.selected.clone())).unwrap_or_default()
+}
+
+/// Replaces what is current on this thread. The caller drops the result outside the borrow.
+#[must_use]
+pub(super) fn exchange_selected(runtime: u64, selected: Selected) -> Selected {
+    let exchange = |current: &mut Current| std::mem::replace(&mut current.selected, selected);
+    change_state(runtime, exchange).unwrap_or_default()
 }
 
 pub(super) fn pool(runtime: u64, device: Device) -> PoolId {

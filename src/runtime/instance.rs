@@ -28,6 +28,7 @@ use crate::engine::stream::table::StreamTable;
 use crate::engine::stream::task_report::TaskReport;
 use crate::memory::allocator::CachingAllocator;
 use crate::runtime::allocators::Allocators;
+use crate::runtime::current::Selected;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::runtime::{current, report};
 
@@ -316,6 +317,16 @@ impl Runtime {
         current::set_stream(self.id(), stream);
     }
 
+    /// What this thread has made current.
+    pub(crate) fn selected(&self) -> Selected {
+        current::selected(self.id())
+    }
+
+    /// Replaces what this thread has made current, without a check, and returns it.
+    pub(crate) fn exchange_selected(&self, selected: Selected) -> Selected {
+        current::exchange_selected(self.id(), selected)
+    }
+
     /// Replaces this thread's state by a stream and its device, or clears it with `None`. For the
     /// helper thread, which serves many streams. Also works after a shutdown.
     pub(crate) fn adopt_stream(&self, stream: Option<&Stream>) {
@@ -512,7 +523,7 @@ fn synchronize_all(
     interrupt: &mut Interrupt<'_>,
 ) -> Result<Vec<Arc<StreamFailure>>, std::thread::Result<Error>> {
     streams.iter().try_for_each(|stream| stream.check_wait()).map_err(Ok)?;
-    let begun = streams.iter().map(|stream| stream.begin_synchronize(interrupt));
+    let begun = streams.iter().map(|stream| stream.begin_synchronize(!interrupt.has_limit()));
     let begun: Vec<_> = begun.collect(); // all, before the wait for the first
     let (mut errors, mut obstacle) = (Vec::new(), None);
     for (stream, begun) in streams.iter().zip(begun) {

@@ -16,7 +16,7 @@
 
 mod allocators;
 mod capability;
-mod current;
+pub(crate) mod current;
 mod generators;
 pub(crate) mod guard;
 mod index;

@@ -329,6 +329,29 @@ fn a_wait_ends_at_its_limit_and_the_copy_goes_on() {
     });
 }
 
+#[cfg(feature = "async")]
+#[test]
+fn awaited_copies_are_done_and_carry_their_bytes_or_the_streams_failure() {
+    use futures::executor::block_on;
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (buffer, stream) = (machine.runtime.empty(9, CPU).unwrap(), machine.stream());
+        let gate = Gate::shut(&stream);
+        let fill = buffer.fill(1, &stream).unwrap();
+        let copy = buffer.copy_to_host(vec![0; 9], &stream).unwrap();
+        let nothing = machine.runtime.empty(0, CPU).unwrap().fill(1, &stream).unwrap();
+        block_on(nothing.into_future()).unwrap();
+        gate.open();
+        assert_eq!(block_on(copy.into_future()).unwrap(), [1; 9]);
+        block_on(fill.into_future()).unwrap();
+        stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
+        let skipped = buffer.fill(2, &stream).unwrap();
+        let refused = block_on(skipped.into_future());
+        assert!(matches!(refused, Err(Error::Stream(StreamError::Failed(_)))), "{refused:?}");
+        stream.synchronize().unwrap_err();
+    });
+}
+
 #[test]
 fn a_task_does_not_wait_for_a_copy_on_its_own_stream() {
     finishes(|| {

@@ -102,6 +102,8 @@ fn assert_waits_are_refused(stream: &Stream, event: &Event) {
     assert_bad_fork("stream synchronise", stream.synchronize());
     assert_bad_fork("interruptible synchronise", stream.synchronize_unless(&mut || true));
     assert_bad_fork("event synchronise", event.synchronize());
+    #[cfg(feature = "async")]
+    assert_bad_fork("await", futures::executor::block_on(event.clone().into_future()));
 }
 
 #[test]

@@ -36,6 +36,8 @@ mod events;
 mod exit;
 mod fork;
 mod frontiers;
+#[cfg(feature = "async")]
+mod futures;
 mod guards;
 mod handing_over;
 mod helping;

@@ -245,6 +245,22 @@ fn an_error_kept_of_a_dropped_stream_is_seen_by_who_inherited_it() {
 }
 
 #[test]
+fn an_event_behind_a_wait_that_a_shutdown_cut_short_has_failed() {
+    finishes(|| {
+        let runtime = impatient(1);
+        let [held, waiting] = [(); 2].map(|()| stream(&runtime));
+        let gate = Gate::shut(&held);
+        waiting.wait_stream(&held).unwrap();
+        let event = waiting.record_event().unwrap();
+        runtime.shutdown();
+        wait_by_query(&event);
+        let outcome = event.synchronize();
+        assert!(matches!(outcome, Err(Error::Runtime(RuntimeError::ShutDown))), "{outcome:?}");
+        gate.open();
+    });
+}
+
+#[test]
 fn a_task_may_shut_its_own_runtime_down() {
     // Goal: no thread waits for itself. Method: the only worker calls it, then drops the last
     // handle.

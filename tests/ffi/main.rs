@@ -10,6 +10,7 @@ mod gate;
 mod hand_on;
 
 mod arguments;
+mod blocking;
 mod deferred;
 mod deferred_ends;
 mod late;

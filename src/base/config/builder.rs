@@ -42,6 +42,7 @@ impl ConfigBuilder {
         exit_timeout(timeout: Duration) = timeout;
         stream_task_limit(tasks: u64) = tasks;
         host_threads(count: usize) = Some(count);
+        tracebacks(are_on: bool) = are_on;
     }
 
     /// Sets [`Config::allocator`] from a text such as `"policy:torch"`. [`ConfigBuilder::build`]

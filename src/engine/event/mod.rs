@@ -6,6 +6,7 @@
 //! * [`shared`]: the lifetime of the state: handles and queued records are counted separately
 //! * [`command`]: the record as a task
 //! * [`handle`]: the public type, [`Event`]
+//! * [`future`]: the end of a record as a future, [`EventFuture`](future::EventFuture)
 //!
 //! Each record creates a new *version*. The event is done when its latest version is known to be
 //! done. To record an event, a thread takes the event's lock, pushes a command with the event and
@@ -14,6 +15,7 @@
 
 mod command;
 mod core;
+pub(crate) mod future;
 mod handle;
 #[cfg(all(test, loom))]
 mod loom_tests;

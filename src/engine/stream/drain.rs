@@ -181,8 +181,13 @@ impl StreamCore {
     ) -> Option<Stop> {
         let class = entry.class();
         if class == Class::Internal {
-            if !is_cancelled && !entry.is_ready(context) {
-                return Some(Stop::Blocked);
+            if !entry.is_ready(context) {
+                if !is_cancelled {
+                    return Some(Stop::Blocked);
+                }
+                // What follows is not behind what this command waits for.
+                context.effects().blocked_on = None;
+                context.fail(FailureCause::Cancelled);
             }
             entry.run(context);
         } else if is_cancelled || context.error.is_some() {
@@ -202,7 +207,11 @@ impl StreamCore {
     /// closures, and the runtime's own tasks need little stack.
     #[inline]
     fn is_for_helpers(&self, class: Class) -> bool {
-        class != Class::Ffi || !self.batch_state.hints.is_unknown() && stack::has_worker_size()
+        match class {
+            Class::Internal | Class::User => true,
+            Class::Ffi => !self.batch_state.hints.is_unknown() && stack::has_worker_size(),
+            Class::Blocking => false,
+        }
     }
 
     /// Drops a user's task unrun, and counts it as skipped or cancelled.
@@ -380,6 +389,7 @@ fn wake(waiters: Vec<Waiter<StreamCore>>) {
             // Catches panics: a backend that panics at one stream must not stop the other wakes.
             Waiter::Stream(stream, parking) => drop_quietly(|| stream.unpark(parking)),
             Waiter::Thread(sleeper) => sleeper.wake(),
+            Waiter::Task(waker) => drop_quietly(|| waker.wake()),
         }
     }
 }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "calls functions on the promise of their launch's caller")]
 
 use crate::backend::contract::Address;
+use crate::base::blocking::while_blocked;
 use crate::base::error::{DriverError, Error, FailureCause, Result};
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::Stream;
@@ -46,6 +47,29 @@ impl<A: CallFrame, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
     }
 }
 
+/// A call of a C function that blocks its thread.
+struct BlockingLaunch<A> {
+    function: Function,
+    arguments: A,
+    is_checked: bool,
+    is_marker: bool,
+}
+
+impl<A: CallFrame> Command<TaskContext> for BlockingLaunch<A> {
+    const CLASS: Class = Class::Blocking;
+    const OPERATION: OperationKind = OperationKind::Launch;
+
+    fn run(self, context: &mut TaskContext) {
+        assert_no_lock_held();
+        context.is_marker |= self.is_marker;
+        // SAFETY: as for `Launch`, whose creators create this command too.
+        let status = while_blocked(|| unsafe { self.arguments.call(self.function) });
+        if self.is_checked && status != 0 {
+            context.fail(FailureCause::Status { function: self.function as usize, status });
+        }
+    }
+}
+
 const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTES);
 
 impl Stream {
@@ -56,7 +80,8 @@ impl Stream {
     /// A status other than 0 fails the stream when the call is [checked](FfiCall::checked).
     /// Up to 4 arguments need no memory of their own. Until a task of the stream was timed, waiting
     /// threads leave the call to a worker. A thread with less stack left than a worker has (8 MiB,
-    /// with a tolerance of 1 MiB) always leaves the call to a worker.
+    /// with a tolerance of 1 MiB) always leaves the call to a worker. A call that blocks its thread
+    /// is announced by [`FfiCall::blocking`]: a worker more serves the other streams meanwhile.
     ///
     /// Fails on kinds whose streams do not run on the host, on processors whose calling convention
     /// is unknown (those of x86-64 and aarch64 on Unix are known), after a shutdown, and in a
@@ -91,6 +116,9 @@ impl Stream {
         if !core.on_host || !abi::IS_KNOWN {
             return Err(self.no_ffi_calls());
         }
+        if call.is_blocking() {
+            return self.push_blocking(call, MARKER);
+        }
         let is_checked = call.is_checked();
         let pushed = match call.into_parts() {
             (function, PlacedArguments::Short(arguments)) => {
@@ -99,6 +127,22 @@ impl Stream {
             (function, PlacedArguments::Long(arguments)) => {
                 self.push_long::<MARKER>(function, arguments, is_checked)
             }
+        };
+        Ok(pushed?.ticket)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_blocking(&self, call: FfiCall, is_marker: bool) -> Result<u64> {
+        let is_checked = call.is_checked();
+        let (function, arguments) = call.into_parts();
+        let pushed = match arguments {
+            PlacedArguments::Short(arguments) => self
+                .core()
+                .enqueue(BlockingLaunch { function, arguments, is_checked, is_marker }, Checked),
+            PlacedArguments::Long(arguments) => self
+                .core()
+                .enqueue(BlockingLaunch { function, arguments, is_checked, is_marker }, Checked),
         };
         Ok(pushed?.ticket)
     }

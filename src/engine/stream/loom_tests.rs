@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "what tasks write has no order of its own")]
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use loom::thread::{self, JoinHandle};
 
@@ -15,7 +16,7 @@ use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::device::Device;
 use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::sync::models::{EVERY, model, model_without_fences};
-use crate::base::sync::{LockRank, Mutex, UnsafeCell};
+use crate::base::sync::{LockRank, Mutex, Sleeper, UnsafeCell};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::engine::stream::commands::WaitFor;
@@ -30,6 +31,7 @@ use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::latch::Latch;
 use crate::engine::stream::loom_device::{self, HostDevice};
 use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::task_future::TaskFuture;
 use crate::queue::{Class, Command};
 
 /// Counts the executed tasks of one stream in a cell that is not atomic.
@@ -311,6 +313,28 @@ fn loom_a_sleeping_thread_is_woken_by_the_marker() {
         let worker = world.spawn(|world| world.device.work());
         world.core.wait_retired(1, &mut Interrupt::default()).unwrap();
         assert_eq!(world.ran.count(), 1);
+        worker.join().unwrap();
+    });
+}
+
+/// Goal: an executor's task whose marker is retired during a poll is woken, and with a later waker
+/// by that one. loom reports a sleep without end as a deadlock. Method: the first poll has another
+/// waker than the last one.
+#[test]
+fn loom_an_awaiting_task_is_woken_by_the_marker() {
+    model(Some(3), || {
+        let world = World::new();
+        world.core.enqueue(MarkedTask(world.ran.clone()), Checked).unwrap();
+        let worker = world.spawn(|world| world.device.work());
+        let mut future = TaskFuture::new(&world.core, 1);
+        if future.poll(Waker::noop()).is_pending() {
+            let sleeper = Sleeper::new();
+            while future.poll(&Waker::from(Arc::clone(&sleeper))).is_pending() {
+                sleeper.sleep();
+            }
+        }
+        assert_eq!(world.ran.count(), 1);
+        drop(future);
         worker.join().unwrap();
     });
 }

@@ -5,6 +5,7 @@
 //! * [`consumer_lock`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
 //!   synchronise ends an error
+//! * [`task_future`]: the end of a task as a future
 //! * [`operation`], [`commands`], [`context`]: kinds of tasks, the commands, and the context that
 //!   each one runs with
 //! * [`ffi_launch`], [`deferred`]: calls of C functions, and tasks that another thread finishes
@@ -44,6 +45,7 @@ mod scheduling_hints;
 mod scope;
 pub(crate) mod synchronize;
 pub(crate) mod table;
+pub(crate) mod task_future;
 pub(crate) mod task_report;
 #[cfg(all(test, not(loom)))]
 mod task_report_tests;

@@ -2,9 +2,11 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use crate::base::blocking::while_blocked;
 use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure};
+use crate::base::fork::Inherited;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::context::TaskContext;
@@ -14,6 +16,7 @@ use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::task_future::TaskFuture;
 use crate::queue::{Class, Command};
 
 /// The errors that the synchronise of one thread will raise. While the synchronise is in progress,
@@ -84,7 +87,7 @@ impl StreamCore {
         if let Some(passed) = self.synchronize_by_helping(interrupt)? {
             return raise(passed.error);
         }
-        let pending = self.begin_synchronize(interrupt)?;
+        let pending = self.begin_synchronize(!interrupt.has_limit())?;
         self.finish_synchronize(&pending, interrupt)
     }
 
@@ -130,20 +133,17 @@ impl StreamCore {
         Ok(None)
     }
 
-    /// Enqueues a synchronise. For a wait with a limit the stream's task limit does not apply, at
-    /// which this thread would execute tasks or block.
-    pub(crate) fn begin_synchronize(
-        self: &Arc<Self>,
-        interrupt: &Interrupt<'_>,
-    ) -> Result<Pending> {
+    /// Enqueues a synchronise. At the stream's task limit, a throttled call executes tasks or
+    /// blocks, which waits with a limit and futures must not do.
+    pub(crate) fn begin_synchronize(self: &Arc<Self>, is_throttled: bool) -> Result<Pending> {
         let point = SyncPoint::new();
         // Listed before the enqueue, so that the consumer of the task finds the point in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
         let task = Synchronize(Arc::clone(&point));
-        let entered = if interrupt.has_limit() {
-            self.lifecycle.check().map(|()| self.enqueue(task, Always))
-        } else {
+        let entered = if is_throttled {
             self.enqueue(task, Checked)
+        } else {
+            self.lifecycle.check().map(|()| self.enqueue(task, Always))
         };
         match entered {
             Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
@@ -210,6 +210,60 @@ impl StreamCore {
         // The result is ignored: only a shutdown fails the enqueue, and then no thread raises
         // errors.
         let _ = self.enqueue(Reopen(error), Checked);
+    }
+}
+
+/// A synchronise as a future. Its drop abandons a synchronise that is not done.
+pub(crate) struct SynchronizeFuture(
+    /// `None` for a stream without unfinished work and without an error.
+    Option<Inherited<Abandoning>>,
+);
+
+struct Abandoning {
+    task: TaskFuture,
+    /// `None` once the errors were raised or abandoned.
+    pending: Option<Pending>,
+}
+
+impl SynchronizeFuture {
+    /// Fails inside of the stream's own tasks, after a shutdown and in a forked child.
+    pub(crate) fn new(stream: &Arc<StreamCore>) -> Result<Self> {
+        stream.check_wait()?;
+        // A refused query leaves it to the synchronise to raise the refusal.
+        let is_done = || stream.on_host || stream.handle.query().unwrap_or(false);
+        let has_work = stream.progress.retired() < stream.pushed() || !is_done();
+        if !has_work && stream.failures.current().is_none() {
+            return Ok(Self(None));
+        }
+        let pending = stream.begin_synchronize(false)?;
+        let task = TaskFuture::new(stream, pending.ticket);
+        Ok(Self(Some(Inherited::new(Abandoning { task, pending: Some(pending) }))))
+    }
+
+    /// True when a poll is ready.
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.as_ref().is_none_or(|synchronize| synchronize.task.is_done())
+    }
+
+    /// Ready when the earlier tasks are done: then raises the errors that the synchronise ended.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        let Some(synchronize) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        let Abandoning { task, pending } = &mut **synchronize;
+        match task.poll(waker) {
+            Poll::Ready(Ok(())) => {
+                let errors = pending.take().map(|pending| pending.point.take());
+                Poll::Ready(raise_all(errors.unwrap_or_default()))
+            }
+            not_done => not_done,
+        }
+    }
+}
+
+impl Drop for Abandoning {
+    fn drop(&mut self) {
+        if let Some(pending) = &self.pending {
+            self.task.stream().abandon_synchronize(pending);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The waiters for a stream's counter: parked streams and sleeping threads, by ticket.
+//! The waiters for a stream's counter: parked streams, sleeping threads and futures, by ticket.
 //!
 //! A *marker* is a task that threads and streams can wait for: a record, a synchronise, a task with
 //! buffers. A waiter registers, then reads the counter. A consumer that retires a marker advances
@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper};
 use crate::engine::frontier::Progress;
@@ -15,6 +16,8 @@ use crate::engine::stream::consumer_lock::Parking;
 pub(crate) enum Waiter<S> {
     Stream(Arc<S>, Parking),
     Thread(Arc<Sleeper>),
+    /// A task of an executor of futures.
+    Task(Waker),
 }
 
 pub(crate) struct Waiters<S> {

@@ -8,6 +8,7 @@
 //! * [`free`]: returns memory to its allocator, ordered after every use
 //! * [`order`]: enqueues tasks behind conflicting uses
 //! * [`transfer`], [`commands`]: copies and fills as tasks, and the wait for one of these tasks
+//! * [`future`]: the end of a copy or fill as a future
 //! * [`launch`]: FFI calls that use buffers
 //! * [`host`], [`host_accesses`]: accesses by host threads, and the queue of waiting threads
 
@@ -15,6 +16,7 @@ pub(crate) mod allocation;
 mod commands;
 mod counted;
 pub(crate) mod free;
+pub(crate) mod future;
 mod handle;
 mod host;
 mod host_accesses;

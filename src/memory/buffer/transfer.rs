@@ -96,7 +96,7 @@ impl Transfer {
 /// An enqueued copy to host memory that it owns; [`wait`](Self::wait) returns the memory. Dropping
 /// the handle does not cancel the copy: the memory lives until the copy is done.
 pub struct HostTransfer<O> {
-    transfer: Transfer,
+    pub(super) transfer: Transfer,
     target: Arc<Target<O>>,
 }
 
@@ -121,8 +121,12 @@ impl<O> HostTransfer<O> {
     /// Never: only this call takes the memory out.
     pub fn wait(self) -> Result<O> {
         self.transfer.wait()?;
-        let target = self.target.lock().pop();
-        Ok(target.expect("it is put there once and taken once"))
+        Ok(self.take())
+    }
+
+    /// Takes the memory out; the copy is done.
+    pub(super) fn take(&self) -> O {
+        self.target.lock().pop().expect("it is put there once and taken once")
     }
 }
 

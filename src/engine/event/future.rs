@@ -1,0 +1,95 @@
+//! The end of an event's record as a future.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use crate::base::error::Result;
+use crate::base::fork::{self, Inherited};
+use crate::engine::event::Event;
+use crate::engine::event::core::Record;
+use crate::engine::stream::synchronize::raise;
+use crate::engine::stream::task_future::TaskFuture;
+
+/// The future of `event.await`: completes when everything before the event's latest record at the
+/// call is done. Its output is the result of [`Event::synchronize`].
+///
+/// A poll never blocks and executes no tasks. The thread that completes the record wakes the
+/// executor's task. Dropping the future changes nothing: the work goes on. In a forked child a poll
+/// fails.
+#[must_use = "futures do nothing unless polled"]
+pub struct EventFuture(Inherited<PendingRecord>);
+
+struct PendingRecord {
+    event: Event,
+    /// `None` for an event without a record.
+    record: Option<(Record, TaskFuture)>,
+}
+
+impl EventFuture {
+    pub(crate) fn new(event: Event) -> Self {
+        // A child asks for no record: a thread that it lacks may hold the event's lock.
+        let record = if fork::is_child() { None } else { event.core.record() };
+        let record = record.map(|record| {
+            let task = TaskFuture::new(&record.source, record.ticket);
+            (record, task)
+        });
+        Self(Inherited::new(PendingRecord { event, record }))
+    }
+
+    /// True when a poll is ready.
+    pub(crate) fn is_done(&self) -> bool {
+        let PendingRecord { event, record } = &*self.0;
+        record.as_ref().is_none_or(|(record, _)| event.core.is_reached(record))
+    }
+
+    pub(crate) fn poll_record(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        if let Err(refusal) = fork::check() {
+            return Poll::Ready(Err(refusal));
+        }
+        let PendingRecord { event, record } = &mut *self.0;
+        let Some((record, task)) = record else { return Poll::Ready(Ok(())) };
+        if !event.core.is_reached(record) {
+            match task.poll(waker) {
+                Poll::Ready(Ok(())) => event.core.complete(record.version),
+                not_done => return not_done,
+            }
+        }
+        Poll::Ready(raise(event.core.failure_of(record)))
+    }
+}
+
+impl Future for EventFuture {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.poll_record(context.waker())
+    }
+}
+
+#[cfg(feature = "async")]
+impl IntoFuture for Event {
+    type Output = Result<()>;
+    type IntoFuture = EventFuture;
+
+    /// Waits for the latest record at the call, as [`Event::synchronize`] does, without a thread.
+    fn into_future(self) -> EventFuture {
+        EventFuture::new(self)
+    }
+}
+
+#[cfg(feature = "async")]
+impl IntoFuture for &Event {
+    type Output = Result<()>;
+    type IntoFuture = EventFuture;
+
+    fn into_future(self) -> EventFuture {
+        EventFuture::new(self.clone())
+    }
+}
+
+impl fmt::Debug for EventFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventFuture").field("event", &self.0.event).finish_non_exhaustive()
+    }
+}

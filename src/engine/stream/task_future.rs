@@ -1,0 +1,202 @@
+//! The end of a stream's task as a future: it registers a waker where threads and streams wait.
+//!
+//! A poll executes no tasks and never blocks. On a driver kind the waker is woken twice if the task
+//! was not yet submitted: when the stream has submitted the task, and when the device has done it.
+
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use crate::backend::contract::owned::OwnedMark;
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::base::sync::{AtomicBool, Ordering};
+use crate::engine::stream::commands::drop_quietly;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::waiters::{Registration, Waiter};
+
+/// Completes when a marker of a stream is done, whether or not it has failed.
+pub(crate) struct TaskFuture {
+    stream: Arc<StreamCore>,
+    ticket: u64,
+    registered: Option<Registered>,
+}
+
+/// The latest waker, and the place that will wake it.
+struct Registered {
+    waker: Waker,
+    place: Place,
+}
+
+enum Place {
+    Stream(Registration),
+    Device(Arc<OwnedMark>, Arc<DeviceCall>),
+}
+
+/// Set when the driver has called back for a mark.
+struct DeviceCall(AtomicBool);
+
+impl TaskFuture {
+    pub(crate) fn new(stream: &Arc<StreamCore>, ticket: u64) -> Self {
+        Self { stream: Arc::clone(stream), ticket, registered: None }
+    }
+
+    pub(super) fn stream(&self) -> &Arc<StreamCore> {
+        &self.stream
+    }
+
+    /// True when a poll is ready. Asks no device.
+    pub(super) fn is_done(&self) -> bool {
+        self.stream.progress.done() >= self.ticket
+    }
+
+    /// Ready when the task is done. Else `waker` is woken when another poll may find it done. Fails
+    /// in a forked child, and when the device is lost or refuses to report.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        if let Err(refusal) = fork::check() {
+            return Poll::Ready(Err(refusal));
+        }
+        if self.is_done() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.stream.progress.retired() < self.ticket && self.register(waker) {
+            return Poll::Pending;
+        }
+        if self.stream.on_host {
+            return Poll::Ready(Ok(()));
+        }
+        match self.poll_device(waker) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(refusal) => Poll::Ready(Err(refusal)),
+        }
+    }
+
+    /// Registers the waker with the stream. False when the stream has retired the task.
+    fn register(&mut self, waker: &Waker) -> bool {
+        if let Some(Registered { waker: latest, place: Place::Stream(_) }) = &self.registered
+            && latest.will_wake(waker)
+        {
+            return self.stream.progress.retired() < self.ticket;
+        }
+        self.withdraw();
+        let (stream, task) = (&self.stream, Waiter::Task(waker.clone()));
+        let place = stream.waiters.register(self.ticket, task, &stream.progress).ok();
+        let place = place.map(Place::Stream);
+        self.registered = place.map(|place| Registered { waker: waker.clone(), place });
+        self.registered.is_some()
+    }
+
+    /// Polls the device, which has the task. Else lets the driver call back. True when it is done.
+    fn poll_device(&mut self, waker: &Waker) -> Result<bool> {
+        if let Some(Registered { waker: latest, place: Place::Device(mark, call) }) =
+            &self.registered
+        {
+            // Acquire: pairs with the store in the callback below.
+            if call.0.load(Ordering::Acquire) {
+                mark.is_done()?; // fails for a lost device, whose marks are called back too
+                self.stream.marks.reached(self.ticket);
+                return Ok(true);
+            }
+            if latest.will_wake(waker) {
+                return Ok(false);
+            }
+        }
+        let marks = &self.stream.marks;
+        let mark = marks.at(self.ticket).map_or_else(|| self.stream.mark_now(), Ok)?;
+        if mark.is_done()? {
+            marks.reached(self.ticket);
+            return Ok(true);
+        }
+        let call = Arc::new(DeviceCall(AtomicBool::new(false)));
+        let (called, woken) = (Arc::clone(&call), waker.clone());
+        mark.when_done(Box::new(move || {
+            // Release: pairs with the load above.
+            called.0.store(true, Ordering::Release);
+            drop_quietly(|| woken.wake());
+        }))?;
+        let place = Place::Device(mark, call);
+        self.registered = Some(Registered { waker: waker.clone(), place });
+        Ok(false)
+    }
+
+    /// Removes the waker from the stream's waiters. A driver keeps it until the mark is done.
+    fn withdraw(&mut self) {
+        if let Some(Registered { place: Place::Stream(registration), .. }) = self.registered.take()
+        {
+            drop(self.stream.waiters.withdraw(registration));
+        }
+    }
+}
+
+impl Drop for TaskFuture {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::base::config::Config;
+    use crate::base::device::Device;
+    use crate::engine::event::future::EventFuture;
+    use crate::engine::stream::synchronize::SynchronizeFuture;
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn futures_leave_no_waiter_registered_when_they_are_dropped() {
+        // Goal: awaits that are given up leak nothing. Method: the test drops futures of a busy
+        // stream, one of which had two wakers, then counts the registered waiters.
+        let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
+        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+        let task = move || {
+            enter.send(()).unwrap();
+            opened.recv().unwrap_or_default();
+        };
+        stream.enqueue(task).unwrap();
+        entered.recv().unwrap();
+        let event = stream.record_event().unwrap();
+        for _ in 0..100 {
+            let mut future = EventFuture::new(event.clone());
+            assert!(future.poll_record(Waker::noop()).is_pending());
+            assert!(future.poll_record(&Waker::from(Arc::new(Unused))).is_pending());
+            let mut future = SynchronizeFuture::new(stream.core()).unwrap();
+            assert!(future.poll(Waker::noop()).is_pending());
+        }
+        assert_eq!(stream.core().waiters.count(), 0);
+        drop(open);
+        stream.synchronize().unwrap();
+    }
+
+    struct Unused;
+
+    impl std::task::Wake for Unused {
+        fn wake(self: Arc<Self>) {
+            unreachable!("its future was dropped");
+        }
+    }
+
+    #[test]
+    fn an_awaited_synchronise_ends_the_streams_error_and_an_abandoned_one_does_not() {
+        let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
+        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let fail = || stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
+        fail();
+        drop(SynchronizeFuture::new(stream.core()).unwrap()); // done or not: it raised nothing
+        while !stream.query() {
+            std::thread::yield_now();
+        }
+        let mut future = SynchronizeFuture::new(stream.core()).unwrap();
+        let raised = loop {
+            match future.poll(Waker::noop()) {
+                Poll::Ready(outcome) => break outcome,
+                Poll::Pending => std::thread::yield_now(),
+            }
+        };
+        assert!(raised.unwrap_err().to_string().contains("it fails"));
+        stream.synchronize().unwrap();
+    }
+}
