@@ -3,7 +3,9 @@
 
 import builtins
 import sys
+from asyncio import Future as _Future
 from collections.abc import Callable, Sequence
+from collections.abc import Generator as _Generator
 from types import GenericAlias, TracebackType
 from typing import (
     Any,
@@ -242,6 +244,8 @@ class Stream:
     `Stream(stream_id, device_index, device_type)` finds an existing stream. Inside a `with`, the
     stream is this thread's current stream, and its device is the current device.
 
+    `await stream` waits in asyncio, as `synchronize` does. In asyncio a `with` belongs to the task.
+
     A process that takes more than 32 streams of a device and a priority gets earlier ones again.
     Users of the same stream share its task order and its errors; the first `synchronize` raises and
     clears the errors.
@@ -291,6 +295,7 @@ class Stream:
         After `timeout` seconds raises `TimeoutError`: the work goes on, and the stream keeps its
         error. None waits without a limit.
         """
+    def __await__(self) -> _Generator[_Future[None]]: ...
     def wait_event(self, event: Event) -> None:
         """Makes later work on this stream wait for the work before the event's latest record. Does not
         block.
@@ -308,6 +313,7 @@ class Stream:
         function: object,
         *args: object,
         check: bool = False,
+        blocking: bool = False,
         global_size: int | Sequence[int] | None = None,
         local_size: int | Sequence[int] | None = None,
     ) -> None:
@@ -323,6 +329,9 @@ class Stream:
         unless `accelrt.reads` or `accelrt.writes` marks it; read-only memory requires `reads`. The
         result is ignored. With `check=True` the result is a 32-bit status, and a status other than 0
         fails the stream. As with ctypes, a wrong signature or address is undefined behaviour.
+
+        `blocking=True` is for a function that sleeps, or waits for a file or a lock: a thread more serves
+        the device's other streams meanwhile.
 
         For a kernel, `global_size` is the number of work-items: an int, or a sequence of one to three
         ints. `local_size` is the number of work-items in a work-group; the driver chooses the default.
@@ -370,8 +379,8 @@ class HostCall(Generic[_Result]):
     """The handle of a callable that `Stream.launch_host` enqueued: done when the callable has returned
     or raised, or will not be called.
 
-    Dropping the handle changes nothing. An exception fails the stream too, whose `synchronize`
-    raises it again.
+    `await call` waits in asyncio, as `result` does. Dropping the handle changes nothing. An
+    exception fails the stream too, whose `synchronize` raises it again.
 
     >>> import accelrt
     >>> stream = accelrt.Stream()
@@ -391,6 +400,7 @@ class HostCall(Generic[_Result]):
         """
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As `result`, but returns the exception; None when the callable returned."""
+    def __await__(self) -> _Generator[_Future[None], None, _Result]: ...
     def __class_getitem__(cls, item: object) -> GenericAlias:
         """For annotations, as in `HostCall[int]`."""
 
@@ -401,6 +411,7 @@ class Event:
     `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
     by position: `Event(True)` is timed. An event without a record counts as done. A wait ignores
     records made after its call. `device` sets only the kind; the first record sets the index.
+    `await event` waits in asyncio, as `synchronize` does.
     `blocking` and `interprocess` are accepted without an effect.
 
     >>> import accelrt
@@ -445,6 +456,21 @@ class Event:
 
         After `timeout` seconds raises `TimeoutError`, and the work goes on. None waits without a
         limit.
+        """
+    def __await__(self) -> _Generator[_Future[None]]: ...
+    def add_done_callback(self, callback: Callable[[Event], object]) -> None:
+        """Calls `callback(event)` when the latest record at this call is done or has failed, at once
+        if it is. Does not block.
+
+        A thread of the pool of `launch_host` calls it, with the default streams as the current
+        ones; a wait for unfinished work raises `RuntimeError` there. What it raises goes to
+        `sys.unraisablehook`. Callbacks of one event are called in any order.
+
+        >>> import accelrt, threading
+        >>> event, called = accelrt.Stream().record_event(), threading.Event()
+        >>> event.add_done_callback(lambda event: called.set())
+        >>> called.wait()
+        True
         """
     def elapsed_time(self, other: Event) -> float:
         """The milliseconds from this event's record to the record of `other`."""

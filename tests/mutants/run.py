@@ -128,7 +128,7 @@ class Rust:
 
     def __init__(self, target: list[str], *, is_loom: bool = False) -> None:
         """Take cargo's arguments that choose the target."""
-        self._command = ["cargo", "test", "--quiet", "--features", "cuda,xpu", *target]
+        self._command = ["cargo", "test", "--quiet", "--features", "async,cuda,xpu", *target]
         self._command += ["--release"] if is_loom else []
         folder = WORK / ("loom" if is_loom else "debug")
         self._settings = {"CARGO_TARGET_DIR": str(folder)} | (LOOM if is_loom else DEBUG)

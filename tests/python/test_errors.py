@@ -29,6 +29,7 @@ MALFORMED = [
     ("ACCELRT_STREAM_TASKS", "63", "a number of tasks from 64 to 18446744073709551615"),
     ("ACCELRT_STREAM_TASKS", f"{2**64}", "a number of tasks from 64 to 18446744073709551615"),
     ("ACCELRT_HOST_THREADS", "0", "a whole number from 1 to 1024"),
+    ("ACCELRT_TRACEBACKS", "yes", "0 or 1"),
 ]
 
 

@@ -189,3 +189,29 @@ def test_a_callable_that_the_end_cancels_is_done_and_was_not_called() -> None:
         print(str(error)[:27])
     """
     assert output_of(program, ACCELRT_EXIT_MS="0") == "the callable was not called\n"
+
+
+ENQUEUED = """
+    import accelrt
+
+    def explode():
+        raise ArithmeticError("it explodes")
+
+    def enqueue(work):
+        return work.launch_host(explode)
+
+    work = accelrt.Stream()
+    call = enqueue(work)
+    print(getattr(call.exception(), "__notes__", None))
+    try:
+        work.synchronize()
+    except accelrt.StreamError as error:
+        print(getattr(error.__cause__, "__notes__", None))
+"""
+
+
+def test_an_exception_says_where_its_callable_was_enqueued_if_tracebacks_are_on() -> None:
+    [note, of_cause] = output_of(ENQUEUED, ACCELRT_TRACEBACKS="1").splitlines()
+    assert note == of_cause == "['The callable was enqueued by enqueue in <string>:8']"
+    for setting in ("", "0"):
+        assert output_of(ENQUEUED, ACCELRT_TRACEBACKS=setting) == "None\nNone\n"

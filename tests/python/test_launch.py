@@ -202,7 +202,10 @@ def test_the_function_may_be_given_by_its_name() -> None:
     work.launch(function=libc.rand, check=False)
     work.synchronize()
     signature = inspect.signature(work.launch)
-    assert str(signature) == "(function, *args, check=False, global_size=None, local_size=None)"
+    assert (
+        str(signature)
+        == "(function, *args, check=False, blocking=False, global_size=None, local_size=None)"
+    )
 
 
 class Pair(ctypes.Structure):

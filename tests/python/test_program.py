@@ -258,6 +258,8 @@ def test_kernels_and_native_functions_stay_on_their_kinds(program: accelrt.xpu.P
         accelrt.Stream("xpu").launch(libc.memset, 0, 0, 0)
     with pytest.raises(TypeError, match="a kernel needs global_size"):
         accelrt.Stream("xpu").launch(axpy, 1, None, None)
+    with pytest.raises(TypeError, match="blocking=True is for native functions: a kernel"):
+        accelrt.Stream("xpu").launch(axpy, 1, None, None, global_size=1, blocking=True)
     with pytest.raises(TypeError, match="check=True is for native functions"):
         accelrt.Stream("xpu").launch(axpy, 1, None, None, global_size=1, check=True)
     here = accelrt.zeros(16, device="cpu")

@@ -26,8 +26,8 @@ pub(crate) struct LaunchMethod;
 impl FastMethod for LaunchMethod {
     type Class = PyStream;
     const NAME: &'static CStr = c"launch";
-    const DOC: &'static CStr = c"launch($self, function, *args, check=False, global_size=None, \
-        local_size=None)\n--\n
+    const DOC: &'static CStr = c"launch($self, function, *args, check=False, blocking=False, \
+        global_size=None, local_size=None)\n--\n
 Enqueues a call of a native function or a launch of a `Program`'s kernel. Blocks only while more
 than `ACCELRT_STREAM_TASKS` tasks are queued. The stream calls the function without the GIL.
 
@@ -40,6 +40,9 @@ passed as pointers and kept alive until the task is done. Memory counts as read 
 unless `accelrt.reads` or `accelrt.writes` marks it; read-only memory requires `reads`. The
 result is ignored. With `check=True` the result is a 32-bit status, and a status other than 0
 fails the stream. As with ctypes, a wrong signature or address is undefined behaviour.
+
+`blocking=True` is for a function that sleeps, or waits for a file or a lock: a thread more serves
+the device's other streams meanwhile.
 
 For a kernel, `global_size` is the number of work-items: an int, or a sequence of one to three
 ints. `local_size` is the number of work-items in a work-group; the driver chooses the default.
@@ -104,8 +107,8 @@ fn enqueue_call(py: Python<'_>, stream: &Stream, call: FfiCall) -> PyResult<()> 
 #[inline(never)]
 fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
     let method = "Stream.launch";
-    let known = ["function", "check", "global_size", "local_size"];
-    let [function, check, global, local] = arguments.by_name(method, known)?;
+    let known = ["function", "check", "blocking", "global_size", "local_size"];
+    let [function, check, blocking, global, local] = arguments.by_name(method, known)?;
     let (function, args) = match (arguments.positional, function) {
         ([function, args @ ..], None) => (function, args),
         ([], Some(function)) => (function, &[][..]),
@@ -118,12 +121,18 @@ fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
             return Err(PyTypeError::new_err(text));
         }
     };
-    let check = match check {
-        Some(check) => check.extract::<Flag<'_>>()?.get("check")?,
-        None => false,
+    let flag = |name: &str, given: Option<&Bound<'_, PyAny>>| match given {
+        Some(given) => given.extract::<Flag<'_>>()?.get(name),
+        None => Ok(false),
     };
+    let (check, blocking) = (flag("check", check)?, flag("blocking", blocking)?);
     if global.is_none() && local.is_none() {
-        return launch(stream, function, args, check);
+        return launch(stream, function, args, check, blocking);
+    }
+    if blocking {
+        return Err(PyTypeError::new_err(
+            "blocking=True is for native functions: a kernel blocks no thread",
+        ));
     }
     kernel_launch::launch(stream, function, args, check, &Sizes { global, local })
 }
@@ -136,6 +145,7 @@ fn launch(
     object: &Bound<'_, PyAny>,
     args: &[Bound<'_, PyAny>],
     check: bool,
+    blocking: bool,
 ) -> PyResult<()> {
     let py = object.py();
     drop_parked(py);
@@ -157,6 +167,7 @@ fn launch(
     let call = FfiCall::new(address, places);
     let call = call.map_err(|error| PyTypeError::new_err(error.to_string()))?;
     let call = if check { call.checked() } else { call };
+    let call = if blocking { call.blocking() } else { call };
     if function.is_retained {
         used.objects.push(object.clone().unbind());
     }

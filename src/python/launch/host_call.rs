@@ -1,6 +1,7 @@
 //! `accelrt.HostCall`: the handle of a callable that `launch_host` enqueued, and its outcome.
 
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -13,13 +14,14 @@ use crate::base::fork;
 use crate::base::sync::{LockRank, Mutex, Sleeper, park};
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::python::support::awaiting::{Awaited, Awaiting};
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::parameters::timeout_argument;
 use crate::python::support::waiting::without_gil;
 
-/// The outcome of a callable, and the threads that wait for it.
+/// The outcome of a callable, and the threads and asyncio tasks that wait for it.
 enum Outcome {
-    Pending(Vec<Arc<Sleeper>>),
+    Pending(Vec<Waker>),
     Returned(DeferredDrop),
     Raised(DeferredDrop),
     /// The stream had failed before, or was shut down.
@@ -68,9 +70,7 @@ impl Shared {
             let waiting = std::mem::take(waiting);
             *state = outcome;
             drop(state);
-            for sleeper in waiting {
-                sleeper.wake();
-            }
+            waiting.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -80,12 +80,27 @@ impl Shared {
         !fork::is_child() && !matches!(*self.0.lock(), Outcome::Pending(_))
     }
 
+    /// Wakes `waker` when the outcome is stored. False when it is stored.
+    fn register(&self, waker: &Waker) -> bool {
+        match &mut *self.0.lock() {
+            Outcome::Pending(waiting) => waiting.push(waker.clone()),
+            _ => return false,
+        }
+        true
+    }
+
+    fn withdraw(&self, waker: &Waker) {
+        if let Outcome::Pending(waiting) = &mut *self.0.lock() {
+            waiting.retain(|waiting| !waiting.will_wake(waker));
+        }
+    }
+
     /// Blocks until the outcome is stored. Executes no task meanwhile.
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let sleeper = Sleeper::new();
-        match &mut *self.0.lock() {
-            Outcome::Pending(waiting) => waiting.push(Arc::clone(&sleeper)),
-            _ => return Ok(()),
+        let waker = Waker::from(Arc::clone(&sleeper));
+        if !self.register(&waker) {
+            return Ok(());
         }
         let (mut last_check, mut outcome) = (Instant::now(), Ok(()));
         while_blocked(|| {
@@ -96,18 +111,54 @@ impl Shared {
                 }
             }
         });
-        if let Outcome::Pending(waiting) = &mut *self.0.lock() {
-            waiting.retain(|waiting| !Arc::ptr_eq(waiting, &sleeper));
-        }
+        self.withdraw(&waker);
         outcome
+    }
+}
+
+/// The outcome as an asyncio task awaits it.
+struct CallFuture {
+    call: Py<PyHostCall>,
+    registered: Option<Waker>,
+}
+
+impl CallFuture {
+    fn withdraw(&mut self) {
+        if let Some(waker) = self.registered.take()
+            && !fork::is_child()
+        {
+            self.call.get().shared.withdraw(&waker);
+        }
+    }
+}
+
+impl Awaited for CallFuture {
+    fn is_done(&self) -> bool {
+        self.call.get().shared.is_done()
+    }
+
+    fn poll<'py>(&mut self, py: Python<'py>, waker: &Waker) -> Poll<PyResult<Bound<'py, PyAny>>> {
+        self.withdraw();
+        let call = self.call.get();
+        if call.shared.register(waker) {
+            self.registered = Some(waker.clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(call.outcome(py))
+    }
+}
+
+impl Drop for CallFuture {
+    fn drop(&mut self) {
+        self.withdraw();
     }
 }
 
 /// The handle of a callable that `Stream.launch_host` enqueued: done when the callable has returned
 /// or raised, or will not be called.
 ///
-/// Dropping the handle changes nothing. An exception fails the stream too, whose `synchronize`
-/// raises it again.
+/// `await call` waits in asyncio, as `result` does. Dropping the handle changes nothing. An
+/// exception fails the stream too, whose `synchronize` raises it again.
 ///
 /// >>> import accelrt
 /// >>> stream = accelrt.Stream()
@@ -141,13 +192,18 @@ impl PyHostCall {
                 self.shared.wait(&mut Interrupt::by(is_interrupted).or_after(timeout))
             })?;
         }
+        Ok(self.outcome(py))
+    }
+
+    /// What the callable returned or raised. The outcome is stored.
+    fn outcome<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let object = |kept: &DeferredDrop| kept.bind(py).next().expect("it keeps one").clone();
         let known = match &*self.shared.0.lock() {
             Outcome::Returned(value) => Some(Ok(object(value))),
             Outcome::Raised(exception) => Some(Err(PyErr::from_value(object(exception)))),
             Outcome::NotCalled | Outcome::Pending(_) => None,
         };
-        Ok(known.unwrap_or_else(|| Err(self.not_called())))
+        known.unwrap_or_else(|| Err(self.not_called()))
     }
 
     /// The exception for a callable that was skipped: its stream's failure, while that is known.
@@ -194,6 +250,12 @@ impl PyHostCall {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let outcome = self.wait(py, timeout)?;
         Ok(outcome.err().map(|error| error.into_value(py).into_bound(py).into_any()))
+    }
+
+    /// `await call` waits as `result`, while the loop runs other tasks. Cancelling the asyncio task
+    /// ends the wait only.
+    fn __await__(slf: Bound<'_, Self>) -> Awaiting {
+        Awaiting::new(CallFuture { call: slf.unbind(), registered: None })
     }
 
     /// For annotations, as in `HostCall[int]`.

@@ -25,6 +25,8 @@ pub(crate) struct HostTask {
     /// The callable, and the tuple of its arguments.
     call: DeferredDrop,
     report: Report,
+    /// The file, line and function that enqueued the callable, if tracebacks are on.
+    enqueued_at: Option<String>,
 }
 
 pub(crate) fn launch_host(
@@ -38,21 +40,31 @@ pub(crate) fn launch_host(
         return Err(wrong_type("callable", "callable", callable));
     }
     crate::base::fork::check()?;
-    host_threads::ensure_started(Runtime::global()?.config().host_threads)?;
+    let runtime = Runtime::global()?;
+    host_threads::ensure_started(runtime.config().host_threads)?;
+    let enqueued_at = runtime.config().tracebacks.then(|| place_of_caller(py)).transpose()?;
     let call = DeferredDrop::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
     let (report, shared) = Report::new();
-    let task = HostTask { stream: stream.clone(), call, report };
+    let task = HostTask { stream: stream.clone(), call, report, enqueued_at };
     let start = move |completion| host_threads::post(task, completion);
     stream.core().lifecycle.set_error_reducer(release_frames_later);
     let ticket = enqueue(py, stream, || stream.enqueue_deferred(start))?;
     Ok(PyHostCall::new(shared, stream, ticket))
 }
 
+/// The file, line and function of the Python code that called this library.
+fn place_of_caller(py: Python<'_>) -> PyResult<String> {
+    let frame = py.import("sys")?.call_method0("_getframe")?;
+    let (code, line) = (frame.getattr("f_code")?, frame.getattr("f_lineno")?);
+    let (file, function) = (code.getattr("co_filename")?, code.getattr("co_qualname")?);
+    Ok(format!("{function} in {file}:{line}"))
+}
+
 impl HostTask {
     /// Makes the stream and its device current on this thread, and calls the callable.
     pub(crate) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
-        let Self { stream, call, report } = self;
-        stream.inside_task(|| Self::call(py, &stream, call, report))
+        let Self { stream, call, report, enqueued_at } = self;
+        stream.inside_task(|| Self::call(py, &stream, call, report, enqueued_at.as_deref()))
     }
 
     fn call(
@@ -60,18 +72,20 @@ impl HostTask {
         stream: &Stream,
         call: DeferredDrop,
         report: Report,
+        enqueued_at: Option<&str>,
     ) -> Result<(), TaskError> {
         let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
             runtime.adopt_stream(Some(stream));
-            let mut objects = call.bind(py);
-            let outcome = match (objects.next(), objects.next()) {
-                (Some(callable), Some(args)) => call_python(callable, args),
-                _ => unreachable!("a host task has a callable and arguments"),
-            };
+            let outcome = call_python(py, &call);
             contexts::forget();
             runtime.adopt_stream(None);
             outcome
         });
+        if let (Err(error), Some(place)) = (&outcome, enqueued_at) {
+            let note = format!("The callable was enqueued by {place}");
+            // The result is ignored: the exception is raised without a note then.
+            let _ = error.value(py).call_method1("add_note", (note,));
+        }
         report.finish(py, &outcome);
         call.release(py);
         outcome.map(drop).map_err(|error| RaisedInTask::new(py, error).into())
@@ -100,10 +114,22 @@ type Call = unsafe extern "C-unwind" fn(
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
 
+/// Calls the first of the kept objects with the second one, a tuple, as its arguments.
+pub(crate) fn call_python<'py>(
+    py: Python<'py>,
+    call: &DeferredDrop,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut objects = call.bind(py);
+    match (objects.next(), objects.next()) {
+        (Some(callable), Some(args)) => call_object(callable, args),
+        _ => unreachable!("a callable and its arguments are kept"),
+    }
+}
+
 /// Calls a callable, which may release the GIL and take it again. Before Python 3.14, a thread that
 /// takes the GIL after the interpreter's end is unwound, and unwinding into code that forbids it
 /// aborts the process. The drop of `hang` stops the unwinding: it sleeps until the process ends.
-fn call_python<'py>(
+fn call_object<'py>(
     callable: &Bound<'py, PyAny>,
     args: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {

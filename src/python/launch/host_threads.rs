@@ -25,6 +25,7 @@ use crate::base::stack::WORKER_STACK_BYTES;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
 use crate::engine::stream::Completion;
+use crate::python::launch::event_callback::EventCallback;
 use crate::python::launch::host_task::HostTask;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::reaper;
@@ -42,7 +43,7 @@ const MORE_THAN_CORES: usize = 4;
 const DEFAULT_THREADS: RangeInclusive<usize> = 8..=32;
 
 pub(crate) static TURNS: Turns = Turns::new();
-static READY: SegQueue<(HostTask, Completion)> = SegQueue::new();
+static READY: SegQueue<Ready> = SegQueue::new();
 static POOL: Mutex<Pool> = Mutex::new(LockRank::Bindings, Pool::new());
 static LIMIT: OnceLock<usize> = OnceLock::new();
 
@@ -56,6 +57,13 @@ static BLOCKED: AtomicU64 = AtomicU64::new(1);
 static CALLING: AtomicU64 = AtomicU64::new(0);
 /// The threads that wait for the GIL before a batch.
 static ATTACHING: AtomicUsize = AtomicUsize::new(0);
+
+/// What a host thread calls.
+enum Ready {
+    Task(HostTask, Completion),
+    /// The record may be done.
+    Callback(EventCallback),
+}
 
 struct Pool {
     threads: usize,
@@ -175,7 +183,13 @@ fn start() -> io::Result<()> {
 /// Queues a callable that has reached the head of its stream. The thread that executes the stream
 /// calls this, with or without the GIL.
 pub(crate) fn post(task: HostTask, completion: Completion) {
-    READY.push((task, completion));
+    READY.push(Ready::Task(task, completion));
+    attend();
+}
+
+/// Queues a callback whose record may be done. Any thread calls this, with or without the GIL.
+pub(crate) fn post_callback(callback: EventCallback) {
+    READY.push(Ready::Callback(callback));
     attend();
 }
 
@@ -303,13 +317,23 @@ fn run_batch(py: Python<'_>, service: Service) {
         if !TURNS.is_open() || Service::current() != service {
             return;
         }
-        let Some((task, completion)) = READY.pop() else { return };
-        let outcome = service.call(|| task.run(py));
-        ENDED.fetch_add(1, Ordering::Relaxed); // a hint
-        if fork::is_child() {
-            return std::mem::forget(completion); // only the parent may use the stream
+        match READY.pop() {
+            Some(Ready::Task(task, completion)) => {
+                let outcome = service.call(|| task.run(py));
+                ENDED.fetch_add(1, Ordering::Relaxed); // a hint
+                if fork::is_child() {
+                    return std::mem::forget(completion); // only the parent may use the stream
+                }
+                completion.finish(outcome);
+            }
+            Some(Ready::Callback(callback)) => {
+                if let Some(done) = callback.poll() {
+                    service.call(|| done.run(py));
+                }
+                ENDED.fetch_add(1, Ordering::Relaxed); // a hint
+            }
+            None => return,
         }
-        completion.finish(outcome);
     }
 }
 
@@ -317,9 +341,14 @@ pub(crate) fn drop_pending(py: Python<'_>) {
     if fork::is_child() {
         return;
     }
-    while let Some((task, completion)) = READY.pop() {
-        task.release(py);
-        drop(completion);
+    while let Some(ready) = READY.pop() {
+        match ready {
+            Ready::Task(task, completion) => {
+                task.release(py);
+                drop(completion);
+            }
+            Ready::Callback(callback) => callback.release(py),
+        }
     }
     drop_parked(py);
 }

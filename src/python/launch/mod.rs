@@ -3,6 +3,7 @@
 pub(crate) mod argument;
 pub(crate) mod ctypes;
 pub(crate) mod descriptor;
+pub(crate) mod event_callback;
 pub(crate) mod ffi_launch;
 pub(crate) mod function;
 pub(crate) mod host_call;

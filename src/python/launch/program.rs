@@ -61,9 +61,10 @@ impl PyProgram {
         };
         let runtime = Runtime::global()?;
         let device = match device {
-            None => runtime.current_device_of(DeviceKind::XPU)?,
-            Some(device) => PyDevice::extract(device)?.resolve(&runtime)?,
+            None => PyDevice { kind: DeviceKind::XPU, index: None },
+            Some(device) => PyDevice::extract(device)?,
         };
+        let device = device.resolve(&runtime)?;
         let compiled = source.py().detach(|| runtime.compile(device, code, &options));
         Ok(Self { program: compiled? })
     }

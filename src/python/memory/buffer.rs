@@ -24,6 +24,7 @@ use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::{ViewMemory, export};
 use crate::python::objects::device::{PyDevice, device_or_default};
 use crate::python::objects::stream::{PyStream, state_of, stream_argument};
+use crate::python::objects::task_contexts;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::{self, Flag, integer, size};
@@ -352,6 +353,7 @@ pub(crate) fn empty(
     let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
+        task_contexts::apply();
         if let Some(buffer) = thread_hints::empty(bytes, None)? {
             return Ok(PyBuffer { current: BufferState::new(buffer) });
         }
@@ -408,6 +410,7 @@ pub(crate) fn zeros(
 #[pyfunction]
 pub(crate) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let bytes = size("nbytes", nbytes)?;
+    task_contexts::apply();
     let runtime = Runtime::of_process()?;
     let device = runtime.current_device()?;
     let origin = runtime.pinned_origin(device)?;

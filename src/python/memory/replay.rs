@@ -8,6 +8,7 @@ use crate::memory::allocator::replay::{self, Accounting, Operation, ReplayFigure
 use crate::memory::allocator::snapshot::Snapshot;
 use crate::memory::allocator::{AllocatorConfig, recorded_settings};
 use crate::python::memory::snapshot::snapshot;
+use crate::python::objects::task_contexts;
 use crate::runtime::Runtime;
 
 /// The recorded requests of one device, with the snapshot that they were read from, if any.
@@ -117,6 +118,7 @@ impl PyRecording {
     /// cannot use that allocator's memory until the call returns.
     fn replay_on_device(&self, py: Python<'_>, settings: &str) -> PyResult<PyReplayFigures> {
         let config: AllocatorConfig = settings.parse()?;
+        task_contexts::apply();
         let runtime = Runtime::global()?;
         let allocator = runtime.separate_allocator(runtime.current_device()?, config)?;
         let figures = py.detach(|| replay::replay(&allocator, &self.operations))?;

@@ -16,6 +16,7 @@ use crate::python::memory::dlpack_import::{ImportOptions, import_from};
 use crate::python::memory::foreign_memory::ForeignMemory;
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::ViewMemory;
+use crate::python::objects::task_contexts;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::type_name;
 use crate::python::support::waiting::{check_may_wait, enqueue, without_gil};
@@ -322,5 +323,6 @@ fn copy(
 }
 
 pub(crate) fn current_stream(buffer: &Buffer) -> Result<Stream, Error> {
+    task_contexts::apply();
     Runtime::global()?.current_stream_of(buffer.device())
 }

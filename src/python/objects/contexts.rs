@@ -1,6 +1,7 @@
 //! The `with` statements of devices, indices and streams.
 //!
-//! Each thread has one stack of open `with` statements. The innermost decides the default device.
+//! Each thread has one stack of open `with` statements, and each context of asyncio one above it.
+//! The innermost decides the default device.
 
 use std::cell::RefCell;
 
@@ -12,9 +13,10 @@ use crate::base::error::Result;
 use crate::engine::stream::Stream;
 use crate::memory::buffer::thread_hints;
 use crate::python::objects::device::{PyDevice, kind_argument};
+use crate::python::objects::task_contexts::{self, Selection};
 use crate::runtime::Runtime;
 
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Context {
     /// A device, or only a kind of devices.
     Device(PyDevice),
@@ -35,34 +37,47 @@ thread_local! {
 }
 
 impl Context {
-    /// Makes the device or stream current, and records the previous one. An error changes nothing.
-    pub(crate) fn enter(self) -> Result<()> {
+    /// Makes the device or stream current: in the asyncio task that runs, else on this thread. An
+    /// error changes nothing.
+    pub(crate) fn enter(self, py: Python<'_>) -> PyResult<()> {
+        if task_contexts::is_inside(py) {
+            return task_contexts::enter(py, self);
+        }
+        Ok(self.enter_on_thread()?)
+    }
+
+    /// Records what is current on this thread, and replaces it.
+    fn enter_on_thread(self) -> Result<()> {
+        task_contexts::apply();
         let runtime = Runtime::global()?;
         // Sets the stream first: if the runtime refuses this step, the device stays unchanged.
         let previous_stream = match &self {
             Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
             Self::Device(_) | Self::Index(..) => None,
         };
-        let device = match &self {
-            Self::Device(device) => device.index.map(|index| Device::new(device.kind, index)),
-            Self::Index(kind, index) => index.map(|index| Device::new(*kind, index)),
-            Self::Stream(stream) => Some(Ok(stream.device())),
-        };
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
-        let previous_device = device.map(exchange).transpose()?;
+        let previous_device = self.device().map(exchange).transpose()?;
         let entered = Entered { context: self, previous_device, previous_stream };
         thread_hints::forget(); // entering a kind alone would not clear the hints
         ENTERED.with_borrow_mut(|stack| stack.push(entered));
         Ok(())
     }
 
-    pub(crate) fn exit(&self) -> PyResult<()> {
+    /// Leaves the innermost `with` of this device or stream: of the asyncio task that runs, else of
+    /// this thread.
+    pub(crate) fn exit(&self, py: Python<'_>) -> PyResult<()> {
         thread_hints::forget();
+        if task_contexts::exit(py, self)? {
+            return Ok(());
+        }
         let entered = ENTERED.with_borrow_mut(|stack| {
             let place = stack.iter().rposition(|entered| entered.context == *self);
             place.map(|place| stack.remove(place))
         });
         let Some(entered) = entered else {
+            if task_contexts::exit_elsewhere(self) {
+                return Ok(());
+            }
             let what = if matches!(self, Self::Stream(_)) { "Stream" } else { "Device" };
             return Err(PyRuntimeError::new_err(format!("{what} context stack is empty.")));
         };
@@ -76,8 +91,27 @@ impl Context {
         Ok(())
     }
 
+    /// What this makes current; the stream first, which the runtime may refuse.
+    pub(crate) fn selections(&self) -> Result<Vec<Selection>> {
+        let stream = match self {
+            Self::Stream(stream) => Some(Selection::Stream(stream.clone())),
+            Self::Device(_) | Self::Index(..) => None,
+        };
+        let device = self.device().transpose()?.map(Selection::Device);
+        Ok(stream.into_iter().chain(device).collect())
+    }
+
+    /// The device that becomes current, if any.
+    fn device(&self) -> Option<Result<Device>> {
+        match self {
+            Self::Device(device) => device.index.map(|index| Device::new(device.kind, index)),
+            Self::Index(kind, index) => index.map(|index| Device::new(*kind, index)),
+            Self::Stream(stream) => Some(Ok(stream.device())),
+        }
+    }
+
     /// The kind whose current device `default_device` returns in this context, if any.
-    fn kind(&self) -> Option<DeviceKind> {
+    pub(crate) fn kind(&self) -> Option<DeviceKind> {
         match self {
             Self::Device(device) => Some(device.kind),
             Self::Index(kind, index) => index.map(|_| *kind),
@@ -89,15 +123,18 @@ impl Context {
 /// Drops every open `with` of this thread without restoring the previous state. Host threads call
 /// this after each callable, which may leave a `with` open. The dropped handles may end streams.
 pub(crate) fn forget() {
+    task_contexts::forget();
     let left = ENTERED.take();
     drop(left); // outside of the borrow, because this may end streams
 }
 
 /// The current device of the innermost context's kind, or of the accelerator's without a context.
 pub(crate) fn default_device(runtime: &Runtime) -> Result<Device> {
-    let innermost =
-        ENTERED.with_borrow(|stack| stack.iter().rev().find_map(|entered| entered.context.kind()));
-    match innermost {
+    task_contexts::apply();
+    let of_thread = || {
+        ENTERED.with_borrow(|stack| stack.iter().rev().find_map(|entered| entered.context.kind()))
+    };
+    match task_contexts::innermost_kind().or_else(of_thread) {
         Some(kind) => runtime.current_device_of(kind),
         None => runtime.current_device(),
     }
@@ -105,12 +142,12 @@ pub(crate) fn default_device(runtime: &Runtime) -> Result<Device> {
 
 /// Enters the context that makes device `index` current. A negative index changes nothing.
 #[pyfunction]
-pub(crate) fn enter_index(kind: &str, index: i64) -> PyResult<()> {
-    Ok(Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).enter()?)
+pub(crate) fn enter_index(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
+    Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).enter(py)
 }
 
 /// Leaves the innermost `with` of a device's index.
 #[pyfunction]
-pub(crate) fn exit_index(kind: &str, index: i64) -> PyResult<()> {
-    Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).exit()
+pub(crate) fn exit_index(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
+    Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).exit(py)
 }

@@ -7,6 +7,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 use crate::base::error::{DeviceError, Error, Result};
 use crate::python::objects::contexts::{Context, default_device};
+use crate::python::objects::task_contexts;
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::{integer, integer_of};
 use crate::runtime::Runtime;
@@ -76,13 +77,13 @@ impl PyDevice {
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        Context::Device(*slf.get()).enter()?;
+        Context::Device(*slf.get()).enter(slf.py())?;
         Ok(slf)
     }
 
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        Context::Device(*self).exit()
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        Context::Device(*self).exit(exception.py())
     }
 }
 
@@ -104,8 +105,10 @@ impl PyDevice {
         Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
     }
 
-    /// The named device. A kind alone means the kind's current device.
+    /// The named device. A kind alone means the kind's current device. From here on, what is
+    /// current on this thread is what is current in the asyncio task that runs.
     pub(crate) fn resolve(self, runtime: &Runtime) -> Result<Device> {
+        task_contexts::apply();
         match self.index {
             Some(index) => Device::new(self.kind, index),
             None => runtime.current_device_of(self.kind),

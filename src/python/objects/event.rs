@@ -9,10 +9,13 @@ use pyo3::types::{PyBool, PyDict, PyTuple};
 use crate::base::device::Device;
 use crate::base::error::{DeviceError, Error};
 use crate::engine::event::Event;
+use crate::engine::event::future::EventFuture;
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::python::launch::event_callback;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::{PyStream, current_stream_of_kind, state_of, stream_argument};
+use crate::python::support::awaiting::Awaiting;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::parameters::{NamedArguments, timeout_argument};
 use crate::python::support::waiting::{enqueue, without_gil};
@@ -23,6 +26,7 @@ use crate::runtime::Runtime;
 /// `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
 /// by position: `Event(True)` is timed. An event without a record counts as done. A wait ignores
 /// records made after its call. `device` sets only the kind; the first record sets the index.
+/// `await event` waits in asyncio, as `synchronize` does.
 /// `blocking` and `interprocess` are accepted without an effect.
 ///
 /// >>> import accelrt
@@ -114,6 +118,28 @@ impl PyEvent {
         without_gil(py, is_done, |is_interrupted| {
             event.synchronize_within(&mut Interrupt::by(is_interrupted).or_after(timeout))
         })
+    }
+
+    /// `await event` waits for the latest record at the call, as `synchronize`, while the loop runs
+    /// other tasks. Cancelling the asyncio task ends the wait only.
+    fn __await__(&self) -> Awaiting {
+        Awaiting::new(EventFuture::new(self.event.clone()))
+    }
+
+    /// Calls `callback(event)` when the latest record at this call is done or has failed, at once
+    /// if it is. Does not block.
+    ///
+    /// A thread of the pool of `launch_host` calls it, with the default streams as the current
+    /// ones; a wait for unfinished work raises `RuntimeError` there. What it raises goes to
+    /// `sys.unraisablehook`. Callbacks of one event are called in any order.
+    ///
+    /// >>> import accelrt, threading
+    /// >>> event, called = accelrt.Stream().record_event(), threading.Event()
+    /// >>> event.add_done_callback(lambda event: called.set())
+    /// >>> called.wait()
+    /// True
+    fn add_done_callback(slf: &Bound<'_, Self>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
+        event_callback::add(slf, callback)
     }
 
     /// The milliseconds from this event's record to the record of `other`.

@@ -14,6 +14,7 @@ use crate::engine::stream::interrupt::Interrupt;
 use crate::python::launch::host_threads;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::python::objects::stream::{PyStream, stream_argument};
+use crate::python::objects::task_contexts::{self, Selection};
 use crate::python::support::errors::{python_text, wrong_type};
 use crate::python::support::parameters::{Flag, integer_of, timeout_argument};
 use crate::python::support::reaper;
@@ -101,6 +102,7 @@ pub(crate) fn is_initialized() -> PyResult<bool> {
 /// Initialises the current device of a kind, as its first use would.
 #[pyfunction]
 pub(crate) fn initialize(kind: &str) -> PyResult<()> {
+    task_contexts::apply();
     let runtime = Runtime::global()?;
     runtime.default_stream(runtime.current_device_of(kind_argument(kind)?)?)?;
     Ok(())
@@ -109,23 +111,27 @@ pub(crate) fn initialize(kind: &str) -> PyResult<()> {
 /// Index of this thread's current device of a kind.
 #[pyfunction]
 pub(crate) fn current_device(kind: &str) -> PyResult<usize> {
+    task_contexts::apply();
     Ok(Runtime::global()?.current_device_of(kind_argument(kind)?)?.index())
 }
 
 /// Makes a device current for this thread; returns the previous index. A negative index has no
 /// effect.
 #[pyfunction]
-pub(crate) fn exchange_device(kind: &str, index: i64) -> PyResult<i64> {
+pub(crate) fn exchange_device(py: Python<'_>, kind: &str, index: i64) -> PyResult<i64> {
     let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
     let Ok(index) = usize::try_from(index) else { return Ok(-1) };
     fork::check()?;
-    let previous = runtime.exchange_device(Device::new(kind, index)?)?;
+    task_contexts::apply();
+    let previous = runtime.current_device_of(kind)?;
+    task_contexts::set(py, &[Selection::Device(Device::new(kind, index)?)])?;
     Ok(i64::try_from(previous.index()).unwrap_or(-1))
 }
 
 /// This thread's current stream on a device.
 #[pyfunction]
 pub(crate) fn current_stream(kind: &str, index: i64) -> PyResult<PyStream> {
+    task_contexts::apply();
     let stream = Runtime::global()?.current_stream_of(device_argument(kind, index)?)?;
     Ok(PyStream { stream })
 }
@@ -152,7 +158,10 @@ pub(crate) fn can_access_peer(kind: &str, index: i64, peer: i64) -> PyResult<boo
 #[pyfunction]
 pub(crate) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
     let stream = stream_argument("stream", stream)?;
-    Ok(Runtime::global()?.set_stream(&stream.get().stream)?)
+    let selected = &stream.get().stream;
+    // The stream first, which the runtime may refuse.
+    let selections = [Selection::Stream(selected.clone()), Selection::Device(selected.device())];
+    task_contexts::set(stream.py(), &selections)
 }
 
 /// Blocks, without the GIL, until all streams of a device are done; raises and clears their errors.
@@ -319,6 +328,7 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("ACCELRT_EXIT_MS", config.exit_timeout.as_millis())?;
     dict.set_item("ACCELRT_STREAM_TASKS", config.stream_task_limit)?;
     dict.set_item("ACCELRT_HOST_THREADS", config.host_threads)?;
+    dict.set_item("ACCELRT_TRACEBACKS", u8::from(config.tracebacks))?;
     Ok(dict)
 }
 

@@ -6,3 +6,4 @@ pub(crate) mod event;
 pub(crate) mod functions;
 pub(crate) mod generator;
 pub(crate) mod stream;
+pub(crate) mod task_contexts;

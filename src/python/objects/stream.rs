@@ -9,11 +9,14 @@ use crate::base::error::{DriverError, Error, StreamError};
 use crate::base::fork;
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::synchronize::SynchronizeFuture;
 use crate::python::launch::host_call::PyHostCall;
 use crate::python::launch::host_task;
 use crate::python::objects::contexts::Context;
 use crate::python::objects::device::{PyDevice, device_or_default};
 use crate::python::objects::event::PyEvent;
+use crate::python::objects::task_contexts;
+use crate::python::support::awaiting::Awaiting;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::{NamedArguments, integer, timeout_argument};
@@ -26,6 +29,8 @@ use crate::runtime::Runtime;
 /// the device and the priority, or creates a dedicated one.
 /// `Stream(stream_id, device_index, device_type)` finds an existing stream. Inside a `with`, the
 /// stream is this thread's current stream, and its device is the current device.
+///
+/// `await stream` waits in asyncio, as `synchronize` does. In asyncio a `with` belongs to the task.
 ///
 /// A process that takes more than 32 streams of a device and a priority gets earlier ones again.
 /// Users of the same stream share its task order and its errors; the first `synchronize` raises and
@@ -144,6 +149,13 @@ impl PyStream {
         })
     }
 
+    /// `await stream` waits for all work enqueued before, and raises and clears the stream's error,
+    /// as `synchronize`, while the loop runs other tasks. Cancelling the asyncio task ends the wait
+    /// only.
+    fn __await__(&self) -> PyResult<Awaiting> {
+        Ok(Awaiting::new(SynchronizeFuture::new(self.stream.core())?))
+    }
+
     /// Makes later work on this stream wait for the work before the event's latest record. Does not
     /// block.
     fn wait_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -205,13 +217,13 @@ impl PyStream {
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        Context::Stream(slf.get().stream.clone()).enter()?;
+        Context::Stream(slf.get().stream.clone()).enter(slf.py())?;
         Ok(slf)
     }
 
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        Context::Stream(self.stream.clone()).exit()
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        Context::Stream(self.stream.clone()).exit(exception.py())
     }
 
     #[expect(clippy::unused_self, reason = "a method in Python")]
@@ -298,6 +310,7 @@ pub(crate) fn stream_argument<'a, 'py>(
 }
 
 pub(crate) fn current_stream_of_kind(kind: DeviceKind) -> PyResult<Stream> {
+    task_contexts::apply();
     let runtime = Runtime::global()?;
     Ok(runtime.current_stream_of(runtime.current_device_of(kind)?)?)
 }

@@ -1,7 +1,9 @@
-//! L4, support for all bindings: errors, parameters, waits without the GIL, deferred drops.
+//! L4, support for all bindings: errors, parameters, waits without the GIL, awaits, deferred drops.
 
+pub(crate) mod awaiting;
 pub(crate) mod deferred_drops;
 pub(crate) mod errors;
+pub(crate) mod event_loop;
 pub(crate) mod fastcall;
 pub(crate) mod identity_cache;
 pub(crate) mod interpreter;

@@ -1,0 +1,89 @@
+//! What `await` iterates over: the wait of an asyncio task for work of the runtime.
+
+use std::task::{Poll, Waker};
+
+use pyo3::exceptions::PyStopIteration;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::engine::event::future::EventFuture;
+use crate::engine::stream::synchronize::SynchronizeFuture;
+use crate::python::support::deferred_drops::drop_parked;
+use crate::python::support::event_loop::new_future;
+use crate::python::support::waiting::check_may_wait;
+
+/// Work that an asyncio task waits for.
+pub(crate) trait Awaited: Send + Sync {
+    /// True when a poll is ready. Registers nothing.
+    fn is_done(&self) -> bool;
+
+    /// The outcome, or a promise to wake `waker` when another poll may be ready.
+    fn poll<'py>(&mut self, py: Python<'py>, waker: &Waker) -> Poll<PyResult<Bound<'py, PyAny>>>;
+}
+
+/// The iterator behind `await`. It yields a future of the loop, which is done when the work is;
+/// then it returns the outcome. Work that is done already needs no loop.
+///
+/// Cancelling the asyncio task drops the iterator; the work goes on.
+#[pyclass(module = "accelrt")]
+pub(crate) struct Awaiting(Box<dyn Awaited>);
+
+impl Awaiting {
+    pub(crate) fn new(awaited: impl Awaited + 'static) -> Self {
+        Self(Box::new(awaited))
+    }
+}
+
+impl Awaited for EventFuture {
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn poll<'py>(&mut self, py: Python<'py>, waker: &Waker) -> Poll<PyResult<Bound<'py, PyAny>>> {
+        none_or_error(py, self.poll_record(waker))
+    }
+}
+
+impl Awaited for SynchronizeFuture {
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn poll<'py>(&mut self, py: Python<'py>, waker: &Waker) -> Poll<PyResult<Bound<'py, PyAny>>> {
+        none_or_error(py, self.poll(waker))
+    }
+}
+
+fn none_or_error(py: Python<'_>, polled: Poll<Result<()>>) -> Poll<PyResult<Bound<'_, PyAny>>> {
+    polled.map(|outcome| Ok(outcome.map(|()| py.None().into_bound(py))?))
+}
+
+#[pymethods]
+impl Awaiting {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        fork::check()?;
+        drop_parked(py);
+        let pending = if self.0.is_done() {
+            None
+        } else {
+            check_may_wait()?;
+            Some(new_future(py)?)
+        };
+        let waker = pending.as_ref().map_or(Waker::noop(), |(_, waker)| waker);
+        match (self.0.poll(py, waker), pending) {
+            (Poll::Ready(outcome), _) => Err(PyStopIteration::new_err((outcome?.unbind(),))),
+            (Poll::Pending, Some((future, _))) => {
+                // As an asyncio future says that it is awaited, and not merely yielded.
+                future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
+                Ok(future)
+            }
+            (Poll::Pending, None) => unreachable!("what is done is ready"),
+        }
+    }
+}
