@@ -181,7 +181,9 @@ impl StreamCore {
     ) -> Option<Stop> {
         let class = entry.class();
         if class == Class::Internal {
-            if !entry.is_ready(context) {
+            // A cancelled driver stream asks its driver for no more waits.
+            let is_ready = is_cancelled && !context.on_host || entry.is_ready(context);
+            if !is_ready {
                 if !is_cancelled {
                     return Some(Stop::Blocked);
                 }
