@@ -23,8 +23,7 @@ fn idle_workers_use_no_processor() {
     finishes(|| {
         let runtime = workers(4);
         let threads = sleeping_workers(&runtime, 4);
-        let used = ThreadId::cpu_time_of_half_a_second(&threads);
-        assert!(used <= IDLE, "{used:?}");
+        ThreadId::assert_asleep(&threads, IDLE);
     });
 }
 
@@ -38,13 +37,16 @@ fn a_worker_on_its_submitters_processor_does_not_look_for_work() {
         pin(&allowed_cpus()[..1]); // the worker, which this thread starts, too
         let stream = stream(&runtime);
         let [worker] = sleeping_workers(&runtime, 1)[..] else { unreachable!("one worker") };
-        let rounds = 300;
-        let before = worker.cpu_time();
-        for _ in 0..rounds {
-            let notice = enqueue_notice(&stream);
-            while notice.try_recv().is_err() {} // awake: a sleeper that is woken ends a look
-        }
-        let used = worker.cpu_time().saturating_sub(before) / rounds;
+        // The least of three: what the machine does beside the worker lengthens one of them.
+        let used = (0..3).map(|_| {
+            let (rounds, before) = (100, worker.cpu_time());
+            for _ in 0..rounds {
+                let notice = enqueue_notice(&stream);
+                while notice.try_recv().is_err() {} // awake: a sleeper that is woken ends a look
+            }
+            worker.cpu_time().saturating_sub(before) / rounds
+        });
+        let used = used.min().unwrap();
         assert!(used < Duration::from_micros(40), "{used:?} a task");
     });
 }
@@ -62,8 +64,7 @@ fn workers_of_devices_with_parked_streams_use_no_processor() {
         }
         let mut threads = sleeping_workers(&runtime, 2);
         threads.push(inside);
-        let used = ThreadId::cpu_time_of_half_a_second(&threads);
-        assert!(used <= IDLE, "{used:?}");
+        ThreadId::assert_asleep(&threads, IDLE);
     });
 }
 
@@ -94,12 +95,11 @@ fn a_host_thread_that_waits_uses_no_processor() {
         for thread in &threads {
             thread.wait_until_asleep();
         }
-        let used = ThreadId::cpu_time_of_half_a_second(&threads);
+        ThreadId::assert_asleep(&threads, 2 * IDLE);
         gate.open();
         for thread in waits {
             thread.join().unwrap();
         }
-        assert!(used <= 2 * IDLE, "{used:?}");
     });
 }
 

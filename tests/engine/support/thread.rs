@@ -47,12 +47,20 @@ impl ThreadId {
         Duration::from_nanos(nanoseconds.expect("the kernel counts threads' time"))
     }
 
-    /// Processor time that these threads use in half a second.
-    pub(crate) fn cpu_time_of_half_a_second(threads: &[Self]) -> Duration {
+    /// Checks that these threads use at most `limit` of processor time in half a second. What the
+    /// machine does beside them lengthens one such time, not three in a row.
+    pub(crate) fn assert_asleep(threads: &[Self], limit: Duration) {
         let read = || threads.iter().map(|thread| thread.cpu_time()).sum::<Duration>();
-        let before = read();
-        std::thread::sleep(Duration::from_millis(500)); // the idle time that is measured
-        read().saturating_sub(before)
+        let mut used = Vec::new();
+        while used.len() < 3 {
+            let before = read();
+            std::thread::sleep(Duration::from_millis(500)); // the idle time that is measured
+            used.push(read().saturating_sub(before));
+            if used.last() <= Some(&limit) {
+                return;
+            }
+        }
+        panic!("{used:?} of half a second each, not {limit:?}");
     }
 }
 
