@@ -45,7 +45,7 @@ fn memory_at_the_end_of_a_free_block_serves_after_the_pages_before_it_moved() {
 fn memory_inside_a_free_block_serves_before_pages_move_or_the_device_is_asked() {
     let bench = Bench::new(NATIVE);
     let whole = bench.free(bench.take(60 * MIB));
-    let moved = bench.take(6 * MIB); // the three pages that have been idle for longest
+    let moved = bench.take(6 * MIB - KIB); // the three pages that have been idle for longest
     let inside = bench.take(40 * MIB);
     let statistics = bench.statistics();
     assert_eq!((statistics.num_pages_stolen, bench.reserved_bytes()), (3, 60 * MIB));
@@ -101,9 +101,9 @@ fn what_lacks_pages_stands_where_it_lacks_the_fewest() {
     // Goal: a place is chosen by the pages that it lacks. Method: addresses without memory before a
     // free block of 3.5 MiB, and a device with one page: at their beginning 5 MiB lack two.
     let bench = Bench::of_capacity(NATIVE, 16 * MIB);
-    let sizes = [4 * MIB, 3584 * KIB, 512 * KIB];
-    let [first, second, behind] = sizes.map(|bytes| bench.take(bytes));
-    let begin = bench.free(first);
+    let first = sharing(&bench, 4096);
+    let [second, behind] = [3584, 512].map(|kib| bench.take(kib * KIB));
+    let begin = free_all(&bench, first);
     let elsewhere = bench.take(10 * MIB); // its two pages and three new ones
     let reserved_bytes = bench.reserved_bytes();
     bench.free(second);
@@ -115,25 +115,40 @@ fn what_lacks_pages_stands_where_it_lacks_the_fewest() {
     }
 }
 
-/// A free block of a size, one that is two whole pages of 2 MiB, and what is beside them.
-fn two_holes(bench: &Bench, before_kib: usize, first_kib: usize) -> ([u64; 2], Vec<Allocated>) {
-    let between_kib = 2048 - (before_kib + first_kib) % 2048; // up to a border of pages
-    let sizes = [before_kib, first_kib, between_kib, 4096, 500];
-    let [before, first, between, second, behind] = sizes.map(|kib| bench.take(kib * KIB));
-    ([bench.free(first), bench.free(second)], vec![before, between, behind])
+/// Two blocks side by side, `kib` together, that share pages: one of whole pages would share none.
+fn sharing(bench: &Bench, kib: usize) -> [Allocated; 2] {
+    [1536, kib - 1536].map(|kib| bench.take(kib * KIB))
+}
+
+/// Frees blocks that are side by side; returns the first address.
+fn free_all(bench: &Bench, blocks: [Allocated; 2]) -> u64 {
+    let [first, _] = blocks.map(|block| bench.free(block));
+    first
+}
+
+/// Two free blocks, of which the second begins with a page of 2 MiB, and what is beside them.
+fn two_holes(bench: &Bench, before_kib: usize, kib: [usize; 2]) -> ([u64; 2], Vec<Allocated>) {
+    let between_kib = 2048 - (before_kib + kib[0]) % 2048; // up to a border of pages
+    let before = bench.take(before_kib * KIB);
+    let first = sharing(bench, kib[0]);
+    let between = bench.take(between_kib * KIB);
+    let second = sharing(bench, kib[1]);
+    let behind = bench.take(500 * KIB);
+    let holes = [first, second].map(|blocks| free_all(bench, blocks));
+    (holes, vec![before, between, behind])
 }
 
 #[test]
 fn a_request_of_some_pages_leaves_idle_pages_to_others() {
     // Goal: of two free blocks the larger one serves, whose ends are in pages that others use. The
-    // other one would give up both of its idle pages.
+    // other one would give up all of its three idle pages.
     let bench = Bench::new(NATIVE);
-    let ([larger, _], mut kept) = two_holes(&bench, 1536, 4352);
-    assert_eq!(bench.reserved_bytes(), 12 * MIB);
-    kept.push(bench.take(4 * MIB));
+    let ([larger, _], mut kept) = two_holes(&bench, 1536, [6400, 6144]);
+    assert_eq!(bench.reserved_bytes(), 16 * MIB);
+    kept.push(bench.take(5 * MIB));
     assert_eq!(kept.last().map(Allocated::address), Some(larger));
-    kept.push(bench.take(18 * MIB)); // seven new pages, and two that were idle
-    assert_eq!(bench.reserved_bytes(), 26 * MIB);
+    kept.push(bench.take(18 * MIB)); // six new pages, and three that were idle
+    assert_eq!(bench.reserved_bytes(), 28 * MIB);
     for block in kept {
         bench.free(block);
     }
@@ -144,11 +159,11 @@ fn what_needs_new_pages_wherever_it_is_leaves_holes_to_what_fits_them() {
     // Goal: of places that cost the same the one in the largest block is taken before the device
     // is asked: here what is left of the addresses, behind two holes without memory.
     let bench = Bench::new(NATIVE);
-    let (_, mut kept) = two_holes(&bench, 2048, 6144);
+    let (_, mut kept) = two_holes(&bench, 2048, [6144, 4096]);
     let behind = kept[2].address();
     kept.push(bench.take(18 * MIB)); // the pages of both, and more
     assert_eq!(bench.statistics().num_pages_stolen, 5);
-    kept.push(bench.take(4 * MIB));
+    kept.push(bench.take(4 * MIB - KIB));
     assert!(kept.last().is_some_and(|block| block.address() > behind), "{kept:?}");
     for block in kept {
         bench.free(block);

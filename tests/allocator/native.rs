@@ -41,6 +41,22 @@ fn idle_pages_move_to_where_memory_is_missing_before_the_device_is_asked() {
 }
 
 #[test]
+fn whole_pages_share_none_and_all_other_sizes_share_those_at_their_ends() {
+    let bench = Bench::new(NATIVE);
+    let whole = [4 * MIB, 64 * MIB].map(|bytes| bench.take(bytes));
+    let page = 2 * MIB as u64;
+    assert!(whole.iter().all(|block| block.address().is_multiple_of(page)), "{whole:?}");
+    assert_eq!(bench.reserved_bytes(), 68 * MIB);
+    // Each of them alone would have one page more than all together have.
+    let sharing = [20 * MIB + 512, 40 * MIB + 512, 6 * MIB - KIB].map(|bytes| bench.take(bytes));
+    assert_eq!(sharing[0].bytes(), 20 * MIB + 512);
+    assert_eq!(bench.reserved_bytes(), (68 + 66) * MIB);
+    for block in whole.into_iter().chain(sharing) {
+        bench.free(block);
+    }
+}
+
+#[test]
 fn a_page_whose_move_is_refused_stays_where_it_was() {
     // Goal: of a block whose pages were to move, those behind a refused one are their old heap's as
     // before. Method: each of ten moves refused in turn; what has moved is counted, and all of the
@@ -60,13 +76,13 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
             block
         };
         let stolen = || allocator.statistics().num_pages_stolen;
-        let take_halves = || [10 * MIB, 10 * MIB].map(|bytes| take(bytes).unwrap());
+        let take_halves = || [9 * MIB, 11 * MIB].map(|bytes| take(bytes).unwrap()); // share a page
         let free = |block| {
             allocator.free(block).unwrap();
             allocator.check_all();
         };
         take_halves().into_iter().for_each(free);
-        // Large blocks have pages of their own, so all of them are to move.
+        // Whole pages are of another arena, so all of them are to move.
         faults.plan(Fault::nth(Method::VmRelocate, nth, FaultError::Driver));
         take(20 * MIB).unwrap_err();
         assert_eq!(stolen(), nth - 1);

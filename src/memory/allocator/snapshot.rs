@@ -67,7 +67,7 @@ impl SegmentInfo {
 
 /// The class of a request. Small and large requests have separate segments; the policy draws the
 /// line: at 1 MiB on devices, at the size of a pinned segment on the host. Under policy `native`,
-/// blocks of up to eight pages may lie in segments of the small class, and count by their size.
+/// blocks that share pages lie in segments of the small class, and count by their size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolClass {
     /// Requests up to the policy's line.

@@ -6,9 +6,7 @@ use crate::base::size::MIB;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
-use crate::memory::allocator::native::size_class::{
-    Granularity, MOST_SMALL_BYTES, SizeClass, most_middle_bytes,
-};
+use crate::memory::allocator::native::size_class::{Granularity, MOST_SMALL_BYTES, SizeClass};
 use crate::memory::allocator::native::want::Want;
 use crate::memory::allocator::policy::torch::MOST_SMALL_BYTES as MOST_SMALL_POOL_BYTES;
 use crate::memory::allocator::request::Request;
@@ -19,9 +17,11 @@ const SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
 /// The largest alignment in pages: the page table covers the pages between two blocks, so blocks
 /// far apart would take too much host memory.
 const MOST_ALIGN_PAGES: usize = 1 << 20;
-/// The largest alignment that the middle arena serves first. Requests with a larger one get whole
-/// pages, except as a fallback.
-const MOST_MIDDLE_ALIGN_BYTES: usize = 1 << 38;
+/// The largest size and alignment that the middle arena serves first, which counts both in 32 bits.
+/// Larger ones get whole pages, except as a fallback.
+const MOST_MIDDLE_BYTES: usize = 1 << 38;
+/// The largest request that shares a segment with others, on devices without pages.
+const MOST_SHARED_SEGMENT_BYTES: usize = 8 * SEGMENT_GRANULE_BYTES;
 
 /// The sizes that requests of one device are rounded to.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,8 @@ impl Sizes {
         // Smaller pages are mapped several at a time, because blocks are whole units.
         let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES).max(unit_bytes);
         assert!(page_bytes.is_power_of_two(), "pages of {page_bytes} bytes");
-        let most_middle_bytes = most_middle_bytes(page_bytes);
+        let most_middle_bytes =
+            if has_pages { MOST_MIDDLE_BYTES } else { MOST_SHARED_SEGMENT_BYTES };
         let grid = |unit_bytes| Grid::new(has_pages.then_some(page_bytes / unit_bytes));
         let grids = [grid(unit_bytes), grid(page_bytes)];
         Self { page_bytes, has_pages, granularity, most_middle_bytes, grids }
@@ -87,13 +88,17 @@ impl Sizes {
         if bytes > MOST_SMALL_POOL_BYTES { PoolClass::Large } else { PoolClass::Small }
     }
 
-    /// The arena that serves a size first.
+    /// The arena that serves a rounded size first. Whole pages waste nothing where blocks share
+    /// none; all other sizes would, by up to a page each, so they share those at their ends.
     #[inline]
     pub(super) fn kind(&self, bytes: usize) -> Kind {
-        if bytes > self.most_middle_bytes { Kind::Large } else { Kind::Middle }
+        let is_whole = bytes > self.page_bytes && bytes & (self.page_bytes - 1) == 0;
+        let is_alone = self.has_pages && is_whole || bytes > self.most_middle_bytes;
+        if is_alone { Kind::Large } else { Kind::Middle }
     }
 
     /// Plans a request of at least one byte. `None` when it is larger than any address range.
+    #[inline]
     pub(super) fn plan(&self, request: &Request) -> Option<NativePlan<'static>> {
         let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
         debug_assert!(request.check().is_ok(), "checked before: {request:?}");
@@ -118,10 +123,13 @@ impl Sizes {
             return Some(plan(class.bytes(), Kind::Middle, Some(class)));
         }
         // Sizes and offsets are counted in 32 bits, so larger alignments get whole pages.
-        let is_far = align_bytes > MOST_MIDDLE_ALIGN_BYTES;
-        let kind = if is_far { Kind::Large } else { self.kind(requested_bytes) };
+        let is_far = align_bytes > MOST_MIDDLE_BYTES;
+        let rounded_to =
+            |bytes: usize, unit_bytes: usize| ((bytes - 1) | (unit_bytes - 1)).checked_add(1);
+        let bytes = rounded_to(requested_bytes, granularity.block_bytes)?;
+        let kind = if is_far { Kind::Large } else { self.kind(bytes) };
         let unit_bytes = self.unit_bytes(kind); // a power of two, as the alignment
-        let bytes = ((requested_bytes - 1) | (unit_bytes - 1)).checked_add(1)?;
+        let bytes = rounded_to(bytes, unit_bytes)?;
         let most_units = bytes.checked_add(align_bytes)? >> unit_bytes.trailing_zeros();
         let is_possible =
             most_units < u32::MAX as usize / 4 && align_bytes / MOST_ALIGN_PAGES <= self.page_bytes;

@@ -1,6 +1,6 @@
 //! Size classes: the sizes of small blocks, and the limit up to which slabs serve requests.
 
-use crate::base::size::{KIB, MIB};
+use crate::base::size::KIB;
 
 /// The units of sizes and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,11 +90,6 @@ impl SizeClass {
     pub(super) fn slab_bytes(self) -> usize {
         self.bytes() * self.slab_blocks() as usize
     }
-}
-
-/// The largest request that shares pages with others.
-pub(super) fn most_middle_bytes(page_bytes: usize) -> usize {
-    (8 * page_bytes).max(MIB)
 }
 
 #[cfg(test)]
