@@ -7,9 +7,10 @@ such steps is compared with a model, which copies a list for each task.
 import asyncio
 import contextlib
 import contextvars
+import copy
 import gc
 import threading
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 
 import pytest
 from hypothesis import given
@@ -72,6 +73,40 @@ def test_buffers_are_at_home_on_the_tasks_stream() -> None:
                 gate.open()
                 await own
                 gate.close()
+
+    async def main() -> None:
+        await asyncio.gather(*map(use, STREAMS))
+
+    asyncio.run(main())
+
+
+MAKES: dict[str, Callable[[accelrt.Buffer], accelrt.Buffer]] = {
+    "empty": lambda _: accelrt.empty(64),
+    "empty on a device": lambda _: accelrt.empty(64, device=f"{KIND}:0"),
+    "empty with an alignment": lambda _: accelrt.empty(64, alignment=4096),
+    "empty_pinned": lambda _: accelrt.empty_pinned(64),
+    "zeros": lambda _: accelrt.zeros(64),
+    "clone": lambda source: source.clone(),
+    "deepcopy": copy.deepcopy,
+}
+if module.get_device_properties(0).has_shared_memory:
+    MAKES["empty_shared"] = lambda _: accelrt.empty_shared(64)
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_whatever_makes_a_buffer_makes_it_on_the_tasks_stream(
+    make: Callable[[accelrt.Buffer], accelrt.Buffer],
+) -> None:
+    # The turns end right before the call: nothing else has looked at what is current.
+    source = accelrt.zeros(64)
+
+    async def use(own: accelrt.Stream) -> None:
+        with own:
+            for _ in range(5):
+                await asyncio.sleep(0)
+                assert make(source).stream == own
+        await asyncio.sleep(0)
+        assert make(source).stream == DEFAULT
 
     async def main() -> None:
         await asyncio.gather(*map(use, STREAMS))
