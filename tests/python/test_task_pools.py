@@ -123,6 +123,19 @@ def test_pools_that_are_left_out_of_order_serve_while_they_are_open() -> None:
     asyncio.run(main())
 
 
+def test_a_stream_that_is_set_inside_of_a_pool_ends_with_it() -> None:
+    default = accelerator.current_stream()
+
+    async def main() -> None:
+        with ENTERED[0]:
+            accelerator.set_stream(STREAM)
+            await asyncio.sleep(0)
+            assert (accelerator.current_stream(), serving()) == (STREAM, 0)
+        assert (accelerator.current_stream(), serving()) == (default, None)
+
+    asyncio.run(main())
+
+
 def test_a_pool_that_another_thread_leaves_changes_nothing_there() -> None:
     seen = list[int | None]()
 
@@ -186,10 +199,11 @@ def test_a_pool_gives_its_memory_back_when_no_task_is_inside_any_more() -> None:
         with accelerator.use_mem_pool(accelerator.MemPool()):
             accelrt.empty(32 << 20).release()
             await asyncio.sleep(0)
-        accelerator.synchronize()
 
     asyncio.run(main())
     gc.collect()
+    accelerator.synchronize()
+    accelerator.empty_cache()  # which takes nothing from a pool that is still there
     assert accelerator.memory_reserved() == reserved
 
 
