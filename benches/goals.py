@@ -59,8 +59,14 @@ def _rust(
 _BY_NAME = {row.name: row for row in ROWS}
 
 
-def _python(name: str, *, at_most: float | None = None, ratio: float | None = None) -> Goal:
-    return Goal(_BY_NAME[name], at_most, ratio)
+def _python(
+    name: str,
+    *,
+    at_most: float | None = None,
+    ratio: float | None = None,
+    excess_ns: float | None = None,
+) -> Goal:
+    return Goal(_BY_NAME[name], at_most, ratio, excess_ns)
 
 
 # In nanoseconds over one second: a millionth is a thousand of them.
@@ -200,6 +206,13 @@ GOALS = (
     _python("E2.clock", ratio=1),
     _python("E2.negative", at_most=0),
     _python("E3", at_most=_FIFTY_PPM_NS),
+    _python("W1", at_most=300),
+    _python("W2", ratio=1),
+    _python("W2.callable", ratio=1),
+    _python("W3", excess_ns=60),
+    _python("W3.empty", excess_ns=60),
+    _python("W4", at_most=500),
+    _python("W4.callable", at_most=500),
     _rust("G1", "a use by one more stream among 16,000", ratio=1.5),
     _rust("G2", "a free that waits, and a request", ratio=1.5),
     _rust("G3", "first request of a stream", ratio=1.5),

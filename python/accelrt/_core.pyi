@@ -1137,7 +1137,9 @@ class Pool:
     def snapshot(self) -> list[dict[str, Any]]:
         """The pool's segments, in the format of torch's snapshots."""
     def enter(self) -> None:
-        """Serves this thread's requests of device memory from the pool until `exit`."""
+        """Serves this thread's requests of device memory from the pool until `exit`; inside a running
+        asyncio loop those of the asyncio task.
+        """
     def exit(self) -> None:
         """Leaves the pool."""
 

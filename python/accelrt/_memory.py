@@ -199,7 +199,8 @@ class MemPool:
 class use_mem_pool:  # noqa: N801  torch's name
     """Serves this thread's requests from a pool inside a `with`; the innermost pool applies.
 
-    Inside the `with`, `empty_cache()` frees no memory of the pool's device.
+    Inside a running asyncio loop the requests of the asyncio task. Inside the `with`,
+    `empty_cache()` frees no memory of the pool's device.
     """
 
     def __init__(self, pool: MemPool) -> None:

@@ -13,11 +13,13 @@ use crate::memory::allocator::PoolId;
 use crate::memory::buffer::thread_hints;
 use crate::runtime::pools::PoolCore;
 
-/// The devices and streams that were made current.
+/// What was made current.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selected {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
+    /// The pools that were entered; the last one serves requests.
+    pools: BTreeMap<Device, Vec<Arc<PoolCore>>>,
 }
 
 impl Selected {
@@ -29,29 +31,26 @@ impl Selected {
     pub(crate) fn set_stream(&mut self, stream: Stream) -> Option<Stream> {
         self.streams.insert(stream.device(), stream)
     }
-}
 
-#[derive(Debug, Default)]
-struct Current {
-    selected: Selected,
-    /// The pools that the thread has entered; the last one serves the thread's requests.
-    pools: BTreeMap<Device, Vec<Arc<PoolCore>>>,
+    pub(super) fn push_pool(&mut self, device: Device, entered: Arc<PoolCore>) {
+        self.pools.entry(device).or_default().push(entered);
+    }
 }
 
 thread_local! {
     /// The key is the runtime's id.
-    static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
+    static CURRENT: RefCell<BTreeMap<u64, Selected>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Reads this thread's state in a runtime; `None` if the thread has set none.
-fn read_state<T>(runtime: u64, read: impl FnOnce(&Current) -> Option<T>) -> Option<T> {
+fn read_state<T>(runtime: u64, read: impl FnOnce(&Selected) -> Option<T>) -> Option<T> {
     // `try_with`, here and below: a runtime may be used while thread-locals are destroyed.
     CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(read)).ok().flatten()
 }
 
 /// Changes this thread's state in a runtime and clears the thread's hints. Returns `None`, without
 /// a change, after the thread-locals were destroyed.
-fn change_state<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
+fn change_state<T>(runtime: u64, change: impl FnOnce(&mut Selected) -> T) -> Option<T> {
     thread_hints::forget();
     let changed =
         CURRENT.try_with(|current| change(current.borrow_mut().entry(runtime).or_default()));
@@ -59,32 +58,31 @@ fn change_state<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Opti
 }
 
 pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
-    read_state(runtime, |current| current.selected.devices.get(&kind).copied())
+    read_state(runtime, |current| current.devices.get(&kind).copied())
 }
 
 pub(super) fn set_device(runtime: u64, device: Device) {
-    change_state(runtime, |current| current.selected.set_device(device));
+    change_state(runtime, |current| current.set_device(device));
 }
 
 pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
-    read_state(runtime, |current| current.selected.streams.get(&device).cloned())
+    read_state(runtime, |current| current.streams.get(&device).cloned())
 }
 
 pub(super) fn set_stream(runtime: u64, stream: &Stream) {
     let stream = stream.clone();
-    let replaced = change_state(runtime, |current| current.selected.set_stream(stream));
+    let replaced = change_state(runtime, |current| current.set_stream(stream));
     drop(replaced); // outside the borrow: it may hold the last handle of a stream
 }
 
 pub(super) fn selected(runtime: u64) -> Selected {
-    read_state(runtime, |current| Some(current.selected.clone())).unwrap_or_default()
+    read_state(runtime, |current| Some(current.clone())).unwrap_or_default()
 }
 
 /// Replaces what is current on this thread. The caller drops the result outside the borrow.
 #[must_use]
 pub(super) fn exchange_selected(runtime: u64, selected: Selected) -> Selected {
-    let exchange = |current: &mut Current| std::mem::replace(&mut current.selected, selected);
-    change_state(runtime, exchange).unwrap_or_default()
+    change_state(runtime, |current| std::mem::replace(current, selected)).unwrap_or_default()
 }
 
 pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
@@ -93,7 +91,7 @@ pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
 }
 
 pub(super) fn push_pool(runtime: u64, device: Device, entered: Arc<PoolCore>) {
-    change_state(runtime, |current| current.pools.entry(device).or_default().push(entered));
+    change_state(runtime, |current| current.push_pool(device, entered));
 }
 
 /// Removes this thread's latest entry into a pool; `None` when the thread is not inside the pool.

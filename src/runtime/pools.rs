@@ -13,7 +13,7 @@ use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::allocator::snapshot::SegmentInfo;
 use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::runtime::Runtime;
-use crate::runtime::current;
+use crate::runtime::current::{self, Selected};
 
 /// A private pool of one device. Handles are cheap to clone. The drop of the last handle returns
 /// the pool's free memory to the device. Memory in use returns after its free, when a program
@@ -90,6 +90,10 @@ impl MemPool {
     pub(crate) fn push(&self) {
         let PoolCore { runtime, allocator, .. } = &*self.inner;
         current::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));
+    }
+
+    pub(crate) fn add_to(&self, selected: &mut Selected) {
+        selected.push_pool(self.device(), Arc::clone(&self.inner));
     }
 
     pub(crate) fn pop(&self) -> bool {

@@ -6,15 +6,18 @@ The runtime reads its settings at the first call, not at the import, so setting 
 enough. Tests that are about settings, forks or exits start processes of their own.
 """
 
+import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 import accelrt
 from kinds import KIND, default_stream, module, why_not
+from loops import LOOPS, Run
 
 for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
     if name not in ("ACCELRT_TEST_KIND", "ACCELRT_OPENCL_LIBRARY"):
@@ -52,6 +55,17 @@ def fresh_current_state() -> Iterator[None]:
     reset()
     yield
     reset()
+
+
+@pytest.fixture(params=LOOPS, name="run")
+def run_on_a_loop(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine on a loop of asyncio, and on one of uvloop."""
+
+    def run(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(main)
+
+    return run
 
 
 def reset() -> None:

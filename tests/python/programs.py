@@ -4,9 +4,11 @@ A program is a list of steps, each with a few small numbers that are taken modul
 any list is a program, and so is every shorter one. Before a step touches a buffer, its stream is
 made to wait for what it must not overlap with, unless it is ordered after that already: the model
 knows that by vector clocks. So the outcome is that of the steps one after the other, and an order
-that a stream does not keep shows in the bytes. Gates hold streams back, so that work piles up.
+that a stream does not keep shows in the bytes. Gates hold streams back, so that work piles up. Host
+waits block or are awaited in a loop, which keeps some awaits pending while the program goes on.
 """
 
+import asyncio
 import ctypes
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -82,14 +84,18 @@ class Program:
         self.gates: dict[int, tuple[int, Gate]] = {}
         self.opened: list[Gate] = []
         self.done: Clock = {}
+        self.loop = asyncio.new_event_loop()
+        self.awaiting: list[tuple[asyncio.Future[None], Mark]] = []
 
     def run(self, steps: list[Step]) -> None:
         """Run every step; then end and compare everything."""
         try:
             for step in steps:
                 getattr(self, step.action)(step.stream % STREAMS, step.first, step.second)
+            self.end_awaits()
         finally:
             self.open_gates()
+            self.loop.close()
         for index, lane in enumerate(self.lanes):
             self.synchronize(index)
             assert lane.stream.query()
@@ -228,6 +234,50 @@ class Program:
             event.synchronize()
         merge(self.done, mark.clock)
 
+    # Awaits.
+
+    def await_stream(self, index: int, _first: int, _second: int) -> None:
+        """Await a stream, which raises its failure and ends it."""
+        self.open_gates()
+        lane = self.lanes[index]
+        with raises(lane.failure):
+            self.loop.run_until_complete(lane.stream)
+        self.end(index)
+
+    def await_event(self, _index: int, first: int, second: int) -> None:
+        """Begin to await an event, whose later records do not count; end some awaits before."""
+        if second % 2:
+            self.end_awaits()
+        event, mark = self.events[first % EVENTS]
+        self.awaiting.append((asyncio.ensure_future(event, loop=self.loop), mark))
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+    def cancel_await(self, _index: int, first: int, _second: int) -> None:
+        """Cancel an await, which changes nothing else."""
+        if self.awaiting:
+            waiting, _ = self.awaiting.pop(first % len(self.awaiting))
+            if not waiting.done():
+                waiting.cancel()
+            self.loop.run_until_complete(asyncio.wait([waiting]))
+            waiting.cancelled() or waiting.exception()
+
+    def await_call(self, index: int, first: int, _second: int) -> None:
+        """Await a callable, which a failed stream does not call. Its task ends a little later."""
+        self.open_gates()
+        lane = self.tick(index)
+        call = lane.stream.launch_host(abs, -first)
+        with raises(lane.failure):
+            assert self.loop.run_until_complete(call) == first
+
+    def end_awaits(self) -> None:
+        """Wait for what is awaited, which raises the failures of the records and ends nothing."""
+        self.open_gates()
+        for waiting, mark in self.awaiting:
+            with raises(mark.failure):
+                self.loop.run_until_complete(waiting)
+            merge(self.done, mark.clock)
+        self.awaiting.clear()
+
     def fail(self, index: int, first: int, second: int) -> None:
         """Enqueue a task that fails, as a native call or as a callable."""
         lane = self.tick(index)
@@ -351,6 +401,10 @@ ACTIONS = [
     "synchronize",
     "synchronize_event",
     "synchronize_device",
+    "await_stream",
+    "await_event",
+    "await_call",
+    "cancel_await",
     "fail",
 ]
 

@@ -5,64 +5,20 @@ runs on asyncio's own loop and on uvloop's.
 """
 
 import asyncio
+import collections.abc
 import gc
-import selectors
 import sys
-import textwrap
-import threading
-import time
-import weakref
-from collections.abc import Callable, Coroutine, Generator
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 
 import accelrt
 from gates import Gate, fail
-from kinds import KIND
+from loops import AWAITABLES, Awaitable, Run, stream, wait_for
 from processes import output_of
 
 LONG = 60.0  # far beyond what any of this takes
-Awaitable = accelrt.Event | accelrt.Stream | accelrt.HostCall[object]
-
-
-def new_uvloop() -> asyncio.AbstractEventLoop:
-    loop: asyncio.AbstractEventLoop = pytest.importorskip("uvloop").new_event_loop()
-    return loop
-
-
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": new_uvloop}
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(params=LOOPS, name="run")
-def run_on_a_loop(request: pytest.FixtureRequest) -> Run:
-    def run(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(main)
-
-    return run
-
-
-def stream() -> accelrt.Stream:
-    return accelrt.Stream(f"{KIND}:0", dedicated=True)
-
-
-def event_of(work: accelrt.Stream) -> Awaitable:
-    return work.record_event()
-
-
-def stream_of(work: accelrt.Stream) -> Awaitable:
-    return work
-
-
-def handle_of(work: accelrt.Stream) -> Awaitable:
-    return work.launch_host(int)
-
-
-AWAITABLES = [event_of, stream_of, handle_of]
 
 
 @pytest.mark.parametrize("awaitable_of", AWAITABLES)
@@ -136,6 +92,30 @@ def test_an_awaited_event_raises_its_records_failure_and_ends_no_error(run: Run)
         with pytest.raises(accelrt.StreamError, match="status 7"):
             await work
         await work
+
+    run(main())
+
+
+def test_each_await_of_an_event_is_of_its_latest_record(run: Run) -> None:
+    async def main() -> None:
+        work, event = stream(), accelrt.Event()
+        await event  # never recorded: nothing is waited for
+        first, record = Gate(work), work.record_event(event)
+        waiting = asyncio.ensure_future(record)
+        await asyncio.sleep(0)
+        second = Gate(work)
+        work.record_event(event)
+        first.open()
+        await asyncio.wait_for(waiting, LONG)  # reached before the second record
+        assert not event.query()
+        waiting = asyncio.ensure_future(event)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        second.open()
+        await asyncio.wait_for(waiting, LONG)
+        await event
+        for gate in (first, second):
+            gate.close()
 
     run(main())
 
@@ -284,6 +264,47 @@ def test_awaits_are_gathered_shielded_and_waited_for(run: Run) -> None:
     run(main())
 
 
+async def timed(awaitable: Awaitable) -> None:
+    async with asyncio.timeout(LONG):
+        await awaitable
+
+
+async def grouped(awaitable: Awaitable) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wait_for(awaitable))
+
+
+TOOLS: list[Callable[[Awaitable], collections.abc.Awaitable[object]]] = [
+    lambda it: asyncio.wait_for(it, LONG),
+    timed,
+    asyncio.gather,
+    asyncio.shield,
+    lambda it: asyncio.wait([asyncio.ensure_future(it)]),
+    grouped,
+]
+
+
+@pytest.mark.parametrize("awaitable_of", AWAITABLES)
+def test_what_asyncio_has_for_awaits_takes_events_streams_and_handles(
+    run: Run, awaitable_of: Callable[[accelrt.Stream], Awaitable]
+) -> None:
+    async def main() -> None:
+        work = stream()
+        gate = Gate(work)
+        awaitable = awaitable_of(work)
+        pending = [asyncio.ensure_future(tool(awaitable)) for tool in TOOLS]
+        await asyncio.sleep(0)
+        assert not any(waiting.done() for waiting in pending)
+        gate.open()
+        await asyncio.gather(*pending)
+        for tool in TOOLS:  # and what is done
+            await tool(awaitable)
+        work.synchronize()
+        gate.close()
+
+    run(main())
+
+
 def test_several_tasks_await_one_event(run: Run) -> None:
     async def main() -> None:
         work = stream()
@@ -298,196 +319,6 @@ def test_several_tasks_await_one_event(run: Run) -> None:
         gate.close()
 
     run(main())
-
-
-async def wait_for(awaitable: Awaitable) -> None:
-    await awaitable
-
-
-def test_loops_of_several_threads_await_one_event() -> None:
-    work = stream()
-    gate = Gate(work)
-    event, ended = work.record_event(), list[int]()
-    is_waiting = threading.Barrier(5)
-
-    async def main() -> None:
-        waiting = asyncio.create_task(wait_for(event))
-        await asyncio.sleep(0)
-        is_waiting.wait(LONG)
-        await waiting
-        ended.append(1)
-
-    threads = [threading.Thread(target=lambda: asyncio.run(main())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    is_waiting.wait(LONG)
-    assert ended == []
-    gate.open()
-    for thread in threads:
-        thread.join()
-    assert ended == [1] * 4
-    work.synchronize()
-    gate.close()
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_a_loop_may_end_with_awaits_pending(name: str) -> None:
-    work, loops = stream(), list["weakref.ref[asyncio.AbstractEventLoop]"]()
-    gate = Gate(work)
-    for awaitable_of in AWAITABLES:
-        loop = LOOPS[name]()
-        loop.set_exception_handler(lambda _loop, _context: None)  # of the task that is left
-        task = loop.create_task(wait_for(awaitable_of(work)))
-        loop.run_until_complete(asyncio.sleep(0))
-        loops.append(weakref.ref(loop))
-        loop.close()
-        del loop, task
-    gate.open()
-    work.synchronize()
-    accelrt.Stream().query()  # drops what the completer left
-    gc.collect()
-    assert [loop() for loop in loops] == [None] * 3
-    gate.close()
-
-
-def event_fds() -> int:
-    links = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return sum("eventfd" in str(target) for target in links)
-
-
-def test_a_loop_has_one_eventfd_and_gives_it_back() -> None:
-    before, counts = event_fds(), list[int]()
-
-    async def main() -> None:
-        works = [stream() for _ in range(10)]
-        for _ in range(5):
-            for work in works:
-                work.launch_host(int)
-            await asyncio.gather(*works)
-            counts.append(event_fds() - before)
-
-    for _ in range(3):
-        asyncio.run(main())
-    gc.collect()
-    assert set(counts) == {1}
-    assert event_fds() == before
-
-
-class CountingSelector(selectors.DefaultSelector):
-    """Counts its calls, and how often a descriptor was found ready."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = self.found = 0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.calls += 1
-        ready = super().select(timeout)
-        self.found += len(ready)
-        return ready
-
-
-def test_completions_of_a_busy_loop_wake_it_once() -> None:
-    # While the loop is busy with a task, the first completion raises the eventfd, and the other
-    # ones find it raised.
-    selector = CountingSelector()
-
-    async def main() -> None:
-        works = [stream() for _ in range(50)]
-        gates = [Gate(work) for work in works]
-        waiting = [asyncio.create_task(wait_for(work.record_event())) for work in works]
-        await asyncio.sleep(0)
-        before = selector.found
-        for gate in gates:
-            gate.open()
-        for work in works:
-            work.synchronize()  # holds the loop
-        await asyncio.gather(*waiting)
-        assert selector.found == before + 1
-        for gate in gates:
-            gate.close()
-
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        runner.run(main())
-
-
-def test_awaits_poll_nothing() -> None:
-    # Nothing looks at the work while it is pending: neither the loop, whose turns are counted, nor
-    # another thread, which would need processor time. Of that, other tests' threads need some too:
-    # the least of three awaits is what counts.
-    used = []
-
-    async def main(selector: CountingSelector) -> None:
-        work = stream()
-        gate = Gate(work)
-        waiting = asyncio.create_task(wait_for(work.record_event()))
-        await asyncio.sleep(0)
-        threading.Timer(0.1, gate.open).start()
-        calls, found, began = selector.calls, selector.found, time.process_time()
-        await waiting
-        used.append(time.process_time() - began)
-        # A driver kind's work wakes the loop when it is submitted, and when it is done.
-        wakes = selector.found - found
-        assert wakes == 1 if work.device.type == "cpu" else wakes in {1, 2}
-        # The loop waits, then it runs the callback that a wake asks for, then the task.
-        assert selector.calls - calls <= 1 + 2 * wakes
-        gate.close()
-
-    for _ in range(3):
-        selector = CountingSelector()
-        with asyncio.Runner(loop_factory=partial(asyncio.SelectorEventLoop, selector)) as runner:
-            runner.run(main(selector))
-    assert min(used) < 0.05
-
-
-def test_many_awaits_leave_memory_threads_and_descriptors_as_they_are() -> None:
-    program = """
-        import asyncio, resource, threading
-        from pathlib import Path
-        import accelrt
-
-        def counts() -> tuple[int, int]:
-            folders = [Path("/proc/self/fd"), Path("/proc/self/task")]
-            return tuple(len(list(folder.iterdir())) for folder in folders)
-
-        async def await_all(count: int) -> None:
-            work, other = accelrt.Stream(dedicated=True), accelrt.Stream(dedicated=True)
-            for number in range(count):
-                other.wait_stream(work)
-                work.launch_host(int)
-                await work.record_event()
-                if number % 3 == 0:
-                    await other
-                if number % 100 == 0:
-                    try:
-                        await asyncio.wait_for(work.launch_host(int), 0)
-                    except TimeoutError:
-                        pass
-            await work
-
-        async def main() -> None:
-            await await_all(5_000)
-            before, least = counts(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            await await_all({count})
-            after, most = counts(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            assert before[0] == after[0], (before, after)
-            assert after[1] <= before[1] + 3, (before, after)  # the pool of callables may grow
-            assert most - least < 2_000, (least, most)
-
-        asyncio.run(main())
-    """
-    assert output_of(textwrap.dedent(program).replace("{count}", "20_000")) == ""
-
-
-def test_an_await_needs_a_running_loop() -> None:
-    work = stream()
-    gate = Gate(work)
-    coroutine = wait_for(work.record_event())
-    with pytest.raises(RuntimeError, match="no running event loop"):
-        coroutine.send(None)
-    gate.open()
-    work.synchronize()
-    gate.close()
 
 
 def test_a_callable_does_not_await_unfinished_work() -> None:
@@ -544,61 +375,6 @@ def test_a_program_may_end_while_its_loop_awaits() -> None:
         time.sleep(0.02)
     """
     output_of(program)
-
-
-def test_a_hundred_requests_have_streams_of_their_own(run: Run) -> None:
-    served = list[tuple[int, int]]()
-
-    async def serve(number: int) -> None:
-        with accelrt.Stream(f"{KIND}:0", dedicated=True) as own:
-            for step in range(10):
-                assert accelrt.accelerator.current_stream() == own
-                own.launch_host(served.append, (number, step))
-                await own
-                assert (number, step) in served
-
-    async def main() -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(100):
-                group.create_task(serve(number))
-
-    run(main())
-    assert sorted(served) == [(number, step) for number in range(100) for step in range(10)]
-    assert all(
-        [step for other, step in served if other == number] == list(range(10))
-        for number in range(100)
-    )
-
-
-def test_a_producer_and_a_consumer_await_each_other(run: Run) -> None:
-    journal = list[str]()
-
-    async def produce(queue: "asyncio.Queue[accelrt.Event | None]") -> None:
-        work = stream()
-        for number in range(30):
-            work.launch_host(journal.append, f"produced {number}")
-            event = work.record_event()
-            await queue.put(event)
-            await event
-        await queue.put(None)
-
-    async def consume(queue: "asyncio.Queue[accelrt.Event | None]") -> None:
-        work, number = stream(), 0
-        while (event := await queue.get()) is not None:
-            work.wait_event(event)
-            await work.launch_host(journal.append, f"consumed {number}")
-            number += 1
-
-    async def main() -> None:
-        queue = asyncio.Queue["accelrt.Event | None"](1)
-        await asyncio.gather(produce(queue), consume(queue))
-
-    run(main())
-    for number in range(30):
-        produced, consumed = (
-            journal.index(f"{word} {number}") for word in ("produced", "consumed")
-        )
-        assert produced < consumed
 
 
 def test_the_iterator_of_an_await_is_one_use_of_a_generator() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from accelrt import _core, cli
 from accelrt.cli import bench
-from accelrt.cli.bench import generators, idle, launches, quiet, replays
-from accelrt.cli.bench.measure import in_turns
+from accelrt.cli.bench import awaits, generators, idle, launches, quiet, replays
+from accelrt.cli.bench.measure import in_pairs, in_turns
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
 from accelrt.cli.bench.rows import ROWS
@@ -46,6 +46,35 @@ def test_random_numbers_are_measured_beside_numpys(monkeypatch: pytest.MonkeyPat
     measured = list(generators.measure())
     assert [row.name for row in measured] == [name for name in NAMES if name.startswith("R")]
     assert all(row.ours and row.peer_ns for row in measured)
+
+
+def test_awaits_are_measured_beside_asyncios_and_tasks_beside_what_is_outside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("_DONE", 16), ("_PENDING", 8), ("_BLOCKS", 1), ("_SLEEP_S", 0.001)):
+        monkeypatch.setattr(awaits, name, value)
+    measured = list(awaits.measure())
+    assert [row.name for row in measured] == [name for name in NAMES if name.startswith("W")]
+    assert all(row.ours and (row.peer is None or row.peer_ns) for row in measured)
+    assert [row.name for row in measured if row.excess_ns is not None] == ["W3", "W3.empty"]
+
+
+def test_a_difference_is_of_neighbours_of_which_the_first_alternates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    order = list[str]()
+
+    def block(name: str) -> float:
+        # The machine becomes slower all the time; one block is interrupted.
+        order.append(name)
+        return len(order) // 2 + {"ours": 5.0, "theirs": 0.0}[name] + 1e9 * (len(order) == 40)
+
+    pair = in_pairs(lambda: block("ours"), lambda: block("theirs"))
+    assert order[:6] == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
+    assert order.count("ours") == order.count("theirs") == 12 * 9
+    assert pair.excess_ns in {4.0, 5.0, 6.0}
+    assert pair.ours.quiet == pair.theirs.quiet == 11
 
 
 def test_rows_that_are_not_wanted_are_neither_measured_nor_shown(

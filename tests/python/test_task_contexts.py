@@ -1,42 +1,31 @@
 """Goal: what `with` makes current inside a running loop belongs to the asyncio task.
 
-Method: tasks take turns inside their `with` statements and ask what is current; a random program of
-such steps is compared with a model, which copies a list for each task.
+Method: tasks take turns inside their `with` statements and ask what is current.
 """
 
 import asyncio
 import contextlib
 import contextvars
+import copy
 import gc
 import threading
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import accelrt
 from accelrt import accelerator
+from current_streams import DEFAULT, STREAMS, current, leave
 from gates import Gate
 from kinds import KIND, module
 
-STREAMS = [accelrt.Stream(f"{KIND}:0", dedicated=True) for _ in range(4)]
-DEFAULT = accelrt.accelerator.current_stream()
 LONG = 60.0
-
-
-def current() -> accelrt.Stream:
-    return accelerator.current_stream()
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_current() -> Iterator[None]:
     yield
     assert current() == DEFAULT
-
-
-def leave(context: accelrt.Stream | accelrt.device) -> None:
-    context.__exit__(None, None, None)
 
 
 def test_tasks_that_take_turns_keep_their_streams() -> None:
@@ -72,6 +61,40 @@ def test_buffers_are_at_home_on_the_tasks_stream() -> None:
                 gate.open()
                 await own
                 gate.close()
+
+    async def main() -> None:
+        await asyncio.gather(*map(use, STREAMS))
+
+    asyncio.run(main())
+
+
+MAKES: dict[str, Callable[[accelrt.Buffer], accelrt.Buffer]] = {
+    "empty": lambda _: accelrt.empty(64),
+    "empty on a device": lambda _: accelrt.empty(64, device=f"{KIND}:0"),
+    "empty with an alignment": lambda _: accelrt.empty(64, alignment=4096),
+    "empty_pinned": lambda _: accelrt.empty_pinned(64),
+    "zeros": lambda _: accelrt.zeros(64),
+    "clone": lambda source: source.clone(),
+    "deepcopy": copy.deepcopy,
+}
+if module.get_device_properties(0).has_shared_memory:
+    MAKES["empty_shared"] = lambda _: accelrt.empty_shared(64)
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_whatever_makes_a_buffer_makes_it_on_the_tasks_stream(
+    make: Callable[[accelrt.Buffer], accelrt.Buffer],
+) -> None:
+    # The turns end right before the call: nothing else has looked at what is current.
+    source = accelrt.zeros(64)
+
+    async def use(own: accelrt.Stream) -> None:
+        with own:
+            for _ in range(5):
+                await asyncio.sleep(0)
+                assert make(source).stream == own
+        await asyncio.sleep(0)
+        assert make(source).stream == DEFAULT
 
     async def main() -> None:
         await asyncio.gather(*map(use, STREAMS))
@@ -191,6 +214,30 @@ def test_a_statement_that_another_thread_leaves_changes_nothing_there() -> None:
     asyncio.run(main())
 
 
+def test_a_statement_that_another_task_leaves_changes_neither() -> None:
+    first, second, *_ = STREAMS
+
+    async def main() -> None:
+        is_entered, is_left = asyncio.Event(), asyncio.Event()
+
+        async def enter() -> None:
+            first.__enter__()
+            is_entered.set()
+            await is_left.wait()
+            assert current() == first
+
+        entering = asyncio.create_task(enter())
+        await is_entered.wait()
+        with second:
+            leave(first)
+            assert current() == second
+        assert current() == DEFAULT
+        is_left.set()
+        await entering
+
+    asyncio.run(main())
+
+
 def test_a_copied_context_has_a_list_of_its_own() -> None:
     first, second, *_ = STREAMS
 
@@ -252,6 +299,9 @@ def test_a_generator_that_is_suspended_inside_a_with_leaves_its_stream_to_the_ta
             assert current() == first
             generator.close()
             assert current() == second
+            for _ in numbers():
+                assert current() == first
+            assert current() == second
 
     async def beside() -> None:
         for _ in range(5):
@@ -264,7 +314,7 @@ def test_a_generator_that_is_suspended_inside_a_with_leaves_its_stream_to_the_ta
     asyncio.run(both())
 
 
-def test_an_asynchronous_generator_is_left_by_who_closes_it() -> None:
+def test_an_asynchronous_generator_that_is_dropped_leaves_its_stream_to_the_task() -> None:
     first, *_ = STREAMS
 
     async def numbers() -> AsyncGenerator[int, None]:
@@ -283,10 +333,16 @@ def test_an_asynchronous_generator_is_left_by_who_closes_it() -> None:
         async for _ in numbers():
             break
         gc.collect()
-        await asyncio.sleep(0)  # the loop closes the generator in a task of its own
+        for _ in range(3):
+            await asyncio.sleep(0)  # the loop closes the generator in a task of its own
+        assert current() == first
+
+    async def both() -> None:
+        await asyncio.create_task(forgetful())
+        assert current() == DEFAULT
 
     asyncio.run(main())
-    asyncio.run(forgetful())
+    asyncio.run(both())
 
 
 def test_what_a_dead_coroutine_leaves_raises_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -360,6 +416,29 @@ def test_what_is_set_inside_of_a_with_ends_with_it_and_else_is_the_threads() -> 
         await asyncio.create_task(beside(seen))
         assert seen == [third]
         accelerator.set_stream(DEFAULT)
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(module.device_count() < 2, reason="needs two devices")
+def test_a_device_index_that_is_set_inside_of_a_with_ends_with_it() -> None:
+    index = accelerator.current_device_index
+
+    async def use(own: accelrt.Stream) -> None:
+        with own:
+            accelerator.set_device_index(1)
+            await asyncio.sleep(0)
+            assert index() == 1
+            with own:
+                assert index() == 0
+            assert index() == 1
+        assert index() == 0
+
+    async def main() -> None:
+        await asyncio.gather(*map(use, STREAMS[:2]))
+        accelerator.set_device_index(1)
+        assert await asyncio.create_task(asyncio.to_thread(index)) == 0  # of another thread
+        accelerator.set_device_index(0)
 
     asyncio.run(main())
 
@@ -444,71 +523,3 @@ def test_threads_have_loops_beside_each_other() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-
-
-# A program: each task is a list of steps. A number enters that stream, minus a number leaves the
-# innermost statement of that stream if there is one, and the words do what they say.
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(["enter", "leave", "set"]), st.integers(0, 3)),
-        st.tuples(st.sampled_from(["turn", "thread", "check"]), st.just(0)),
-        st.tuples(st.just("child"), st.integers(0, 2)),
-    ),
-    max_size=14,
-)
-
-
-class Model:
-    """What is open in a context: a stack of streams, each with what was set inside of it."""
-
-    def __init__(self, stack: list[list[int]]) -> None:
-        self.stack = [list(entry) for entry in stack]
-
-    def current(self) -> accelrt.Stream:
-        return STREAMS[self.stack[-1][-1]] if self.stack else DEFAULT
-
-    def act(self, word: str, number: int) -> None:
-        """Do a step, in the model and in the context that runs."""
-        if word == "enter":
-            STREAMS[number].__enter__()
-            self.stack.append([number])
-        elif word == "leave":
-            places = [place for place, entry in enumerate(self.stack) if entry[0] == number]
-            if places:
-                leave(STREAMS[number])
-                del self.stack[places[-1]]
-        elif word == "set" and self.stack:  # else it is the thread's
-            accelerator.set_stream(STREAMS[number])
-            self.stack[-1].append(number)
-        assert current() == self.current()
-
-
-@given(st.lists(STEPS, min_size=3, max_size=3))
-def test_random_programs_of_tasks_have_the_models_streams(
-    programs: list[list[tuple[str, int]]],
-) -> None:
-    left = [12]  # how many tasks a program creates at most
-
-    async def run(model: Model, steps: list[tuple[str, int]], group: asyncio.TaskGroup) -> None:
-        assert current() == model.current()
-        for word, number in steps:
-            if word == "turn":
-                await asyncio.sleep(0)
-            elif word == "thread":
-                assert await asyncio.to_thread(current) == model.current()
-            elif word == "child" and left[0] > 0:
-                left[0] -= 1
-                group.create_task(run(Model(model.stack), programs[number], group))
-            model.act(word, number)
-        while model.stack:
-            leave(STREAMS[model.stack.pop()[0]])
-            assert current() == model.current()
-            await asyncio.sleep(0)
-
-    async def main() -> None:
-        async with asyncio.TaskGroup() as group:
-            for steps in programs:
-                group.create_task(run(Model([]), steps, group))
-        assert current() == DEFAULT
-
-    asyncio.run(main())

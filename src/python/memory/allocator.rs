@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};
 
@@ -14,8 +14,10 @@ use crate::memory::allocator::{
     AllocatorConfig, CachingAllocator, DurationStat, PoolId, PoolOptions, Stat, Statistics,
 };
 use crate::python::memory::snapshot::write_segments;
+use crate::python::objects::contexts::{Context, EnteredPool};
 use crate::python::objects::device::kind_argument;
 use crate::python::objects::functions::device_argument;
+use crate::python::objects::task_contexts;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::waiting::without_gil;
 use crate::runtime::{MemPool, Runtime};
@@ -121,10 +123,11 @@ pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Boun
 /// that memory to the devices.
 #[pyfunction]
 pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
+    task_contexts::apply();
     let runtime = Runtime::global()?;
     let kind = kind_argument(kind)?;
     for allocator in runtime.existing_allocators_of(kind)? {
-        // As in torch, `empty_cache` frees no memory while this thread is inside a pool.
+        // As in torch, `empty_cache` frees no memory inside a pool.
         if runtime.current_pool(allocator.device()) == PoolId::DEFAULT {
             empty(py, &allocator)?;
         }
@@ -252,16 +255,15 @@ impl PyPool {
         write_segments(py, &self.0.segments())
     }
 
-    /// Serves this thread's requests of device memory from the pool until `exit`.
-    fn enter(&self) -> PyResult<()> {
+    /// Serves this thread's requests of device memory from the pool until `exit`; inside a running
+    /// asyncio loop those of the asyncio task.
+    fn enter(&self, py: Python<'_>) -> PyResult<()> {
         fork::check()?;
-        self.0.push();
-        Ok(())
+        Context::Pool(EnteredPool(self.0.clone())).enter(py)
     }
 
     /// Leaves the pool.
-    fn exit(&self) -> PyResult<()> {
-        let message = "Memory pool context stack is empty.";
-        self.0.pop().then_some(()).ok_or_else(|| PyRuntimeError::new_err(message))
+    fn exit(&self, py: Python<'_>) -> PyResult<()> {
+        Context::Pool(EnteredPool(self.0.clone())).exit(py)
     }
 }

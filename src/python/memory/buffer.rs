@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView, PyTuple};
 
 use crate::base::device::Device;
+use crate::base::error::Result;
 use crate::base::fork;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::buffer::allocation::Origin;
@@ -174,15 +175,14 @@ impl PyBuffer {
     fn clone(&self, py: Python<'_>) -> PyResult<Self> {
         let source = self.current.buffer(py);
         source.address()?; // fails after a release, before the allocation
-        let (runtime, device) = (Runtime::of_process()?, source.device());
         let origin = if source.is_pinned() {
-            runtime.pinned_origin(device)?
+            Runtime::pinned_origin
         } else if source.is_shared() {
-            runtime.shared_origin(device)?
+            Runtime::shared_origin
         } else {
-            runtime.origin(device)?
+            Runtime::origin
         };
-        let copy = allocate(py, source.nbytes(), device, &origin)?;
+        let copy = allocate(py, source.nbytes(), source.device(), origin)?;
         copy_between_buffers(py, &copy, &source)?;
         Ok(Self { current: BufferState::in_mode(copy) })
     }
@@ -370,12 +370,13 @@ fn empty_on(
 ) -> PyResult<PyBuffer> {
     let runtime = Runtime::of_process()?;
     let device = device_or_default(runtime, named)?;
-    let origin = Origin { align_bytes, ..runtime.origin(device)? };
     if named.is_none() && !is_inference_mode() {
         // Sets the hint before the allocation, during which a signal handler may change the hint.
         runtime.set_thread_hint(device)?;
     }
-    let buffer = allocate(py, bytes, device, &origin)?;
+    let buffer = allocate(py, bytes, device, |runtime, device| {
+        Ok(Origin { align_bytes, ..runtime.origin(device)? })
+    })?;
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
@@ -411,10 +412,8 @@ pub(crate) fn zeros(
 pub(crate) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let bytes = size("nbytes", nbytes)?;
     task_contexts::apply();
-    let runtime = Runtime::of_process()?;
-    let device = runtime.current_device()?;
-    let origin = runtime.pinned_origin(device)?;
-    let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
+    let device = Runtime::of_process()?.current_device()?;
+    let buffer = allocate(nbytes.py(), bytes, device, Runtime::pinned_origin)?;
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
@@ -433,22 +432,23 @@ pub(crate) fn empty_shared(
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
     let bytes = size("nbytes", nbytes)?;
-    let runtime = Runtime::of_process()?;
-    let device = device_or_default(runtime, device)?;
-    let origin = runtime.shared_origin(device)?;
-    let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
+    let device = device_or_default(Runtime::of_process()?, device)?;
+    let buffer = allocate(nbytes.py(), bytes, device, Runtime::shared_origin)?;
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
-/// Allocates with the device's current stream as the home. May wait, without the GIL, for frees.
+/// Allocates with the device's current stream as the home, from what `origin` returns for the
+/// device. May wait, without the GIL, for frees.
 pub(crate) fn allocate(
     py: Python<'_>,
     bytes: usize,
     device: Device,
-    origin: &Origin,
+    origin: impl FnOnce(&Runtime, Device) -> Result<Origin>,
 ) -> PyResult<Buffer> {
     drop_parked(py);
-    let home = Runtime::of_process()?.current_stream_of(device)?;
+    task_contexts::apply();
+    let runtime = Runtime::of_process()?;
+    let (home, origin) = (runtime.current_stream_of(device)?, &origin(runtime, device)?);
     if let Some(buffer) = Buffer::cached(&home, bytes, origin)? {
         return Ok(buffer);
     }

@@ -113,9 +113,7 @@ fn check_may_be_written(memory: &ForeignMemory) -> PyResult<()> {
 
 /// Allocates a cpu buffer of the view's size, for contents that a task copies to foreign memory.
 fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
-    let device = Device::cpu(0);
-    let origin = Runtime::of_process()?.origin(device)?;
-    allocate(py, view.memory.nbytes(), device, &origin)
+    allocate(py, view.memory.nbytes(), Device::cpu(0), Runtime::origin)
 }
 
 /// A fill copies up to this many bytes from the host, then doubles them by copies in the buffer.

@@ -55,9 +55,7 @@ impl ViewMemory {
     /// Copies the bytes into a new buffer, and waits for the copy.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
         check_may_wait()?;
-        let device = self.device();
-        let origin = Runtime::global()?.origin(device)?;
-        let copy = allocate(py, self.nbytes(), device, &origin)?;
+        let copy = allocate(py, self.nbytes(), self.device(), Runtime::origin)?;
         let transfer = match self {
             Self::Ours(buffer) => copy_between_buffers(py, &copy, buffer)?,
             Self::Foreign(memory, _) => from_lender(py, &copy, Arc::clone(memory))?,

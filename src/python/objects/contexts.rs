@@ -1,9 +1,10 @@
-//! The `with` statements of devices, indices and streams.
+//! The `with` statements of devices, indices, streams and pools.
 //!
 //! Each thread has one stack of open `with` statements, and each context of asyncio one above it.
-//! The innermost decides the default device.
+//! The innermost decides the default device. A thread's pools stand with what it has selected.
 
 use std::cell::RefCell;
+use std::hash::{Hash, Hasher};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -14,7 +15,7 @@ use crate::engine::stream::Stream;
 use crate::memory::buffer::thread_hints;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::python::objects::task_contexts::{self, Selection};
-use crate::runtime::Runtime;
+use crate::runtime::{MemPool, Runtime};
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Context {
@@ -23,6 +24,25 @@ pub(crate) enum Context {
     /// A device of a kind, by its index. `None` has no effect.
     Index(DeviceKind, Option<usize>),
     Stream(Stream),
+    Pool(EnteredPool),
+}
+
+/// A pool as `with` statements compare it: by its id.
+#[derive(Clone)]
+pub(crate) struct EnteredPool(pub MemPool);
+
+impl PartialEq for EnteredPool {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id() == other.0.id()
+    }
+}
+
+impl Eq for EnteredPool {}
+
+impl Hash for EnteredPool {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.id().hash(state);
+    }
 }
 
 struct Entered {
@@ -37,8 +57,8 @@ thread_local! {
 }
 
 impl Context {
-    /// Makes the device or stream current: in the asyncio task that runs, else on this thread. An
-    /// error changes nothing.
+    /// Makes the device, stream or pool current: in the asyncio task that runs, else on this
+    /// thread. An error changes nothing.
     pub(crate) fn enter(self, py: Python<'_>) -> PyResult<()> {
         if task_contexts::is_inside(py) {
             return task_contexts::enter(py, self);
@@ -49,11 +69,15 @@ impl Context {
     /// Records what is current on this thread, and replaces it.
     fn enter_on_thread(self) -> Result<()> {
         task_contexts::apply();
+        if let Self::Pool(pool) = &self {
+            pool.0.push();
+            return Ok(());
+        }
         let runtime = Runtime::global()?;
         // Sets the stream first: if the runtime refuses this step, the device stays unchanged.
         let previous_stream = match &self {
             Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
-            Self::Device(_) | Self::Index(..) => None,
+            Self::Device(_) | Self::Index(..) | Self::Pool(_) => None,
         };
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
         let previous_device = self.device().map(exchange).transpose()?;
@@ -63,24 +87,34 @@ impl Context {
         Ok(())
     }
 
-    /// Leaves the innermost `with` of this device or stream: of the asyncio task that runs, else of
-    /// this thread.
+    /// Leaves the innermost `with` of this device, stream or pool: of the asyncio task that runs,
+    /// else of this thread.
     pub(crate) fn exit(&self, py: Python<'_>) -> PyResult<()> {
         thread_hints::forget();
         if task_contexts::exit(py, self)? {
             return Ok(());
         }
+        if self.exit_on_thread()? || task_contexts::exit_elsewhere(self) {
+            return Ok(());
+        }
+        let what = match self {
+            Self::Device(_) | Self::Index(..) => "Device",
+            Self::Stream(_) => "Stream",
+            Self::Pool(_) => "Memory pool",
+        };
+        Err(PyRuntimeError::new_err(format!("{what} context stack is empty.")))
+    }
+
+    /// Restores what was current on this thread. False when the thread has no such `with` open.
+    fn exit_on_thread(&self) -> Result<bool> {
+        if let Self::Pool(pool) = self {
+            return Ok(pool.0.pop());
+        }
         let entered = ENTERED.with_borrow_mut(|stack| {
             let place = stack.iter().rposition(|entered| entered.context == *self);
             place.map(|place| stack.remove(place))
         });
-        let Some(entered) = entered else {
-            if task_contexts::exit_elsewhere(self) {
-                return Ok(());
-            }
-            let what = if matches!(self, Self::Stream(_)) { "Stream" } else { "Device" };
-            return Err(PyRuntimeError::new_err(format!("{what} context stack is empty.")));
-        };
+        let Some(entered) = entered else { return Ok(false) };
         let runtime = Runtime::global()?;
         if let Some(stream) = &entered.previous_stream {
             runtime.restore_stream(stream);
@@ -88,17 +122,18 @@ impl Context {
         if let Some(device) = entered.previous_device {
             runtime.restore_device(device);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What this makes current; the stream first, which the runtime may refuse.
     pub(crate) fn selections(&self) -> Result<Vec<Selection>> {
-        let stream = match self {
+        let first = match self {
             Self::Stream(stream) => Some(Selection::Stream(stream.clone())),
+            Self::Pool(pool) => Some(Selection::Pool(pool.0.clone())),
             Self::Device(_) | Self::Index(..) => None,
         };
         let device = self.device().transpose()?.map(Selection::Device);
-        Ok(stream.into_iter().chain(device).collect())
+        Ok(first.into_iter().chain(device).collect())
     }
 
     /// The device that becomes current, if any.
@@ -107,6 +142,7 @@ impl Context {
             Self::Device(device) => device.index.map(|index| Device::new(device.kind, index)),
             Self::Index(kind, index) => index.map(|index| Device::new(*kind, index)),
             Self::Stream(stream) => Some(Ok(stream.device())),
+            Self::Pool(_) => None,
         }
     }
 
@@ -116,6 +152,7 @@ impl Context {
             Self::Device(device) => Some(device.kind),
             Self::Index(kind, index) => index.map(|_| *kind),
             Self::Stream(stream) => Some(stream.device().kind()),
+            Self::Pool(_) => None,
         }
     }
 }

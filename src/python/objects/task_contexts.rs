@@ -20,13 +20,13 @@ use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::stream::Stream;
 use crate::python::objects::contexts::Context;
-use crate::runtime::Runtime;
 use crate::runtime::current::Selected;
+use crate::runtime::{MemPool, Runtime};
 
 /// True after the first `with` inside a running loop. Until then no call looks at contexts.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-/// How many `with` statements of each device and stream are open in any context. Taken under the
-/// GIL, so that no thread waits for the lock.
+/// How many `with` statements of each device, stream and pool are open in any context. Taken under
+/// the GIL, so that no thread waits for the lock.
 static OPEN: LazyLock<Mutex<HashMap<Context, usize>>> =
     LazyLock::new(|| Mutex::new(LockRank::Bindings, HashMap::new()));
 
@@ -46,6 +46,7 @@ struct Entry {
 pub(crate) enum Selection {
     Device(Device),
     Stream(Stream),
+    Pool(MemPool),
 }
 
 /// What this thread's selection stands for while a context with entries runs.
@@ -65,6 +66,10 @@ impl Selection {
         match self {
             Self::Device(device) => runtime.exchange_device(*device).map(drop),
             Self::Stream(stream) => runtime.exchange_stream(stream).map(drop),
+            Self::Pool(pool) => {
+                pool.push();
+                Ok(())
+            }
         }
     }
 
@@ -72,6 +77,7 @@ impl Selection {
         match self {
             Self::Device(device) => selected.set_device(*device),
             Self::Stream(stream) => drop(selected.set_stream(stream.clone())),
+            Self::Pool(pool) => pool.add_to(selected),
         }
     }
 }
@@ -142,8 +148,8 @@ pub(crate) fn enter(py: Python<'_>, context: Context) -> PyResult<()> {
     Ok(())
 }
 
-/// Leaves the innermost `with` of this device or stream in the context that runs. False when the
-/// context has none.
+/// Leaves the innermost `with` of this device, stream or pool in the context that runs. False when
+/// the context has none.
 pub(crate) fn exit(py: Python<'_>, context: &Context) -> PyResult<bool> {
     // Relaxed: as in `apply`.
     if !IS_USED.load(Ordering::Relaxed) {
@@ -167,9 +173,9 @@ pub(crate) fn exit(py: Python<'_>, context: &Context) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Counts a `with` of this device or stream as left. False when none is open in any context. What
-/// is left in another context than it was entered in changes neither: a generator that the garbage
-/// collector closes does so.
+/// Counts a `with` of this device, stream or pool as left. False when none is open in any context.
+/// What is left in another context than it was entered in changes neither: a generator that the
+/// garbage collector closes does so.
 pub(crate) fn exit_elsewhere(context: &Context) -> bool {
     let mut open = OPEN.lock();
     let Some(count) = open.get_mut(context) else { return false };

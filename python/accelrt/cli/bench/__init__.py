@@ -8,6 +8,7 @@ from pathlib import Path
 
 from accelrt.cli.bench import (
     allocators,
+    awaits,
     buffers,
     copies,
     events,
@@ -38,6 +39,7 @@ def run(
     parts = (
         ("Q", launches.measure()),
         ("E", events.measure()),
+        ("W", awaits.measure()),
         ("C", copies.measure()),
         ("Q", idle.measure()),
         ("I", imports.measure()),

@@ -1,17 +1,21 @@
 """Measuring: eleven repetitions after a warm-up, of which the median and the least count."""
 
 import importlib
+import operator
 import statistics
 import time
 import timeit
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
 
 _REPETITIONS = 11
+
+# Of a repetition, where differences are measured.
+_PAIRS = 9
 
 #: Which part of a block's rounds comes first, untimed: the pulse and a wait leave caches cold and
 #: workers asleep.
@@ -42,6 +46,40 @@ def in_turns(*things: Thing) -> list[Figure]:
     patient = [(thing, Patience()) for thing in things]
     turns = [[_repetition(*thing) for thing in patient] for _ in range(_REPETITIONS)]
     return [_figure(repetitions) for repetitions in zip(*turns, strict=True)]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Ours and a peer's that are compared by their difference."""
+
+    ours: Figure
+    theirs: Figure
+    excess_ns: float  # the median of what ours took more in each repetition
+
+
+def in_pairs(ours: Callable[[], float], theirs: Callable[[], float]) -> Pair:
+    """Measure blocks of two things in pairs, of which the first one alternates.
+
+    So a difference is of neighbours. A repetition is the medians of its blocks and of their
+    differences; the first one warms up.
+    """
+    _paired_repetition((ours, theirs), (Patience(0), Patience(0)))
+    patience = (Patience(), Patience())
+    repetitions = [_paired_repetition((ours, theirs), patience) for _ in range(_REPETITIONS)]
+    of_ours, of_theirs = (_figure([sides[side] for sides, _ in repetitions]) for side in range(2))
+    return Pair(of_ours, of_theirs, statistics.median(excess for _, excess in repetitions))
+
+
+def _paired_repetition(
+    things: tuple[Callable[[], float], Callable[[], float]], patience: tuple[Patience, Patience]
+) -> tuple[list[tuple[float, Watch]], float]:
+    watches = [Watch(each) for each in patience]
+    blocks: list[list[float]] = [[], []]
+    for number in range(_PAIRS):
+        for side in (number % 2, 1 - number % 2):
+            blocks[side].append(watches[side].once(things[side]))
+    excess = statistics.median(map(operator.sub, *blocks))
+    return [*zip(map(statistics.median, blocks), watches, strict=True)], excess
 
 
 def once(thing: Callable[[], float]) -> Thing:
@@ -107,6 +145,11 @@ def row(
         peer_p99=None if theirs is None else theirs.p99,
         quiet=ours.quiet,
     )
+
+
+def paired(name: str, pair: Pair, peer: str) -> Measurement:
+    """Return the row of two things that were measured in pairs."""
+    return replace(row(name, pair.ours, peer, pair.theirs), excess_ns=pair.excess_ns)
 
 
 def optional(name: str) -> Any:  # noqa: ANN401  what a module has
