@@ -379,9 +379,13 @@ def test_a_loop_has_one_eventfd_and_gives_it_back() -> None:
     async def main() -> None:
         works = [stream() for _ in range(10)]
         for _ in range(5):
+            goes_on = threading.Event()
             for work in works:
-                work.launch_host(int)
-            await asyncio.gather(*works)
+                work.launch_host(goes_on.wait, LONG)
+            waits = [asyncio.ensure_future(work) for work in works]
+            await asyncio.sleep(0)  # so that each waits
+            goes_on.set()
+            await asyncio.gather(*waits)
             counts.append(event_fds() - before)
 
     for _ in range(3):
