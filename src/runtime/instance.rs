@@ -22,7 +22,7 @@ use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, UnseenErrors};
-use crate::engine::stream::synchronize::raise_counted;
+use crate::engine::stream::synchronize::{raise_counted, raised};
 use crate::engine::stream::table::StreamTable;
 #[cfg(not(loom))]
 use crate::engine::stream::task_report::TaskReport;
@@ -535,17 +535,17 @@ fn synchronize_all(
             Ok(Vec::new())
         };
         match catch_panic(|| begun.and_then(finish)) {
-            Ok(Ok(own)) => errors.extend(own.into_iter().map(|error| (stream, error))),
+            Ok(Ok(own)) => errors.extend(own.into_iter().map(|cleared| (stream, cleared))),
             Ok(Err(other)) => obstacle = Some(Ok(other)),
             Err(panic) => obstacle = Some(Err(panic)),
         }
     }
     let Some(obstacle) = obstacle else {
-        return Ok(errors.into_iter().map(|(_, error)| error).collect());
+        return Ok(errors.into_iter().map(|(_, cleared)| raised(&cleared)).collect());
     };
     // A wait failed, so this call fails. Puts back the errors that the call has cleared.
-    for (stream, error) in errors {
-        stream.put_back(error);
+    for (stream, cleared) in errors {
+        stream.put_back(cleared);
     }
     Err(obstacle)
 }

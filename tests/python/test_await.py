@@ -79,6 +79,24 @@ def test_an_awaited_handle_has_what_the_callable_returned_or_raised(run: Run) ->
     run(main())
 
 
+def test_an_awaited_stop_iteration_is_no_result(run: Run) -> None:
+    work = stream()
+
+    def stop() -> None:
+        raise StopIteration(7)
+
+    async def main() -> None:
+        call = work.launch_host(stop)
+        for _ in range(2):  # pending or done
+            with pytest.raises(RuntimeError, match="raised StopIteration") as raised:
+                await call
+            assert raised.value.__cause__ is call.exception()
+        with pytest.raises(accelrt.StreamError, match="StopIteration: 7"):
+            await work
+
+    run(main())
+
+
 def test_an_awaited_event_raises_its_records_failure_and_ends_no_error(run: Run) -> None:
     async def main() -> None:
         work = stream()

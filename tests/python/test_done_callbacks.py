@@ -6,6 +6,7 @@ Method: a gate keeps the record from being done; the callbacks tell of themselve
 import gc
 import queue
 import sys
+import textwrap
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import pytest
 import accelrt
 from gates import Gate, fail
 from kinds import KIND
-from processes import output_of, thread_name
+from processes import output_of, run, thread_name
 
 LONG = 60.0  # far beyond what any of this takes
 
@@ -81,6 +82,24 @@ def test_a_callback_of_a_failed_record_is_called_and_sees_the_failure() -> None:
     assert "status 9" in str(called.get(timeout=LONG))
     with pytest.raises(accelrt.StreamError):
         work.synchronize()
+
+
+def test_a_failure_that_only_a_callback_waited_for_is_told_of_at_the_end() -> None:
+    program = """
+        import threading, accelrt
+
+        work, called = accelrt.Stream(), threading.Event()
+
+        def fail():
+            raise ArithmeticError("not seen")
+
+        work.launch_host(fail)
+        work.record_event().add_done_callback(lambda event: called.set())
+        called.wait()
+    """
+    ended = run("-c", textwrap.dedent(program))
+    assert "no synchronise has raised: " in ended.stderr, ended
+    assert "not seen" in ended.stderr, ended
 
 
 def test_what_a_callback_raises_goes_to_the_hook_and_holds_no_other_back(

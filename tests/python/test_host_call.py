@@ -3,10 +3,12 @@
 Method: callables that return, raise, sleep behind an event, are skipped, or are left by the end.
 """
 
+import contextlib
 import gc
 import threading
 import typing
 import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -137,6 +139,30 @@ def test_a_handle_keeps_the_result_and_no_handle_keeps_none() -> None:
     work.launch_host(int).result()  # a call of ours drops what other threads have released
     gc.collect()
     assert [alive(), seen[0]()] == [None, None]
+
+
+def test_the_collector_frees_a_handle_whose_outcome_refers_to_it() -> None:
+    # An exception refers to the frames that it passed, and so to their handles.
+    work = stream()
+    alive: list[weakref.ref[Value]] = []
+
+    def make(callable: Callable[[], object]) -> None:
+        value = Value()
+        alive.append(weakref.ref(value))
+        call = work.launch_host(callable)
+        call.exception()
+        with contextlib.suppress(ArithmeticError):
+            returned = call.result()
+            assert isinstance(returned, list)
+            returned += [call, value]
+        with contextlib.suppress(accelrt.StreamError):
+            work.synchronize()
+
+    make(list)
+    make(lambda: fail("seen in this frame"))
+    work.launch_host(int).result()  # drops what other threads have released
+    gc.collect()
+    assert [value() for value in alive] == [None, None]
 
 
 def test_a_handle_is_annotated_with_the_type_of_its_result() -> None:

@@ -44,6 +44,15 @@ impl EventFuture {
     }
 
     pub(crate) fn poll_record(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        self.poll_done(waker).map(|done| {
+            done?;
+            let PendingRecord { event, record } = &*self.0;
+            raise(record.as_ref().and_then(|(record, _)| event.core.failure_of(record)))
+        })
+    }
+
+    /// As `poll_record`, for a caller that shows the program no failure of the record.
+    pub(crate) fn poll_done(&mut self, waker: &Waker) -> Poll<Result<()>> {
         if let Err(refusal) = fork::check() {
             return Poll::Ready(Err(refusal));
         }
@@ -55,7 +64,7 @@ impl EventFuture {
                 not_done => return not_done,
             }
         }
-        Poll::Ready(raise(event.core.failure_of(record)))
+        Poll::Ready(Ok(()))
     }
 }
 

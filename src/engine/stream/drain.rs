@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::backend::contract::Turn;
 use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::stack;
+use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{spin_hint, yield_now};
 use crate::engine::stream::commands::{catch_panic, drop_quietly, panic_cause};
 use crate::engine::stream::context::TaskContext;
@@ -352,15 +353,15 @@ impl StreamCore {
         let Some(index) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
             return;
         };
-        let error = context.error.take();
-        for waiting in synchronizing.iter() {
-            if let Some(error) = &error {
-                waiting.add_error(error);
-            }
+        let has_failed = context.error.is_some();
+        if let Some(error) = context.error.take() {
+            // Dropped under the lock, because the last point that gives up has the last handle.
+            let cleared = Arc::new((error, AtomicBool::new(false)));
+            synchronizing.iter().for_each(|waiting| waiting.add_error(&cleared));
         }
         synchronizing.swap_remove(index);
         drop(synchronizing);
-        if error.is_some() {
+        if has_failed {
             self.failures.clear(ticket);
         }
     }
@@ -377,10 +378,11 @@ impl StreamCore {
 
     #[cold]
     fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamFailure>> {
-        let error = context.error.take()?;
-        self.synchronizing.lock().iter().for_each(|waiting| waiting.add_error(&error));
+        // The caller raises it.
+        let cleared = Arc::new((context.error.take()?, AtomicBool::new(true)));
+        self.synchronizing.lock().iter().for_each(|waiting| waiting.add_error(&cleared));
         self.failures.clear(ticket);
-        Some(error)
+        Some(Arc::clone(&cleared.0))
     }
 }
 

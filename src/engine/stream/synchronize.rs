@@ -7,7 +7,8 @@ use std::task::{Poll, Waker};
 use crate::base::blocking::while_blocked;
 use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure};
 use crate::base::fork::Inherited;
-use crate::base::sync::{LockRank, Mutex};
+use crate::base::sync::unmodelled::AtomicBool;
+use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
@@ -23,8 +24,12 @@ use crate::queue::{Class, Command};
 /// the consumer adds each error that it clears.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
-    errors: Mutex<Vec<Arc<StreamFailure>>>,
+    errors: Mutex<Vec<Cleared>>,
 }
+
+/// An error that the consumer has cleared, as the points share it that were in progress then, and
+/// whether one of them has raised it.
+pub(crate) type Cleared = Arc<(Arc<StreamFailure>, AtomicBool)>;
 
 impl SyncPoint {
     fn new() -> Arc<Self> {
@@ -32,11 +37,11 @@ impl SyncPoint {
     }
 
     /// Adds an error. Other threads that synchronise at the same time may add several errors.
-    pub(crate) fn add_error(&self, error: &Arc<StreamFailure>) {
+    pub(crate) fn add_error(&self, error: &Cleared) {
         self.errors.lock().push(Arc::clone(error));
     }
 
-    fn take(&self) -> Vec<Arc<StreamFailure>> {
+    fn take(&self) -> Vec<Cleared> {
         std::mem::take(&mut *self.errors.lock())
     }
 }
@@ -88,7 +93,7 @@ impl StreamCore {
             return raise(passed.error);
         }
         let pending = self.begin_synchronize(!interrupt.has_limit())?;
-        self.finish_synchronize(&pending, interrupt)
+        raise_cleared(&self.take_synchronized(&pending, interrupt)?)
     }
 
     /// True when a synchronise would neither wait nor raise.
@@ -145,31 +150,18 @@ impl StreamCore {
         } else {
             self.lifecycle.check().map(|()| self.enqueue(task, Always))
         };
-        match entered {
-            Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
-            Err(refusal) => {
-                self.remove_point(&point);
-                Err(refusal)
-            }
-        }
+        let ticket = entered.inspect_err(|_| self.remove_point(&point))?.ticket;
+        Ok(Pending { point, ticket })
     }
 
-    /// Waits for the synchronise's task and raises the point's errors. If the wait fails, the
-    /// errors fail the stream again.
-    pub(crate) fn finish_synchronize(
-        self: &Arc<Self>,
-        pending: &Pending,
-        interrupt: &mut Interrupt<'_>,
-    ) -> Result<()> {
-        raise_all(self.take_synchronized(pending, interrupt)?)
-    }
-
-    /// As [`Self::finish_synchronize`], for a caller that raises the errors of several streams.
+    /// Waits for the synchronise's task and returns the errors that it cleared, which the caller
+    /// raises or puts back. If the wait fails, those that no other thread raises fail the stream
+    /// again.
     pub(crate) fn take_synchronized(
         self: &Arc<Self>,
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Vec<Arc<StreamFailure>>> {
+    ) -> Result<Vec<Cleared>> {
         // A panic of the backend abandons the synchronise too, and then unwinds further.
         let waited = catch_panic(|| self.wait_for(pending, interrupt));
         if let Ok(Ok(())) = waited {
@@ -200,16 +192,17 @@ impl StreamCore {
     /// Abandons a synchronise in progress. The errors of its point then fail the stream again.
     pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
         self.remove_point(&pending.point);
-        for error in pending.point.take() {
-            self.put_back(error);
-        }
+        pending.point.take().into_iter().for_each(|cleared| self.put_back(cleared));
     }
 
-    /// Enqueues a task that fails the stream again with a cleared error that no thread has raised.
-    pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamFailure>) {
-        // The result is ignored: only a shutdown fails the enqueue, and then no thread raises
-        // errors.
-        let _ = self.enqueue(Reopen(error), Checked);
+    /// Enqueues a task that fails the stream again, if no other point has the error or has raised
+    /// it. Is never throttled: waits with a limit end here, and threads drop futures.
+    pub(crate) fn put_back(self: &Arc<Self>, cleared: Cleared) {
+        let Some((error, is_raised)) = Arc::into_inner(cleared) else { return };
+        // After a shutdown no thread raises errors.
+        if !is_raised.into_inner() && self.lifecycle.check().is_ok() {
+            self.enqueue(Reopen(error), Always);
+        }
     }
 }
 
@@ -251,8 +244,8 @@ impl SynchronizeFuture {
         let Abandoning { task, pending } = &mut **synchronize;
         match task.poll(waker) {
             Poll::Ready(Ok(())) => {
-                let errors = pending.take().map(|pending| pending.point.take());
-                Poll::Ready(raise_all(errors.unwrap_or_default()))
+                let cleared = pending.take().map(|pending| pending.point.take());
+                Poll::Ready(raise_cleared(&cleared.unwrap_or_default()))
             }
             not_done => not_done,
         }
@@ -271,6 +264,17 @@ impl Drop for Abandoning {
 #[inline]
 pub(crate) fn raise(error: Option<Arc<StreamFailure>>) -> Result<()> {
     error.map_or(Ok(()), |error| raise_all(vec![error]))
+}
+
+/// The error, which the caller raises. From here on no point puts it back.
+pub(crate) fn raised(cleared: &Cleared) -> Arc<StreamFailure> {
+    // Relaxed: the drop of `cleared` comes before the `into_inner` in `put_back`.
+    cleared.1.store(true, Ordering::Relaxed);
+    Arc::clone(&cleared.0)
+}
+
+fn raise_cleared(cleared: &[Cleared]) -> Result<()> {
+    raise_all(cleared.iter().map(raised).collect())
 }
 
 #[cold]

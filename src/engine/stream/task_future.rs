@@ -136,12 +136,13 @@ impl Drop for TaskFuture {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Sender, channel};
 
     use super::*;
     use crate::base::config::Config;
     use crate::base::device::Device;
     use crate::engine::event::future::EventFuture;
+    use crate::engine::stream::Stream;
     use crate::engine::stream::synchronize::SynchronizeFuture;
     use crate::runtime::Runtime;
 
@@ -198,5 +199,90 @@ mod tests {
         };
         assert!(raised.unwrap_err().to_string().contains("it fails"));
         stream.synchronize().unwrap();
+    }
+
+    /// A task that ends when the returned sender is dropped.
+    fn enqueue_gate(stream: &Stream) -> Sender<()> {
+        let (open, opened) = channel::<()>();
+        stream.enqueue(move || opened.recv().unwrap_or_default()).unwrap();
+        open
+    }
+
+    fn raised_by(mut future: SynchronizeFuture) -> String {
+        loop {
+            match future.poll(Waker::noop()) {
+                Poll::Ready(outcome) => return outcome.unwrap_err().to_string(),
+                Poll::Pending => std::thread::yield_now(),
+            }
+        }
+    }
+
+    #[test]
+    fn a_synchronise_that_is_given_up_puts_back_no_error_that_another_one_raises() {
+        // Goal: an error that the program has seen fails the stream no more, and one that it has
+        // not seen is not lost. Method: a gate keeps one synchronise from its end; the error ends
+        // at an earlier one, which raises it before or behind the end of the other, or never.
+        let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
+        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        for (is_raised, is_first) in [(true, true), (true, false), (false, true), (false, false)] {
+            let fails = enqueue_gate(&stream);
+            stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
+            let earlier = SynchronizeFuture::new(stream.core()).unwrap();
+            let gate = enqueue_gate(&stream);
+            let later = SynchronizeFuture::new(stream.core()).unwrap();
+            drop(fails);
+            while !earlier.is_done() {
+                std::thread::yield_now();
+            }
+            let end_earlier = || {
+                if is_raised {
+                    assert!(raised_by(earlier).contains("it fails"));
+                } else {
+                    drop(earlier);
+                }
+            };
+            if is_first {
+                end_earlier();
+                drop(later);
+            } else {
+                drop(later);
+                end_earlier();
+            }
+            drop(gate);
+            assert_eq!(stream.synchronize().is_err(), !is_raised);
+            stream.synchronize().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_synchronise_that_is_given_up_does_not_wait_for_room_in_the_queue() {
+        // Goal: the drop of a future blocks nothing. Method: the stream has more tasks than its
+        // limit, behind a gate, when its error goes back; once at each place of a segment, because
+        // a queue looks at the limit once a segment. A task of another stream may fill the queue.
+        const SEGMENT: u64 = 64;
+        let config = Config { stream_task_limit: SEGMENT, ..Config::default() };
+        let runtime = Runtime::new(config).unwrap();
+        let [stream, filler] =
+            [(); 2].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap());
+        for place in 0..SEGMENT {
+            stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
+            let future = SynchronizeFuture::new(stream.core()).unwrap();
+            while !future.is_done() {
+                std::thread::yield_now();
+            }
+            let gate = enqueue_gate(&stream);
+            let (full, enough) = (stream.clone(), stream.core().pushed() + SEGMENT);
+            let enqueue_tasks = move || {
+                let is_full = |pushed| pushed > enough && pushed % SEGMENT == place;
+                while !is_full(full.core().pushed()) {
+                    full.enqueue(|| ()).unwrap();
+                }
+            };
+            filler.enqueue(enqueue_tasks).unwrap();
+            filler.synchronize().unwrap();
+            drop(future);
+            drop(gate);
+            assert!(stream.synchronize().is_err());
+        }
     }
 }

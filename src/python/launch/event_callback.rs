@@ -1,7 +1,7 @@
 //! `Event.add_done_callback`: callables that the host threads call when an event's record is done.
 
 use std::sync::Arc;
-use std::task::{Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 
 use pyo3::prelude::*;
 
@@ -61,8 +61,8 @@ impl EventCallback {
         let watch = Arc::clone(&self.watch);
         let waker = Waker::from(Arc::clone(&watch));
         loop {
-            // A failed record is done too.
-            if let Poll::Ready(_outcome) = self.future.poll_record(&waker) {
+            // A failed record is done too. Its failure stays unraised: the program has not seen it.
+            if self.future.poll_done(&waker).is_ready() {
                 return Some(self);
             }
             let mut watched = watch.0.lock();

@@ -5,6 +5,7 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -250,6 +251,31 @@ impl PyHostCall {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let outcome = self.wait(py, timeout)?;
         Ok(outcome.err().map(|error| error.into_value(py).into_bound(py).into_any()))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        if fork::is_child() {
+            return Ok(()); // a leak: a thread that the child lacks may hold the lock
+        }
+        // No thread runs Python code, and so the collector, while it holds the lock.
+        match &*self.shared.0.lock() {
+            Outcome::Returned(kept) | Outcome::Raised(kept) => kept.visit(&visit),
+            Outcome::NotCalled | Outcome::Pending(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        if fork::is_child() {
+            return; // as in `__traverse__`
+        }
+        let mut outcome = self.shared.0.lock();
+        if let Outcome::Returned(_) | Outcome::Raised(_) = *outcome {
+            let kept = std::mem::replace(&mut *outcome, Outcome::NotCalled);
+            drop(outcome);
+            if let Outcome::Returned(kept) | Outcome::Raised(kept) = kept {
+                kept.release(py);
+            }
+        }
     }
 
     /// `await call` waits as `result`, while the loop runs other tasks. Cancelling the asyncio task

@@ -2,7 +2,7 @@
 
 use std::task::{Poll, Waker};
 
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -60,6 +60,16 @@ fn none_or_error(py: Python<'_>, polled: Poll<Result<()>>) -> Poll<PyResult<Boun
     polled.map(|outcome| Ok(outcome.map(|()| py.None().into_bound(py))?))
 }
 
+/// An error to raise in `await`, where a `StopIteration` would be the result.
+fn no_result(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyStopIteration>(py) {
+        return error;
+    }
+    let raised = PyRuntimeError::new_err("the awaited callable raised StopIteration");
+    raised.set_cause(py, Some(error));
+    raised
+}
+
 #[pymethods]
 impl Awaiting {
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -77,7 +87,10 @@ impl Awaiting {
         };
         let waker = pending.as_ref().map_or(Waker::noop(), |(_, waker)| waker);
         match (self.0.poll(py, waker), pending) {
-            (Poll::Ready(outcome), _) => Err(PyStopIteration::new_err((outcome?.unbind(),))),
+            (Poll::Ready(outcome), _) => Err(match outcome {
+                Ok(value) => PyStopIteration::new_err((value.unbind(),)),
+                Err(error) => no_result(py, error),
+            }),
             (Poll::Pending, Some((future, _))) => {
                 // As an asyncio future says that it is awaited, and not merely yielded.
                 future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;

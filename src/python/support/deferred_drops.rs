@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::{fmt, mem};
 
 use crossbeam_queue::SegQueue;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::base::error::StreamFailure;
@@ -95,6 +96,11 @@ impl DeferredDrop {
         py: Python<'py>,
     ) -> impl Iterator<Item = &'a Bound<'py, PyAny>> {
         self.0.iter().map(move |object| object.bind(py))
+    }
+
+    /// Shows the objects to the garbage collector, for the only owner of this value.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.0.iter().try_for_each(|object| visit.call(object))
     }
 
     /// Drops the objects on this thread instead of parking them.
