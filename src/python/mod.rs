@@ -18,8 +18,10 @@ mod _core {
 
     use super::integrations::verbose::library_folder;
     use super::launch::ffi_launch::LaunchMethod;
+    use super::launch::function::name_at;
     use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
+    use crate::observe::profiler;
 
     #[pymodule_export]
     use super::{
@@ -76,6 +78,8 @@ mod _core {
         interpreter::check_main(module.py())?;
         dylib::set_python_lib_dir(library_folder(module.py())?);
         errors::add_attributes(module)?;
+        profiler::timeline::set_function_names(name_at);
+        profiler::watch_environment();
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 
