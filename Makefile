@@ -22,7 +22,7 @@ RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNI
 ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan
 # Of Python's tests those that run on every kind.
 EVERY_KIND_TESTS := $(foreach part,accelerator await buffer contexts dlpack done_callbacks event \
-	failures generator host_call host_threads launch_host numpy_memory parameters stream \
+	failures generator host_call host_threads launch_host numpy_memory parameters profiler stream \
 	task_contexts threads timeouts verbose_runtime version waits xpu,tests/python/test_$(part).py)
 # Rust tests that run on an xpu device as well; and those that need one which compiles programs of
 # ours, which the fake does not.

@@ -27,6 +27,10 @@ mod _core {
     use super::{
         integrations::{
             numpy_memory::exchange_numpy_handler,
+            profiler::{
+                PyDeviceUse, PyKeyAverage, PyLongWait, PyOpenRange, PyProfile, PyStreamUse,
+                PyTrace, begin_profiled_range,
+            },
             verbose::{
                 PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version,
                 has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,

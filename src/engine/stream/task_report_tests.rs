@@ -1,6 +1,6 @@
 //! Tests of the task reports.
 //!
-//! Goal: a report has the operation and the details of its task. Method: a watcher records the
+//! Goal: a report has the operation and the details of its task. Method: an observer records the
 //! reports about tasks of several operations.
 
 use std::sync::mpsc::channel;

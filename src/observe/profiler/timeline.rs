@@ -245,3 +245,52 @@ impl Timeline {
         of_stream.into_iter().find(|it| it.operation != OperationKind::Record && !it.is_wait())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: RecordKind, ticket: u64, start: i64, end: i64) -> LogRecord {
+        let record = LogRecord::new(kind, OperationKind::Fill);
+        let (start, end) = (start.cast_unsigned(), end.cast_unsigned());
+        LogRecord { device: Some(Device::cpu(1)), stream_id: 3, ticket, start, end, ..record }
+    }
+
+    fn timeline(records: Vec<LogRecord>) -> Timeline {
+        Timeline::new(Taken { records, dropped: 0 })
+    }
+
+    #[test]
+    fn tasks_of_a_device_are_placed_where_none_begins_before_its_enqueue_and_one_at_it() {
+        // The device's clock is 1000 behind; the second task waited for the first one.
+        let timeline = timeline(vec![
+            record(RecordKind::EndedOnDevice, 2, 50, 80),
+            record(RecordKind::EndedOnDevice, 1, 0, 50),
+            record(RecordKind::Enqueued, 1, 1000, 1001),
+            record(RecordKind::Enqueued, 2, 1002, 1003),
+            record(RecordKind::EndedOnDevice, 3, 100, 110),
+        ]);
+        let times: Vec<_> = timeline.tasks.iter().map(|task| (task.start, task.end)).collect();
+        assert_eq!(times, [(1000, 1050), (1050, 1080), (1100, 1110)]);
+        let calls: Vec<_> = timeline.tasks.iter().map(|it| it.enqueued.map(|it| it.end)).collect();
+        assert_eq!(calls, [Some(1001), Some(1003), None], "the third was enqueued before");
+    }
+
+    #[test]
+    fn the_work_before_a_record_is_what_a_wait_for_it_waits_for() {
+        let of = |operation, ticket| {
+            let record = record(RecordKind::Ended, ticket, 0, 1);
+            LogRecord { operation, ..record }
+        };
+        let timeline = timeline(vec![
+            of(OperationKind::Copy, 4),
+            of(OperationKind::Fill, 6),
+            of(OperationKind::Record, 7),
+            of(OperationKind::Copy, 8),
+        ]);
+        let stream = (Device::cpu(1), 3);
+        let work = |stream, ticket| timeline.work_at((stream, ticket)).map(|task| task.ticket);
+        assert_eq!((work(stream, 7), work(stream, 5), work(stream, 3)), (Some(6), Some(4), None));
+        assert_eq!(work((Device::cpu(1), 4), 7), None, "of another stream");
+    }
+}
