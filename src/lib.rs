@@ -18,6 +18,7 @@
 //! * [`Generator`]: random numbers, the same bits on every kind
 //! * [`DeviceGuard`], [`StreamGuard`]: set the thread's current device or stream, within a scope
 //! * [`VerboseScope`]: makes oneMKL, oneDNN or this runtime print each call, within a scope
+//! * [`profiler`]: what ran where and when, as tables and as a trace for Perfetto
 //! * [`Error`]: the errors of all calls, with the values that explain them
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
 //!
@@ -115,6 +116,8 @@ pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_cap
 // `make core` deletes this block, up to the next empty line.
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
+#[cfg(not(loom))]
+pub use observe::profiler;
 
 /// Runs the examples of `README.md` and `docs/streams.md` as tests.
 #[cfg(doctest)]

@@ -49,7 +49,7 @@ TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from accelrt import backends
+    from accelrt import backends, profiler
     from accelrt._fork_rng import fork_rng
     from accelrt._inference_mode import inference_mode
     from accelrt._numpy_memory import numpy_memory
@@ -84,6 +84,7 @@ __all__ = [
     "is_inference_mode_enabled",
     "manual_seed",
     "numpy_memory",
+    "profiler",
     "reads",
     "seed",
     "set_rng_state",
@@ -108,8 +109,8 @@ _AT_FIRST_USE = {
 
 def __getattr__(name: str) -> object:
     """Import a module at its first use."""
-    if name == "backends":
-        return importlib.import_module("accelrt.backends")  # the import binds the name here
+    if name in {"backends", "profiler"}:
+        return importlib.import_module(f"accelrt.{name}")  # the import binds the name here
     if name not in _AT_FIRST_USE:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])

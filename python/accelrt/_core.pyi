@@ -6,6 +6,7 @@ import sys
 from asyncio import Future as _Future
 from collections.abc import Callable, Sequence
 from collections.abc import Generator as _Generator
+from os import PathLike
 from types import GenericAlias, TracebackType
 from typing import (
     Any,
@@ -30,18 +31,25 @@ __all__ = [
     "Buffer",
     "DeviceLost",
     "DeviceProperties",
+    "DeviceUse",
     "Event",
     "Generator",
     "HostCall",
     "Kernel",
+    "KeyAverage",
+    "LongWait",
     "Marked",
+    "OpenRange",
     "OutOfMemoryError",
     "Pool",
+    "Profile",
     "Program",
     "Recording",
     "ReplayFigures",
     "Stream",
     "StreamError",
+    "StreamUse",
+    "Trace",
     "VerboseCapture",
     "VerboseScope",
     "View",
@@ -49,6 +57,7 @@ __all__ = [
     "add_oom_observer",
     "allocated_bytes",
     "as_buffer",
+    "begin_profiled_range",
     "can_access_peer",
     "counters",
     "cpu_capability",
@@ -1165,6 +1174,135 @@ class VerboseScope:
         """A sentence about the part of the environment's level that the end of a scope cannot restore;
         None without such a part.
         """
+
+@final
+class KeyAverage:
+    """All tasks, or all ranges, of one name."""
+
+    @property
+    def key(self) -> str:
+        """The name of the function, kernel, callable or range, else the operation: `copy`, `fill`."""
+    @property
+    def is_range(self) -> bool:
+        """True for a range of `record_function`, false for tasks."""
+    @property
+    def count(self) -> int:
+        """The number of tasks, or of ranges."""
+    @property
+    def self_ms(self) -> float:
+        """The time of the tasks; of a range its time on its thread without the ranges inside of it."""
+    @property
+    def total_ms(self) -> float:
+        """The time of the tasks; of a range its whole time on its thread."""
+    @property
+    def mean_ms(self) -> float:
+        """The total time by the count."""
+    @property
+    def stream_ms(self) -> float:
+        """The time of the tasks; of a range the time of the tasks that were enqueued inside of it."""
+    @property
+    def bytes(self) -> int:
+        """The bytes that the tasks copied and filled."""
+
+@final
+class StreamUse:
+    """How busy a stream was in a profile."""
+
+    @property
+    def device(self) -> device:
+        """The stream's device."""
+    @property
+    def stream_id(self) -> int:
+        """The stream's id on its device."""
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks that ran; waits for other streams are not among them."""
+    @property
+    def busy_ms(self) -> float:
+        """How long the stream executed tasks."""
+    @property
+    def waited_ms(self) -> float:
+        """How long the stream waited for other streams."""
+
+@final
+class DeviceUse:
+    """How busy a device was in a profile."""
+
+    @property
+    def device(self) -> device:
+        """The device."""
+    @property
+    def busy_ms(self) -> float:
+        """How long at least one of its streams executed a task."""
+    @property
+    def stream_ms(self) -> float:
+        """How long its streams executed tasks, all added."""
+    @property
+    def overlap_percent(self) -> float:
+        """The part of `busy_ms` in percent in which at least two of its streams executed tasks."""
+
+@final
+class LongWait:
+    """One wait of a stream or of a thread, and what it waited for."""
+
+    @property
+    def waiter(self) -> str:
+        """What waited: a stream as `cpu:0 stream 3`, or a thread by its name."""
+    @property
+    def ms(self) -> float:
+        """How long."""
+    @property
+    def device(self) -> device:
+        """The device of the stream that was waited for."""
+    @property
+    def stream_id(self) -> int:
+        """The id of the stream that was waited for."""
+    @property
+    def awaited(self) -> str | None:
+        """The last task before the place that was waited for, by its name or operation; None when the
+        profile does not have it.
+        """
+
+@final
+class Profile:
+    """A profile of the process's runtime, until `stop`."""
+
+    def __new__(cls, max_records: int | None) -> Self: ...
+    def stop(self) -> Trace | None:
+        """Ends the profile; None when it has ended before."""
+
+@final
+class Trace:
+    """What a profile recorded."""
+
+    def key_averages(self) -> list[KeyAverage]:
+        """The rows of the table, the largest own time first."""
+    def table(self, sort_by: str | None, row_limit: int) -> str:
+        """The rows as a text."""
+    def streams(self) -> list[StreamUse]:
+        """How busy each stream was."""
+    def devices(self) -> list[DeviceUse]:
+        """How busy each device was, and how much its streams overlapped."""
+    def longest_waits(self, count: int) -> list[LongWait]:
+        """The longest waits of streams and threads."""
+    @property
+    def num_skipped_tasks(self) -> int:
+        """The number of tasks that failed streams skipped."""
+    @property
+    def num_dropped_records(self) -> int:
+        """The number of records that found no room."""
+    def export_chrome_trace(self, path: str | PathLike[str]) -> None:
+        """Writes the trace to a file."""
+
+@final
+class OpenRange:
+    """A range that has begun."""
+
+    def end(self) -> None:
+        """Ends the range, on the thread that began it."""
+
+def begin_profiled_range(name: str) -> OpenRange | None:
+    """Begins a range of this thread; None while no profile is on."""
 
 def exchange_inference_mode(is_enabled: bool) -> bool:
     """Enables or disables inference mode on this thread; returns whether it was enabled."""

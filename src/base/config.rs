@@ -29,7 +29,7 @@ const PREFIX: &str = "ACCELRT_";
 const INFIX: &str = "_TEST_";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-const VARIABLES: [&str; 13] = [
+const VARIABLES: [&str; 14] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_CPU_DEVICES",
     "ACCELRT_CPU_THREADS",
@@ -43,6 +43,7 @@ const VARIABLES: [&str; 13] = [
     "ACCELRT_STREAM_TASKS",
     "ACCELRT_HOST_THREADS",
     "ACCELRT_TRACEBACKS",
+    "ACCELRT_PROFILE",
 ];
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
@@ -95,6 +96,9 @@ pub struct Config {
     /// `ACCELRT_TRACEBACKS`: true lets an exception of a callable of another language say where the
     /// callable was enqueued.
     pub tracebacks: bool,
+    /// `ACCELRT_PROFILE`: the file to which the end of the process writes a trace of the process's
+    /// runtime, where the language's module or the program watches for it.
+    pub profile: Option<String>,
 }
 
 impl Default for Config {
@@ -113,6 +117,7 @@ impl Default for Config {
             stream_task_limit: 1_000_000,
             host_threads: None,
             tracebacks: false,
+            profile: None,
         }
     }
 }
@@ -182,6 +187,7 @@ impl Config {
             stream_task_limit: stream_tasks.unwrap_or(default.stream_task_limit),
             host_threads: threads("ACCELRT_HOST_THREADS")?,
             tracebacks: tracebacks == Some(1),
+            profile: text("ACCELRT_PROFILE"),
         })
     }
 
@@ -312,6 +318,7 @@ mod tests {
             ("ACCELRT_STREAM_TASKS", "64"),
             ("ACCELRT_HOST_THREADS", "5"),
             ("ACCELRT_TRACEBACKS", "1"),
+            ("ACCELRT_PROFILE", "trace.json"),
         ]);
         let expected = Config {
             accelerator: Some(DeviceKind::XPU),
@@ -327,6 +334,7 @@ mod tests {
             stream_task_limit: 64,
             host_threads: Some(5),
             tracebacks: true,
+            profile: Some("trace.json".to_owned()),
         };
         assert_eq!(config.unwrap(), expected);
         assert_eq!(from(&[]).unwrap(), Config::default());

@@ -2,6 +2,7 @@
 
 pub(crate) mod asymmetric;
 pub(crate) mod blocking;
+pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod contain;
 pub(crate) mod device;

@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
@@ -165,6 +165,8 @@ pub(crate) enum LockRank {
     Allocator = 30,
     /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
+    /// The observers of the tasks of one runtime.
+    TaskObservers = 42,
     /// The errors that consumers add for one synchronising thread.
     SyncPoint = 45,
     /// The frontier history of one stream.
@@ -183,6 +185,8 @@ pub(crate) enum LockRank {
     Backend = 90,
     /// The object tables of the Python bindings.
     Bindings = 95,
+    /// The rings and subscriptions of the log, which every part of the runtime writes to.
+    Log = 100,
 }
 
 thread_local! {
@@ -255,6 +259,17 @@ impl<T> Mutex<T> {
         note_acquisition(self.rank);
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         MutexGuard { rank: self.rank, inner }
+    }
+
+    /// `None` when another thread holds the lock.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        note_acquisition(self.rank);
+        Some(MutexGuard { rank: self.rank, inner })
     }
 }
 

@@ -1,5 +1,7 @@
-//! L3, observe: subscribers that streams report their executed tasks to.
+//! L3, observe: what is told of the tasks of streams.
 //!
 //! * [`task_lines`]: one line per task at verbose level 1
+//! * [`profiler`]: what ran where and when, as tables and as a trace
 
+pub mod profiler;
 pub(crate) mod task_lines;

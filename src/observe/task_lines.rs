@@ -4,14 +4,20 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
-use crate::engine::stream::task_report::TaskReport;
+use crate::base::sync::{LockRank, Mutex};
+use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 use crate::runtime::Runtime;
 
 /// Starts the lines, or stops them at level 0. Without a runtime there are no tasks to print. The
 /// call creates none: a backend that is registered later would be missing in it.
 pub(crate) fn set(level: i32) {
-    if let Some(runtime) = Runtime::existing_of_process() {
-        runtime.watch_tasks(if level == 0 { None } else { Some(print) });
+    static LINES: Mutex<Option<TaskWatch>> = Mutex::new(LockRank::Runtime, None);
+    let Some(runtime) = Runtime::existing_of_process() else { return };
+    let mut lines = LINES.lock();
+    if level == 0 {
+        *lines = None;
+    } else {
+        lines.get_or_insert_with(|| runtime.watch_tasks(print));
     }
 }
 

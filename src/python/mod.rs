@@ -18,13 +18,19 @@ mod _core {
 
     use super::integrations::verbose::library_folder;
     use super::launch::ffi_launch::LaunchMethod;
+    use super::launch::function::name_at;
     use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
+    use crate::observe::profiler;
 
     #[pymodule_export]
     use super::{
         integrations::{
             numpy_memory::exchange_numpy_handler,
+            profiler::{
+                PyDeviceUse, PyKeyAverage, PyLongWait, PyOpenRange, PyProfile, PyStreamUse,
+                PyTrace, begin_profiled_range,
+            },
             verbose::{
                 PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version,
                 has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,
@@ -76,6 +82,8 @@ mod _core {
         interpreter::check_main(module.py())?;
         dylib::set_python_lib_dir(library_folder(module.py())?);
         errors::add_attributes(module)?;
+        profiler::timeline::set_function_names(name_at);
+        profiler::watch_environment();
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 

@@ -25,12 +25,12 @@ use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, UnseenErrors};
 use crate::engine::stream::synchronize::{raise_counted, raised};
 use crate::engine::stream::table::StreamTable;
 #[cfg(not(loom))]
-use crate::engine::stream::task_report::TaskReport;
+use crate::engine::stream::task_report::{TaskObserver, TaskWatch};
 use crate::memory::allocator::CachingAllocator;
 use crate::runtime::allocators::Allocators;
 use crate::runtime::current::Selected;
 use crate::runtime::shutdown::{self, ShutdownReport};
-use crate::runtime::{current, report};
+use crate::runtime::{current, process_hooks, report};
 
 /// The devices of this machine, with their streams, allocators and generators.
 ///
@@ -50,7 +50,7 @@ static GLOBAL: OnceLock<Runtime> = OnceLock::new();
 pub(super) struct Inner {
     /// True for the process's runtime, which is never dropped, and for a candidate that lost the
     /// race in [`Runtime::of_process`].
-    is_of_process: bool,
+    pub(super) is_of_process: bool,
     config: Config,
     pub(super) registry: Registry,
     pub(super) lifecycle: Arc<Lifecycle>,
@@ -139,6 +139,7 @@ impl Runtime {
         Ok(GLOBAL.get_or_init(|| {
             report::unknown_variables();
             report::ignored_settings(runtime.inner.config.allocator.text());
+            process_hooks::begin(&runtime);
             shutdown::at_exit(|| GLOBAL.get().into_iter().for_each(Self::shutdown_and_report));
             runtime
         }))
@@ -217,14 +218,18 @@ impl Runtime {
         !fork::is_child() && !self.inner.tables.lock().is_empty()
     }
 
-    /// Reports the tasks of this runtime's streams, except internal ones, to `watcher` after they
-    /// ran; `None` ends the reports. Every call must pass the same function or `None`.
+    /// Reports the tasks of this runtime's streams, except internal ones, to `observer` after they
+    /// ran, until the drop of what is returned.
     #[cfg(not(loom))]
-    pub(crate) fn watch_tasks(&self, watcher: Option<fn(&TaskReport)>) {
-        match watcher {
-            Some(watcher) => self.inner.lifecycle.watch(watcher),
-            None => self.inner.lifecycle.unwatch(),
-        }
+    pub(crate) fn watch_tasks(&self, observer: TaskObserver) -> TaskWatch {
+        self.inner.lifecycle.watch(Some(observer))
+    }
+
+    /// Lets this runtime's streams write records of their tasks and waits to the log, until the
+    /// drop of what is returned.
+    #[cfg(not(loom))]
+    pub(crate) fn log_tasks(&self) -> TaskWatch {
+        self.inner.lifecycle.watch(None)
     }
 
     /// Takes the next stream of the device's pool of 32. Request 33 gets the first stream again.

@@ -10,6 +10,7 @@
 //! * [`memory`]: creates buffers
 //! * [`observers`]: callbacks for out-of-memory errors
 //! * [`pools`]: private pools, and each thread's current pool
+//! * [`process_hooks`]: what others do at the begin and the end of the process's runtime
 //! * [`programs`]: compiles kernels
 //! * [`report`]: messages on standard error
 //! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
@@ -24,6 +25,7 @@ mod instance;
 pub(crate) mod memory;
 mod observers;
 mod pools;
+pub(crate) mod process_hooks;
 mod programs;
 mod report;
 pub(crate) mod shutdown;

@@ -29,6 +29,10 @@ pub(super) fn unclean_shutdown(report: &ShutdownReport) {
     }
 }
 
+pub(super) fn line(text: &str) {
+    let _ = writeln!(std::io::stderr(), "accelrt: {text}");
+}
+
 fn ignored(names: &[String]) -> String {
     names.iter().fold(String::new(), |mut text, name| {
         let _ = writeln!(text, "accelrt: {name} is ignored: no setting has this name");

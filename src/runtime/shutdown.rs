@@ -12,6 +12,7 @@ use crate::base::error::StreamFailure;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::runtime::instance::Inner;
+use crate::runtime::process_hooks;
 
 const PERIOD: Duration = Duration::from_micros(200);
 
@@ -84,6 +85,9 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     // Streams drop the values that they held for tasks of the device. After the grace period, the
     // driver keeps the memory that the device still uses.
     wait_until(grace, || streams.iter().all(|stream| stream.poll_held()));
+    if inner.is_of_process {
+        process_hooks::end();
+    }
     for allocator in inner.all_allocators() {
         allocator.close();
     }

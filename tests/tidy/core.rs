@@ -6,12 +6,13 @@ use super::repository::{Repository, Violation};
 use super::source::Source;
 
 /// The lines that the core has at most. This is lowered, never raised: what would make the core
-/// larger belongs into a room beside it, or takes the place of something. Five exceptions:
+/// larger belongs into a room beside it, or takes the place of something. Six exceptions:
 /// that nobody spins for a thread without a processor took 240 lines, that the host heap has no
 /// allocator of its own 320, for 900 of a room beside, that free blocks stay listed 105, that
-/// memory which one thread allocates and another frees costs half the instructions 136, and that
-/// tasks of executors wait without a thread, and functions may block one, 390.
-const MOST_LINES: usize = 26_780;
+/// memory which one thread allocates and another frees costs half the instructions 136, that tasks
+/// of executors wait without a thread, and functions may block one, 390, and that the log tells
+/// several subscribers of tasks and waits 860: it is written where they happen.
+const MOST_LINES: usize = 27_640;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;

@@ -10,13 +10,13 @@ use crate::backend::contract::{
     Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo,
     MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
 };
-use crate::backend::cpu::clock::Clock;
 use crate::backend::cpu::copy::{copy_nonoverlapping_streaming, fill_streaming};
 use crate::backend::cpu::memory::CpuMemory;
 use crate::backend::cpu::properties;
 use crate::backend::cpu::run_queue::LEVELS;
 use crate::backend::cpu::virtual_memory::CpuVirtualMemory;
 use crate::backend::cpu::workers::{SubmitError, Workers};
+use crate::base::clock::Clock;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{DriverError, Error, Result};

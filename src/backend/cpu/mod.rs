@@ -2,12 +2,11 @@
 //!
 //! * `backend`: the contract's methods
 //! * `run_queue`, `workers`, `deferred_work`: scheduling of work on worker threads
-//! * `clock`, `copy`, `properties`: the machine's clocks, copy instructions and properties
+//! * `copy`, `properties`: the machine's copy instructions and properties
 //! * `memory`: allocations
 //! * `virtual_memory`, with the rest of the files: pages that can be moved
 
 mod backend;
-mod clock;
 mod copy;
 mod deferred_work;
 #[cfg(all(test, not(loom)))]

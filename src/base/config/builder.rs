@@ -43,6 +43,7 @@ impl ConfigBuilder {
         stream_task_limit(tasks: u64) = tasks;
         host_threads(count: usize) = Some(count);
         tracebacks(are_on: bool) = are_on;
+        profile(file: impl Into<Option<String>>) = file.into();
     }
 
     /// Sets [`Config::allocator`] from a text such as `"policy:torch"`. [`ConfigBuilder::build`]

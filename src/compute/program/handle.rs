@@ -133,6 +133,10 @@ impl Kernel {
 }
 
 impl KernelCore {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn backend(&self) -> &Arc<dyn Backend> {
         &self.program.backend
     }

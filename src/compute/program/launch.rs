@@ -12,6 +12,7 @@ use crate::base::error::{Error, FailureCause, MemoryError, ProgramError, Result}
 use crate::compute::program::handle::KernelCore;
 use crate::compute::program::size::launch_size;
 use crate::compute::program::{Kernel, KernelArgument};
+use crate::engine::log::names::NameId;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
@@ -36,7 +37,8 @@ impl Command<TaskContext> for Launch {
             LaunchArgument::Memory(address) => Some(MemoryAccess::unknown(*address)),
             _ => None,
         });
-        Details { accesses: memory.collect(), ..Details::default() }
+        let name = NameId::of(self.kernel.name());
+        Details { accesses: memory.collect(), name, ..Details::default() }
     }
 
     fn run(self, context: &mut TaskContext) {

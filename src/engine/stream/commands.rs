@@ -1,6 +1,6 @@
 //! The commands of a stream: a user's closure, a wait for another stream, an inherited error.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::base::blocking::while_blocked;
 use crate::base::contain::contain;
 use crate::base::error::{DriverError, Error, FailureCause, StreamFailure, TaskError};
 use crate::base::sync::assert_no_lock_held;
-use crate::engine::frontier::Point;
+use crate::engine::log::names::NameId;
+use crate::engine::log::record::RecordedSource;
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::RetainingStream;
@@ -46,6 +47,10 @@ where
 {
     const CLASS: Class = Class::User;
     const OPERATION: OperationKind = OperationKind::Call;
+
+    fn details(&self) -> Details {
+        Details { name: NameId::of_static(type_name::<F>()), ..Details::default() }
+    }
 
     #[inline]
     fn run(self, context: &mut TaskContext) {
@@ -151,8 +156,9 @@ impl State {
 }
 
 fn details(source: &StreamCore, ticket: u64) -> Details {
-    let point = Point { progress: Arc::clone(&source.progress), ticket };
-    Details { source: Some(point), ..Details::default() }
+    let (device, stream_id) = (source.identity.device, source.identity.id);
+    let source = RecordedSource { device, stream_id, ticket };
+    Details { source: Some(source), ..Details::default() }
 }
 
 /// The polled progress of a wait's source.

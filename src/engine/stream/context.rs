@@ -29,7 +29,7 @@ pub(crate) struct TaskContext {
     pub(crate) has_effects: bool,
     /// The operation of the task that began last.
     pub(crate) operation: OperationKind,
-    /// The consumer's first read of the head, while the stream is watched.
+    /// The consumer's first read of the head, while the tasks are watched.
     pub(crate) since: FirstRead,
     /// True when threads and streams may wait for the command: its retirement wakes them.
     pub(crate) is_marker: bool,

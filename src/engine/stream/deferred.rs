@@ -8,6 +8,7 @@
 //!
 //! The stream parks on the latch of the task's stage.
 
+use std::any::type_name;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use crate::base::error::{FailureCause, Result, TaskError};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::assert_no_lock_held;
+use crate::engine::log::names::NameId;
 use crate::engine::stream::Stream;
 use crate::engine::stream::commands::{drop_quietly, panic_cause};
 use crate::engine::stream::context::{Blocker, TaskContext};
@@ -22,7 +24,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::latch::{Latch, Outcome};
 use crate::engine::stream::latch_commands::{LatchWaiter, open};
-use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command};
 
 /// Finishes a deferred task: see [`Stream::enqueue_deferred`].
@@ -64,7 +66,11 @@ impl Drop for Completion {
 }
 
 /// A deferred task as a command. The table at the head of this file describes its stages.
-struct Deferred<F>(Stage<F>);
+struct Deferred<F> {
+    stage: Stage<F>,
+    /// The name for the log; `None` stands for the type of `F`.
+    name: Option<NameId>,
+}
 
 enum Stage<F> {
     Queued(F),
@@ -131,11 +137,17 @@ fn earlier_work_latch(context: &mut TaskContext) -> Option<LatchWaiter> {
 impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F> {
     const CLASS: Class = Class::User;
     const OPERATION: OperationKind = OperationKind::Deferred;
+
+    fn details(&self) -> Details {
+        let name = self.name.unwrap_or_else(|| NameId::of_static(type_name::<F>()));
+        Details { name, ..Details::default() }
+    }
+
     const MAY_WAIT: bool = true;
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
-        let latch = match &self.0 {
+        self.stage = mem::replace(&mut self.stage, Stage::Over).next(context);
+        let latch = match &self.stage {
             // The latch may have opened meanwhile. Parking on an open latch resumes the stream at
             // once, and the next poll calls `start`.
             Stage::Approaching(_, LatchWaiter(latch)) => latch,
@@ -147,7 +159,7 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
     }
 
     fn run(self, context: &mut TaskContext) {
-        let Stage::Started(waiter, panic) = self.0 else { return };
+        let Stage::Started(waiter, panic) = self.stage else { return };
         let outcome = waiter.0.take().expect("a task that is ready was finished, and once");
         match (panic, outcome) {
             (None, Ok(())) => {}
@@ -195,7 +207,15 @@ impl Stream {
     where
         F: FnOnce(Completion) + Send + 'static,
     {
-        let pushed = self.core().enqueue(Deferred(Stage::Queued(start)), Checked)?;
-        Ok(pushed.ticket)
+        self.enqueue_deferred_as(None, start)
+    }
+
+    /// As [`Stream::enqueue_deferred`], with a name for the log.
+    pub(crate) fn enqueue_deferred_as<F>(&self, name: Option<NameId>, start: F) -> Result<u64>
+    where
+        F: FnOnce(Completion) + Send + 'static,
+    {
+        let task = Deferred { stage: Stage::Queued(start), name };
+        Ok(self.core().enqueue(task, Checked)?.ticket)
     }
 }

@@ -13,6 +13,8 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::fork;
+use crate::engine::log::collector::now as log_time;
 use crate::engine::stream::consumer_lock::Next;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
@@ -146,6 +148,7 @@ impl StreamCore {
         let direct = if T::Command::MAY_WAIT { None } else { self.enter_directly() };
         match direct {
             Some(direct) => self.enqueue_inside(direct, task),
+            None if self.lifecycle.is_watched() => self.place_watched(task),
             None => self.place_and_schedule::<T, Checked>(task),
         }
     }
@@ -167,9 +170,29 @@ impl StreamCore {
     #[inline(always)]
     fn enter<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         if M::IS_CHECKED {
-            self.lifecycle.check()?;
+            fork::check()?;
+            if !self.lifecycle.is_running_unwatched() {
+                return self.enter_watched_or_stopped(task);
+            }
         }
         self.place_and_schedule::<T, M>(task)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_watched_or_stopped<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
+        self.lifecycle.check()?;
+        self.place_watched(task)
+    }
+
+    /// As `place_and_schedule` of a checked task, and writes a record of it.
+    #[cold]
+    fn place_watched<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
+        let start = log_time();
+        let (pushed, receipt) = task.queue(self, |command| self.sender.push(command))?;
+        self.log_enqueued(T::Command::OPERATION, pushed.ticket, start);
+        self.schedule_for(pushed)?;
+        Ok(receipt)
     }
 
     #[inline(always)]

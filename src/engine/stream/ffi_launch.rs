@@ -8,7 +8,7 @@ use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
-use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::operation::{Details, OperationKind};
 use crate::ffi::abi::{self, CallFrame, Frame, Function, ShortFrame};
 use crate::ffi::{Argument, FfiCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
@@ -29,6 +29,10 @@ impl<A: CallFrame, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
 {
     const CLASS: Class = Class::Ffi;
     const OPERATION: OperationKind = OperationKind::Launch;
+
+    fn details(&self) -> Details {
+        Details { function: self.function as usize, ..Details::default() }
+    }
 
     #[inline]
     fn run(self, context: &mut TaskContext) {
@@ -58,6 +62,10 @@ struct BlockingLaunch<A> {
 impl<A: CallFrame> Command<TaskContext> for BlockingLaunch<A> {
     const CLASS: Class = Class::Blocking;
     const OPERATION: OperationKind = OperationKind::Launch;
+
+    fn details(&self) -> Details {
+        Details { function: self.function as usize, ..Details::default() }
+    }
 
     fn run(self, context: &mut TaskContext) {
         assert_no_lock_held();

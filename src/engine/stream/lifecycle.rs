@@ -8,19 +8,19 @@ use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
-use crate::engine::stream::task_report::TaskReport;
+use crate::engine::stream::task_report::{TaskObserver, TaskWatch};
 
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
-/// A bit added to `RUNNING` or `STOPPED` while a watcher receives reports. So one comparison per
-/// task detects a watcher or a cancellation.
+/// Added to `RUNNING` or `STOPPED` for each watch of the tasks. So one comparison per task detects
+/// a watch or a cancellation.
 const WATCHED: usize = 4;
 
 /// The state of a runtime that all its streams share.
 ///
 /// `phase` only grows: running, stopped (no new work, queued tasks run), cancelled (users'
-/// queued tasks are retired without running). The watch bit changes only before the last phase.
+/// queued tasks are retired without running). Watches are counted only before the last phase.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     /// Identifies the runtime in this process.
@@ -30,8 +30,8 @@ pub(crate) struct Lifecycle {
     pub(crate) stream_task_limit: u64,
     /// The counters of all dropped streams, summed.
     retired_counters: StreamCounters,
-    /// Called with the report of each executed task that is not internal, while watched.
-    watcher: OnceLock<fn(&TaskReport)>,
+    /// Called with the report of each executed task that is not internal, with their numbers.
+    observers: Mutex<Vec<(u64, TaskObserver)>>,
     /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
     /// Called with each error before it enters `unseen`, to drop everything but the error's text.
@@ -115,7 +115,7 @@ impl Lifecycle {
             phase: AtomicUsize::new(RUNNING),
             stream_task_limit,
             retired_counters: StreamCounters::default(),
-            watcher: OnceLock::new(),
+            observers: Mutex::new(LockRank::TaskObservers, Vec::new()),
             unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
             reduce_error: OnceLock::new(),
         })
@@ -130,9 +130,16 @@ impl Lifecycle {
         if phase == RUNNING { Ok(()) } else { Self::check_phase(phase) }
     }
 
+    /// True when [`Lifecycle::check`] succeeds by its phase and no watch is on.
+    #[inline]
+    pub(crate) fn is_running_unwatched(&self) -> bool {
+        // Relaxed: as in `check`.
+        self.phase.load(Ordering::Relaxed) == RUNNING
+    }
+
     #[cold]
     fn check_phase(phase: usize) -> Result<()> {
-        if phase & !WATCHED == RUNNING {
+        if phase % WATCHED == RUNNING {
             Ok(())
         } else {
             Err(Error::Runtime(RuntimeError::ShutDown))
@@ -153,7 +160,7 @@ impl Lifecycle {
     /// Makes the runtime refuse new work; queued tasks still run. False after an earlier stop.
     pub(crate) fn stop(&self) -> bool {
         // Relaxed: of two shutdowns one is the first, and the other has no effect.
-        let stopped = |phase| (phase & !WATCHED == RUNNING).then_some(phase | STOPPED);
+        let stopped = |phase| (phase % WATCHED == RUNNING).then_some(phase | STOPPED);
         self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stopped).is_ok()
     }
 
@@ -174,29 +181,37 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
-    /// Reports executed tasks, except internal ones, to `watcher` from now on. All callers must
-    /// pass one function.
-    pub(crate) fn watch(&self, watcher: fn(&TaskReport)) {
-        self.watcher.get_or_init(|| watcher);
-        // The result is ignored: after a cancellation no task is reported.
-        let with_bit = |phase| (phase < CANCELLED).then_some(phase | WATCHED);
-        let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_bit);
+    /// Begins a watch: until its drop the tasks of all streams take the way on which the log and
+    /// the observers are told. With `observer`, it gets a report of each task that ran.
+    pub(crate) fn watch(self: &Arc<Self>, observer: Option<TaskObserver>) -> TaskWatch {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only uniqueness matters.
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        if let Some(observer) = observer {
+            self.observers.lock().push((number, observer));
+        }
+        // The result is ignored: after a cancellation no task is told of.
+        let more = |phase| (phase % WATCHED < CANCELLED).then_some(phase + WATCHED);
+        let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        TaskWatch::new(Arc::clone(self), number)
     }
 
-    pub(crate) fn unwatch(&self) {
-        // Relaxed: a task that races with this call may be reported or not.
-        self.phase.fetch_and(!WATCHED, Ordering::Relaxed);
+    /// Ends the watch with this number.
+    pub(super) fn unwatch(&self, number: u64) {
+        // Relaxed: a task that races with this call may be told of or not.
+        let fewer = |phase: usize| phase.checked_sub(WATCHED);
+        let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+        self.observers.lock().retain(|(own, _)| *own != number);
     }
 
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        self.phase.load(Ordering::Relaxed) & WATCHED != 0
+        self.phase.load(Ordering::Relaxed) >= WATCHED
     }
 
-    pub(crate) fn report(&self, report: &TaskReport) {
-        if let Some(watcher) = self.watcher.get() {
-            watcher(report);
-        }
+    /// The observers that are to be told of a task.
+    pub(super) fn observers(&self) -> Vec<TaskObserver> {
+        self.observers.lock().iter().map(|(_, observer)| *observer).collect()
     }
 
     /// Adds the counts and unseen error of a dropped stream. Returns the errors beyond the maximum.

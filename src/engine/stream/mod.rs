@@ -11,7 +11,7 @@
 //! * [`ffi_launch`], [`deferred`]: calls of C functions, and tasks that another thread finishes
 //! * [`latch`], [`latch_commands`]: a latch that a parked stream waits for, and its commands
 //! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
-//! * [`task_report`]: the report about each task, for a watcher of the runtime
+//! * [`task_report`]: records and reports about each task, while tasks are watched
 //! * [`refusal`]: tasks for which no worker can be started
 //! * [`internal`]: commands of the runtime itself, accepted in any state of the stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
@@ -34,6 +34,8 @@ pub(crate) mod interrupt;
 pub(crate) mod latch;
 pub(crate) mod latch_commands;
 pub(crate) mod lifecycle;
+#[cfg(all(test, not(loom)))]
+mod log_tests;
 #[cfg(all(test, loom))]
 pub(crate) mod loom_device;
 #[cfg(all(test, loom))]

@@ -4,48 +4,10 @@
 //! computed before the task runs, for a subscriber that asks for them and for debug assertions.
 
 use crate::backend::contract::Address;
-use crate::engine::frontier::Point;
+use crate::engine::log::names::NameId;
+use crate::engine::log::record::RecordedSource;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OperationKind {
-    /// A call of a Rust closure.
-    Call,
-    /// A call of a C function.
-    Launch,
-    /// A kernel of a program.
-    Kernel,
-    /// A copy between two ranges of memory.
-    Copy,
-    /// A fill with one byte.
-    Fill,
-    /// A fill with random numbers.
-    Random,
-    /// A task that another thread finishes through its completion.
-    Deferred,
-    Record,
-    /// A wait for a record on another stream.
-    Wait,
-    /// A task of the runtime itself, such as a marker or an inherited error.
-    Internal,
-}
-
-impl OperationKind {
-    /// The name in reports; `None` for tasks of the runtime itself, which are not reported.
-    pub(crate) fn name(self) -> Option<&'static str> {
-        match self {
-            Self::Call => Some("call"),
-            Self::Launch => Some("launch"),
-            Self::Kernel => Some("kernel"),
-            Self::Copy => Some("copy"),
-            Self::Fill => Some("fill"),
-            Self::Random => Some("random"),
-            Self::Deferred => Some("deferred"),
-            Self::Record => Some("record"),
-            Self::Wait => Some("wait"),
-            Self::Internal => None,
-        }
-    }
-}
+pub(crate) use crate::engine::log::record::OperationKind;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
@@ -54,8 +16,10 @@ pub(crate) struct Details {
     /// The memory that the task is known to use.
     pub(crate) accesses: Vec<MemoryAccess>,
     /// The point in another stream that the task waits for.
-    #[cfg_attr(not(test), expect(dead_code, reason = "each subscriber reads what it needs"))]
-    pub(crate) source: Option<Point>,
+    pub(crate) source: Option<RecordedSource>,
+    /// The address of the C function that the task calls; else 0.
+    pub(crate) function: usize,
+    pub(crate) name: NameId,
 }
 
 /// One access of a task to memory, as far as the task's creator knows it.

@@ -9,6 +9,7 @@ use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure
 use crate::base::fork::Inherited;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::log::record::RecordKind;
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
@@ -179,7 +180,9 @@ impl StreamCore {
         if interrupt.has_limit() {
             return self.wait_reached(pending.ticket, interrupt);
         }
+        let start = self.wait_start();
         while_blocked(|| self.handle.synchronize())?;
+        self.log_wait(RecordKind::Slept, pending.ticket, start);
         self.marks.reached(pending.ticket);
         Ok(())
     }

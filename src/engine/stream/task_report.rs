@@ -1,20 +1,27 @@
-//! Reports executed tasks, except internal ones, to the watcher that `Runtime::watch_tasks` set.
+//! Tells of tasks while they are watched: records for the log, and reports for observers.
 //!
-//! On host kinds the reported time starts when the consumer first reads the task at the head of the
+//! On host kinds a task's time starts when the consumer first reads the task at the head of the
 //! queue, and ends when the task is done. For a wait this is the time that the stream was blocked.
-//! On driver kinds the device measures the time. The consumer synchronises with the device after
-//! each task, as verbose libraries do on GPUs. Without this wait, tasks would overlap, and their
-//! reports would come late and out of order.
+//! On driver kinds the device measures the time, by a mark before and a mark behind the task. The
+//! log reads these marks later. An observer is told at once and in order, as verbose libraries do
+//! on GPUs: for it the consumer waits for the device behind each task.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::contract::owned::OwnedMark;
 use crate::base::blocking::while_blocked;
+use crate::base::clock::Clock;
 use crate::base::device::Device;
+use crate::base::fork;
+use crate::engine::log::collector::{Wants, now, shortened};
+use crate::engine::log::device_times::{self, TimedTask};
+use crate::engine::log::process;
+use crate::engine::log::record::{LogRecord, RecordKind};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
+use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Entry};
 
@@ -28,8 +35,33 @@ pub(crate) struct TaskReport {
     pub(crate) time: Duration,
 }
 
-/// The consumer's first read of a task: the number of earlier retired tasks, and the time.
-pub(crate) type FirstRead = Option<(u64, Instant)>;
+/// Called on the thread that executed the task, without a lock.
+pub(crate) type TaskObserver = fn(&TaskReport);
+
+/// A watch of the tasks of one runtime, which ends with its drop. See [`Lifecycle::watch`].
+#[must_use = "the drop ends the watch"]
+pub(crate) struct TaskWatch {
+    lifecycle: Arc<Lifecycle>,
+    number: u64,
+}
+
+impl TaskWatch {
+    pub(super) fn new(lifecycle: Arc<Lifecycle>, number: u64) -> Self {
+        Self { lifecycle, number }
+    }
+}
+
+impl Drop for TaskWatch {
+    fn drop(&mut self) {
+        // In a forked child no task runs, and a thread that the child lacks may hold the lock.
+        if !fork::is_child() {
+            self.lifecycle.unwatch(self.number);
+        }
+    }
+}
+
+/// The consumer's first read of a task: the task's ticket, and the time.
+pub(crate) type FirstRead = Option<(u64, u64)>;
 
 impl StreamCore {
     /// As `execute`, for a stream that is watched or cancelled.
@@ -42,42 +74,134 @@ impl StreamCore {
         is_helping: bool,
     ) -> Option<Stop> {
         let is_cancelled = self.lifecycle.is_cancelled();
-        let operation = entry.operation();
-        let is_skipped = entry.class() != Class::Internal && context.error.is_some();
-        let is_reported = operation.name().is_some() && self.lifecycle.is_watched();
-        // `Lifecycle::cancel` also clears the watch bit, so no cancelled task is reported.
-        if !is_reported || is_skipped {
+        // `Lifecycle::cancel` also ends the watches, so no cancelled task is told of.
+        if !self.lifecycle.is_watched() {
             return self.execute_as(entry, context, is_helping, is_cancelled);
         }
-        let details = entry.details();
-        let number = self.progress.retired();
-        let known = context.since.filter(|(of, _)| *of == number);
-        let (_, since) = *context.since.insert(known.unwrap_or_else(|| (number, Instant::now())));
-        let start = self.place_mark();
+        let (operation, details) = (entry.operation(), entry.details());
+        if operation.name().is_none() && details.source.is_none() {
+            return self.execute_as(entry, context, is_helping, is_cancelled);
+        }
+        let ticket = self.progress.retired() + 1;
+        if entry.class() != Class::Internal && context.error.is_some() {
+            let stop = self.execute_as(entry, context, is_helping, is_cancelled);
+            log(&LogRecord { end: now(), ..self.record(RecordKind::Skipped, operation, ticket) });
+            return stop;
+        }
+        let known = context.since.filter(|(of, _)| *of == ticket);
+        let (_, start) = *context.since.insert(known.unwrap_or_else(|| (ticket, now())));
+        let begin = self.place_mark();
         let stop = self.execute_as(entry, context, is_helping, is_cancelled);
-        // The watcher may have been removed while the task ran.
+        // The watch may have ended while the task ran.
         if stop.is_none() && self.lifecycle.is_watched() {
-            let time = self.time_since(start.as_ref()).unwrap_or_else(|| since.elapsed());
-            let (device, stream_id) = (context.device, context.stream_id);
-            self.lifecycle.report(&TaskReport { device, stream_id, operation, details, time });
+            let kind = match (context.effects.failure.is_some(), is_helping) {
+                (true, _) => RecordKind::Failed,
+                (false, true) if self.on_host => RecordKind::EndedByHelper,
+                (false, _) => RecordKind::Ended,
+            };
+            let record = LogRecord { start, end: now(), ..self.record(kind, operation, ticket) };
+            self.tell_end(record, details, begin);
         }
         stop
     }
 
+    /// Tells the log and the observers of a task that ran. `begin` is the mark before the task, on
+    /// driver kinds.
+    fn tell_end(&self, mut record: LogRecord, details: Details, begin: Option<Arc<OwnedMark>>) {
+        set_details(&mut record, &details);
+        let end = begin.as_ref().and_then(|_| self.place_mark());
+        let marks = begin.zip(end);
+        if record.operation.name().is_some() {
+            let observers = self.lifecycle.observers();
+            if !observers.is_empty() {
+                let on_device = marks.as_ref().and_then(|(begin, end)| wait_elapsed(begin, end));
+                let time = on_device.unwrap_or_else(|| between(record.start, record.end));
+                let (device, stream_id) = (self.identity.device, self.identity.id);
+                let operation = record.operation;
+                let report = TaskReport { device, stream_id, operation, details, time };
+                for observer in observers {
+                    observer(&report);
+                }
+            }
+        }
+        match marks {
+            Some((begin, end)) if record.kind == RecordKind::Ended => {
+                if process::is_wanted(Wants::TASKS) {
+                    let record = LogRecord { kind: RecordKind::EndedOnDevice, ..record };
+                    let device = self.identity.device;
+                    device_times::add(TimedTask { record, device, begin, end });
+                }
+            }
+            _ => log(&record),
+        }
+    }
+
+    /// Writes a record of a task that got its ticket just now.
+    pub(super) fn log_enqueued(&self, operation: OperationKind, ticket: u64, start: u64) {
+        if operation.name().is_some() {
+            let record = self.record(RecordKind::Enqueued, operation, ticket);
+            log(&LogRecord { start, end: now(), ..record });
+        }
+    }
+
+    /// The time for [`Self::log_wait`]; `None` when no subscription asks for waits.
+    pub(super) fn wait_start(&self) -> Option<u64> {
+        (self.lifecycle.is_watched() && process::is_wanted(Wants::WAITS)).then(now)
+    }
+
+    /// Writes a record of this thread's wait for the task `ticket`, which began at `start`.
+    pub(super) fn log_wait(&self, kind: RecordKind, ticket: u64, start: Option<u64>) {
+        if let Some(start) = start {
+            let record = self.record(kind, OperationKind::Internal, ticket);
+            process::write(LogRecord { start, end: now(), ..record });
+        }
+    }
+
+    fn record(&self, kind: RecordKind, operation: OperationKind, ticket: u64) -> LogRecord {
+        LogRecord {
+            device: Some(self.identity.device),
+            stream_id: self.identity.id,
+            runtime: shortened(self.lifecycle.runtime),
+            ticket,
+            ..LogRecord::new(kind, operation)
+        }
+    }
+
     /// Places a timed mark on a driver stream. `None` on a host kind, and when the driver refuses
-    /// the mark. The caller then reads the host's clock.
+    /// the mark. The caller then has the host's times.
     fn place_mark(&self) -> Option<Arc<OwnedMark>> {
         if self.on_host {
             return None;
         }
         self.handle.mark(true).ok()
     }
+}
 
-    /// The device's time from `start` until all work submitted so far is done. Blocks until then.
-    fn time_since(&self, start: Option<&Arc<OwnedMark>>) -> Option<Duration> {
-        let end = start.and_then(|_| self.place_mark())?;
-        while_blocked(|| end.wait()).ok()?;
-        let elapsed = start?.elapsed_ns(&end).ok()?;
-        u64::try_from(elapsed).ok().map(Duration::from_nanos)
+/// Writes a record about a task, if some subscription asks for tasks.
+fn log(record: &LogRecord) {
+    if process::is_wanted(Wants::TASKS) {
+        process::write(*record);
     }
+}
+
+fn set_details(record: &mut LogRecord, details: &Details) {
+    record.name = details.name;
+    if let Some(source) = &details.source {
+        return record.set_source(source);
+    }
+    let written = details.accesses.iter().find(|access| access.writes != Some(false));
+    let access = written.or_else(|| details.accesses.first());
+    record.address = access.map_or(details.function as u64, |access| access.address.0);
+    record.bytes = details.bytes as u64;
+}
+
+/// The device's time between two marks. Blocks until the device has reached the second one.
+fn wait_elapsed(begin: &OwnedMark, end: &OwnedMark) -> Option<Duration> {
+    while_blocked(|| end.wait()).ok()?;
+    let elapsed = begin.elapsed_ns(end).ok()?;
+    u64::try_from(elapsed).ok().map(Duration::from_nanos)
+}
+
+fn between(start: u64, end: u64) -> Duration {
+    Duration::from_nanos(Clock::get().ticks_between_ns(start, end).max(0).cast_unsigned())
 }

@@ -1,6 +1,6 @@
 //! Tests of the task reports.
 //!
-//! Goal: a report has the operation and the details of its task. Method: a watcher records the
+//! Goal: a report has the operation and the details of its task. Method: an observer records the
 //! reports about tasks of several operations.
 
 use std::sync::mpsc::channel;
@@ -32,7 +32,7 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     let (from, to) = (runtime.empty(64, device).unwrap(), runtime.empty(64, device).unwrap());
     let [source, target] = [from.slice(..32).unwrap(), to.slice(16..48).unwrap()];
     let (event, (gate, opened)) = (Event::new(), channel::<()>());
-    runtime.watch_tasks(Some(record_report));
+    let watch = runtime.watch_tasks(record_report);
     from.fill(7, &first).unwrap();
     target.copy_from(&source, &first).unwrap();
     first.enqueue(move || assert!(opened.recv().is_err())).unwrap();
@@ -41,7 +41,7 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     drop(gate);
     first.synchronize().unwrap();
     second.synchronize().unwrap();
-    runtime.watch_tasks(None);
+    drop(watch);
 
     let reported = std::mem::take(&mut *REPORTED.lock().unwrap());
     let of = |operation| reported.iter().find(|report| report.operation == operation).unwrap();
@@ -57,7 +57,7 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     assert!(of(OperationKind::Call).details.accesses.is_empty());
     assert!(of(OperationKind::Record).details.source.is_none());
     let awaited = of(OperationKind::Wait).details.source.as_ref().expect("a wait has a source");
-    assert_eq!((awaited.progress.stream_key(), awaited.ticket), (first.core().key(), 4));
+    assert_eq!((awaited.stream_id, awaited.ticket), (first.id(), 4));
     assert_eq!(reported.len(), 5, "tasks of the runtime itself are not reported: {reported:?}");
 }
 
@@ -70,7 +70,7 @@ fn the_times_of_the_tasks_of_a_stream_do_not_overlap() {
     const TASKS: usize = 3;
     let runtime = Runtime::new(Config::default()).unwrap();
     let stream = runtime.stream(Device::cpu(0)).unwrap();
-    runtime.watch_tasks(Some(|report| TIMES.lock().unwrap().push(report.time)));
+    let watch = runtime.watch_tasks(|report| TIMES.lock().unwrap().push(report.time));
     let start = Instant::now();
     for _ in 0..TASKS {
         let work = || {
@@ -81,7 +81,7 @@ fn the_times_of_the_tasks_of_a_stream_do_not_overlap() {
     }
     stream.synchronize().unwrap();
     let all = start.elapsed();
-    runtime.watch_tasks(None);
+    drop(watch);
     let times = std::mem::take(&mut *TIMES.lock().unwrap());
     assert_eq!(times.len(), TASKS);
     assert!(times.iter().sum::<Duration>() <= all, "{times:?} in {all:?}");
@@ -97,12 +97,12 @@ fn the_time_of_a_task_on_a_driver_is_the_devices() {
     let runtime = Runtime::with_backends(Config::default(), [null]).unwrap();
     let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let (stream, buffer) = (runtime.stream(device).unwrap(), runtime.empty(64, device).unwrap());
-    runtime.watch_tasks(Some(|report| {
+    let watch = runtime.watch_tasks(|report| {
         DEVICE_TIMES.lock().unwrap().push((report.operation, report.time));
-    }));
+    });
     buffer.fill(7, &stream).unwrap();
     stream.synchronize().unwrap();
-    runtime.watch_tasks(None);
+    drop(watch);
     let told = std::mem::take(&mut *DEVICE_TIMES.lock().unwrap());
     assert_eq!(told, [(OperationKind::Fill, Duration::from_micros(2))]);
 }

@@ -8,6 +8,7 @@ use crate::base::blocking::{longest_park, while_blocked};
 use crate::base::error::{Error, Result, StreamError};
 use crate::base::sync::Ordering;
 use crate::base::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
+use crate::engine::log::record::RecordKind;
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
@@ -51,10 +52,30 @@ impl StreamCore {
             return Ok(());
         }
         self.check_wait()?;
-        if self.help(ticket, interrupt)? || self.spin(ticket, interrupt)? {
+        if self.help(ticket, interrupt)? {
             return Ok(());
         }
-        while_blocked(|| self.sleep(ticket, true, interrupt))
+        self.spin_or_sleep(ticket, true, interrupt)
+    }
+
+    /// Spins, then sleeps until the task `ticket` is retired.
+    fn spin_or_sleep(
+        self: &Arc<Self>,
+        ticket: u64,
+        is_marker: bool,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        let start = self.wait_start();
+        if self.spin(ticket, interrupt)? {
+            self.log_wait(RecordKind::Spun, ticket, start);
+            return Ok(());
+        }
+        if !is_marker {
+            self.push_marker();
+        }
+        let waited = while_blocked(|| self.sleep(ticket, is_marker, interrupt));
+        self.log_wait(RecordKind::Slept, ticket, start);
+        waited
     }
 
     /// Blocks until the task `ticket` is done. On a driver kind, the wait may include later tasks.
@@ -71,11 +92,8 @@ impl StreamCore {
         }
         if self.progress.retired() < ticket {
             self.check_wait()?;
-            if !self.help(ticket, interrupt)? && !self.spin(ticket, interrupt)? {
-                if !is_marker {
-                    self.push_marker();
-                }
-                while_blocked(|| self.sleep(ticket, is_marker, interrupt))?;
+            if !self.help(ticket, interrupt)? {
+                self.spin_or_sleep(ticket, is_marker, interrupt)?;
             }
         }
         if self.on_host { Ok(()) } else { self.wait_reached(ticket, interrupt) }
@@ -84,6 +102,7 @@ impl StreamCore {
     /// Blocks until the device has done the task `ticket`, which the consumer must have submitted.
     pub(super) fn wait_reached(&self, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
         assert_no_lock_held();
+        let start = self.wait_start();
         let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
         match marked {
             Ok(mark) => wait_for_mark(&mark, interrupt),
@@ -91,6 +110,7 @@ impl StreamCore {
             // Without a mark, this thread can only wait for the driver's whole stream.
             Err(_) => while_blocked(|| self.handle.synchronize()),
         }?;
+        self.log_wait(RecordKind::Slept, ticket, start);
         self.marks.reached(ticket);
         Ok(())
     }
@@ -223,14 +243,19 @@ impl StreamCore {
 
     /// Helps or waits until `enough` tasks are retired. Fails after a shutdown.
     fn throttle_until(self: &Arc<Self>, enough: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let mut last_check = Instant::now();
+        let (mut last_check, start) = (Instant::now(), self.wait_start());
+        let mut has_slept = false;
         while self.progress.retired() < enough {
             self.lifecycle.check()?;
             if self.help(enough, interrupt)? {
                 break;
             }
+            has_slept = true;
             park(Some(THROTTLE_PERIOD));
             interrupt.check(&mut last_check)?;
+        }
+        if has_slept {
+            self.log_wait(RecordKind::Slept, enough, start);
         }
         Ok(())
     }

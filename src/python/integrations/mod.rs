@@ -1,4 +1,5 @@
-//! L4, integrations: NumPy's memory, and the verbose lines of oneMKL and oneDNN.
+//! L4, integrations: NumPy's memory, the verbose lines of oneMKL and oneDNN, and the profiler.
 
 pub(crate) mod numpy_memory;
+pub(crate) mod profiler;
 pub(crate) mod verbose;

@@ -11,12 +11,13 @@ use pyo3::types::PyTuple;
 
 use crate::base::error::TaskError;
 use crate::base::sync::park;
+use crate::engine::log::names::NameId;
 use crate::engine::stream::Stream;
 use crate::python::launch::host_call::{PyHostCall, Report};
 use crate::python::launch::host_threads;
 use crate::python::objects::contexts;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
-use crate::python::support::errors::{RaisedInTask, release_frames_later, wrong_type};
+use crate::python::support::errors::{RaisedInTask, release_frames_later, type_name, wrong_type};
 use crate::python::support::waiting::enqueue;
 use crate::runtime::Runtime;
 
@@ -48,8 +49,18 @@ pub(crate) fn launch_host(
     let task = HostTask { stream: stream.clone(), call, report, enqueued_at };
     let start = move |completion| host_threads::post(task, completion);
     stream.core().lifecycle.set_error_reducer(release_frames_later);
-    let ticket = enqueue(py, stream, || stream.enqueue_deferred(start))?;
+    let name = log_name(stream, callable);
+    let ticket = enqueue(py, stream, || stream.enqueue_deferred_as(Some(name), start))?;
     Ok(PyHostCall::new(shared, stream, ticket))
+}
+
+/// The name of a callable for the log, while the stream's tasks are watched.
+fn log_name(stream: &Stream, callable: &Bound<'_, PyAny>) -> NameId {
+    if !stream.core().lifecycle.is_watched() {
+        return NameId::NONE;
+    }
+    let name = callable.getattr("__qualname__").and_then(|name| name.extract::<String>());
+    NameId::of(&name.unwrap_or_else(|_| type_name(callable)))
 }
 
 /// The file, line and function of the Python code that called this library.

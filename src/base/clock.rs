@@ -1,4 +1,4 @@
-//! The clock of the cpu device: a reading is a number of ticks, converted to time only on request.
+//! The clock of the runtime: a reading is a number of ticks, converted to time only on request.
 //!
 //! Ticks come from the processor's time stamp counter if its rate is constant in every power state
 //! (CPUID) and it is the kernel's clock source. Otherwise, they are nanoseconds of the monotonic
@@ -104,6 +104,16 @@ impl Clock {
         let ns = u128::from(end.abs_diff(start)) * u128::from(rate) / u128::from(Self::RATE_ONE);
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
         if end >= start { ns } else { -ns }
+    }
+
+    /// Converts many readings at one rate: each to the nanoseconds since the reading `origin`,
+    /// negative when it was taken before. Otherwise as [`Clock::ticks_between_ns`].
+    pub(crate) fn converter(&self, origin: u64) -> impl Fn(u64) -> i64 {
+        let rate = i128::from(self.rate(Self::CONVERSION_SPAN_NS));
+        move |ticks| {
+            let span = i128::from(ticks) - i128::from(origin);
+            i64::try_from((span * rate) >> Self::RATE_ONE.trailing_zeros()).unwrap_or(i64::MAX)
+        }
     }
 
     /// The rate, measured over at least `least_span_ns`. Measures again when the span has doubled.

@@ -1,0 +1,374 @@
+//! The collector: drains the rings of all threads into the buffers of the subscriptions.
+//!
+//! One lock makes its holder the only reader of every ring. Producers only try to take it, so they
+//! never wait for each other; threads that begin, end or read a subscription take it.
+
+use std::sync::Arc;
+
+use crate::base::clock::Clock;
+use crate::base::sync::unmodelled::AtomicU8;
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::log::names::NameId;
+use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
+use crate::engine::log::ring::{RingReader, RingWriter, ring};
+
+/// Sets of kinds of records that a subscription can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wants(u8);
+
+impl Wants {
+    /// Tasks: enqueued, ended, failed, skipped.
+    pub(crate) const TASKS: Self = Self(1);
+    /// Waits of host threads.
+    pub(crate) const WAITS: Self = Self(2);
+    /// Users' ranges.
+    pub(crate) const RANGES: Self = Self(4);
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    fn has(self, kind: RecordKind) -> bool {
+        let set = match kind {
+            RecordKind::Thread => return true,
+            RecordKind::Spun | RecordKind::Slept => Self::WAITS,
+            RecordKind::Range => Self::RANGES,
+            _ => Self::TASKS,
+        };
+        self.0 & set.0 != 0
+    }
+}
+
+/// The rings of all threads, and the subscriptions.
+pub(crate) struct Log {
+    inner: Mutex<Collector>,
+    /// What some subscription asks for. A hint for producers.
+    wanted: AtomicU8,
+}
+
+struct Collector {
+    rings: Vec<ThreadRing>,
+    buffers: Vec<Buffer>,
+    last_thread: u32,
+    last_subscription: u64,
+}
+
+struct ThreadRing {
+    reader: RingReader,
+    /// The record about the thread, for later subscriptions.
+    thread: LogRecord,
+}
+
+/// The records of one subscription that were not taken yet.
+struct Buffer {
+    subscription: u64,
+    wants: Wants,
+    /// The only runtime whose tasks and waits are wanted.
+    runtime: Option<u32>,
+    records: Vec<LogRecord>,
+    limit: usize,
+    dropped: u64,
+}
+
+impl Buffer {
+    fn add(&mut self, record: &LogRecord) {
+        let is_of_runtime = self.runtime.is_none_or(|runtime| runtime == record.runtime);
+        let has_runtime = !matches!(record.kind, RecordKind::Thread | RecordKind::Range);
+        if !self.wants.has(record.kind) || has_runtime && !is_of_runtime {
+            return;
+        }
+        if self.records.len() < self.limit {
+            self.records.push(*record);
+        } else {
+            self.dropped += 1;
+        }
+    }
+}
+
+impl Collector {
+    fn collect(&mut self) {
+        let Self { rings, buffers, .. } = self;
+        for ring in rings {
+            ring.reader.drain(|record| buffers.iter_mut().for_each(|buffer| buffer.add(record)));
+            let dropped = ring.reader.take_dropped();
+            for buffer in &mut *buffers {
+                buffer.dropped += dropped;
+            }
+        }
+    }
+}
+
+/// A thread's ring, and the thread's number.
+pub(crate) struct ThreadLog {
+    writer: RingWriter,
+    number: u32,
+}
+
+/// What a subscription got since it was read before.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// In the order of each thread. Times are nanoseconds since the subscription began, as signed
+    /// numbers: a task may have begun before.
+    pub(crate) records: Vec<LogRecord>,
+    /// The number of records that were dropped for want of room.
+    pub(crate) dropped: u64,
+}
+
+impl Log {
+    pub(crate) fn new() -> Arc<Self> {
+        let collector = Collector {
+            rings: Vec::new(),
+            buffers: Vec::new(),
+            last_thread: 0,
+            last_subscription: 0,
+        };
+        let inner = Mutex::new(LockRank::Log, collector);
+        Arc::new(Self { inner, wanted: AtomicU8::new(0) })
+    }
+
+    /// True while some subscription asks for one of these.
+    #[inline]
+    pub(crate) fn is_wanted(&self, wants: Wants) -> bool {
+        // Relaxed: records that race with the begin or the end of a subscription may be missing.
+        self.wanted.load(Ordering::Relaxed) & wants.0 != 0
+    }
+
+    /// Makes the ring of a thread.
+    pub(super) fn add_thread(&self, name: NameId) -> ThreadLog {
+        let (writer, reader) = ring();
+        let mut collector = self.inner.lock();
+        collector.last_thread += 1;
+        let number = collector.last_thread;
+        let thread = LogRecord::new(RecordKind::Thread, OperationKind::Internal);
+        let thread = LogRecord { name, thread: number, ..thread };
+        collector.buffers.iter_mut().for_each(|buffer| buffer.add(&thread));
+        collector.rings.push(ThreadRing { reader, thread });
+        ThreadLog { writer, number }
+    }
+
+    /// Reads the rest of a thread's records, and frees its ring.
+    pub(super) fn remove_thread(&self, thread: &ThreadLog) {
+        let ring = {
+            let mut collector = self.inner.lock();
+            collector.collect();
+            let index = collector.rings.iter().position(|one| one.reader.is_of(&thread.writer));
+            index.map(|index| collector.rings.swap_remove(index))
+        };
+        drop(ring);
+    }
+
+    /// Writes a record of this thread.
+    #[inline]
+    pub(super) fn write(&self, thread: &ThreadLog, record: LogRecord) {
+        let record = LogRecord { thread: thread.number, ..record };
+        thread.writer.write(record, || self.try_collect());
+    }
+
+    /// Collects, unless another thread collects at this moment.
+    #[cold]
+    fn try_collect(&self) {
+        if let Some(mut collector) = self.inner.try_lock() {
+            collector.collect();
+        }
+    }
+
+    /// Hands records over that belong to no thread's ring.
+    pub(super) fn add(&self, records: &[LogRecord]) {
+        let mut collector = self.inner.lock();
+        for record in records {
+            collector.buffers.iter_mut().for_each(|buffer| buffer.add(record));
+        }
+    }
+
+    /// Begins a subscription. `runtime` is the id of the only runtime whose records are wanted;
+    /// `limit` is the most records that wait to be taken.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        wants: Wants,
+        runtime: Option<u64>,
+        limit: usize,
+    ) -> Subscription {
+        let mut collector = self.inner.lock();
+        collector.collect(); // earlier records are for the earlier subscriptions
+        collector.last_subscription += 1;
+        let subscription = collector.last_subscription;
+        let runtime = runtime.map(shortened);
+        let mut records = Vec::new();
+        records.extend(collector.rings.iter().map(|ring| ring.thread));
+        let buffer = Buffer { subscription, wants, runtime, records, limit, dropped: 0 };
+        collector.buffers.push(buffer);
+        self.publish_wanted(&collector);
+        drop(collector);
+        Subscription { log: Arc::clone(self), number: subscription, origin: now() }
+    }
+
+    fn publish_wanted(&self, collector: &Collector) {
+        let wanted = collector.buffers.iter().fold(0, |wanted, buffer| wanted | buffer.wants.0);
+        // Relaxed: as in `is_wanted`.
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// True while some subscription asks for the tasks of this runtime.
+    pub(super) fn is_runtime_wanted(&self, runtime: u32) -> bool {
+        let collector = self.inner.lock();
+        let is_wanted = |it: &Buffer| it.runtime.is_none_or(|wanted| wanted == runtime);
+        collector.buffers.iter().any(|it| it.wants.has(RecordKind::Ended) && is_wanted(it))
+    }
+}
+
+/// Records of the log from here on, until the drop.
+pub(crate) struct Subscription {
+    log: Arc<Log>,
+    number: u64,
+    /// The reading of the clock from which taken records count.
+    origin: u64,
+}
+
+impl Subscription {
+    /// Collects, and takes what has come since the last call.
+    pub(crate) fn take(&self) -> Taken {
+        let mut taken = self.take_ticks();
+        if cfg!(loom) {
+            return taken; // models have no clock
+        }
+        let to_ns = Clock::get().converter(self.origin);
+        for record in &mut taken.records {
+            if record.has_host_times() {
+                record.start = to_ns(record.start).cast_unsigned();
+                record.end = to_ns(record.end).cast_unsigned();
+            }
+        }
+        taken
+    }
+
+    pub(super) fn take_ticks(&self) -> Taken {
+        let mut collector = self.log.inner.lock();
+        collector.collect();
+        let own = collector.buffers.iter_mut().find(|one| one.subscription == self.number);
+        let own = own.expect("a subscription has its buffer until the drop");
+        let (records, dropped) = (&mut own.records, &mut own.dropped);
+        Taken { records: std::mem::take(records), dropped: std::mem::take(dropped) }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let buffer = {
+            let mut collector = self.log.inner.lock();
+            let index =
+                collector.buffers.iter().position(|buffer| buffer.subscription == self.number);
+            let buffer = index.map(|index| collector.buffers.swap_remove(index));
+            self.log.publish_wanted(&collector);
+            buffer
+        };
+        drop(buffer);
+    }
+}
+
+/// A runtime's id as records have it.
+pub(crate) fn shortened(runtime: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "four billion runtimes later")]
+    let short = runtime as u32;
+    short
+}
+
+/// A reading of the clock for a record; 0 in models, which have no clock.
+#[inline]
+pub(crate) fn now() -> u64 {
+    if cfg!(loom) { 0 } else { Clock::get().now_ticks() }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::engine::log::ring::CAPACITY;
+
+    fn record(kind: RecordKind, runtime: u32, ticket: u64) -> LogRecord {
+        LogRecord { runtime, ticket, ..LogRecord::new(kind, OperationKind::Call) }
+    }
+
+    fn tickets(subscription: &Subscription) -> Vec<u64> {
+        let records = subscription.take().records.into_iter();
+        records.filter(|it| it.kind != RecordKind::Thread).map(|it| it.ticket).collect()
+    }
+
+    #[test]
+    fn each_subscription_gets_what_it_asks_for_from_its_begin_on() {
+        let log = Log::new();
+        let thread = log.add_thread(NameId::NONE);
+        let write = |kind, runtime, ticket| log.write(&thread, record(kind, runtime, ticket));
+        write(RecordKind::Ended, 1, 1);
+        let all = log.subscribe(Wants::TASKS.and(Wants::WAITS), None, 100);
+        write(RecordKind::Ended, 1, 2);
+        let waits = log.subscribe(Wants::WAITS, Some(1), 100);
+        write(RecordKind::Slept, 1, 3);
+        write(RecordKind::Slept, 2, 4);
+        write(RecordKind::Range, 0, 5);
+        assert_eq!((tickets(&all), tickets(&waits)), (vec![2, 3, 4], vec![3]));
+        assert!(log.is_wanted(Wants::TASKS) && !log.is_wanted(Wants::RANGES));
+        drop(all);
+        assert!(!log.is_wanted(Wants::TASKS) && log.is_wanted(Wants::WAITS));
+        write(RecordKind::Slept, 1, 6);
+        assert_eq!((tickets(&waits), tickets(&waits)), (vec![6], vec![]));
+    }
+
+    #[test]
+    fn a_subscription_at_its_limit_counts_what_it_drops() {
+        let log = Log::new();
+        let all = log.subscribe(Wants::TASKS, None, 3);
+        let thread = log.add_thread(NameId::NONE);
+        for ticket in 1..=5 {
+            log.write(&thread, record(RecordKind::Ended, 0, ticket));
+        }
+        let taken = all.take(); // the record about the thread is one of the three
+        assert_eq!((taken.records.len(), taken.dropped), (3, 3));
+        log.write(&thread, record(RecordKind::Ended, 0, 6));
+        let taken = all.take();
+        assert_eq!((taken.records[0].ticket, taken.dropped), (6, 0));
+    }
+
+    #[test]
+    fn the_ring_of_a_thread_that_ends_is_read_and_freed() {
+        let log = Log::new();
+        let all = log.subscribe(Wants::TASKS, None, 100);
+        let thread = log.add_thread(NameId::of("worker 1"));
+        log.write(&thread, record(RecordKind::Ended, 0, 1));
+        log.remove_thread(&thread);
+        assert!(log.inner.lock().rings.is_empty());
+        let records = all.take().records;
+        assert_eq!((&*records[0].name.text(), records[1].ticket), ("worker 1", 1));
+        assert_eq!(records[0].thread, records[1].thread);
+    }
+
+    #[test]
+    fn threads_that_write_more_than_their_rings_hold_lose_nothing() {
+        // Goal: a thread whose ring is half full collects by itself. Method: four threads write ten
+        // rings each, and records are taken behind them.
+        let log = Log::new();
+        let all = log.subscribe(Wants::TASKS, None, usize::MAX);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let thread = log.add_thread(NameId::NONE);
+                    for ticket in 0..10 * CAPACITY {
+                        log.write(&thread, record(RecordKind::Ended, 0, ticket));
+                        if ticket % CAPACITY == 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                    log.remove_thread(&thread);
+                });
+            }
+        });
+        let taken = all.take();
+        let written = taken.records.len() as u64 - 4 + taken.dropped;
+        assert_eq!(written, 4 * 10 * CAPACITY);
+        for number in 1..=4 {
+            let mut last = None;
+            for record in taken.records.iter().filter(|it| it.thread == number).skip(1) {
+                assert!(Some(record.ticket) > last, "in order");
+                last = Some(record.ticket);
+            }
+        }
+    }
+}

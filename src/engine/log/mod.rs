@@ -1,0 +1,24 @@
+//! The log: what tasks, waits and user ranges did, as records of fixed size, for subscribers.
+//!
+//! Each thread writes its records into a ring of its own, without a lock. One collector at a time
+//! drains the rings and copies each record to the buffer of every subscription that wants it. So a
+//! ring has one reader however many subscriptions there are; with a read position per subscription
+//! the slowest one would fill the rings of all. A thread whose ring is half full collects by itself
+//! unless another thread does so at this moment: there is no log thread to wake, and no producer
+//! waits for another. A full ring, and a subscription at its limit, drop records and count them.
+//!
+//! * [`record`]: the record, and the operations of tasks
+//! * [`ring`]: one thread's records, and its protocol
+//! * [`collector`]: rings and subscriptions
+//! * [`process`]: the log of this process, and each thread's ring in it
+//! * [`names`]: names as numbers
+//! * [`device_times`]: tasks of drivers, whose times are read later
+
+pub(crate) mod collector;
+pub(crate) mod device_times;
+#[cfg(all(test, loom))]
+mod loom_tests;
+pub(crate) mod names;
+pub(crate) mod process;
+pub(crate) mod record;
+pub(crate) mod ring;

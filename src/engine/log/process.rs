@@ -1,0 +1,98 @@
+//! The log of this process, and the ring that each of its threads has in it.
+
+use std::cell::OnceCell;
+use std::sync::{Arc, OnceLock};
+
+use crate::base::fork;
+use crate::engine::log::collector::{Log, Subscription, Taken, ThreadLog, Wants};
+use crate::engine::log::device_times;
+use crate::engine::log::names::NameId;
+use crate::engine::log::record::LogRecord;
+
+/// Made by the first subscription.
+static LOG: OnceLock<Arc<Log>> = OnceLock::new();
+
+thread_local! {
+    static THREAD: CurrentThread = const { CurrentThread(OnceCell::new()) };
+}
+
+struct CurrentThread(OnceCell<ThreadLog>);
+
+impl Drop for CurrentThread {
+    fn drop(&mut self) {
+        // A forked child's log may be locked by a thread that the child lacks.
+        if let (Some(thread), Some(log)) = (self.0.get(), LOG.get())
+            && !fork::is_child()
+        {
+            log.remove_thread(thread);
+        }
+    }
+}
+
+/// True while some subscription of this process asks for one of these.
+#[inline]
+pub(crate) fn is_wanted(wants: Wants) -> bool {
+    LOG.get().is_some_and(|log| log.is_wanted(wants))
+}
+
+/// Writes a record of this thread. Nothing is written in a forked child, and by a thread whose
+/// variables were dropped.
+pub(crate) fn write(record: LogRecord) {
+    let Some(log) = LOG.get().filter(|_| !fork::is_child()) else { return };
+    let _ = THREAD.try_with(|own| {
+        let thread = own.0.get_or_init(|| {
+            let name = std::thread::current().name().map_or(NameId::NONE, NameId::of);
+            log.add_thread(name)
+        });
+        log.write(thread, record);
+    });
+}
+
+/// Hands over records that this thread does not write for itself.
+pub(super) fn add(records: &[LogRecord]) {
+    if let Some(log) = LOG.get().filter(|_| !fork::is_child() && !records.is_empty()) {
+        log.add(records);
+    }
+}
+
+/// True while devices have not done all tasks whose records are wanted. Asks their drivers.
+pub(crate) fn has_unfinished_device_tasks() -> bool {
+    !fork::is_child() && device_times::poll()
+}
+
+/// A subscription to the log of this process.
+pub(crate) struct ProcessSubscription(Option<Subscription>);
+
+/// Begins a subscription: see [`Log::subscribe`].
+pub(crate) fn subscribe(wants: Wants, runtime: Option<u64>, limit: usize) -> ProcessSubscription {
+    fork::watch();
+    let log = LOG.get_or_init(Log::new);
+    ProcessSubscription(Some(log.subscribe(wants, runtime, limit)))
+}
+
+impl ProcessSubscription {
+    /// Takes what has come since the last call: see [`Subscription::take`]. Asks drivers which of
+    /// their tasks are done, and waits for none. Nothing comes in a forked child.
+    pub(crate) fn take(&self) -> Taken {
+        match &self.0 {
+            Some(subscription) if !fork::is_child() => {
+                device_times::poll();
+                subscription.take()
+            }
+            _ => Taken::default(),
+        }
+    }
+}
+
+impl Drop for ProcessSubscription {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            std::mem::forget(self.0.take());
+            return;
+        }
+        drop(self.0.take());
+        if let Some(log) = LOG.get() {
+            device_times::forget_all_but(|runtime| log.is_runtime_wanted(runtime));
+        }
+    }
+}

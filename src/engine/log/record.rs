@@ -1,0 +1,147 @@
+//! The record of the log: 64 bytes about one task, wait, range or thread.
+
+use crate::base::device::Device;
+use crate::engine::log::names::NameId;
+
+/// What a task does. A command's type determines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum OperationKind {
+    /// A call of a Rust closure.
+    Call,
+    /// A call of a C function.
+    Launch,
+    /// A kernel of a program.
+    Kernel,
+    /// A copy between two ranges of memory.
+    Copy,
+    /// A fill with one byte.
+    Fill,
+    /// A fill with random numbers.
+    Random,
+    /// A task that another thread finishes through its completion.
+    Deferred,
+    Record,
+    /// A wait for a record on another stream.
+    Wait,
+    /// A task of the runtime itself, such as a marker or an inherited error.
+    Internal,
+}
+
+impl OperationKind {
+    /// The name in reports; `None` for tasks of the runtime itself, which are not reported.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Call => Some("call"),
+            Self::Launch => Some("launch"),
+            Self::Kernel => Some("kernel"),
+            Self::Copy => Some("copy"),
+            Self::Fill => Some("fill"),
+            Self::Random => Some("random"),
+            Self::Deferred => Some("deferred"),
+            Self::Record => Some("record"),
+            Self::Wait => Some("wait"),
+            Self::Internal => None,
+        }
+    }
+}
+
+/// What a record says. Times are readings of the runtime's clock, in ticks until they are taken
+/// from the subscription, except those of `EndedOnDevice`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RecordKind {
+    /// A thread has a ring: `name` is the thread's.
+    Thread,
+    /// A task got its ticket, between `start` and `end`.
+    Enqueued,
+    /// A task ran from `start` to `end`. `start` is when it was first read at the head of its
+    /// queue, so for a wait the stream was blocked meanwhile.
+    Ended,
+    /// As `Ended`, on a thread that waited for the stream.
+    EndedByHelper,
+    /// A driver's task: its times are nanoseconds of the device, from an origin that all records of
+    /// one device share.
+    EndedOnDevice,
+    /// As `Ended`; the task failed its stream.
+    Failed,
+    /// A failed stream dropped the task unrun, at `end`.
+    Skipped,
+    /// The thread waited from `start` to `end` for the task `ticket`, and spun.
+    Spun,
+    /// As `Spun`; the thread slept.
+    Slept,
+    /// The thread was inside of a user's range.
+    Range,
+}
+
+/// One record. The fields that a kind does not name are zero.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct LogRecord {
+    pub(crate) kind: RecordKind,
+    pub(crate) operation: OperationKind,
+    pub(crate) device: Option<Device>,
+    /// The device of the stream that a wait waits for; `source` has the rest.
+    pub(crate) source_device: Option<Device>,
+    pub(crate) name: NameId,
+    /// The writing thread: a number of its own in this process.
+    pub(crate) thread: u32,
+    /// The runtime's id, whose higher bits are cut off.
+    pub(crate) runtime: u32,
+    pub(crate) stream_id: u64,
+    pub(crate) ticket: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// The memory that the task writes, else reads, else the function that it calls. Of a wait the
+    /// id of the stream that it waits for.
+    pub(crate) address: u64,
+    /// The task's bytes. Of a wait the ticket that it waits for.
+    pub(crate) bytes: u64,
+}
+
+const _: () = assert!(size_of::<LogRecord>() == 64, "a record fills one cache line");
+
+/// The point of another stream that a wait waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordedSource {
+    pub(crate) device: Device,
+    pub(crate) stream_id: u64,
+    pub(crate) ticket: u64,
+}
+
+impl LogRecord {
+    pub(crate) const fn new(kind: RecordKind, operation: OperationKind) -> Self {
+        Self {
+            kind,
+            operation,
+            device: None,
+            source_device: None,
+            name: NameId::NONE,
+            thread: 0,
+            runtime: 0,
+            stream_id: 0,
+            ticket: 0,
+            start: 0,
+            end: 0,
+            address: 0,
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn set_source(&mut self, source: &RecordedSource) {
+        self.source_device = Some(source.device);
+        (self.address, self.bytes) = (source.stream_id, source.ticket);
+    }
+
+    /// The point that a wait waits for; `None` for other records.
+    pub(crate) fn source(&self) -> Option<RecordedSource> {
+        let (stream_id, ticket) = (self.address, self.bytes);
+        self.source_device.map(|device| RecordedSource { device, stream_id, ticket })
+    }
+
+    /// True when `start` and `end` are readings of the host's clock.
+    pub(crate) fn has_host_times(&self) -> bool {
+        self.kind != RecordKind::EndedOnDevice
+    }
+}

@@ -1,0 +1,175 @@
+//! Tests of the records that streams write to the log.
+//!
+//! Goal: each task and wait is told with its place, its times and what it orders. Method: a
+//! subscription to one runtime's records, around tasks whose order gates decide.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use crate::backend::contract::Backend;
+use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
+use crate::base::device::{Device, DeviceKind};
+use crate::engine::log::collector::Wants;
+use crate::engine::log::process::{ProcessSubscription, subscribe};
+use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
+use crate::engine::stream::task_report::TaskWatch;
+use crate::{Config, Event, Runtime, Stream};
+
+/// Everything about tasks and waits of one runtime.
+struct Told {
+    _watch: TaskWatch,
+    subscription: ProcessSubscription,
+    records: Vec<LogRecord>,
+}
+
+impl Told {
+    fn of(runtime: &Runtime) -> Self {
+        let wants = Wants::TASKS.and(Wants::WAITS);
+        let subscription = subscribe(wants, Some(runtime.id()), usize::MAX);
+        Self { _watch: runtime.log_tasks(), subscription, records: Vec::new() }
+    }
+
+    /// The records so far about one stream, of one kind.
+    fn about(&mut self, stream: &Stream, kind: RecordKind) -> Vec<LogRecord> {
+        self.records.extend(self.subscription.take().records);
+        let is_it = |record: &&LogRecord| {
+            record.kind == kind
+                && record.device == Some(stream.device())
+                && record.stream_id == stream.id()
+        };
+        self.records.iter().filter(is_it).copied().collect()
+    }
+}
+
+fn cpu_runtime(threads: usize) -> Runtime {
+    Runtime::new(Config::builder().cpu_threads(threads).build().unwrap()).unwrap()
+}
+
+#[test]
+fn a_task_is_enqueued_and_ends_in_this_order_of_times_and_waits_name_their_source() {
+    let runtime = cpu_runtime(2);
+    let [first, second] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).unwrap());
+    let mut told = Told::of(&runtime);
+    let (event, (gate, opened)) = (Event::new(), channel::<()>());
+    first.enqueue(move || assert!(opened.recv().is_err())).unwrap();
+    first.record(&event).unwrap();
+    second.wait_event(&event).unwrap();
+    drop(gate);
+    first.synchronize().unwrap();
+    second.synchronize().unwrap();
+    let ended = |told: &mut Told, stream| {
+        let mut ended = told.about(stream, RecordKind::Ended);
+        ended.extend(told.about(stream, RecordKind::EndedByHelper));
+        ended.sort_by_key(|record| record.ticket);
+        ended
+    };
+    let [call, record] = ended(&mut told, &first)[..] else { panic!("{:?}", told.records) };
+    assert_eq!((call.operation, call.ticket), (OperationKind::Call, 1));
+    assert_eq!((record.operation, record.ticket), (OperationKind::Record, 2));
+    assert!(call.name.text().contains("log_tests"), "{}", call.name.text());
+    let [wait] = ended(&mut told, &second)[..] else { panic!("{:?}", told.records) };
+    let source = wait.source().unwrap();
+    assert_eq!((source.device, source.stream_id), (first.device(), first.id()));
+    assert_eq!((wait.operation, source.ticket), (OperationKind::Wait, record.ticket));
+    let enqueued = told.about(&first, RecordKind::Enqueued);
+    let tickets: Vec<_> = enqueued.iter().map(|record| record.ticket).collect();
+    assert_eq!(tickets, [1, 2], "a synchronise is a task of the runtime itself");
+    for (enqueued, ended) in enqueued.iter().zip([call, record]) {
+        let [enqueued, start, end] = [enqueued.start, ended.start, ended.end].map(u64::cast_signed);
+        assert!(enqueued >= 0 && enqueued <= end && start <= end, "{enqueued} {start} {end}");
+    }
+    assert!(record.start >= call.end, "one stream's tasks do not overlap");
+}
+
+#[test]
+fn a_failed_task_and_the_skipped_ones_behind_it_are_told() {
+    let runtime = cpu_runtime(1);
+    let stream = runtime.stream(Device::cpu(0)).unwrap();
+    let mut told = Told::of(&runtime);
+    stream.enqueue(|| Err::<(), _>("no such file")).unwrap();
+    stream.enqueue(|| ()).unwrap();
+    stream.synchronize().unwrap_err();
+    stream.enqueue(|| ()).unwrap();
+    stream.synchronize().unwrap();
+    let tickets = |told: &mut Told, kind| {
+        told.about(&stream, kind).iter().map(|record| record.ticket).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(tickets(&mut told, RecordKind::Failed), BTreeSet::from([1]));
+    assert_eq!(tickets(&mut told, RecordKind::Skipped), BTreeSet::from([2]));
+}
+
+#[test]
+fn a_thread_that_waits_tells_whether_it_helped_or_slept() {
+    let runtime = cpu_runtime(1);
+    let [held, helped] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).unwrap());
+    let mut told = Told::of(&runtime);
+    let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+    held.enqueue(move || {
+        enter.send(()).unwrap();
+        opened.recv().unwrap();
+    })
+    .unwrap();
+    entered.recv().unwrap(); // the only worker is inside of the task
+    helped.enqueue(|| ()).unwrap();
+    helped.synchronize().unwrap();
+    assert_eq!(told.about(&helped, RecordKind::EndedByHelper).len(), 1);
+    // Another thread opens the gate as soon as this thread waits.
+    let waited = held.core();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while waited.waiters.count() == 0 {
+                std::thread::yield_now();
+            }
+            open.send(()).unwrap();
+        });
+        held.synchronize().unwrap();
+    });
+    let [wait] = told.about(&held, RecordKind::Slept)[..] else { panic!("{:?}", told.records) };
+    assert!(wait.ticket > 1 && wait.start < wait.end);
+    let thread = told.about(&helped, RecordKind::EndedByHelper)[0].thread;
+    assert_eq!(wait.thread, thread, "this thread");
+}
+
+fn null_runtime(completion: CompletionMode) -> (Arc<NullBackend>, Runtime, Stream) {
+    let backend = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
+    let shared = Arc::clone(&backend) as Arc<dyn Backend>;
+    let runtime = Runtime::with_backends(Config::default(), [shared]).unwrap();
+    let stream = runtime.stream(Device::new(DeviceKind::NULL, 0).unwrap()).unwrap();
+    (backend, runtime, stream)
+}
+
+#[test]
+fn a_drivers_task_is_told_when_it_is_done_with_the_devices_times_and_no_wait() {
+    // Goal: the log waits for no device. Method: the device does its work only when it was asked
+    // often; each submission advances its clock by one microsecond, so a fill between two marks
+    // takes two.
+    let (_, runtime, stream) = null_runtime(CompletionMode::WhenAsked { polls: 3 });
+    let buffer = runtime.empty(64, stream.device()).unwrap();
+    let mut told = Told::of(&runtime);
+    buffer.fill(7, &stream).unwrap();
+    assert_eq!(told.about(&stream, RecordKind::Enqueued).len(), 1);
+    assert!(told.about(&stream, RecordKind::EndedOnDevice).is_empty(), "it is not done");
+    buffer.fill(8, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let [first, second] = told.about(&stream, RecordKind::EndedOnDevice)[..] else {
+        panic!("{:?}", told.records)
+    };
+    assert_eq!([first.start, first.end], [0, 2000]);
+    assert!(second.start >= 2000 && second.end == second.start + 2000, "{second:?}");
+    assert_eq!((second.operation, second.bytes), (OperationKind::Fill, 64));
+    assert_eq!(second.address, buffer.address().unwrap());
+}
+
+#[test]
+fn the_end_of_a_runtimes_last_subscription_releases_the_marks_of_unfinished_tasks() {
+    let (backend, runtime, stream) = null_runtime(CompletionMode::WhenAsked { polls: 1 << 30 });
+    let buffer = runtime.empty(64, stream.device()).unwrap();
+    let before = backend.resource_counts().marks;
+    let told = Told::of(&runtime);
+    buffer.fill(7, &stream).unwrap();
+    assert_eq!(backend.resource_counts().marks, before + 2, "one before and one behind the task");
+    drop(told);
+    assert_eq!(backend.resource_counts().marks, before);
+    stream.synchronize().unwrap();
+}

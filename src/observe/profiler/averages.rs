@@ -1,0 +1,232 @@
+//! The time of each function, kernel, operation and range, added up, and a table of it.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use crate::observe::profiler::occupancy::ms;
+use crate::observe::profiler::timeline::{HostSpan, Timeline};
+
+/// All tasks, or all ranges, of one name.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct KeyAverage {
+    /// The name of the function, kernel, callable or range, else the operation: `copy`, `fill`.
+    pub key: String,
+    /// True for a range of [`record_function`](super::record_function), false for tasks.
+    pub is_range: bool,
+    /// The number of tasks, or of ranges.
+    pub count: u64,
+    /// The time of the tasks; of a range its time on its thread without the ranges inside of it.
+    pub self_ms: f64,
+    /// The time of the tasks; of a range its whole time on its thread.
+    pub total_ms: f64,
+    /// The time of the tasks; of a range the time of the tasks that were enqueued inside of it.
+    pub stream_ms: f64,
+    /// The bytes that the tasks copied and filled.
+    pub bytes: u64,
+}
+
+impl KeyAverage {
+    /// The total time by the count.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "counts are below 2^53")]
+    pub fn mean_ms(&self) -> f64 {
+        self.total_ms / self.count.max(1) as f64
+    }
+}
+
+/// The rows of a profile. Waits of streams are no row: see
+/// [`Trace::longest_waits`](super::Trace::longest_waits).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeyAverages(pub Vec<KeyAverage>);
+
+/// What a table is sorted by, the largest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SortKey {
+    /// [`KeyAverage::self_ms`].
+    SelfMs,
+    /// [`KeyAverage::total_ms`].
+    TotalMs,
+    /// [`KeyAverage::mean_ms`].
+    MeanMs,
+    /// [`KeyAverage::stream_ms`].
+    StreamMs,
+    /// [`KeyAverage::count`].
+    Count,
+}
+
+#[derive(Default)]
+struct Sums {
+    count: u64,
+    own_ns: i64,
+    total_ns: i64,
+    stream_ns: i64,
+    bytes: u64,
+}
+
+impl KeyAverages {
+    pub(super) fn new(timeline: &Timeline) -> Self {
+        let mut sums: HashMap<(bool, u32), Sums> = HashMap::new();
+        for task in timeline.tasks.iter().filter(|task| !task.is_wait()) {
+            let sum = sums.entry((false, task.key)).or_default();
+            let ns = task.end - task.start;
+            sum.count += 1;
+            sum.own_ns += ns;
+            sum.total_ns += ns;
+            sum.stream_ns += ns;
+            sum.bytes += task.bytes;
+        }
+        add_ranges(timeline, &mut sums);
+        let average = |((is_range, key), sum): ((bool, u32), Sums)| KeyAverage {
+            key: timeline.key(key).to_string(),
+            is_range,
+            count: sum.count,
+            self_ms: ms(sum.own_ns),
+            total_ms: ms(sum.total_ns),
+            stream_ms: ms(sum.stream_ns),
+            bytes: sum.bytes,
+        };
+        let mut averages = Self(sums.into_iter().map(average).collect());
+        averages.sort(SortKey::SelfMs);
+        averages
+    }
+
+    /// Sorts the rows, the largest first.
+    pub fn sort(&mut self, by: SortKey) {
+        let value = |row: &KeyAverage| match by {
+            SortKey::SelfMs => row.self_ms,
+            SortKey::TotalMs => row.total_ms,
+            SortKey::MeanMs => row.mean_ms(),
+            SortKey::StreamMs => row.stream_ms,
+            #[expect(clippy::cast_precision_loss, reason = "counts are below 2^53")]
+            SortKey::Count => row.count as f64,
+        };
+        let order = |row: &KeyAverage| (row.is_range, row.key.clone());
+        self.0.sort_by(|one, next| {
+            value(next).total_cmp(&value(one)).then_with(|| order(one).cmp(&order(next)))
+        });
+    }
+
+    /// The rows as a text table with torch's columns: each row's own and total time with its share,
+    /// the average and the number of calls. `row_limit` is the most rows; a negative one means all.
+    #[must_use]
+    pub fn table(&self, sort_by: Option<SortKey>, row_limit: i64) -> String {
+        let mut sorted = self.clone();
+        sorted.sort(sort_by.unwrap_or(SortKey::SelfMs));
+        let all_ms: f64 = self.0.iter().map(|row| row.self_ms).sum();
+        let limit = usize::try_from(row_limit).unwrap_or(usize::MAX);
+        let rows = sorted.0.iter().take(limit).map(|row| cells(row, all_ms));
+        let head = ["Name", "Self %", "Self", "Total %", "Total", "Time avg", "# of Calls"];
+        let lines: Vec<_> = [head.map(str::to_owned)].into_iter().chain(rows).collect();
+        let width = |column: usize| {
+            let widest = lines.iter().map(|line| line[column].chars().count()).max();
+            widest.unwrap_or_default().max(12)
+        };
+        let widths: [usize; 7] = std::array::from_fn(width);
+        let rule = widths.map(|width| "-".repeat(width)).join("  ");
+        let mut text = format!("{rule}\n");
+        for (index, line) in lines.iter().enumerate() {
+            let cells: Vec<_> =
+                line.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+            let _ = writeln!(text, "{}", cells.join("  "));
+            if index == 0 {
+                let _ = writeln!(text, "{rule}");
+            }
+        }
+        let _ = writeln!(text, "{rule}\nSelf time total: {}", time(all_ms));
+        text
+    }
+}
+
+fn cells(row: &KeyAverage, all_ms: f64) -> [String; 7] {
+    let share = |ms: f64| {
+        let percent = if all_ms > 0.0 { ms / all_ms * 100.0 } else { 0.0 };
+        format!("{percent:.2}%")
+    };
+    [
+        row.key.clone(),
+        share(row.self_ms),
+        time(row.self_ms),
+        share(row.total_ms),
+        time(row.total_ms),
+        time(row.mean_ms()),
+        row.count.to_string(),
+    ]
+}
+
+/// A time in the unit that suits it, with three decimals, as torch's tables have it.
+fn time(ms: f64) -> String {
+    match ms {
+        1e3.. => format!("{:.3}s", ms / 1e3),
+        1.0.. => format!("{ms:.3}ms"),
+        _ => format!("{:.3}us", ms * 1e3),
+    }
+}
+
+/// Adds the ranges of each thread, and the tasks that were enqueued inside of them.
+fn add_ranges(timeline: &Timeline, sums: &mut HashMap<(bool, u32), Sums>) {
+    // Two lists in one order: of a thread's ranges those that contain others come first.
+    let mut calls: Vec<_> = timeline.tasks.iter().filter(|task| !task.is_wait()).collect();
+    calls.retain(|task| task.enqueued.is_some());
+    let place = |task: &crate::observe::profiler::timeline::ProfiledTask| {
+        task.enqueued.map(|call| (call.thread, call.start))
+    };
+    calls.sort_unstable_by_key(|task| place(task));
+    let mut calls = calls.into_iter().peekable();
+    let mut open: Vec<&HostSpan> = Vec::new();
+    let mut add_calls =
+        |open: &mut Vec<&HostSpan>, until: (u32, i64), sums: &mut HashMap<_, Sums>| {
+            while let Some(task) = calls.next_if(|task| place(task) < Some(until)) {
+                let Some((thread, start)) = place(task) else { continue };
+                let is_inside = |range: &&HostSpan| range.thread == thread && range.end >= start;
+                open.retain(is_inside);
+                for range in open.iter().filter(|range| range.start <= start) {
+                    sums.entry((true, range.key)).or_default().stream_ns += task.end - task.start;
+                }
+            }
+        };
+    for range in &timeline.ranges {
+        add_calls(&mut open, (range.thread, range.start), sums);
+        open.retain(|outer| outer.thread == range.thread && outer.end > range.start);
+        let ns = range.end - range.start;
+        let sum = sums.entry((true, range.key)).or_default();
+        sum.count += 1;
+        sum.own_ns += ns;
+        sum.total_ns += ns;
+        if let Some(outer) = open.last() {
+            sums.entry((true, outer.key)).or_default().own_ns -= ns;
+        }
+        open.push(range);
+    }
+    add_calls(&mut open, (u32::MAX, i64::MAX), sums);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(key: &str, count: u64, self_ms: f64, total_ms: f64) -> KeyAverage {
+        let key = key.to_owned();
+        KeyAverage { key, is_range: false, count, self_ms, total_ms, stream_ms: 0.0, bytes: 0 }
+    }
+
+    #[test]
+    fn a_table_has_torchs_columns_and_as_many_rows_as_are_asked_for() {
+        let rows = KeyAverages(vec![
+            row("resize", 4, 3.0, 3.0),
+            row("load", 1, 1.0, 1500.0),
+            row("fill", 2, 0.001, 0.001),
+        ]);
+        let table = rows.table(Some(SortKey::TotalMs), 2);
+        let lines: Vec<_> = table.lines().collect();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let head = "Name Self % Self Total % Total Time avg # of Calls";
+        assert_eq!(words(lines[1]).join(" "), head);
+        let load = ["load", "24.99%", "1.000ms", "37490.63%", "1.500s", "1.500s", "1"];
+        assert_eq!(words(lines[3]), load);
+        assert_eq!(words(lines[4])[..3], ["resize", "74.98%", "3.000ms"]);
+        assert_eq!((lines.len(), lines[6]), (7, "Self time total: 4.001ms"));
+        assert!(rows.table(None, -1).contains("1.000us"));
+    }
+}

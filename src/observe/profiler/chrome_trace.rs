@@ -1,0 +1,220 @@
+//! Writes a timeline in the trace event format of Chrome, which Perfetto opens.
+//!
+//! The host's threads are one process of the trace, each device is another, and each stream is a
+//! thread of its device's process. An enqueue and its task are bound by an id of their own; a
+//! record and the waits for it by flow events.
+
+use std::collections::BTreeSet;
+use std::io::{Result, Write};
+
+use crate::base::device::Device;
+use crate::engine::log::record::RecordKind;
+use crate::observe::profiler::json::{write_number, write_text, write_us};
+use crate::observe::profiler::timeline::{ProfiledTask, StreamKey, Timeline};
+
+/// The process of the host's threads in the trace.
+const HOST: u64 = 1;
+
+/// The shortest slice. Arrows end at slices, which therefore must have a length.
+const SHORTEST_NS: i64 = 1;
+
+/// Writes the events, separated by commas.
+struct Events<'a, W> {
+    to: &'a mut W,
+    is_first: bool,
+}
+
+/// Where a slice is, and when.
+#[derive(Clone, Copy)]
+struct Slice {
+    process: u64,
+    track: u64,
+    start: i64,
+    end: i64,
+}
+
+impl<W: Write> Events<'_, W> {
+    fn begin(&mut self, phase: u8) -> Result<()> {
+        let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };
+        self.is_first = false;
+        self.to.write_all(separator)?;
+        self.to.write_all(&[b'{', b'"', b'p', b'h', b'"', b':', b'"', phase, b'"'])
+    }
+
+    fn number(&mut self, name: &[u8], number: u64) -> Result<()> {
+        self.to.write_all(name)?;
+        write_number(self.to, number)
+    }
+
+    fn place(&mut self, process: u64, track: u64) -> Result<()> {
+        self.number(b",\"pid\":", process)?;
+        self.number(b",\"tid\":", track)
+    }
+
+    fn time(&mut self, name: &[u8], ns: i64) -> Result<()> {
+        self.to.write_all(name)?;
+        write_us(self.to, ns)
+    }
+
+    fn name(&mut self, names: [&str; 2], category: &str) -> Result<()> {
+        self.to.write_all(b",\"cat\":\"")?;
+        self.to.write_all(category.as_bytes())?;
+        self.to.write_all(b"\",\"name\":")?;
+        match names {
+            [name, ""] => write_text(self.to, name),
+            [first, second] => write_text(self.to, &format!("{first} {second}")),
+        }
+    }
+
+    /// A slice without its end, for what the caller adds.
+    fn slice(&mut self, at: Slice, names: [&str; 2], category: &str) -> Result<()> {
+        self.begin(b'X')?;
+        self.place(at.process, at.track)?;
+        self.time(b",\"ts\":", at.start)?;
+        self.time(b",\"dur\":", (at.end - at.start).max(SHORTEST_NS))?;
+        self.name(names, category)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.to.write_all(b"}")
+    }
+
+    /// The name of a process, or of a track of one.
+    fn metadata(&mut self, process: u64, track: Option<u64>, name: &str) -> Result<()> {
+        self.begin(b'M')?;
+        self.place(process, track.unwrap_or_default())?;
+        let what: &[u8] = if track.is_some() { b"thread_name" } else { b"process_name" };
+        self.to.write_all(b",\"name\":\"")?;
+        self.to.write_all(what)?;
+        self.to.write_all(b"\",\"args\":{\"name\":")?;
+        write_text(self.to, name)?;
+        self.to.write_all(b"}")?;
+        self.end()
+    }
+
+    /// One end of an arrow, at a moment inside of a slice.
+    fn flow(&mut self, phase: u8, id: u64, (process, track): (u64, u64), ns: i64) -> Result<()> {
+        self.begin(phase)?;
+        self.place(process, track)?;
+        self.time(b",\"ts\":", ns)?;
+        self.number(b",\"id\":", id)?;
+        self.name(["order", ""], "order")?;
+        if phase == b'f' {
+            self.to.write_all(b",\"bp\":\"e\"")?;
+        }
+        self.end()
+    }
+}
+
+/// The tracks of a timeline.
+struct Tracks {
+    devices: Vec<Device>,
+}
+
+impl Tracks {
+    fn of(&self, (device, stream_id): StreamKey) -> (u64, u64) {
+        let index = self.devices.binary_search(&device).unwrap_or_default();
+        (HOST + 1 + index as u64, stream_id)
+    }
+}
+
+pub(super) fn write(timeline: &Timeline, to: &mut impl Write) -> Result<()> {
+    to.write_all(b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped_records\":")?;
+    write_number(to, timeline.num_dropped)?;
+    to.write_all(b"},\"traceEvents\":[")?;
+    let devices: BTreeSet<Device> = timeline.tasks.iter().map(|task| task.device).collect();
+    let tracks = Tracks { devices: devices.into_iter().collect() };
+    let mut events = Events { to, is_first: true };
+    write_tracks(timeline, &tracks, &mut events)?;
+    write_host(timeline, &mut events)?;
+    for (index, task) in timeline.tasks.iter().enumerate() {
+        write_task(timeline, &tracks, task, index as u64, &mut events)?;
+    }
+    to.write_all(b"\n]}\n")
+}
+
+fn write_tracks<W: Write>(
+    timeline: &Timeline,
+    tracks: &Tracks,
+    events: &mut Events<'_, W>,
+) -> Result<()> {
+    events.metadata(HOST, None, "host threads")?;
+    for (number, name) in &timeline.threads {
+        let unnamed = format!("thread {number}");
+        let name = if name.is_empty() { &unnamed } else { &**name };
+        events.metadata(HOST, Some(u64::from(*number)), name)?;
+    }
+    for device in &tracks.devices {
+        let (process, _) = tracks.of((*device, 0));
+        events.metadata(process, None, &device.to_string())?;
+    }
+    for tasks in timeline.by_stream() {
+        let (process, track) = tracks.of(tasks[0].stream());
+        events.metadata(process, Some(track), &format!("stream {track}"))?;
+    }
+    Ok(())
+}
+
+fn write_host<W: Write>(timeline: &Timeline, events: &mut Events<'_, W>) -> Result<()> {
+    for range in &timeline.ranges {
+        let track = u64::from(range.thread);
+        let at = Slice { process: HOST, track, start: range.start, end: range.end };
+        events.slice(at, [timeline.key(range.key), ""], "range")?;
+        events.end()?;
+    }
+    for wait in &timeline.host_waits {
+        let track = u64::from(wait.thread);
+        let at = Slice { process: HOST, track, start: wait.start, end: wait.end };
+        let name = if wait.kind == RecordKind::Slept { "wait (sleeps)" } else { "wait (spins)" };
+        events.slice(at, [name, ""], "host wait")?;
+        if let Some(((device, stream_id), ticket)) = wait.awaited {
+            write!(events.to, ",\"args\":{{\"device\":\"{device}\",\"stream\":{stream_id},")?;
+            write!(events.to, "\"ticket\":{ticket}}}")?;
+        }
+        events.end()?;
+    }
+    Ok(())
+}
+
+/// Writes a task, its enqueue with the arrow between them, and the arrow to a wait.
+fn write_task<W: Write>(
+    timeline: &Timeline,
+    tracks: &Tracks,
+    task: &ProfiledTask,
+    index: u64,
+    events: &mut Events<'_, W>,
+) -> Result<()> {
+    let name: &str = timeline.key(task.key);
+    if let Some(call) = task.enqueued {
+        let track = u64::from(call.thread);
+        let at = Slice { process: HOST, track, start: call.start, end: call.end };
+        events.slice(at, ["enqueue", name], "enqueue")?;
+        events.number(b",\"flow_out\":true,\"bind_id\":", index)?;
+        events.end()?;
+    }
+    let (process, track) = tracks.of(task.stream());
+    let at = Slice { process, track, start: task.start, end: task.end };
+    events.slice(at, [name, ""], if task.is_wait() { "wait" } else { "task" })?;
+    if task.enqueued.is_some() {
+        events.number(b",\"flow_in\":true,\"bind_id\":", index)?;
+    }
+    events.number(b",\"args\":{\"ticket\":", task.ticket)?;
+    if task.bytes != 0 {
+        events.number(b",\"bytes\":", task.bytes)?;
+    }
+    if task.has_failed {
+        events.to.write_all(b",\"failed\":true")?;
+    }
+    events.to.write_all(b"}")?;
+    events.end()?;
+    if let Some(source) = task.source
+        && let Some(awaited) = timeline.task_at(source)
+    {
+        // An arrow ends inside of the wait and behind its begin; a wait may begin before what it
+        // waits for, and end behind it.
+        let end = awaited.start.clamp(task.start, task.end.max(task.start));
+        events.flow(b's', index, tracks.of(awaited.stream()), awaited.start)?;
+        events.flow(b'f', index, (process, track), end)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! A profile from its start to its end, the trace that it makes, and users' ranges.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::base::fork;
+use crate::engine::log::collector::{Wants, now};
+use crate::engine::log::names::NameId;
+use crate::engine::log::process::{self, ProcessSubscription};
+use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
+use crate::engine::stream::task_report::TaskWatch;
+use crate::observe::profiler::averages::KeyAverages;
+use crate::observe::profiler::chrome_trace;
+use crate::observe::profiler::occupancy::{self, DeviceUse, StreamUse};
+use crate::observe::profiler::timeline::Timeline;
+use crate::observe::profiler::waits::{self, LongWait};
+use crate::runtime::Runtime;
+
+/// The most records that a profile takes: one GiB. A task has two.
+const MOST_RECORDS: usize = 1 << 24;
+
+/// The time between two questions to a device that has not done its work.
+const PERIOD: Duration = Duration::from_micros(200);
+
+/// Records what the streams of a runtime do, until [`Profile::stop`].
+#[must_use = "the drop ends the profile"]
+pub struct Profile {
+    watch: TaskWatch,
+    subscription: ProcessSubscription,
+}
+
+impl Profile {
+    /// Starts a profile. Tasks that are enqueued before run with their times, but without the call
+    /// that enqueued them.
+    pub fn start(runtime: &Runtime) -> Self {
+        Self::with_limit(runtime, MOST_RECORDS)
+    }
+
+    /// As [`Profile::start`], with another limit of records than 16 million. What comes behind is
+    /// counted in [`Trace::num_dropped_records`].
+    pub fn with_limit(runtime: &Runtime, most_records: usize) -> Self {
+        let wants = Wants::TASKS.and(Wants::WAITS).and(Wants::RANGES);
+        let subscription = process::subscribe(wants, Some(runtime.id()), most_records);
+        Self { watch: runtime.log_tasks(), subscription }
+    }
+
+    /// Ends the profile. Does not wait for tasks: what has not ended, also on a device, is left
+    /// out, so synchronise before.
+    #[must_use]
+    pub fn stop(self) -> Trace {
+        let Self { watch, subscription } = self;
+        drop(watch);
+        Trace { timeline: Timeline::new(subscription.take()) }
+    }
+
+    /// As [`Profile::stop`], after the devices have done what was submitted, for at most `limit`.
+    pub(super) fn stop_after_devices(self, limit: Duration) -> Trace {
+        let end = Instant::now() + limit;
+        while process::has_unfinished_device_tasks() && Instant::now() < end {
+            std::thread::sleep(PERIOD);
+        }
+        self.stop()
+    }
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile").finish_non_exhaustive()
+    }
+}
+
+/// What a profile recorded.
+#[derive(Debug)]
+pub struct Trace {
+    timeline: Timeline,
+}
+
+impl Trace {
+    /// The time of each function, kernel, operation and range, the largest first.
+    #[must_use]
+    pub fn key_averages(&self) -> KeyAverages {
+        KeyAverages::new(&self.timeline)
+    }
+
+    /// How busy each stream was.
+    #[must_use]
+    pub fn streams(&self) -> Vec<StreamUse> {
+        occupancy::streams(&self.timeline)
+    }
+
+    /// How busy each device was, and how much its streams overlapped.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceUse> {
+        occupancy::devices(&self.timeline)
+    }
+
+    /// The longest waits of streams and threads, with what they waited for.
+    #[must_use]
+    pub fn longest_waits(&self, count: usize) -> Vec<LongWait> {
+        waits::longest(&self.timeline, count)
+    }
+
+    /// The number of tasks that failed streams skipped.
+    #[must_use]
+    pub fn num_skipped_tasks(&self) -> u64 {
+        self.timeline.num_skipped
+    }
+
+    /// The number of records that found no room: 0 in a complete profile.
+    #[must_use]
+    pub fn num_dropped_records(&self) -> u64 {
+        self.timeline.num_dropped
+    }
+
+    /// Writes the trace in the format of Chrome's trace viewer, which Perfetto opens: streams and
+    /// threads of the host as tracks, arrows from a record to the waits for it and from an enqueue
+    /// to its task. Replaces the file.
+    pub fn export_chrome_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        self.write_chrome_trace(&mut file)?;
+        file.flush()
+    }
+
+    /// As [`Trace::export_chrome_trace`], to a writer.
+    pub fn write_chrome_trace(&self, to: &mut impl Write) -> io::Result<()> {
+        chrome_trace::write(&self.timeline, to)
+    }
+}
+
+/// A range of this thread's time with a name, for every profile that is on: see
+/// [`record_function`].
+#[derive(Debug)]
+#[must_use = "the drop ends the range"]
+pub struct RecordedRange {
+    /// `None` when no profile was on at the begin.
+    begun: Option<OpenRange>,
+    /// The range belongs to its thread.
+    thread: PhantomData<*const ()>,
+}
+
+/// Begins a range, which ends with its drop, on the same thread.
+pub fn record_function(name: &str) -> RecordedRange {
+    RecordedRange { begun: begin_range(name), thread: PhantomData }
+}
+
+impl Drop for RecordedRange {
+    fn drop(&mut self) {
+        if let Some(begun) = self.begun {
+            begun.end();
+        }
+    }
+}
+
+/// A range that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenRange {
+    name: NameId,
+    start: u64,
+}
+
+/// Begins a range; `None` while no profile is on.
+pub(crate) fn begin_range(name: &str) -> Option<OpenRange> {
+    // In a forked child a thread that it lacks may hold the lock of the names.
+    let is_wanted = process::is_wanted(Wants::RANGES) && !fork::is_child();
+    is_wanted.then(|| OpenRange { name: NameId::of(name), start: now() })
+}
+
+impl OpenRange {
+    /// Ends the range. The thread is the one that began it.
+    pub(crate) fn end(self) {
+        let Self { name, start } = self;
+        let record = LogRecord::new(RecordKind::Range, OperationKind::Internal);
+        process::write(LogRecord { name, start, end: now(), ..record });
+    }
+}

@@ -1,0 +1,33 @@
+//! What another module wants to do when the process's runtime begins and when it has finished.
+
+use std::sync::OnceLock;
+
+use crate::runtime::{Runtime, report};
+
+/// Called once each, on the thread that begins or ends the runtime.
+pub(crate) struct ProcessHooks {
+    /// Called before anyone else gets the process's runtime.
+    pub(crate) begin: fn(&Runtime),
+    /// Called by the shutdown, when no task is left that will run. Returns what to report.
+    pub(crate) end: fn() -> Option<String>,
+}
+
+static HOOKS: OnceLock<ProcessHooks> = OnceLock::new();
+
+/// Registers hooks. Later registrations, and those behind the begin, have no effect.
+#[cfg(not(loom))] // only the profiler calls this, which loom builds lack
+pub(crate) fn register(hooks: ProcessHooks) {
+    HOOKS.get_or_init(|| hooks);
+}
+
+pub(super) fn begin(runtime: &Runtime) {
+    if let Some(hooks) = HOOKS.get() {
+        (hooks.begin)(runtime);
+    }
+}
+
+pub(super) fn end() {
+    if let Some(text) = HOOKS.get().and_then(|hooks| (hooks.end)()) {
+        report::line(&text);
+    }
+}

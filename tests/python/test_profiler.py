@@ -1,0 +1,273 @@
+"""The profiler: what it tells of tasks, ranges and waits, and the trace that it writes.
+
+Method: profiles around tasks whose order gates decide; the trace is read back and its parts are
+found by name. Times are compared with each other, never with a clock.
+"""
+
+import ctypes
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import accelrt
+from accelrt import profiler
+from kinds import KIND, host_cores
+from processes import output_of
+
+SETTINGS = {"ACCELRT_ACCELERATOR": KIND} | {
+    name: os.environ[name] for name in ("ACCELRT_OPENCL_LIBRARY",) if name in os.environ
+}
+
+
+def work(run: Callable[[accelrt.Stream], object], stream: accelrt.Stream) -> profiler.profile:
+    """Profile what `run` enqueues on a stream, until it is done."""
+    with profiler.profile() as recorded:
+        run(stream)
+        stream.synchronize()
+    return recorded
+
+
+def rows(recorded: profiler.profile) -> dict[str, profiler.KeyAverage]:
+    return {row.key: row for row in recorded.key_averages()}
+
+
+def events(recorded: profiler.profile, path: Path) -> list[dict[str, Any]]:
+    recorded.export_chrome_trace(path)
+    trace = json.loads(path.read_text())
+    assert trace["otherData"] == {"dropped_records": 0}
+    found: list[dict[str, Any]] = trace["traceEvents"]
+    return found
+
+
+def named(found: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [event for event in found if event["name"] == name]
+
+
+def test_rows_have_names_counts_times_and_bytes() -> None:
+    def first() -> None:
+        """Do nothing, under this name."""
+
+    def run(stream: accelrt.Stream) -> None:
+        with stream:
+            buffer = accelrt.empty(4096)
+            buffer.fill_(1)
+            buffer.fill_(2)
+        for _ in range(3):
+            stream.launch_host(first)
+
+    found = rows(work(run, accelrt.Stream(dedicated=True)))
+    fills, calls = found["fill"], found[first.__qualname__]
+    assert (fills.count, fills.bytes, fills.is_range) == (2, 8192, False)
+    assert calls.count == 3
+    assert fills.self_ms == fills.total_ms > 0
+    assert fills.mean_ms == pytest.approx(fills.total_ms / 2)
+
+
+@host_cores
+def test_native_functions_have_their_names() -> None:
+    libc = ctypes.CDLL(None)
+
+    def run(stream: accelrt.Stream) -> None:
+        stream.launch(libc.abs, 1)
+        stream.launch(libc.labs, 1, check=True)
+        stream.launch(libc.abs, 2)
+
+    stream = accelrt.Stream(dedicated=True)
+    with profiler.profile() as recorded:
+        run(stream)
+        stream.launch_host(int)
+        with pytest.raises(accelrt.StreamError):  # labs(1) is no success
+            stream.synchronize()
+    assert rows(recorded)["abs"].count == 1
+    assert recorded.num_skipped_tasks == 2
+
+
+def test_a_range_counts_its_time_and_the_tasks_enqueued_inside() -> None:
+    @profiler.record_function("step")
+    def step(stream: accelrt.Stream) -> None:
+        with profiler.record_function("inner"):
+            stream.launch_host(int)
+        stream.synchronize()
+
+    stream = accelrt.Stream(dedicated=True)
+    with profiler.profile() as recorded:
+        for _ in range(4):
+            step(stream)
+    found = rows(recorded)
+    outer, inner = found["step"], found["inner"]
+    assert (outer.count, inner.count, outer.is_range) == (4, 4, True)
+    assert outer.self_ms == pytest.approx(outer.total_ms - inner.total_ms)
+    assert outer.stream_ms == inner.stream_ms == pytest.approx(found["int"].total_ms)
+
+
+def test_a_table_is_torchs() -> None:
+    recorded = work(lambda stream: stream.launch_host(len, "x"), accelrt.Stream(dedicated=True))
+    lines = recorded.key_averages().table(sort_by="count", row_limit=1).splitlines()
+    assert " ".join(lines[1].split()) == "Name Self % Self Total % Total Time avg # of Calls"
+    assert lines[3].split()[0] == "len"
+    assert lines[-1].startswith("Self time total: ")
+    with pytest.raises(ValueError, match='not "name"'):
+        recorded.key_averages().table(sort_by="name")
+
+
+def test_a_wait_and_what_it_waited_for_are_told(tmp_path: Path) -> None:
+    def slow() -> None:
+        """Wait until the test says so."""
+        gate.wait()
+
+    gate = threading.Event()
+    held, waiting = accelrt.Stream(dedicated=True), accelrt.Stream(dedicated=True)
+    with profiler.profile() as recorded:
+        held.launch_host(slow)
+        waiting.wait_event(held.record_event())
+        waiting.launch_host(int)
+        gate.set()
+        waiting.synchronize()
+        held.synchronize()
+    waits = [wait for wait in recorded.longest_waits() if "stream" in wait.waiter]
+    assert [(wait.stream_id, wait.awaited) for wait in waits] == [
+        (held.stream_id, slow.__qualname__)
+    ]
+    assert waits[0].waiter == f"{KIND}:0 stream {waiting.stream_id}"
+    found = events(recorded, tmp_path / "trace.json")
+    (start,), (end,) = ([event for event in found if event["ph"] == phase] for phase in "sf")
+    assert start["id"] == end["id"]
+    assert (start["tid"], end["tid"]) == (held.stream_id, waiting.stream_id)
+    for arrow, name in ((start, "record"), (end, "wait")):
+        (slice_,) = [it for it in named(found, name) if it["tid"] == arrow["tid"]]
+        assert slice_["ts"] <= arrow["ts"] <= slice_["ts"] + slice_["dur"] + 0.001
+
+
+def test_a_trace_has_tracks_tasks_and_arrows_from_their_enqueues(tmp_path: Path) -> None:
+    def run(stream: accelrt.Stream) -> None:
+        with profiler.record_function('a "range"'), stream:
+            accelrt.zeros(64)
+
+    stream = accelrt.Stream(dedicated=True)
+    found = events(work(run, stream), tmp_path / "trace.json")
+    tracks = {
+        (event["name"], event["pid"], event["tid"]): event["args"]["name"]
+        for event in found
+        if event["ph"] == "M"
+    }
+    (task,), (call,) = named(found, "fill"), named(found, "enqueue fill")
+    assert tracks["process_name", task["pid"], 0] == f"{KIND}:0"
+    assert tracks["thread_name", task["pid"], task["tid"]] == f"stream {stream.stream_id}"
+    assert tracks["process_name", call["pid"], 0] == "host threads"
+    assert ("thread_name", call["pid"], call["tid"]) in tracks
+    assert task["bind_id"] == call["bind_id"]
+    assert (task["flow_in"], call["flow_out"], task["args"]["bytes"]) == (True, True, 64)
+    assert call["ts"] <= task["ts"] + task["dur"]
+    (range_,) = named(found, 'a "range"')
+    assert range_["ts"] <= call["ts"] <= range_["ts"] + range_["dur"]
+    assert (range_["pid"], range_["tid"]) == (call["pid"], call["tid"])
+
+
+@host_cores
+def test_streams_that_run_at_once_overlap() -> None:
+    # Each of the two tasks ends when the other one has begun.
+    both = threading.Barrier(2)
+    streams = [accelrt.Stream(dedicated=True) for _ in range(2)]
+    with profiler.profile() as recorded:
+        for stream in streams:
+            stream.launch_host(both.wait)
+        for stream in streams:
+            stream.synchronize()
+    (device,) = recorded.devices()
+    assert device.device == accelrt.device(f"{KIND}:0")
+    assert 0 < device.overlap_percent <= 100
+    assert device.busy_ms < device.stream_ms
+    used = {one.stream_id: one for one in recorded.streams()}
+    assert [used[stream.stream_id].num_tasks for stream in streams] == [1, 1]
+
+
+def test_profiles_nest_and_record_for_themselves() -> None:
+    stream = accelrt.Stream(dedicated=True)
+    outer, inner = profiler.profile(), profiler.profile()
+    with outer:
+        stream.launch_host(int).result()
+        with inner:
+            stream.launch_host(len, "x").result()
+            stream.synchronize()
+        stream.launch_host(str).result()
+        stream.synchronize()
+    assert set(rows(inner)) == {"len"}
+    assert {"int", "len", "str"} <= set(rows(outer))
+    with inner:  # once more, from nothing
+        pass
+    assert not rows(inner)
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    stream = accelrt.Stream(dedicated=True)
+    with profiler.profile(max_records=5) as recorded:
+        for _ in range(100):
+            stream.record_event()
+        stream.synchronize()
+    assert recorded.num_dropped_records > 100
+
+
+def test_a_profile_is_used_in_order() -> None:
+    recorded = profiler.profile()
+    with pytest.raises(RuntimeError, match="after stop"):
+        recorded.key_averages()
+    with pytest.raises(RuntimeError, match="not started"):
+        recorded.stop()
+    recorded.start()
+    with pytest.raises(RuntimeError, match="started already"):
+        recorded.start()
+    recorded.stop()
+    with pytest.raises(FileNotFoundError):
+        recorded.export_chrome_trace("/nowhere/trace.json")
+
+
+def test_a_program_that_cannot_be_changed_is_profiled_to_its_end(tmp_path: Path) -> None:
+    body = """
+        import accelrt
+        stream = accelrt.Stream()
+        with stream:
+            accelrt.zeros(64)
+        stream.launch_host(len, "not waited for")
+    """
+    path = tmp_path / "trace.json"
+    output_of(body, **SETTINGS, ACCELRT_PROFILE=str(path))
+    found = json.loads(path.read_text())["traceEvents"]
+    assert [len(named(found, name)) for name in ("fill", "len")] == [1, 1]
+
+
+def test_a_profile_that_cannot_be_written_is_told_at_the_end() -> None:
+    body = """
+        import subprocess, sys
+        program = "import accelrt; accelrt.Stream()"
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        print(ended.returncode, ended.stderr)
+    """
+    told = output_of(body, **SETTINGS, ACCELRT_PROFILE="/nowhere/trace.json")
+    assert told.startswith("0 accelrt: the profile could not be written to /nowhere/trace.json: ")
+
+
+def test_a_child_of_a_profiled_parent_records_nothing() -> None:
+    body = """
+        import os, warnings
+        import accelrt
+        from accelrt import profiler
+        warnings.simplefilter("ignore")
+        accelrt.zeros(64).stream.synchronize()
+        with profiler.profile() as recorded:
+            with profiler.record_function("here"):
+                child = os.fork()
+                if child == 0:
+                    with profiler.record_function("child"):
+                        pass
+            if child == 0:
+                recorded.stop()
+                os._exit(len(recorded.key_averages()))
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print([row.key for row in recorded.key_averages()])
+    """
+    assert output_of(body, **SETTINGS).splitlines() == ["0", "['here']"]
