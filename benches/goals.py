@@ -87,6 +87,9 @@ _LARGE = {"best": 0.25}
 # Of PyTorch's own compiled allocator, and of our model of it.
 _OF_REAL, _OF_MODEL = 0.2, 0.35
 
+# Five million events a second.
+_TABLE_NS = 200
+
 # The recorded requests that replays are measured with, of `TRACES`/ops.
 TABLES = (
     "G_1",
@@ -245,4 +248,8 @@ GOALS = (
     *_ALLOCATION,
     *_OF_OTHERS,
     *_RANDOM,
+    _python("V4", at_most=_TABLE_NS),
+    _python("V4.reading"),
+    _python("V4.traces", at_most=_TABLE_NS),
+    _python("V4.traces.reading"),
 )

@@ -74,6 +74,7 @@ mod observe;
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
 mod python;
+pub mod traces;
 
 #[cfg(test)]
 #[path = "../tests/common/numbers.rs"]

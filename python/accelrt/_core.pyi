@@ -2,6 +2,7 @@
 # module's: `make stubs` brings them.
 
 import builtins
+import os
 import sys
 from asyncio import Future as _Future
 from collections.abc import Callable, Sequence
@@ -46,9 +47,13 @@ __all__ = [
     "Program",
     "Recording",
     "ReplayFigures",
+    "ReplayMinimum",
+    "ReplaySurvey",
+    "ReplayTimeline",
     "Stream",
     "StreamError",
     "StreamUse",
+    "TableError",
     "Trace",
     "VerboseCapture",
     "VerboseScope",
@@ -1081,6 +1086,11 @@ class Recording:
     def of_operations(operations: Sequence[tuple[bool, int, int, int]]) -> Recording:
         """A recording from one tuple per event: whether it allocates, id, size in bytes, stream."""
     @staticmethod
+    def of_table(path: str | os.PathLike[str]) -> Recording:
+        """A recording from a table of events. Only its first line is read now; each replay reads the
+        file, a piece at a time, and raises a `TableError` at the first line that is wrong.
+        """
+    @staticmethod
     def of_snapshot(segments: list[dict[str, Any]], trace: list[dict[str, Any]]) -> Recording:
         """A recording from the segments and the trace of one device in one of torch's snapshots."""
     @staticmethod
@@ -1097,6 +1107,25 @@ class Recording:
     def replay_on_device(self, settings: str) -> ReplayFigures:
         """Replays the events against an empty allocator on this thread's current device. Buffers
         cannot use that allocator's memory until the call returns.
+        """
+    def minimum(self, settings: str, capacity_bytes: int, granularity_bytes: int) -> ReplayMinimum:
+        """Searches the smallest capacity up to `capacity_bytes`, in whole pages, that completes the
+        recording.
+        """
+    def survey(self) -> ReplaySurvey:
+        """The number of events, the peak of the live bytes and the sizes of the requests, without an
+        allocator.
+        """
+    def timeline(
+        self, settings: str, capacity_bytes: int, granularity_bytes: int, points: int
+    ) -> ReplayTimeline:
+        """Replays the events against an empty allocator without memory, and returns live and reserved
+        bytes over them in at most `points` points, which keep the peaks.
+        """
+    def failed_request(self) -> tuple[int, int, Recording] | None:
+        """For a snapshot behind whose last out-of-memory error no request was served: the size of the
+        failed request, the capacity that the device had for the allocator, and the recording with
+        the request as if it had been served. None for others.
         """
     def check(self, settings: str) -> Agreement:
         """Replays the snapshot's trace from the layout before its first entry, and compares the
@@ -1121,6 +1150,62 @@ class ReplayFigures:
     def failed_at(self) -> int | None: ...
     @property
     def granularity_bytes(self) -> int: ...
+
+class TableError(ValueError):
+    """A table of events cannot be read; the text names the file and the line."""
+
+@final
+class ReplayMinimum:
+    """The smallest capacity that completes a recording, and how it was found."""
+
+    @property
+    def bytes(self) -> int | None:
+        """In bytes; None when the recording completes on no capacity up to the largest."""
+    @property
+    def bound_bytes(self) -> int:
+        """The peak of the live bytes in whole pages: less suffices for no allocator."""
+    @property
+    def fails_again_bytes(self) -> int | None:
+        """The largest capacity above it on which the recording fails again, of those that were tried."""
+    @property
+    def replays(self) -> int:
+        """The number of replays."""
+    @property
+    def figures(self) -> ReplayFigures:
+        """The replay on the largest capacity."""
+
+@final
+class ReplaySurvey:
+    """What the events of a recording need, whatever serves them."""
+
+    @property
+    def events(self) -> int: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def peak_live_bytes(self) -> int: ...
+    @property
+    def largest_bytes(self) -> int: ...
+    @property
+    def requests_by_mib(self) -> list[tuple[int, int]]:
+        """Pairs of a size in MiB, rounded up, and the number of requests, for sizes above 1 MiB."""
+
+@final
+class ReplayTimeline:
+    """Live and reserved bytes over a replay, as columns of points, each the peaks of a run of events."""
+
+    @property
+    def events(self) -> list[int]:
+        """The index of the first event of each run."""
+    @property
+    def live_bytes(self) -> list[int]:
+        """The peak of the live bytes in each run."""
+    @property
+    def reserved_bytes(self) -> list[int]:
+        """The peak of the reserved bytes in each run."""
+    @property
+    def figures(self) -> ReplayFigures:
+        """The replay's figures."""
 
 @final
 class Agreement:

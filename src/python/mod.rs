@@ -54,7 +54,10 @@ mod _core {
             buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros},
             buffer_state::{exchange_inference_mode, is_inference_mode},
             dlpack_import::from_dlpack,
-            replay::{PyAgreement, PyRecording, PyReplayFigures},
+            replay::{
+                PyAgreement, PyRecording, PyReplayFigures, PyReplayMinimum, PyReplaySurvey,
+                PyReplayTimeline, TableError,
+            },
             view::{PyView, as_buffer},
         },
         objects::{

@@ -11,7 +11,7 @@ import pytest
 
 from accelrt import _core, cli
 from accelrt.cli import bench
-from accelrt.cli.bench import awaits, generators, idle, launches, quiet, replays
+from accelrt.cli.bench import awaits, generators, idle, launches, quiet, replays, tables
 from accelrt.cli.bench.measure import in_pairs, in_turns
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
@@ -39,6 +39,24 @@ def test_rows_of_traces_say_that_there_are_none(tmp_path: Path) -> None:
     assert {row.reason for row in measured.values()} == {
         "no traces: --traces names their folder",
     }
+
+
+def test_tables_are_read_and_replayed_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hot = tmp_path / "hot.ops.csv"
+    tables.write_hot(hot, 1_000)
+    figures = _core.Recording.of_table(hot).replay("", 1 << 30, 2 << 20)
+    assert (figures.events, figures.failed_at) == (1_000, None)
+    monkeypatch.setattr(tables, "write_hot", lambda path: path.write_bytes(hot.read_bytes()))
+    own = Path(__file__).parents[1] / "data"
+    (tmp_path / "ops").symlink_to(own)
+    measured = list(tables.measure(tmp_path))
+    assert [row.name for row in measured] == [name for name in NAMES if name.startswith("V4")]
+    assert all(row.ours for row in measured)
+    (tmp_path / "ops").unlink()
+    reasons = {row.reason for row in list(tables.measure(tmp_path))[2:]}
+    assert reasons == {"no traces: --traces names their folder"}
 
 
 def test_random_numbers_are_measured_beside_numpys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,7 @@ const AREAS: &[Area] = &[
     area("runtime", (3, 0)),
     area("observe", (3, 1)),
     area("integrations", (3, 2)),
+    area("traces", (3, 3)),
     // L4, the bindings.
     binding("python"),
     binding("capi"),

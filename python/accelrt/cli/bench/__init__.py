@@ -19,6 +19,7 @@ from accelrt.cli.bench import (
     machine,
     replays,
     table,
+    tables,
     xpu,
 )
 from accelrt.cli.bench.measurement import Measurement
@@ -48,6 +49,7 @@ def run(
         ("H", allocators.measure()),
         ("A", replays.measure(traces)),
         ("R", generators.measure()),
+        ("V", tables.measure(traces)),
     )
     measured = itertools.chain(*(part for letter, part in parts if rows[:1] in ("", letter)))
     records = [it for it in table.records(_told(measured)) if str(it["name"]).startswith(rows)]

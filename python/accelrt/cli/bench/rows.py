@@ -99,4 +99,8 @@ ROWS = (
         )
         for peer in ("philox", "sfc64")
     ),
+    Row("V4", "an event of a hot table, read and replayed"),
+    Row("V4.reading", "of it, reading"),
+    Row("V4.traces", "an event of recorded tables, the same"),
+    Row("V4.traces.reading", "of it, reading"),
 )

@@ -3,31 +3,23 @@
 Each trace is replayed under each policy against the real allocator on an accounting backend, which
 has numbers instead of memory: no device is needed, and none is touched, unless `--real` asks for
 it. A use of a block on another stream counts as done at the event that frees the block.
+
+`--minimum` searches the smallest capacity that completes a trace; `--recommend` tries settings.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli.replay import progress, table, traces
+from accelrt.cli.replay import minimum, progress, recommend, table, traces
 from accelrt.cli.replay.checks import Tally
 from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.replay.policies import POLICIES, chosen, policies_argument, settings_of
 from accelrt.cli.replay.table import Record
 from accelrt.cli.sizes import size_argument
 
-_POLICIES = {
-    "native": {"policy": "native"},
-    "torch": {"policy": "torch", "expandable_segments": "False"},
-    "torch+expandable": {"policy": "torch", "expandable_segments": "True"},
-}
-_OF_POLICIES = re.compile(r"(?:^|,)\s*(policy|expandable_segments)\s*:\s*([^,]*[^,\s])")
-_OF_TORCH = re.compile(
-    r"(?:^|,)\s*(?:large_segment|max_split|max_non_split|roundup|garbage_collection)"
-)
-_OF_NATIVE = re.compile(r"(?:^|,)\s*(?:exact_statistics|deterministic)")
 # More than any device has, so that a limit is what the user sets.
 _CAPACITY_BYTES = 1 << 40
 _GRANULARITY_BYTES = 2 << 20
@@ -44,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--policy",
-        type=_policies,
+        type=policies_argument,
         metavar="NAME,…",
-        help=f"whose decisions: {', '.join(_POLICIES)} (default: all)",
+        help=f"whose decisions: {', '.join(POLICIES)} (default: all)",
     )
     parser.add_argument(
         "--config",
@@ -78,12 +70,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare each address and the final layout with what a snapshot recorded, "
         "under the policy torch and the snapshot's settings",
     )
+    parser.add_argument(
+        "--minimum",
+        action="store_true",
+        help="search the smallest capacity that completes each trace, up to --capacity",
+    )
+    parser.add_argument(
+        "--recommend",
+        action="store_true",
+        help="try settings, and say which need the least memory and which fit into --capacity",
+    )
 
 
 def run(given: argparse.Namespace) -> int:
     """Replay, print the table and keep its records; return the exit status."""
+    if given.minimum or given.recommend:
+        return _run_lab(given)
     try:
-        policies = ["torch"] if given.check else _chosen(given)
+        policies = ["torch"] if given.check else chosen(given.config or "", given.policy)
         if given.check and given.policy not in (None, ["torch"]):
             return _refuse("--check compares with what PyTorch did: --policy can only be torch")
         if given.real and (given.check or given.capacity or given.granularity):
@@ -106,12 +110,64 @@ def run(given: argparse.Namespace) -> int:
     return 0 if is_right else 1
 
 
+def _run_lab(given: argparse.Namespace) -> int:
+    """Search minima, or try settings; return the exit status."""
+    option = "--minimum" if given.minimum else "--recommend"
+    others = {
+        "--recommend": given.minimum and given.recommend,
+        "--config": given.recommend and given.config is not None,
+        "--check": given.check,
+        "--real": given.real,
+    }
+    for other, is_given in others.items():
+        if is_given:
+            return _refuse(f"{option} goes without {other}")
+    try:
+        policies = chosen(given.config or "", given.policy)
+        read = [trace for path in given.traces for trace in traces.read(path)]
+        if given.minimum:
+            shown, kept, is_right = _minima(given, read, policies)
+        else:
+            shown, kept, is_right = _recommendations(given, read, policies)
+    except (TraceError, ValueError) as error:
+        return _refuse(str(error))
+    sys.stdout.write(shown)
+    if given.json is not None:
+        given.json.write_text(kept)
+    return 0 if is_right else 1
+
+
+def _minima(
+    given: argparse.Namespace, read: list[traces.Trace], policies: list[str]
+) -> tuple[str, str, bool]:
+    config = given.config or ""
+    capacity = given.capacity or _CAPACITY_BYTES
+    page_bytes = given.granularity or _GRANULARITY_BYTES
+    found = [
+        minimum.search(trace, policy, config, capacity_bytes=capacity, page_bytes=page_bytes)
+        for trace, policy in progress.shown([(t, p) for t in read for p in policies])
+    ]
+    return minimum.text(found), minimum.to_json(found), minimum.is_complete(found)
+
+
+def _recommendations(
+    given: argparse.Namespace, read: list[traces.Trace], policies: list[str]
+) -> tuple[str, str, bool]:
+    page_bytes = given.granularity or _GRANULARITY_BYTES
+    found = [
+        recommend.recommend(trace, policies, given.capacity, _CAPACITY_BYTES, page_bytes)
+        for trace in read
+    ]
+    is_right = all(it.fits for it in found)
+    return "\n".join(it.text for it in found), recommend.to_json(found), is_right
+
+
 def _replays(
     given: argparse.Namespace, read: list[traces.Trace], policies: list[str]
 ) -> Iterator[Record]:
     for trace, policy in progress.shown([(t, p) for t in read for p in policies]):
         config = _config(given, trace)
-        settings = _settings(policy, config)
+        settings = settings_of(policy, config)
         named = trace.name, policy, config
         capacity, granularity = given.capacity or _CAPACITY_BYTES, given.granularity
         try:
@@ -134,31 +190,6 @@ def _served_something(record: Record) -> bool:
     return record["failed_at"] is None or bool(record["peak_live_bytes"])
 
 
-def _named(config: str) -> dict[str, str]:
-    """Return those settings that a policy of this command has as well, or that are of one alone."""
-    named = {} if _OF_TORCH.search(config) is None else {"policy": "torch"}
-    if _OF_NATIVE.search(config):
-        named["policy"] = "native"
-    return named | dict(_OF_POLICIES.findall(config))
-
-
-def _chosen(given: argparse.Namespace) -> list[str]:
-    """Return the policies that do not contradict the settings."""
-    named = _named(given.config or "")
-    fitting = [name for name, own in _POLICIES.items() if {**own, **named} == own]
-    for name in given.policy or ():
-        if name not in fitting:
-            message = f"--config {given.config} contradicts --policy {name}"
-            raise TraceError(message)
-    return given.policy or fitting or ["torch"]  # the value is refused when it is read
-
-
-def _settings(policy: str, config: str) -> str:
-    named = _named(config)
-    own = [f"{key}:{value}" for key, value in _POLICIES[policy].items() if key not in named]
-    return ",".join(filter(None, (*own, config)))
-
-
 def _config(given: argparse.Namespace, trace: traces.Trace) -> str:
     """Return the settings of a replay: what a check compares with had the recorded ones."""
     if given.config is not None:
@@ -176,7 +207,7 @@ def _expect_snapshots(read: list[traces.Trace]) -> None:
 def _check(given: argparse.Namespace, read: list[traces.Trace]) -> Tally:
     tally = Tally()
     for trace in read:
-        settings = _settings("torch", _config(given, trace))
+        settings = settings_of("torch", _config(given, trace))
         try:
             tally.add(trace.name, trace.recording.check(settings))
         except RuntimeError as error:  # of this trace: the others continue
@@ -187,12 +218,3 @@ def _check(given: argparse.Namespace, read: list[traces.Trace]) -> Tally:
 def _refuse(reason: str) -> int:
     sys.stderr.write(f"accelrt replay: {reason}\n")
     return 2
-
-
-def _policies(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in _POLICIES or names.count(name) > 1:
-            message = f"{name!r} is not one of {', '.join(_POLICIES)}, each at most once"
-            raise argparse.ArgumentTypeError(message)
-    return names

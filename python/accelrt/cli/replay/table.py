@@ -75,19 +75,34 @@ _HEAD = (
 
 def text(records: Sequence[Record]) -> str:
     """Return a table with a line for each record."""
-    rows = [_HEAD, *map(_row, records)]
+    return aligned([_HEAD, *map(_row, records)], names=2)
+
+
+def aligned(rows: Sequence[Sequence[str]], *, names: int) -> str:
+    """Return rows as lines: the first `names` columns are words, and the others are numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(f"{_line(row, widths)}\n" for row in rows)
+
+    def line(row: Sequence[str]) -> str:
+        cells = list(zip(row, widths, strict=True))
+        words = (cell.ljust(width) for cell, width in cells[:names])
+        numbers = (cell.rjust(width) for cell, width in cells[names:])
+        return "  ".join((*words, *numbers)).rstrip()
+
+    return "".join(f"{line(row)}\n" for row in rows)
+
+
+def mebibytes(count: int | None) -> str:
+    """Return bytes in MiB, as the tables show them."""
+    return _cell(None if count is None else count / 2**20, "{:.2f}")
 
 
 def _row(record: Record) -> tuple[str, ...]:
-    live, reserved = record["peak_live_bytes"], record["peak_reserved_bytes"]
     return (
         record["trace"],
         record["policy"],
         _cell(record["events"], "{}"),
-        _cell(None if live is None else live / 2**20, "{:.2f}"),
-        _cell(None if reserved is None else reserved / 2**20, "{:.2f}"),
+        mebibytes(record["peak_live_bytes"]),
+        mebibytes(record["peak_reserved_bytes"]),
         _cell(record["ratio"], "{:.4f}"),
         _cell(record["page_operations"], "{}"),
         _cell(record["ns_per_event"], "{:.0f}"),
@@ -97,9 +112,3 @@ def _row(record: Record) -> tuple[str, ...]:
 
 def _cell(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    names = (cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True))
-    numbers = (cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True))
-    return "  ".join((*names, *numbers)).rstrip()

@@ -1,11 +1,15 @@
-"""Traces: the recorded requests of a program, read from `.ops.csv` files and snapshots."""
+"""Traces: the recorded requests of a program, of tables `.ops.csv` and of snapshots.
 
+A table is read while it is replayed, each time from its beginning, so that it may have any size.
+"""
+
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli.replay import operations, snapshots
+from accelrt.cli.replay import snapshots
 from accelrt.cli.replay.errors import TraceError
 
 
@@ -18,11 +22,26 @@ class Trace:
     settings: str | None = None
     """Of the allocator that a snapshot was taken of; None for a trace that has no snapshot."""
 
+    def failed_request(self) -> tuple[int, int] | None:
+        """Return the bytes of the request that a snapshot ended with, out of memory, if it did.
+
+        The second number is what the allocator could have then.
+        """
+        failed = self.recording.failed_request()
+        return None if failed is None else failed[:2]
+
+    def with_failed_request(self) -> _core.Recording:
+        """Return the recording, with such a request as if it had been served."""
+        failed = self.recording.failed_request()
+        return self.recording if failed is None else failed[2]
+
 
 def read(path: Path) -> list[Trace]:
     """Return the traces of a file: one for each device with events."""
     try:
         return list(_traces(path))
+    except _core.TableError as error:  # it names the file
+        raise TraceError(str(error)) from error
     except (TraceError, ValueError) as error:
         message = f"cannot read {path}: {error}"
         raise TraceError(message) from error
@@ -32,9 +51,12 @@ def read(path: Path) -> list[Trace]:
 
 
 def _traces(path: Path) -> Iterator[Trace]:
-    path.stat()  # one that is not there has no kind either
+    status = path.stat()  # one that is not there has no kind either
     if path.suffix == ".csv":
-        yield Trace(path.name, _core.Recording.of_operations(operations.read(path)))
+        if not stat.S_ISREG(status.st_mode):
+            message = "it is no regular file, and each replay reads a table from its beginning"
+            raise TraceError(message)
+        yield Trace(path.name, _core.Recording.of_table(path))
     elif path.suffix in {".pickle", ".pkl"}:
         yield from _snapshot(path)
     else:

@@ -1,7 +1,6 @@
 //! Replays requests and frees on an allocator.
 
-use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backend::registry::accounting_backend;
 use crate::base::config::AllocatorConfig;
@@ -11,7 +10,9 @@ use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::replay::operation::{Operation, ReplayFigures};
+use crate::memory::allocator::replay::places::{Places, Step};
 use crate::memory::allocator::request::Request;
+use crate::memory::allocator::stats::Statistics;
 
 /// An allocator's settings and its device, which has numbers in place of memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,103 +57,146 @@ impl Accounting {
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<ReplayFigures> {
-    let steps = resolve(events)?;
-    let granularity_bytes = allocator.page_bytes();
-    allocator.reset_peak_statistics();
-    let before = allocator.statistics();
-    let places = steps.iter().map(|step| step.place + 1).max().unwrap_or(0);
-    let mut live: Vec<Allocated> = (0..places).map(|_| Allocated::default()).collect();
-    let mut outcome = Ok(());
-    let mut done = 0;
-    let started = Instant::now();
-    for step in &steps {
-        let live = &mut live[step.place];
-        match step.request.map(|request| allocator.allocate(request)) {
-            Some(Ok(block)) => *live = block,
-            Some(Err(refusal)) => {
-                outcome = Err(refusal);
-                break;
-            }
-            None => free(allocator, std::mem::take(live)),
+    let mut replay = Replay::new(allocator);
+    replay.run(events)?;
+    Ok(replay.finish())
+}
+
+/// A replay in progress, which takes its events in batches and keeps none: its memory grows with
+/// the most blocks that are in use at once. Blocks that are in use at its end are freed.
+///
+/// ```
+/// use accelrt::AllocatorConfig;
+/// use accelrt::allocator::replay::{Accounting, Operation, Replay};
+///
+/// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
+/// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
+/// let allocator = accounting.allocator()?;
+/// let mut replay = Replay::new(&allocator);
+/// for id in 0..1000 {
+///     let bytes = 3 << 20;
+///     replay.run(&[Operation::Allocate { id, bytes, stream: 0 }, Operation::Free { id }])?;
+/// }
+/// assert_eq!(replay.finish().peak_live_bytes, 3 << 20);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Replay<'a> {
+    allocator: &'a CachingAllocator,
+    before: Statistics,
+    places: Places,
+    /// The blocks in use, by their places.
+    live: Vec<Allocated>,
+    /// The events of one batch: kept for its memory.
+    steps: Vec<Step>,
+    bytes_in_use: usize,
+    elapsed: Duration,
+    /// What is known of them so far.
+    figures: ReplayFigures,
+}
+
+impl<'a> Replay<'a> {
+    /// Begins a replay; resets the allocator's peaks.
+    #[must_use]
+    pub fn new(allocator: &'a CachingAllocator) -> Self {
+        allocator.reset_peak_statistics();
+        Self {
+            allocator,
+            before: allocator.statistics(),
+            places: Places::default(),
+            live: Vec::new(),
+            steps: Vec::new(),
+            bytes_in_use: 0,
+            elapsed: Duration::ZERO,
+            figures: ReplayFigures::default(),
         }
-        done += 1;
     }
-    let elapsed = started.elapsed();
-    let statistics = allocator.statistics();
-    for block in live {
-        free(allocator, block);
+
+    /// Replays further events. Returns false when a request has run out of memory: the events
+    /// behind it are only checked, in this batch and in later ones.
+    ///
+    /// Fails when the events contradict themselves, and when the device fails otherwise.
+    pub fn run(&mut self, events: &[Operation]) -> Result<bool> {
+        self.steps.clear();
+        for event in events {
+            self.steps.push(self.places.take(event)?);
+        }
+        if self.figures.failed_at.is_none() {
+            self.execute()?;
+        }
+        Ok(self.figures.failed_at.is_none())
     }
-    let failed_at = match outcome {
-        Ok(()) => None,
-        Err(Error::Memory(MemoryError::OutOfMemory { .. })) => Some(done),
-        Err(refusal) => return Err(refusal),
-    };
-    let mapped_bytes =
-        statistics.reserved_bytes.all.allocated - before.reserved_bytes.all.allocated;
-    let moved = statistics.num_pages_stolen - before.num_pages_stolen;
+
+    /// Does the steps of one batch, up to a request that fails.
+    fn execute(&mut self) -> Result<()> {
+        self.live.resize_with(self.places.count(), Allocated::default);
+        let (mut outcome, mut done) = (Ok(()), 0);
+        let started = Instant::now();
+        for step in &self.steps {
+            let live = &mut self.live[step.place];
+            match step
+                .stream
+                .map(|stream| self.allocator.allocate(Request::new(step.bytes, stream)))
+            {
+                Some(Ok(block)) => *live = block,
+                Some(Err(refusal)) => {
+                    outcome = Err(refusal);
+                    break;
+                }
+                None => free(self.allocator, std::mem::take(live)),
+            }
+            done += 1;
+        }
+        self.elapsed += started.elapsed();
+        let figures = &mut self.figures;
+        figures.events += done;
+        for step in &self.steps[..done] {
+            if step.stream.is_some() {
+                self.bytes_in_use += step.bytes;
+                figures.peak_live_bytes = figures.peak_live_bytes.max(self.bytes_in_use);
+            } else {
+                self.bytes_in_use -= step.bytes;
+            }
+        }
+        if matches!(outcome, Err(Error::Memory(MemoryError::OutOfMemory { .. }))) {
+            figures.failed_at = Some(figures.events);
+            return Ok(());
+        }
+        outcome
+    }
+
+    /// The requested bytes of the blocks in use.
+    #[must_use]
+    pub fn bytes_in_use(&self) -> usize {
+        self.bytes_in_use
+    }
+
+    /// Ends the replay and returns its figures.
+    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a figure of a few digits")]
-    let ns_per_event = elapsed.as_nanos() as f64 / done.max(1) as f64;
-    Ok(ReplayFigures {
-        events: done,
-        peak_live_bytes: peak_bytes_of(&steps[..done]),
-        peak_reserved_bytes: to_usize(statistics.reserved_bytes.all.peak),
-        page_operations: mapped_bytes.div_ceil(granularity_bytes as u64) + moved,
-        ns_per_event,
-        failed_at,
-    })
+    pub fn finish(self) -> ReplayFigures {
+        let (statistics, before) = (self.allocator.statistics(), &self.before);
+        let mapped_bytes =
+            statistics.reserved_bytes.all.allocated - before.reserved_bytes.all.allocated;
+        let moved = statistics.num_pages_stolen - before.num_pages_stolen;
+        ReplayFigures {
+            peak_reserved_bytes: to_usize(statistics.reserved_bytes.all.peak),
+            page_operations: mapped_bytes.div_ceil(self.allocator.page_bytes() as u64) + moved,
+            ns_per_event: self.elapsed.as_nanos() as f64 / self.figures.events.max(1) as f64,
+            ..self.figures.clone()
+        }
+    }
+}
+
+impl Drop for Replay<'_> {
+    fn drop(&mut self) {
+        for block in self.live.drain(..) {
+            free(self.allocator, block);
+        }
+    }
 }
 
 #[inline(always)]
 pub(super) fn free(allocator: &CachingAllocator, block: Allocated) {
     allocator.free(block).expect("it was asked of this allocator");
-}
-
-/// An event with the index of its block in place of the id, so that a replay looks nothing up.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    place: usize,
-    /// `None` for a free.
-    request: Option<Request>,
-}
-
-fn resolve(events: &[Operation]) -> Result<Vec<Step>> {
-    let mut places: HashMap<u64, usize> = HashMap::new();
-    let mut vacant: Vec<usize> = Vec::new();
-    let mut steps = Vec::with_capacity(events.len());
-    for (index, event) in events.iter().enumerate() {
-        let contradiction =
-            |id, expected| Err(Error::Memory(MemoryError::InvalidEvents { index, id, expected }));
-        match *event {
-            Operation::Allocate { id, bytes, stream } => {
-                let place = vacant.pop().unwrap_or(places.len());
-                if places.insert(id, place).is_some() {
-                    return contradiction(id, "a number that is not in use");
-                }
-                steps.push(Step { place, request: Some(Request::new(bytes, stream)) });
-            }
-            Operation::Free { id } => {
-                let Some(place) = places.remove(&id) else {
-                    return contradiction(id, "a number that is in use");
-                };
-                vacant.push(place);
-                steps.push(Step { place, request: None });
-            }
-        }
-    }
-    Ok(steps)
-}
-
-fn peak_bytes_of(steps: &[Step]) -> usize {
-    let mut sizes: HashMap<usize, usize> = HashMap::new();
-    let (mut live_bytes, mut peak_bytes) = (0, 0);
-    for Step { place, request } in steps {
-        if let Some(Request { bytes, .. }) = *request {
-            sizes.insert(*place, bytes);
-            live_bytes += bytes;
-            peak_bytes = peak_bytes.max(live_bytes);
-        } else {
-            live_bytes -= sizes.remove(place).expect("resolved before");
-        }
-    }
-    peak_bytes
 }

@@ -2,18 +2,18 @@
 //!
 //! * `operation`: the events of a replay, and its figures
 //! * `engine`: the replay itself, on any allocator; [`Accounting`] makes one without memory
-//! * `recorded`: the requests of a snapshot's trace, as events
+//! * `places`: small numbers in place of the ids of blocks in use
 //! * `rewind`: the layout in which a recording began
 //! * `check`: whether an allocator takes the recorded decisions
 
 mod check;
 mod engine;
 mod operation;
-mod recorded;
+mod places;
 mod rewind;
 
 pub use check::{Agreement, check};
-pub use engine::{Accounting, replay};
+pub use engine::{Accounting, Replay, replay};
 pub use operation::{Operation, ReplayFigures};
-pub use recorded::operations;
+pub use places::{Places, Step};
 pub use rewind::rewind;

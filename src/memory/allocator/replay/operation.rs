@@ -20,7 +20,7 @@ pub enum Operation {
 }
 
 /// The figures of a replay.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplayFigures {
     /// The number of events replayed: all, or those before the one that failed.
     pub events: usize,

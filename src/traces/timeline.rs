@@ -1,0 +1,113 @@
+//! Live and reserved bytes over a trace, in a bounded number of points that keep the peaks.
+
+use std::ops::ControlFlow;
+
+use crate::base::size::to_usize;
+use crate::memory::allocator::CachingAllocator;
+use crate::memory::allocator::replay::{Operation, Replay, ReplayFigures};
+use crate::traces::{Events, TraceError};
+
+/// The peaks in a run of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimelinePoint {
+    /// The index of the run's first event.
+    pub event: usize,
+    /// The peak of the requested bytes in use.
+    pub live_bytes: usize,
+    /// The peak of the bytes reserved from the device.
+    pub reserved_bytes: usize,
+}
+
+/// Live and reserved bytes over a replay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// Runs of equally many events, except for the last one; together they are the whole replay.
+    pub points: Vec<TimelinePoint>,
+    /// The replay's figures. Its times are those of single events.
+    pub figures: ReplayFigures,
+}
+
+/// Replays a trace, and keeps the peaks in at most `points` runs of events; of one at least.
+///
+/// ```
+/// use accelrt::AllocatorConfig;
+/// use accelrt::allocator::replay::{Accounting, Operation};
+/// use accelrt::traces::timeline;
+///
+/// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
+/// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
+/// let events =
+///     [Operation::Allocate { id: 7, bytes: 3 << 20, stream: 0 }, Operation::Free { id: 7 }];
+/// let points = timeline(&accounting.allocator()?, &events[..], 100)?.points;
+/// assert_eq!((points[0].live_bytes, points[0].reserved_bytes), (3 << 20, 4 << 20));
+/// assert_eq!((points[1].live_bytes, points[1].reserved_bytes), (0, 4 << 20));
+/// # Ok::<(), accelrt::traces::TraceError>(())
+/// ```
+pub fn timeline(
+    allocator: &CachingAllocator,
+    events: &(impl Events + ?Sized),
+    points: usize,
+) -> Result<Timeline, TraceError> {
+    let reserved_bytes = || to_usize(allocator.statistics().reserved_bytes.all.current);
+    let mut replay = Replay::new(allocator);
+    let mut reserved = reserved_bytes();
+    let (mut runs, mut index) = (Runs::new(points), 0);
+    events.visit(&mut |batch| {
+        for event in batch {
+            if !replay.run(std::slice::from_ref(event))? {
+                return Ok(ControlFlow::Break(()));
+            }
+            // Only requests change what is reserved.
+            if matches!(event, Operation::Allocate { .. }) {
+                reserved = reserved_bytes();
+            }
+            runs.add(index, replay.bytes_in_use(), reserved);
+            index += 1;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(Timeline { points: runs.points, figures: replay.finish() })
+}
+
+/// Runs of events, as long as they have to be: when there are too many, neighbours become one.
+struct Runs {
+    points: Vec<TimelinePoint>,
+    most: usize,
+    /// How many events a run has.
+    length: usize,
+}
+
+impl Runs {
+    fn new(points: usize) -> Self {
+        Self { points: Vec::new(), most: points.max(1), length: 1 }
+    }
+
+    fn add(&mut self, event: usize, live_bytes: usize, reserved_bytes: usize) {
+        let point = TimelinePoint { event, live_bytes, reserved_bytes };
+        if event.is_multiple_of(self.length) {
+            while self.points.len() == self.most && event.is_multiple_of(self.length) {
+                self.halve();
+            }
+            if event.is_multiple_of(self.length) {
+                self.points.push(point);
+                return;
+            }
+        }
+        let last = self.points.last_mut().expect("event 0 begins a run");
+        *last = joined(*last, point);
+    }
+
+    fn halve(&mut self) {
+        let pairs = self.points.chunks(2);
+        self.points = pairs.map(|pair| pair.iter().copied().reduce(joined).expect("one")).collect();
+        self.length *= 2;
+    }
+}
+
+fn joined(first: TimelinePoint, second: TimelinePoint) -> TimelinePoint {
+    TimelinePoint {
+        event: first.event,
+        live_bytes: first.live_bytes.max(second.live_bytes),
+        reserved_bytes: first.reserved_bytes.max(second.reserved_bytes),
+    }
+}
