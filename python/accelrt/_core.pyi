@@ -1085,6 +1085,13 @@ class Recording:
         """Replays the events `rounds` times against an empty allocator without memory, and returns the
         results of the last round.
         """
+    def course(
+        self, settings: str, capacity_bytes: int, granularity_bytes: int, points: int
+    ) -> tuple[list[int], list[int], list[int], int | None]:
+        """Replays the events as `replay` does, and returns its course in at most `points` stretches:
+        the number of events up to the end of each, the peaks of live and of reserved bytes in it,
+        and the index of the event that ran out of memory.
+        """
     def replay_on_device(self, settings: str) -> ReplayFigures:
         """Replays the events against an empty allocator on this thread's current device. Buffers
         cannot use that allocator's memory until the call returns.

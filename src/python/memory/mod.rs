@@ -10,6 +10,7 @@ pub(crate) mod element;
 pub(crate) mod exposure;
 pub(crate) mod foreign_memory;
 pub(crate) mod replay;
+pub(crate) mod replay_curve;
 pub(crate) mod shape;
 pub(crate) mod small_float;
 pub(crate) mod snapshot;

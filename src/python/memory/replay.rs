@@ -7,6 +7,7 @@ use pyo3::types::PyList;
 use crate::memory::allocator::replay::{self, Accounting, Operation, ReplayFigures};
 use crate::memory::allocator::snapshot::Snapshot;
 use crate::memory::allocator::{AllocatorConfig, recorded_settings};
+use crate::python::memory::replay_curve;
 use crate::python::memory::snapshot::snapshot;
 use crate::python::objects::task_contexts;
 use crate::runtime::Runtime;
@@ -52,6 +53,9 @@ pub(crate) struct PyAgreement {
     layouts: (usize, usize),
     first_difference: Option<String>,
 }
+
+/// Events, live bytes, reserved bytes, and the event that failed.
+type CourseColumns = (Vec<usize>, Vec<u64>, Vec<u64>, Option<usize>);
 
 #[pymethods]
 impl PyRecording {
@@ -112,6 +116,24 @@ impl PyRecording {
             replay::replay(&allocator, &self.operations)
         })?;
         Ok(PyReplayFigures::of(&figures, granularity_bytes))
+    }
+
+    /// Replays the events as `replay` does, and returns its course in at most `points` stretches:
+    /// the number of events up to the end of each, the peaks of live and of reserved bytes in it,
+    /// and the index of the event that ran out of memory.
+    fn course(
+        &self,
+        py: Python<'_>,
+        settings: &str,
+        capacity_bytes: usize,
+        granularity_bytes: usize,
+        points: usize,
+    ) -> PyResult<CourseColumns> {
+        let config: AllocatorConfig = settings.parse()?;
+        let accounting = Accounting { config, capacity_bytes, granularity_bytes };
+        let course =
+            py.detach(|| replay_curve::course(&accounting.allocator()?, &self.operations, points))?;
+        Ok((course.events, course.allocated_bytes, course.reserved_bytes, course.failed_at))
     }
 
     /// Replays the events against an empty allocator on this thread's current device. Buffers
