@@ -18,7 +18,7 @@ from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.table import Record
 from accelrt.cli.sizes import size_argument
 
-_POLICIES = {
+POLICIES = {
     "native": {"policy": "native"},
     "torch": {"policy": "torch", "expandable_segments": "False"},
     "torch+expandable": {"policy": "torch", "expandable_segments": "True"},
@@ -29,8 +29,8 @@ _OF_TORCH = re.compile(
 )
 _OF_NATIVE = re.compile(r"(?:^|,)\s*(?:exact_statistics|deterministic)")
 # More than any device has, so that a limit is what the user sets.
-_CAPACITY_BYTES = 1 << 40
-_GRANULARITY_BYTES = 2 << 20
+CAPACITY_BYTES = 1 << 40
+GRANULARITY_BYTES = 2 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--policy",
-        type=_policies,
+        type=policy_names,
         metavar="NAME,…",
-        help=f"whose decisions: {', '.join(_POLICIES)} (default: all)",
+        help=f"whose decisions: {', '.join(POLICIES)} (default: all)",
     )
     parser.add_argument(
         "--config",
@@ -58,13 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--capacity",
         type=size_argument,
         metavar="SIZE",
-        help=f"memory of the device (default {_CAPACITY_BYTES})",
+        help=f"memory of the device (default {CAPACITY_BYTES})",
     )
     parser.add_argument(
         "--granularity",
         type=size_argument,
         metavar="SIZE",
-        help=f"size of a page, a power of two (default {_GRANULARITY_BYTES})",
+        help=f"size of a page, a power of two (default {GRANULARITY_BYTES})",
     )
     parser.add_argument(
         "--real",
@@ -111,18 +111,18 @@ def _replays(
 ) -> Iterator[Record]:
     for trace, policy in progress.shown([(t, p) for t in read for p in policies]):
         config = _config(given, trace)
-        settings = _settings(policy, config)
+        settings = settings_of(policy, config)
         named = trace.name, policy, config
-        capacity, granularity = given.capacity or _CAPACITY_BYTES, given.granularity
+        capacity, granularity = given.capacity or CAPACITY_BYTES, given.granularity
         try:
             if given.real:
                 figures = trace.recording.replay_on_device(settings)
             else:
                 figures = trace.recording.replay(
-                    settings, capacity, granularity or _GRANULARITY_BYTES
+                    settings, capacity, granularity or GRANULARITY_BYTES
                 )
         except RuntimeError as error:  # of this trace: the others continue
-            yield table.failure(*named, granularity or _GRANULARITY_BYTES, str(error))
+            yield table.failure(*named, granularity or GRANULARITY_BYTES, str(error))
         else:
             yield table.record(*named, figures)
 
@@ -145,7 +145,7 @@ def _named(config: str) -> dict[str, str]:
 def _chosen(given: argparse.Namespace) -> list[str]:
     """Return the policies that do not contradict the settings."""
     named = _named(given.config or "")
-    fitting = [name for name, own in _POLICIES.items() if {**own, **named} == own]
+    fitting = [name for name, own in POLICIES.items() if {**own, **named} == own]
     for name in given.policy or ():
         if name not in fitting:
             message = f"--config {given.config} contradicts --policy {name}"
@@ -153,9 +153,10 @@ def _chosen(given: argparse.Namespace) -> list[str]:
     return given.policy or fitting or ["torch"]  # the value is refused when it is read
 
 
-def _settings(policy: str, config: str) -> str:
+def settings_of(policy: str, config: str) -> str:
+    """Return the settings of a replay under a policy; those that are given stand behind its own."""
     named = _named(config)
-    own = [f"{key}:{value}" for key, value in _POLICIES[policy].items() if key not in named]
+    own = [f"{key}:{value}" for key, value in POLICIES[policy].items() if key not in named]
     return ",".join(filter(None, (*own, config)))
 
 
@@ -176,7 +177,7 @@ def _expect_snapshots(read: list[traces.Trace]) -> None:
 def _check(given: argparse.Namespace, read: list[traces.Trace]) -> Tally:
     tally = Tally()
     for trace in read:
-        settings = _settings("torch", _config(given, trace))
+        settings = settings_of("torch", _config(given, trace))
         try:
             tally.add(trace.name, trace.recording.check(settings))
         except RuntimeError as error:  # of this trace: the others continue
@@ -189,10 +190,11 @@ def _refuse(reason: str) -> int:
     return 2
 
 
-def _policies(text: str) -> list[str]:
+def policy_names(text: str) -> list[str]:
+    """Return the names in an argument, of policies that there are."""
     names = text.split(",")
     for name in names:
-        if name not in _POLICIES or names.count(name) > 1:
-            message = f"{name!r} is not one of {', '.join(_POLICIES)}, each at most once"
+        if name not in POLICIES or names.count(name) > 1:
+            message = f"{name!r} is not one of {', '.join(POLICIES)}, each at most once"
             raise argparse.ArgumentTypeError(message)
     return names
