@@ -17,6 +17,7 @@ from accelrt.cli.replay.checks import Tally
 from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.table import Record
 from accelrt.cli.sizes import size_argument
+from accelrt.cli.terminal import Style
 
 POLICIES = {
     "native": {"policy": "native"},
@@ -97,7 +98,7 @@ def run(given: argparse.Namespace) -> int:
         tally = _check(given, read) if given.check else None
     except (TraceError, ValueError) as error:
         return _refuse(str(error))
-    sys.stdout.write(table.text(records))
+    sys.stdout.write(table.text(records, Style.of(sys.stdout)))
     if given.json is not None:
         given.json.write_text(table.to_json(records))
     if tally is not None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from accelrt import _core
+from accelrt.cli.terminal import PLAIN, Style
 
 
 class Record(TypedDict):
@@ -73,11 +74,21 @@ _HEAD = (
 )
 
 
-def text(records: Sequence[Record]) -> str:
-    """Return a table with a line for each record."""
+def text(records: Sequence[Record], style: Style = PLAIN) -> str:
+    """Return a table with a line for each record; colours show where memory or a replay failed."""
     rows = [_HEAD, *map(_row, records)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(f"{_line(row, widths)}\n" for row in rows)
+    head, *lines = (_line(row, widths) for row in rows)
+    marks = [
+        style.bad if it["error"] is not None or it["failed_at"] is not None else _unmarked
+        for it in records
+    ]
+    shown = [style.bold(head), *(mark(line) for mark, line in zip(marks, lines, strict=True))]
+    return "".join(f"{line}\n" for line in shown)
+
+
+def _unmarked(text: str) -> str:
+    return text
 
 
 def _row(record: Record) -> tuple[str, ...]:
