@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traces
-from accelrt import _core
+from accelrt import _core, cli
 from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.view import page, profile, sources
 from accelrt.cli.view.columns import Columns
@@ -93,6 +93,14 @@ def refused(ended: "subprocess.CompletedProcess[str]", *parts: str) -> None:
     (line,) = ended.stderr.splitlines()
     assert line.startswith("accelrt view: "), line
     assert all(part in line for part in parts), line
+
+
+def refused_here(capsys: pytest.CaptureFixture[str], path: Path, *parts: str) -> None:
+    """Expect the same of a file, in this process: starting one takes longer than reading."""
+    status = cli.main(["view", str(path), "-o", str(path.with_suffix(".html"))])
+    said = capsys.readouterr()
+    refused(subprocess.CompletedProcess([], status, said.out, said.err), *parts)
+    assert not path.with_suffix(".html").exists()
 
 
 def peak(found: Opened) -> tuple[int, int]:
@@ -315,10 +323,12 @@ def segment(**changes: object) -> list[Any]:
         (snapshot_with(segments=segment(blocks=[{"size": 1, "state": 5}])), "['state'] is 5"),
     ],
 )
-def test_wrong_snapshots_are_one_line(tmp_path: Path, content: object, expected: str) -> None:
+def test_wrong_snapshots_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: object, expected: str
+) -> None:
     path = tmp_path / "a.pickle"
     path.write_bytes(pickle.dumps(content))
-    refused(view(path), f"cannot read {path}", expected)
+    refused_here(capsys, path, f"cannot read {path}", expected)
 
 
 @pytest.mark.parametrize(
@@ -326,6 +336,7 @@ def test_wrong_snapshots_are_one_line(tmp_path: Path, content: object, expected:
     [
         (b"", "it is no JSON"),
         (b"7", "it has no list of traceEvents"),
+        (b'[{"trace": "a", "peak_reserved_bytes": 1}]', "these are figures of replays"),
         (b'{"traceEvents": 7}', "it has no list of traceEvents"),
         (b"[7]", "traceEvents[0] is 7, not an object"),
         (b'[{"ph": "X", "ts": "x"}]', "traceEvents[0]['ts'] is x, not a time in us"),
@@ -340,10 +351,12 @@ def test_wrong_snapshots_are_one_line(tmp_path: Path, content: object, expected:
         (b'[{"ph": "X", "ts": ' + b"9" * 5000 + b"}]", "it is no JSON"),
     ],
 )
-def test_wrong_profiles_are_one_line(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_wrong_profiles_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, expected: str
+) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    refused(view(path), f"cannot read {path}", expected)
+    refused_here(capsys, path, f"cannot read {path}", expected)
 
 
 def test_other_files_are_one_line(tmp_path: Path) -> None:
@@ -486,12 +499,16 @@ def test_rising_numbers_are_steps_unless_one_is_too_long() -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="there is no folder ../shared/traces")
-def test_every_recording_opens(tmp_path: Path) -> None:
+def test_every_recording_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recordings = [*sorted(SHARED.glob("ops/*.ops.csv")), *sorted(SHARED.glob("pytorch/*.pickle"))]
     assert recordings
     for path in recordings:
-        (found,) = page_of(tmp_path, path)
+        out = tmp_path / "page.html"
+        assert cli.main(["view", str(path), "-o", str(out), "--policy", "native"]) == 0
+        (found,) = opened(out)
+        assert f"{found.head['entries']} events of {path.name}" in capsys.readouterr().out
         assert peak(found)[0] > 0
+        assert found.head["replays"][0]["error"] is None
 
 
 def test_the_librarys_files_are_those_of_its_checksums() -> None:

@@ -9,7 +9,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from accelrt.cli import replay
+from accelrt.cli import replay, terminal
 from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.view import page, sources
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Write the page and say where it is; return the exit status."""
     try:
-        views = [view for file in given.files for view in sources.read(file, given.policy)]
+        views = _read(given)
         if len(views) > _MOST_PAGES:
             return _refuse(f"{len(views)} devices and files are more than a page shows")
         if given.compare and [view.kind == "profile" for view in views] != [False, False]:
@@ -65,6 +65,18 @@ def run(given: argparse.Namespace) -> int:
     if given.open and not webbrowser.open(output.absolute().as_uri()):
         return _refuse(f"no browser could be started; open {output} yourself")
     return 0
+
+
+def _read(given: argparse.Namespace) -> list[page.View]:
+    """Return the views of the files, which take seconds when they are large."""
+    views: list[page.View] = []
+    try:
+        for done, file in enumerate(given.files):
+            terminal.bar(f"view {done}/{len(given.files)}", done / len(given.files), f" {file}")
+            views += sources.read(file, given.policy)
+    finally:
+        terminal.wipe()
+    return views
 
 
 def _refuse(reason: str) -> int:

@@ -37,6 +37,9 @@ def read(path: Path) -> list[Any]:
     if not isinstance(records, list):
         message = "it is no profile: it has no list of traceEvents"
         raise TraceError(message)
+    if records and isinstance(records[0], dict) and "peak_reserved_bytes" in records[0]:
+        message = "these are figures of replays: a page is made of the recording itself"
+        raise TraceError(message)
     return records
 
 
@@ -83,15 +86,18 @@ class _Reader:
         self._known: dict[tuple[object, object], int] = {}
 
     def read(self, index: int, record: dict[str, Any]) -> None:
-        phase = shown(record.get("ph"))
-        if phase == "X":
+        if record.get("ph") == "X":
             start = _ns(index, record, "ts")
             duration = _ns(index, record, "dur") if "dur" in record else 0
             if duration < 0:
                 message = f"traceEvents[{index}]['dur'] is {shown(record['dur'])}, below 0"
                 raise TraceError(message)
             self._add_slice(start, start + duration, self._track(record), record)
-        elif phase == "M":
+        else:
+            self._read_other(index, record, shown(record.get("ph")))
+
+    def _read_other(self, index: int, record: dict[str, Any], phase: str) -> None:
+        if phase == "M":
             self._read_name(record)
         elif phase in {"B", "E"}:
             self._read_bound(index, record)

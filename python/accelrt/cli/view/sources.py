@@ -1,6 +1,8 @@
 """What a page is made of: files of every kind, as views."""
 
+import gc
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from accelrt import _core
@@ -20,7 +22,8 @@ def read(path: Path, policies: Sequence[str] | None) -> list[View]:
     of snapshots under those that are named.
     """
     try:
-        return list(_views(path, policies))
+        with _collector_paused():
+            return list(_views(path, policies))
     except (TraceError, ValueError) as error:
         message = f"cannot read {path}: {error}"
         raise TraceError(message) from error
@@ -30,6 +33,21 @@ def read(path: Path, policies: Sequence[str] | None) -> list[View]:
     except RecursionError as error:
         message = f"cannot read {path}: it is nested too deeply"
         raise TraceError(message) from error
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Leave the garbage collector out: it would look through millions of records again and again.
+
+    What is read has no cycles, and goes when its last reference does.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _views(path: Path, policies: Sequence[str] | None) -> Iterator[View]:
