@@ -86,6 +86,14 @@ class Layers {
     new ResizeObserver(() => this.resized.emit()).observe(this.element);
   }
 
+  // Returns True once for each picture of the browser: several signals may ask for the same one.
+  isNewFrame() {
+    const frame = document.timeline.currentTime;
+    const isNew = frame === null || frame !== this.frame;
+    this.frame = frame;
+    return isNew;
+  }
+
   // Fits both canvases to the element; returns the size in CSS pixels.
   fit() {
     this.ratio = Math.min(window.devicePixelRatio || 1, 3);

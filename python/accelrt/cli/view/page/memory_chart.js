@@ -49,6 +49,7 @@ class MemoryChart {
   }
 
   draw() {
+    if (!this.layers.isNewFrame()) return;
     this.layers.fit();
     const { width, height } = this.layers;
     this.plot = {

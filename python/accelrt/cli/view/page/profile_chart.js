@@ -112,6 +112,7 @@ class ProfileChart {
   }
 
   draw() {
+    if (!this.layers.isNewFrame()) return;
     this.fitRows();
     this.layers.fit();
     const { width, height } = this.layers;
@@ -211,14 +212,9 @@ class ProfileChart {
     const [times, values] = ["time", "value"].map(
       (part) => columns[`counter${lane.number}_${part}`],
     );
-    const most = paintCounter(
-      times,
-      values,
-      top,
-      lane.height - LANE.gap,
-      scene,
-      cssHue(lane.number),
-    );
+    const most = this.model.counterMost(lane.number);
+    const color = cssHue(lane.number);
+    paintCounter(times, values, most, top, lane.height - LANE.gap, scene, color);
     return formatCounter(lane.label, most);
   }
 

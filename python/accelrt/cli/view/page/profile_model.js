@@ -121,6 +121,14 @@ class ProfileModel {
     }
   }
 
+  // The largest value of a counter.
+  counterMost(number) {
+    this.mosts ??= this.head.counters.map((_, of) =>
+      this.columns[`counter${of}_value`].reduce((most, value) => Math.max(most, value), 0),
+    );
+    return this.mosts[number];
+  }
+
   hasInstants(track) {
     return this.columns.instant_track.includes(track);
   }

@@ -61,11 +61,9 @@ function labelSlice(context, text, left, top, width, height, isDim) {
   context.fillText(shown, left + 4, top + height / 2 + 0.5);
 }
 
-// A counter as steps over its lane; returns the largest value in the window.
-function paintCounter(times, values, top, height, scene, color) {
+// A counter as steps over its lane, `most` of which fills the lane.
+function paintCounter(times, values, most, top, height, scene, color) {
   const { context, axis, plot } = scene;
-  let most = 0;
-  for (const value of values) most = Math.max(most, value);
   const yOf = (value) => top + height - (Math.max(value, 0) / (most || 1)) * (height - 3);
   const xOf = (time) => plot.left + ((time - axis.low) / axis.span) * plot.width;
   let k = Math.max(upperBound(times, axis.low) - 1, 0);
@@ -97,7 +95,6 @@ function paintCounter(times, values, top, height, scene, color) {
   context.strokeStyle = color;
   context.lineWidth = 1;
   context.stroke();
-  return most;
 }
 
 function paintArrow(context, fromX, fromY, toX, toY) {
