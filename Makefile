@@ -438,6 +438,7 @@ wheel: $(PACKAGING)/ready ## the wheel for any Linux on x86-64, checked and trie
 	$(PYTHON) -m venv $(TRIED)
 	$(TRIED)/bin/python -m pip install --quiet $(WHEELS)/*.whl
 	cd $(TRIED) && bin/python -m accelrt --version && bin/python -m accelrt demo
+	cd $(TRIED) && bin/python -m accelrt view "$(call absolute,tests/data/own_gpt_fixed.ops.csv)" -o page.html
 	$(TRIED)/bin/python -m pip install --quiet 'pip>=25.1'
 	$(TRIED)/bin/python -m pip install --quiet pytest hypothesis numpy
 	$(TRIED)/bin/python -m pytest --quiet $(WHEEL_TESTS)

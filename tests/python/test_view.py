@@ -367,6 +367,9 @@ def test_other_files_are_one_line(tmp_path: Path) -> None:
     table = tmp_path / "a.ops.csv"
     table.write_text("t,op,id,size,stream\n")
     refused(view(table), "the table has no events")
+    rows = (f"{i},a,{i},8,{i}\n" for i in range((1 << 16) + 1))
+    table.write_text("t,op,id,size,stream\n" + "".join(rows))
+    refused(view(table), "event 65536 is of another stream than 65536 before it")
     table.write_text("t,op,id,size,stream\n0,f,1,2,0\n")
     refused(view(table), "line 2 frees id 1, which is not live")
     refused(view(OWN, "-o", ""), "cannot write")

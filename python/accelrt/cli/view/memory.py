@@ -4,11 +4,14 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.operations import Operation
 from accelrt.cli.view.columns import Columns
 
 # Born before the trace.
 BEFORE = -1
+# Streams and tags have numbers of two bytes in a page.
+MOST_STREAMS = 1 << 16
 
 
 class Allocations:
@@ -73,6 +76,9 @@ def of_operations(operations: Sequence[Operation]) -> tuple[dict[str, Any], Colu
     for entry, (is_allocation, identity, size, stream) in enumerate(operations):
         if is_allocation:
             number = streams.setdefault(stream, len(streams))
+            if number >= MOST_STREAMS:
+                message = f"event {entry} is of another stream than {MOST_STREAMS} before it"
+                raise TraceError(message)
             live[identity] = allocations.add(entry, size, number)
         else:
             index = live.pop(identity)

@@ -12,14 +12,13 @@ from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.snapshots import Device, Snapshot
 from accelrt.cli.view.columns import Columns
 from accelrt.cli.view.frames import Names, Stacks
-from accelrt.cli.view.memory import BEFORE, Allocations
+from accelrt.cli.view.memory import BEFORE, MOST_STREAMS, Allocations
 from accelrt.cli.view.texts import shown
 
 _SEGMENT_ACTIONS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
 _INACTIVE, _ALLOCATED, _AWAITING_FREE = range(3)
 # A number in a column of the page; devices have fewer bytes.
 _MOST = 1 << 63
-_MOST_NUMBERS = 1 << 16
 _MOST_STREAM = 1 << 64
 
 
@@ -92,15 +91,15 @@ class _Reader:
 
     def _add(self, born: int, entry: dict[str, Any], address: int, size: int, place: str) -> int:
         stream = self._streams.number(_stream(entry, place))
-        if stream >= _MOST_NUMBERS:
-            message = f"{place} is of another stream than {_MOST_NUMBERS} before it"
+        if stream >= MOST_STREAMS:
+            message = f"{place} is of another stream than {MOST_STREAMS} before it"
             raise TraceError(message)
         stack = self._stacks.number(entry.get("frames"))
         allocation = self._allocations.add(born, size, stream, address=address, stack=stack)
         tag = entry.get("user_metadata")
         if isinstance(tag, str) and tag:
             number = self._tags.number(tag)
-            self._allocations.tag[allocation] = number if number < _MOST_NUMBERS else 0
+            self._allocations.tag[allocation] = number if number < MOST_STREAMS else 0
         return allocation
 
     def read_segments(self) -> None:
@@ -187,7 +186,7 @@ class _Reader:
             "entries": len(trace),
             "device": self._device.index,
             "streams": [str(stream) for stream in self._streams.values()],
-            "tags": self._tags.values()[:_MOST_NUMBERS],
+            "tags": self._tags.values()[:MOST_STREAMS],
             "segments": self._segments,
             "segmentEvents": self._segment_events,
             "shortages": self._shortages,
