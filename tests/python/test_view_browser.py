@@ -5,9 +5,12 @@ from the page, pictures are compared by their pixels. Skipped where there is no 
 `PICTURES` names a folder where pictures of docs are written then; `make pictures` does.
 """
 
+import contextlib
 import gzip
 import json
 import os
+import pickle
+import random
 import shutil
 import sys
 import tempfile
@@ -20,7 +23,8 @@ import pytest
 import chromium
 import traces
 from accelrt import cli
-from accelrt.cli.view import profile
+from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.view import profile, sources
 from accelrt.cli.view.page import View, write
 from chromium import Browser
 
@@ -274,3 +278,32 @@ def test_what_has_nothing_in_it_is_still_a_page(
     figure = {"profile": "Slices", "table": "Peak live", "snapshot": "Entries"}[kind]
     assert browser.figure(figure) == "0"
     browser.picture(tmp_path / "empty.png")
+
+
+@pytest.mark.parametrize("seed", [int.from_bytes(os.urandom(4), "little") for _ in range(8)])
+def test_what_is_read_of_a_damaged_file_is_a_page(
+    browser: Browser, tmp_path: Path, seed: int
+) -> None:
+    numbers = random.Random(seed)  # noqa: S311  the test's name has what repeats it
+    content = traces.training(1).snapshot()
+    records = traces.profile(3)["traceEvents"]
+    for _ in range(4):
+        traces.damage(content, numbers)
+        traces.damage(records, numbers)
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps(content))
+    views = []
+    with contextlib.suppress(TraceError):
+        views += sources.read(path, None)
+    with contextlib.suppress(TraceError):
+        views.append(View("profile", "a", *profile.view(records)))
+    out = tmp_path / "page.html"
+    write(out, "damaged", views)
+    for number in range(len(views)):
+        browser.open(out)
+        browser.evaluate(f"document.querySelectorAll('#tabs button')[{number}].click()")
+        browser.settle()
+        for y in range(200, 900, 100):
+            browser.mouse("mouseMoved", numbers.uniform(50, 900), y)
+        browser.click(numbers.uniform(200, 900), 300)
+        assert browser.evaluate("document.documentElement.dataset.state") == "ready"

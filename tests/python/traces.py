@@ -1,7 +1,9 @@
 """Profiles and snapshots of tests, made by a program whose runs are all the same."""
 
+import copy
 import json
 import pickle
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,41 @@ def training(steps: int, *, width: int = 1) -> Program:
 def write_snapshot(path: Path, program: Program) -> Path:
     path.write_bytes(pickle.dumps(program.snapshot()))
     return path
+
+
+_WRONG: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    7,
+    1 << 40,
+    (1 << 63) - 1,
+    1e9,
+    "",
+    "x",
+    "</script>",
+    [],
+    {},
+    "\ud800",
+)
+
+
+def damage(content: Any, numbers: random.Random) -> None:
+    """Change, drop or double a value somewhere in a nest of lists and dictionaries."""
+    place = content
+    while isinstance(place, dict | list) and place:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = numbers.choice(keys)
+        inner = place[key]
+        if isinstance(inner, dict | list) and inner and numbers.random() > 0.15:
+            place = inner
+        elif numbers.random() < 0.6:
+            place[key] = copy.copy(numbers.choice(_WRONG))
+            return
+        elif isinstance(place, dict):
+            del place[key]
+            return
+        else:
+            place.insert(key, numbers.choice(place))
+            return

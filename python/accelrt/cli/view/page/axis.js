@@ -7,11 +7,14 @@ function decimalStep(span, count) {
   return [1, 2, 5, 10].map((digit) => digit * power).find((step) => step >= rough);
 }
 
-// Steps that are round in the units that bytes are shown in.
-function byteStep(span, count) {
+// Steps that are round in the units that bytes are shown in: where the largest value is shown in a
+// larger unit than the step, in halves and quarters of that.
+function byteStep(span, count, high) {
   const rough = Math.max(span / Math.max(count, 1), 1);
   const unit = 1024 ** Math.floor(Math.log(rough) / Math.log(1024));
-  const digits = [1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 50, 64, 100, 128, 200, 256, 400, 512, 1024];
+  const round = [1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 50, 64, 100, 128, 200, 256, 400, 512, 1024];
+  const halves = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+  const digits = high >= unit * 1024 ? halves : round;
   return unit * digits.find((digit) => digit * unit >= rough);
 }
 
@@ -50,7 +53,7 @@ function formatRound(bytes) {
 }
 
 function drawByteAxis(context, { left, top, width, height }, low, high) {
-  const step = byteStep(high - low, height / 44);
+  const step = byteStep(high - low, height / 44, high);
   context.lineWidth = 1;
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";

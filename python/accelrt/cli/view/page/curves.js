@@ -154,7 +154,7 @@ function linePlot(holder, height, series, data, formatX) {
     font: "11px system-ui, sans-serif",
   };
   const splits = (plot, _axis, low, high) =>
-    ticks(low, high, byteStep(high - low, plot.bbox.height / devicePixelRatio / 30));
+    ticks(low, high, byteStep(high - low, plot.bbox.height / devicePixelRatio / 30, high));
   return new uPlot(
     {
       width: holder.clientWidth,

@@ -94,8 +94,10 @@ class MemoryChart {
       least = Math.min(least, total[state]);
       most = Math.max(most, total[state]);
     }
-    for (const line of this.shared.lines) {
-      if (line.isShown) for (const s of this.states) most = Math.max(most, line.at(s));
+    // Lines far above would leave little room for what is cut out.
+    const lines = this.shared.isClipped ? [] : this.shared.lines.filter((line) => line.isShown);
+    for (const line of lines) {
+      for (const state of this.states) most = Math.max(most, line.at(state));
     }
     this.low = this.shared.isClipped ? Math.max(0, least - (most - least) * 0.1) : 0;
     this.high = most + (most - this.low) * 0.04;
@@ -112,7 +114,12 @@ class MemoryChart {
   }
 
   drawLines(context) {
-    const step = this.plot.width / this.states.length;
+    const { left, top, width, height } = this.plot;
+    const step = width / this.states.length;
+    context.save();
+    context.beginPath();
+    context.rect(left, top, width, height);
+    context.clip();
     for (const line of this.shared.lines.filter((line) => line.isShown)) {
       context.strokeStyle = line.color();
       context.lineWidth = 1.75;
@@ -120,12 +127,12 @@ class MemoryChart {
       context.beginPath();
       this.states.forEach((state, column) => {
         const y = this.yOf(line.at(state));
-        context.lineTo(this.plot.left + column * step, y);
-        context.lineTo(this.plot.left + (column + 1) * step, y);
+        context.lineTo(left + column * step, y);
+        context.lineTo(left + (column + 1) * step, y);
       });
       context.stroke();
     }
-    context.setLineDash([]);
+    context.restore();
   }
 
   // Where memory ran out, and the ranges that the program named.
