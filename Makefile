@@ -439,6 +439,7 @@ wheel: $(PACKAGING)/ready ## the wheel for any Linux on x86-64, checked and trie
 	$(PYTHON) -m venv $(TRIED)
 	$(TRIED)/bin/python -m pip install --quiet $(WHEELS)/*.whl
 	cd $(TRIED) && bin/python -m accelrt --version && bin/python -m accelrt demo
+	cd $(TRIED) && bin/python -m accelrt view "$(call absolute,tests/data/own_gpt_fixed.ops.csv)" -o page.html
 	$(TRIED)/bin/python -m pip install --quiet 'pip>=25.1'
 	$(TRIED)/bin/python -m pip install --quiet pytest hypothesis numpy
 	$(TRIED)/bin/python -m pytest --quiet $(WHEEL_TESTS)
@@ -474,6 +475,27 @@ $(MATH)/ready: pyproject.toml
 peers: ## what measurements run under and compare with, and tests watch; by apt-get and pip
 	@.ci/peers
 	@$(MAKE) --silent $(MATH)/ready || echo "peers: not installed, as pip failed: oneMKL and oneDNN"
+
+# The library in the pages of `view` is npm's, file by file; its version stands in its README.
+VIEWER := python/accelrt/cli/view/vendor/uplot
+VIEWER_PACKAGE = uplot@$(shell sed -n '1s/^uPlot \([0-9.]*\).*/\1/p' $(VIEWER)/README.md)
+.PHONY: viewer
+viewer: ## compare the library in pages of `view` with npm's package, which it downloads
+	rm -rf $(TARGET_DIR)/viewer
+	mkdir -p $(TARGET_DIR)/viewer
+	cd $(TARGET_DIR)/viewer && npm pack --silent $(VIEWER_PACKAGE) && tar -xzf uplot-*.tgz
+	cd $(VIEWER) && sha256sum --check --strict SHA256SUMS
+	for file in LICENSE dist/uPlot.iife.min.js dist/uPlot.min.css; do \
+		cmp "$(TARGET_DIR)/viewer/package/$$file" "$(VIEWER)/$${file#dist/}"; \
+	done
+
+# Of tests' own data, in the window that the tests of pages have.
+.PHONY: pictures
+pictures: module ## takes the pictures in docs/pictures anew; needs Chromium (make peers)
+	mkdir -p docs/pictures
+	TEST_NEEDS_CHROMIUM=1 PICTURES="$(call absolute,docs/pictures)" \
+		$(VENV)/bin/python -m pytest tests/python/test_view_browser.py -k "not million"
+	ls -l docs/pictures
 
 .PHONY: dpctl
 dpctl: module ## a SYCL queue to compare with in `make bench`, by pip: a gigabyte, so not among the peers

@@ -1,19 +1,25 @@
-"""The command line: `python -m accelrt info | demo | replay TRACE… | verbose FILE | bench`."""
+"""The command line: `python -m accelrt info | demo | replay | view | verbose | bench`."""
 
 import argparse
 import math
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli import bench, demo, info, replay, verbose
+from accelrt.cli import bench, demo, info, replay, verbose, view
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.sizes import size_argument
 
+# Commands that read files, and need no device.
+_OF_FILES: dict[str, Callable[[argparse.Namespace], int]] = {
+    "replay": replay.run,
+    "verbose": verbose.run,
+    "view": view.run,
+}
 _TRACES = Path("../shared/traces")
 # Smaller chunks keep more of the data in flight in a core's cache.
 _CHUNK_BYTES = 256 << 10
@@ -46,16 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> int:
     try:
         _core.settings()  # of the environment, read at the first query
-        if given.command not in {"info", "replay", "verbose"}:  # these need no device
+        if given.command not in {"info", *_OF_FILES}:
             _core.current_accelerator()
     except (RuntimeError, ValueError) as error:
         return _refuse(given, str(error))
     if given.command == "info":
         return info.run()
-    if given.command == "replay":
-        return replay.run(given)
-    if given.command == "verbose":
-        return verbose.run(given)
+    if given.command in _OF_FILES:
+        return _OF_FILES[given.command](given)
     if given.command == "bench":
         return bench.run(given.json, given.traces, given.rows, given.patience)
     return demo.run(given.file, lane_count=given.in_flight, chunk_bytes=given.chunk)
@@ -103,6 +107,11 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_arguments(
         commands.add_parser(
             "replay", help="replay recorded requests against the allocator, without a device"
+        )
+    )
+    view.add_arguments(
+        commands.add_parser(
+            "view", help="a page of a memory snapshot, a table of events or a profile"
         )
     )
     verbose.add_arguments(

@@ -6,21 +6,25 @@ import sys
 
 import accelrt
 from accelrt import _core
+from accelrt.cli.terminal import Style
+
+_IGNORED = "ignored: no setting has this name"
 
 
 def run() -> int:
     """Print the findings; return the exit status."""
+    style = Style.of(sys.stdout)
     lines = [
-        f"accelrt {accelrt.__version__}",
+        style.bold(f"accelrt {accelrt.__version__}"),
         f"Python {platform.python_version()} on {platform.platform()}",
-        f"accelerator: {_accelerator()}",
+        f"accelerator: {style.bold(_accelerator())}",
         "",
-        "devices",
-        *(line for kind in _core.kind_names() for line in _devices(kind)),
+        style.bold("devices"),
+        *(line for kind in _core.kind_names() for line in _devices(kind, style)),
         "",
-        "settings",
-        *(f"  {name:<22} {_shown(name, value)}" for name, value in _core.settings().items()),
-        *(f"  {name:<22} ignored: no setting has this name" for name in _unknown_settings()),
+        style.bold("settings"),
+        *(_setting(name, value, style) for name, value in _core.settings().items()),
+        *(style.doubtful(f"  {name:<22} {_IGNORED}") for name in _unknown_settings()),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -33,22 +37,27 @@ def _accelerator() -> str:
         return f"none: {error}"
 
 
-def _devices(kind: str) -> list[str]:
+def _devices(kind: str, style: Style) -> list[str]:
     reason = _core.unavailable_reason(kind)
     if reason is not None:
-        return [f"  {kind:<7} none: {reason}"]
-    used = [_device(kind, index) for index in range(_core.device_count(kind))]
-    left_out = _core.left_out_devices(kind)
-    return used + [f"  {kind:<7} not used: {name}: {reason}" for name, reason in left_out]
+        return [style.faint(f"  {kind:<7} none: {reason}")]
+    used = [_device(kind, index, style) for index in range(_core.device_count(kind))]
+    unused = (f"{name}: {reason}" for name, reason in _core.left_out_devices(kind))
+    return used + [style.doubtful(f"  {kind:<7} not used: {why}") for why in unused]
 
 
-def _device(kind: str, index: int) -> str:
+def _setting(name: str, value: str | int | None, style: Style) -> str:
+    shown = _shown(name, value)
+    return f"  {name:<22} {style.faint(shown) if 'default' in shown else shown}"
+
+
+def _device(kind: str, index: int, style: Style) -> str:
     known = _core.get_device_properties(kind, index)
     free_bytes, total_bytes = _core.get_memory_info(kind, index)
     caches = ", ".join(f"{size >> 10} KiB" for size in known.cache_bytes)
     huge = f"{known.huge_page_bytes >> 10} KiB" if known.huge_page_bytes else "none"
     return (
-        f"  {kind}:{index:<3} {known.name}; {known.core_count} cores; "
+        f"  {style.good(f'{kind}:{index:<3}')} {known.name}; {known.core_count} cores; "
         f"{_size(free_bytes)} of {_size(total_bytes)} free; "
         f"caches {caches or 'unknown'}; pages {known.page_bytes >> 10} KiB, huge {huge}; "
         f"{'' if known.has_shared_memory else 'no '}memory shared with the host"

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from accelrt.cli import terminal
 from accelrt.cli.bench import (
     allocators,
     awaits,
@@ -25,6 +26,7 @@ from accelrt.cli.bench import (
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
+from accelrt.cli.terminal import Style
 
 
 def run(
@@ -53,7 +55,9 @@ def run(
     )
     measured = itertools.chain(*(part for letter, part in parts if rows[:1] in ("", letter)))
     records = [it for it in table.records(_told(measured)) if str(it["name"]).startswith(rows)]
-    sys.stdout.write(f"{machine.facts()}\n\n{table.text(records)}")
+    head, *rest = table.text(records).splitlines(keepends=True)
+    shown = Style.of(sys.stdout).bold(head.rstrip("\n"))
+    sys.stdout.write(f"{machine.facts()}\n\n{shown}\n{''.join(rest)}")
     if json_file is not None:
         json_file.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
     return 0
@@ -61,9 +65,14 @@ def run(
 
 def _told(measured: Iterable[Measurement]) -> Iterator[Measurement]:
     """Say on standard error which row was measured: a whole run takes minutes."""
-    for number, measurement in enumerate(measured, start=1):
-        if sys.stderr is not None:
-            sys.stderr.write(
-                f"accelrt bench: {measurement.name} ({number} of {len(ROWS)} at most)\n"
-            )
-        yield measurement
+    try:
+        for number, measurement in enumerate(measured, start=1):
+            name, count = measurement.name, len(ROWS)
+            if terminal.shows_progress():
+                terminal.wipe()  # the bar before may have been longer
+                terminal.bar(f"bench {number}/{count}", number / count, f" {name}")
+            elif sys.stderr is not None:
+                sys.stderr.write(f"accelrt bench: {name} ({number} of {count} at most)\n")
+            yield measurement
+    finally:
+        terminal.wipe()

@@ -12,14 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import accelrt
+from accelrt.cli import terminal
 from accelrt.cli.demo import kernels, picture, verdict
 from accelrt.cli.demo.job import FileChangedError, Job, Outcome
 from accelrt.cli.demo.lane import Lane, WrongResultError
+from accelrt.cli.terminal import Style
 
 LEAST_CHUNK_BYTES = 4 << 10
 MOST_CHUNK_BYTES = 1 << 30
 
-_BAR_WIDTH = 40
+_EACH_CHUNK = "copied in; a checksum of each page, each byte looked up; copied out; checked"
 
 
 def run(file: Path | None, *, lane_count: int, chunk_bytes: int) -> int:
@@ -40,7 +42,8 @@ def run(file: Path | None, *, lane_count: int, chunk_bytes: int) -> int:
         sys.stderr.write(f"accelrt demo: cannot read {path}: {error.strerror}\n")
         return 2
     except WrongResultError as error:
-        sys.stderr.write(f"accelrt demo: WRONG: {error}\n")
+        wrong = Style.of(sys.stderr).bad("WRONG")
+        sys.stderr.write(f"accelrt demo: {wrong}: {error}\n")
         return 1
     sys.stdout.write(report)
     return 0
@@ -60,7 +63,7 @@ def _demonstrate(path: Path, total_bytes: int, lane_count: int, chunk_bytes: int
     for name, used in (("one by one", lanes[:1]), ("overlapped", lanes)):
         job = Job(path, total_bytes, chunk_bytes, _progress(name, total_bytes))
         outcomes.append(job.run(used, is_serial=not outcomes))
-        _clear_progress()
+        terminal.wipe()
     return _report(job, lane_count, *outcomes)
 
 
@@ -109,26 +112,18 @@ def _interpreter() -> Path:
 
 def _progress(name: str, total_bytes: int) -> Callable[[int], None]:
     """Return what shows how much of the file has been streamed and checked, on a terminal."""
-    if not sys.stderr.isatty():
+    if not terminal.shows_progress():
         return lambda _done_bytes: None
     shown = -1
 
     def show(done_bytes: int) -> None:
         nonlocal shown
-        filled = _BAR_WIDTH * done_bytes // total_bytes
-        if filled != shown:
-            shown = filled
-            bar = "#" * filled + "." * (_BAR_WIDTH - filled)
-            sys.stderr.write(f"\r{name} [{bar}] {100 * done_bytes // total_bytes} % checked")
-            sys.stderr.flush()
+        percent = 100 * done_bytes // total_bytes
+        if percent != shown:
+            shown = percent
+            terminal.bar(name, done_bytes / total_bytes, f" {percent} % checked")
 
     return show
-
-
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
 
 
 def _count(number: int, noun: str) -> str:
@@ -145,24 +140,26 @@ def _report(job: Job, lane_count: int, serial: Outcome, overlapped: Outcome) -> 
     def speed(outcome: Outcome) -> str:
         return f"{outcome.seconds * 1e3:8.1f} ms {megabytes / outcome.seconds:8.0f} MB/s"
 
+    style = Style.of(sys.stdout)
     size = f"{_count(job.total_bytes, 'byte')} in {_count(job.chunk_count, 'chunk')}"
-    ending = [
-        f"Overlap made it {gain:.2f} times as fast, in {buffers_mb:.1f} MB for a file of any size.",
-        *verdict.lines(job, lane_count, serial, overlapped),
-    ]
+    won = f"Overlap made it {gain:.2f} times as fast"
+    reasons = verdict.lines(job, lane_count, serial, overlapped)
+    won = style.doubtful(won) if reasons else style.good(won)
+    ending = [f"{won}, in {buffers_mb:.1f} MB for a file of any size.", *reasons]
     if job.chunk_count == 1:
         ending = ["Nothing overlaps with one chunk: take a larger file, or a smaller --chunk."]
+    checked = "every byte and checksum of both runs, with Python's and zlib's"
     lines = [
-        f"device      {device} ({name})",
-        f"file        {job.path}: {size}",
-        "each chunk  copied in; a checksum of each page, each byte looked up; copied out; checked",
+        f"{style.faint('device')}      {device} ({name})",
+        f"{style.faint('file')}        {job.path}: {size}",
+        f"{style.faint('each chunk')}  {_EACH_CHUNK}",
         "",
         "what ran when, for some chunks of the overlapped run (a digit is a chunk's last one):",
-        *picture.lines(overlapped.spans),
+        *picture.lines(overlapped.spans, style),
         "",
-        f"one by one  {speed(serial)}",
-        f"overlapped  {speed(overlapped)}",
-        "checked     every byte and checksum of both runs, with Python's and zlib's",
+        f"{style.faint('one by one')}  {speed(serial)}",
+        f"{style.faint('overlapped')}  {style.bold(speed(overlapped))}",
+        f"{style.good('checked')}     {checked}",
         "",
         *ending,
     ]

@@ -19,10 +19,11 @@ from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.policies import POLICIES, chosen, policies_argument, settings_of
 from accelrt.cli.replay.table import Record
 from accelrt.cli.sizes import size_argument
+from accelrt.cli.terminal import Style
 
 # More than any device has, so that a limit is what the user sets.
-_CAPACITY_BYTES = 1 << 40
-_GRANULARITY_BYTES = 2 << 20
+CAPACITY_BYTES = 1 << 40
+GRANULARITY_BYTES = 2 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,13 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--capacity",
         type=size_argument,
         metavar="SIZE",
-        help=f"memory of the device (default {_CAPACITY_BYTES})",
+        help=f"memory of the device (default {CAPACITY_BYTES})",
     )
     parser.add_argument(
         "--granularity",
         type=size_argument,
         metavar="SIZE",
-        help=f"size of a page, a power of two (default {_GRANULARITY_BYTES})",
+        help=f"size of a page, a power of two (default {GRANULARITY_BYTES})",
     )
     parser.add_argument(
         "--real",
@@ -101,7 +102,7 @@ def run(given: argparse.Namespace) -> int:
         tally = _check(given, read) if given.check else None
     except (TraceError, ValueError) as error:
         return _refuse(str(error))
-    sys.stdout.write(table.text(records))
+    sys.stdout.write(table.text(records, Style.of(sys.stdout)))
     if given.json is not None:
         given.json.write_text(table.to_json(records))
     if tally is not None:
@@ -141,8 +142,8 @@ def _minima(
     given: argparse.Namespace, read: list[traces.Trace], policies: list[str]
 ) -> tuple[str, str, bool]:
     config = given.config or ""
-    capacity = given.capacity or _CAPACITY_BYTES
-    page_bytes = given.granularity or _GRANULARITY_BYTES
+    capacity = given.capacity or CAPACITY_BYTES
+    page_bytes = given.granularity or GRANULARITY_BYTES
     found = [
         minimum.search(trace, policy, config, capacity_bytes=capacity, page_bytes=page_bytes)
         for trace, policy in progress.shown([(t, p) for t in read for p in policies])
@@ -153,9 +154,9 @@ def _minima(
 def _recommendations(
     given: argparse.Namespace, read: list[traces.Trace], policies: list[str]
 ) -> tuple[str, str, bool]:
-    page_bytes = given.granularity or _GRANULARITY_BYTES
+    page_bytes = given.granularity or GRANULARITY_BYTES
     found = [
-        recommend.recommend(trace, policies, given.capacity, _CAPACITY_BYTES, page_bytes)
+        recommend.recommend(trace, policies, given.capacity, CAPACITY_BYTES, page_bytes)
         for trace in read
     ]
     is_right = all(it.fits for it in found)
@@ -169,16 +170,16 @@ def _replays(
         config = _config(given, trace)
         settings = settings_of(policy, config)
         named = trace.name, policy, config
-        capacity, granularity = given.capacity or _CAPACITY_BYTES, given.granularity
+        capacity, granularity = given.capacity or CAPACITY_BYTES, given.granularity
         try:
             if given.real:
                 figures = trace.recording.replay_on_device(settings)
             else:
                 figures = trace.recording.replay(
-                    settings, capacity, granularity or _GRANULARITY_BYTES
+                    settings, capacity, granularity or GRANULARITY_BYTES
                 )
         except RuntimeError as error:  # of this trace: the others continue
-            yield table.failure(*named, granularity or _GRANULARITY_BYTES, str(error))
+            yield table.failure(*named, granularity or GRANULARITY_BYTES, str(error))
         else:
             yield table.record(*named, figures)
 

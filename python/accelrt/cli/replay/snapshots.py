@@ -31,6 +31,8 @@ class Snapshot:
 
     devices: list[Device]
     settings: str
+    annotations: list[Any]
+    """The beginnings and ends of ranges that the program named; not checked yet."""
 
 
 def read(path: Path) -> Snapshot:
@@ -50,7 +52,12 @@ def read(path: Path) -> Snapshot:
             message = f"segments[{number}] names no device"
             raise TraceError(message)
         devices.setdefault(index, Device(index, [])).segments.append(segment)
-    return Snapshot([devices[index] for index in sorted(devices)], _settings(content))
+    annotations = content.get("external_annotations")
+    return Snapshot(
+        [devices[index] for index in sorted(devices)],
+        _settings(content),
+        annotations if isinstance(annotations, list) else [],
+    )
 
 
 def _load(path: Path) -> object:

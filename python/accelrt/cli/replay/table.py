@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from accelrt import _core
+from accelrt.cli.terminal import PLAIN, Style
 
 
 class Record(TypedDict):
@@ -73,9 +74,19 @@ _HEAD = (
 )
 
 
-def text(records: Sequence[Record]) -> str:
-    """Return a table with a line for each record."""
-    return aligned([_HEAD, *map(_row, records)], names=2)
+def text(records: Sequence[Record], style: Style = PLAIN) -> str:
+    """Return a table with a line for each record; colours show where memory or a replay failed."""
+    head, *lines = aligned([_HEAD, *map(_row, records)], names=2).splitlines()
+    marks = [
+        style.bad if it["error"] is not None or it["failed_at"] is not None else _unmarked
+        for it in records
+    ]
+    shown = [style.bold(head), *(mark(line) for mark, line in zip(marks, lines, strict=True))]
+    return "".join(f"{line}\n" for line in shown)
+
+
+def _unmarked(text: str) -> str:
+    return text
 
 
 def aligned(rows: Sequence[Sequence[str]], *, names: int) -> str:

@@ -1,0 +1,300 @@
+"""A profile as a view: the records of a Chrome trace as slices on tracks.
+
+The format is that of Chrome's trace viewer, which torch's profiler and ours write: `X` slices (and
+pairs of `B` and `E`), `M` names of processes and threads, `C` counters, `i` instants, `s` and `f`
+the ends of arrows. Times are in microseconds there, and in whole nanoseconds here.
+"""
+
+import bisect
+import gzip
+import json
+import math
+import zlib
+from array import array
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.view.columns import Columns
+from accelrt.cli.view.frames import Names
+from accelrt.cli.view.texts import shown
+
+# Slices of a track that overlap stand below each other; of more, the last row takes the rest.
+_MOST_ROWS = 32
+# What records say of themselves is taken over up to here.
+_MOST_DETAIL_BYTES = 16 << 20
+# Three centuries: more than clocks of machines show.
+_MOST_US = 1e16
+# Ends and starts that touch may be rounded past each other.
+_TOUCHING_NS = 1
+
+
+def read(path: Path) -> list[Any]:
+    """Return the records of a file, each still unchecked."""
+    content = _load(path)
+    records = content.get("traceEvents") if isinstance(content, dict) else content
+    if not isinstance(records, list):
+        message = "it is no profile: it has no list of traceEvents"
+        raise TraceError(message)
+    if records and isinstance(records[0], dict) and "peak_reserved_bytes" in records[0]:
+        message = "these are figures of replays: a page is made of the recording itself"
+        raise TraceError(message)
+    return records
+
+
+def _load(path: Path) -> object:
+    raw = path.read_bytes()
+    try:
+        return json.loads(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        message = f"it is damaged: {error}"
+        raise TraceError(message) from error
+    except ValueError as error:
+        message = f"it is no JSON: {error}"
+        raise TraceError(message) from error
+
+
+def view(records: list[Any]) -> tuple[dict[str, Any], Columns]:
+    """Return the head and the columns of a profile."""
+    reader = _Reader()
+    for index, record in enumerate(records):
+        if not isinstance(record, dict):
+            message = f"traceEvents[{index}] is {shown(record)}, not an object"
+            raise TraceError(message)
+        reader.read(index, record)
+    return reader.result()
+
+
+class _Reader:
+    """Goes through the records once; what it cannot show it counts."""
+
+    def __init__(self) -> None:
+        self._tracks, self._names, self._details = Names(), Names(), Names()
+        self._details.number("")
+        self._detail_bytes = self._left_out = 0
+        self._labels: dict[tuple[str, str], str] = {}
+        self._places: dict[tuple[str, str], float] = {}
+        # Start, minus end, track, name and detail: sorted, what holds others stands before them.
+        self._slices: list[tuple[int, int, int, int, int]] = []
+        self._opened: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        self._arrows: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        self._arrow_ends: list[tuple[tuple[str, str], int, int]] = []
+        self._counters: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
+        self._instants: list[tuple[int, int, int]] = []
+        self._skipped: dict[str, int] = defaultdict(int)
+        self._known: dict[tuple[object, object], int] = {}
+
+    def read(self, index: int, record: dict[str, Any]) -> None:
+        if record.get("ph") == "X":
+            start = _ns(index, record, "ts")
+            duration = _ns(index, record, "dur") if "dur" in record else 0
+            if duration < 0:
+                message = f"traceEvents[{index}]['dur'] is {shown(record['dur'])}, below 0"
+                raise TraceError(message)
+            self._add_slice(start, start + duration, self._track(record), record)
+        else:
+            self._read_other(index, record, shown(record.get("ph")))
+
+    def _read_other(self, index: int, record: dict[str, Any], phase: str) -> None:
+        if phase == "M":
+            self._read_name(record)
+        elif phase in {"B", "E"}:
+            self._read_bound(index, record)
+        elif phase in {"s", "f"}:
+            self._read_arrow(index, record)
+        elif phase == "C":
+            self._read_counter(index, record)
+        elif phase in {"i", "I"}:
+            track, name = self._track(record), self._names.number(_name(record))
+            self._instants.append((_ns(index, record, "ts"), track, name))
+        else:
+            self._skipped[phase] += 1
+
+    def _track(self, record: dict[str, Any]) -> int:
+        pid, tid = record.get("pid"), record.get("tid")
+        try:
+            known = self._known.get((pid, tid))
+        except TypeError:  # no number and no text
+            return self._tracks.number((shown(pid), shown(tid)))
+        if known is None:
+            known = self._known[pid, tid] = self._tracks.number((shown(pid), shown(tid)))
+        return known
+
+    def _add_slice(self, start: int, end: int, track: int, record: dict[str, Any]) -> None:
+        name, detail = self._names.number(_name(record)), self._detail(record)
+        self._slices.append((start, -end, track, name, detail))
+
+    def _read_bound(self, index: int, record: dict[str, Any]) -> None:
+        track, time = self._track(record), _ns(index, record, "ts")
+        opened = self._opened[track]
+        if record["ph"] == "B":
+            opened.append((time, self._names.number(_name(record)), self._detail(record)))
+        elif opened:
+            start, name, detail = opened.pop()
+            self._slices.append((start, -max(start, time), track, name, detail))
+        else:
+            self._skipped["E without B"] += 1
+
+    def _read_name(self, record: dict[str, Any]) -> None:
+        given = record.get("args")
+        values = given if isinstance(given, dict) else {}
+        process, thread = shown(record.get("pid")), shown(record.get("tid"))
+        kind = _name(record)
+        key = (process, "") if kind.startswith("process") else (process, f"={thread}")
+        if kind in {"process_name", "thread_name"}:
+            self._labels[key] = shown(values.get("name", ""))
+        elif kind in {"process_sort_index", "thread_sort_index"}:
+            place = values.get("sort_index")
+            if _is_number(place):
+                self._places[key] = place
+
+    def _read_arrow(self, index: int, record: dict[str, Any]) -> None:
+        key = shown(record.get("cat", "")), shown(record.get("id"))
+        time, track = _ns(index, record, "ts"), self._track(record)
+        if record["ph"] == "s":
+            self._arrows[key].append((time, track))
+        else:
+            self._arrow_ends.append((key, time, track))
+
+    def _read_counter(self, index: int, record: dict[str, Any]) -> None:
+        given = record.get("args")
+        time = _ns(index, record, "ts")
+        for key, value in (given if isinstance(given, dict) else {}).items():
+            if _is_number(value):
+                series = shown(record.get("pid")), _name(record), shown(key)
+                self._counters[series].append((time, float(value)))
+
+    def _detail(self, record: dict[str, Any]) -> int:
+        given = record.get("args")
+        if not isinstance(given, dict) or not given:
+            return 0
+        if self._detail_bytes > _MOST_DETAIL_BYTES:
+            self._left_out += 1
+            return 0
+        text = json.dumps({key: _detail_of(value) for key, value in given.items()})
+        self._detail_bytes += len(text)
+        return self._details.number(text)
+
+    def result(self) -> tuple[dict[str, Any], Columns]:
+        """Return the head and the columns; each kind of record stands by time."""
+        last = max((-slice_[1] for slice_ in self._slices), default=0)
+        for track, opened in self._opened.items():  # what did not end ends with the profile
+            for start, name, detail in opened:
+                self._slices.append((start, -max(start, last), track, name, detail))
+        self._slices.sort()
+        self._instants.sort()
+        arrows = self._paired_arrows()
+        for series in self._counters.values():
+            series.sort()
+        firsts = [part[0][0] for part in (self._slices, self._instants) if part]
+        firsts += [series[0][0] for series in self._counters.values()]
+        start = min(firsts, default=0)
+        columns = Columns()
+        rows = self._add_slices(columns, start)
+        columns.add_rising("instant_time", (time - start for time, *_ in self._instants))
+        columns.add("instant_track", array("I", [track for _, track, _ in self._instants]))
+        columns.add("instant_name", array("I", [name for *_, name in self._instants]))
+        for position, end in ((0, "from"), (2, "to")):
+            times = [arrow[position] - start for arrow in arrows]
+            columns.add(f"arrow_{end}_time", array("d", times))
+            tracks = [arrow[position + 1] for arrow in arrows]
+            columns.add(f"arrow_{end}_track", array("I", tracks))
+        for number, series in enumerate(self._counters.values()):
+            columns.add_rising(f"counter{number}_time", (time - start for time, _ in series))
+            columns.add(f"counter{number}_value", array("d", [value for _, value in series]))
+        head = {
+            "startNs": str(start),
+            "names": self._names.values(),
+            "details": self._details.values(),
+            "tracks": self._track_heads(),
+            "rows": rows,
+            "counters": [
+                [self._label((process, ""), f"process {process}"), name, key]
+                for process, name, key in self._counters
+            ],
+            "skipped": dict(self._skipped),
+            "detailsLeftOut": self._left_out,
+        }
+        return head, columns
+
+    def _add_slices(self, columns: Columns, start: int) -> list[list[int]]:
+        """Add the slices, each in the first row of its track that is free; return the rows."""
+        ends: dict[int, list[int]] = defaultdict(list)
+        rows = Names()
+        row = array("I")
+        for begin, minus_end, track, *_ in self._slices:
+            of_track = ends[track]
+            for depth, end in enumerate(of_track):
+                if end <= begin + _TOUCHING_NS:
+                    of_track[depth] = -minus_end
+                    break
+            else:
+                depth = min(len(of_track), _MOST_ROWS - 1)
+                if len(of_track) < _MOST_ROWS:
+                    of_track.append(-minus_end)
+            row.append(rows.number((track, depth)))
+        columns.add_rising("start", (slice_[0] - start for slice_ in self._slices))
+        columns.add("duration", array("d", [-slice_[1] - slice_[0] for slice_ in self._slices]))
+        columns.add("row", row)
+        columns.add("name", array("I", [slice_[3] for slice_ in self._slices]))
+        columns.add("detail", array("I", [slice_[4] for slice_ in self._slices]))
+        return [list(pair) for pair in rows.values()]
+
+    def _paired_arrows(self) -> list[tuple[int, int, int, int]]:
+        """Return each arrow's time and track at both ends: its end takes the last start before."""
+        for starts in self._arrows.values():
+            starts.sort()
+        pairs = []
+        for key, time, track in self._arrow_ends:
+            starts = self._arrows.get(key, [])
+            place = bisect.bisect_right(starts, (time, math.inf)) - 1
+            if starts:
+                pairs.append((*starts[max(place, 0)], time, track))
+            else:
+                self._skipped["f without s"] += 1
+        return sorted(pairs)
+
+    def _label(self, key: tuple[str, str], otherwise: str) -> str:
+        return self._labels.get(key) or otherwise
+
+    def _track_heads(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "process": self._label((process, ""), f"process {process}"),
+                "thread": self._label((process, f"={thread}"), f"thread {thread}"),
+                "pid": process,
+                "tid": thread,
+                "place": [
+                    self._places.get((process, ""), 0),
+                    self._places.get((process, f"={thread}"), 0),
+                ],
+            }
+            for process, thread in self._tracks.values()
+        ]
+
+
+def _ns(index: int, record: dict[str, Any], key: str) -> int:
+    value = record.get(key)
+    if not isinstance(value, int | float) or not -_MOST_US < value < _MOST_US:
+        message = f"traceEvents[{index}]['{key}'] is {shown(record.get(key))}, not a time in us"
+        raise TraceError(message)
+    return round(value * 1000)
+
+
+def _name(record: dict[str, Any]) -> str:
+    name = record.get("name", "")
+    return name if isinstance(name, str) else shown(name)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -1e300 < value < 1e300 and math.isfinite(value)  # noqa: PLR2004  what a float can hold
+
+
+def _detail_of(value: object) -> object:
+    """Return a value that a page shows; no number is one that JSON does not have."""
+    if isinstance(value, str | bool) or value is None or _is_number(value):
+        return value
+    return shown(value)

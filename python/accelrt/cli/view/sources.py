@@ -1,0 +1,103 @@
+"""What a page is made of: files of every kind, as views."""
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from accelrt import _core
+from accelrt.cli.replay import snapshots
+from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.view import curves, memory, profile, snapshot
+from accelrt.cli.view.page import View
+
+_PICKLES = frozenset((".pickle", ".pkl"))
+_PROFILES = frozenset((".json", ".gz", ".trace"))
+
+
+def read(path: Path, policies: Sequence[str] | None) -> list[View]:
+    """Return the views of a file: one, or for a snapshot one for each device that it is about.
+
+    Replays are made under each of the policies: of tables under all of them unless some are named,
+    of snapshots under those that are named.
+    """
+    try:
+        with _collector_paused():
+            return list(_views(path, policies))
+    except _core.TableError as error:  # it names the file
+        raise TraceError(str(error)) from error
+    except (TraceError, ValueError) as error:
+        message = f"cannot read {path}: {error}"
+        raise TraceError(message) from error
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise TraceError(message) from error
+    except RecursionError as error:
+        message = f"cannot read {path}: it is nested too deeply"
+        raise TraceError(message) from error
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Leave the garbage collector out: it would look through millions of records again and again.
+
+    What is read has no cycles, and goes when its last reference does.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _views(path: Path, policies: Sequence[str] | None) -> Iterator[View]:
+    path.stat()  # one that is not there has no kind either
+    if path.suffix == ".csv":
+        recording = _core.Recording.of_table(path)
+        recording.survey()  # raises the first mistake of the table
+        events = recording.operations()
+        if not events:
+            message = "the table has no events"
+            raise TraceError(message)
+        head, columns = memory.of_operations(events)
+        head["replays"] = curves.add(columns, recording, policies)
+        yield View("table", path.name, head, columns)
+    elif path.suffix in _PICKLES:
+        yield from _snapshot(path, policies)
+    elif path.suffix in _PROFILES:
+        yield View("profile", path.name, *profile.view(profile.read(path)))
+    else:
+        message = (
+            "neither a memory snapshot (.pickle), a table of events (.ops.csv) "
+            "nor a profile (.json)"
+        )
+        raise TraceError(message)
+
+
+def _snapshot(path: Path, policies: Sequence[str] | None) -> Iterator[View]:
+    found = snapshots.read(path)
+    devices = [device for device in found.devices if device.trace or device.segments]
+    if not devices:
+        message = "the snapshot is empty: no segments, and no history was recorded"
+        raise TraceError(message)
+    for device in devices:
+        name = path.name if len(devices) == 1 else f"{path.name}:{device.index}"
+        head, columns = snapshot.view(found, device)
+        if policies:
+            recording = _core.Recording.of_snapshot(device.segments, device.trace)
+            head["replays"] = curves.add(columns, recording, policies)
+        yield View("snapshot", name, head, columns)
+
+
+def summary(view: View) -> str:
+    """Return in words what is in a view.
+
+    >>> from accelrt.cli.view.columns import Columns
+    >>> summary(View("table", "a.ops.csv", {"entries": 7}, Columns()))
+    '7 events of a.ops.csv'
+    """
+    if view.kind == "profile":
+        return f"{len(view.columns['start'])} slices of {view.name}"
+    return f"{view.head['entries']} events of {view.name}"
