@@ -47,7 +47,7 @@
 //! `ARCHITECTURE.md` has a map of the code and follows one task from enqueue to done.
 
 #![cfg_attr(
-    not(all(feature = "python", feature = "xpu")),
+    not(all(feature = "python", feature = "xpu", feature = "async")),
     allow(dead_code, reason = "what faces and driver kinds need is compiled and tested always")
 )]
 #![cfg_attr(

@@ -21,6 +21,7 @@ from accelrt.cli.replay import traces
 from accelrt.cli.replay.candidates import candidates, split_limits
 from processes import output_of
 from test_replay import ENTRY, MIB, OWN, ROOT, SEGMENT, refused, replay, snapshot, table
+from test_view import opened
 
 AMPLE, PAGE = 1 << 40, 2 * MIB
 SETTINGS = {
@@ -454,3 +455,21 @@ def test_a_segment_that_is_left_over_counts_to_what_could_be_had(tmp_path: Path)
     assert trace.failed_request() == (30 * MIB, SEGMENT["total_size"] + 20 * MIB)
     assert trace.recording.operations() == [(True, 0, 100, 0)]
     assert trace.with_failed_request().operations() == [(True, 0, 100, 0), (True, 1, 30 * MIB, 0)]
+
+
+def test_a_plot_shows_the_replays_of_the_table(tmp_path: Path) -> None:
+    out = tmp_path / "plot.html"
+    ended = replay(OWN, "--policy", "native,torch", "--capacity", 96 * MIB, "--plot", out)
+    assert (ended.returncode, ended.stderr, ended.stdout.count(OWN.name)) == (0, "", 2), ended
+    (found,) = opened(out)
+    heads = found.head["replays"]
+    assert [head["policy"] for head in heads] == ["native", "torch"]
+    served = [head["failedAt"] is None for head in heads]
+    assert served == [True, False], "torch needs more"
+
+
+@pytest.mark.parametrize("other", ["--check", "--real", "--minimum", "--recommend"])
+def test_a_plot_goes_without_what_it_does_not_show(other: str, tmp_path: Path) -> None:
+    out = tmp_path / "plot.html"
+    refused(replay(OWN, other, "--plot", out), "--plot")
+    assert not out.exists()

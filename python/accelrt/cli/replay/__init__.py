@@ -13,17 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli.replay import minimum, progress, recommend, table, traces
+from accelrt.cli.replay import minimum, plot, progress, recommend, table, traces
 from accelrt.cli.replay.checks import Tally
 from accelrt.cli.replay.errors import TraceError
-from accelrt.cli.replay.policies import POLICIES, chosen, policies_argument, settings_of
+from accelrt.cli.replay.policies import (
+    CAPACITY_BYTES,
+    GRANULARITY_BYTES,
+    POLICIES,
+    Replays,
+    chosen,
+    policies_argument,
+    settings_of,
+)
 from accelrt.cli.replay.table import Record
 from accelrt.cli.sizes import size_argument
 from accelrt.cli.terminal import Style
-
-# More than any device has, so that a limit is what the user sets.
-CAPACITY_BYTES = 1 << 40
-GRANULARITY_BYTES = 2 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", type=Path, metavar="OUT", help="keep the table as records")
     parser.add_argument(
+        "--plot", type=Path, metavar="OUT", help="write a page of live and reserved bytes, as view"
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
         help="compare each address and the final layout with what a snapshot recorded, "
@@ -95,11 +102,15 @@ def run(given: argparse.Namespace) -> int:
             return _refuse(
                 "--real has the device's own memory: no --capacity, --granularity, --check"
             )
+        if given.plot is not None and (given.real or given.check):
+            return _refuse("--plot goes without --real and --check")
         read = [trace for path in given.traces for trace in traces.read(path)]
         if given.check:
             _expect_snapshots(read)
         records = list(_replays(given, read, policies))
         tally = _check(given, read) if given.check else None
+        if given.plot is not None:
+            _plot(given, policies)
     except (TraceError, ValueError) as error:
         return _refuse(str(error))
     sys.stdout.write(table.text(records, Style.of(sys.stdout)))
@@ -111,6 +122,13 @@ def run(given: argparse.Namespace) -> int:
     return 0 if is_right else 1
 
 
+def _plot(given: argparse.Namespace, policies: list[str]) -> None:
+    capacity_bytes = given.capacity or CAPACITY_BYTES
+    granularity_bytes = given.granularity or GRANULARITY_BYTES
+    replays = Replays(policies, given.config or "", capacity_bytes, granularity_bytes)
+    plot.write(given.plot, given.traces, replays)
+
+
 def _run_lab(given: argparse.Namespace) -> int:
     """Search minima, or try settings; return the exit status."""
     option = "--minimum" if given.minimum else "--recommend"
@@ -119,6 +137,7 @@ def _run_lab(given: argparse.Namespace) -> int:
         "--config": given.recommend and given.config is not None,
         "--check": given.check,
         "--real": given.real,
+        "--plot": given.plot is not None,
     }
     for other, is_given in others.items():
         if is_given:

@@ -2,10 +2,15 @@
 
 import argparse
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from accelrt.cli.replay.errors import TraceError
 
+# More than any device has, so that a limit is what the user sets.
+CAPACITY_BYTES: Final = 1 << 40
+GRANULARITY_BYTES: Final = 2 << 20
 POLICIES: Final = {
     "native": {"policy": "native"},
     "torch": {"policy": "torch", "expandable_segments": "False"},
@@ -16,6 +21,16 @@ _OF_TORCH = re.compile(
     r"(?:^|,)\s*(?:large_segment|max_split|max_non_split|roundup|garbage_collection)"
 )
 _OF_NATIVE = re.compile(r"(?:^|,)\s*(?:exact_statistics|deterministic)")
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Replays of one recording: the policies, and what is the same under each."""
+
+    policies: Sequence[str]
+    config: str = ""
+    capacity_bytes: int = CAPACITY_BYTES
+    granularity_bytes: int = GRANULARITY_BYTES
 
 
 def chosen(config: str, asked_for: list[str] | None) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from accelrt.cli import terminal
 from accelrt.cli.replay.errors import TraceError
-from accelrt.cli.replay.policies import POLICIES, policies_argument
+from accelrt.cli.replay.policies import POLICIES, Replays, policies_argument
 from accelrt.cli.view import page, sources
 
 _MOST_PAGES = 64
@@ -74,7 +74,7 @@ def _read(given: argparse.Namespace) -> list[page.View]:
     try:
         for done, file in enumerate(given.files):
             terminal.bar(f"view {done}/{len(given.files)}", done / len(given.files), f" {file}")
-            views += sources.read(file, given.policy)
+            views += sources.read(file, given.policy and Replays(given.policy))
     finally:
         terminal.wipe()
     return views

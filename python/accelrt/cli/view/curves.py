@@ -1,26 +1,22 @@
 """Replays of a recording under each policy, as curves of live and reserved bytes."""
 
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 from accelrt import _core
-from accelrt.cli import replay
-from accelrt.cli.replay.policies import POLICIES, settings_of
+from accelrt.cli.replay.policies import Replays, settings_of
 from accelrt.cli.view.columns import Columns
 
 # More than a screen has columns: each point is the peak of its stretch.
 _POINTS = 4096
 
 
-def add(
-    columns: Columns, recording: _core.Recording, policies: Sequence[str] | None
-) -> list[dict[str, Any]]:
+def add(columns: Columns, recording: _core.Recording, replays: Replays) -> list[dict[str, Any]]:
     """Add the curves, by number of the policy; return what a page says of each replay."""
     heads: list[dict[str, Any]] = []
-    for number, policy in enumerate(policies or POLICIES):
-        settings = settings_of(policy, "")
-        place = replay.CAPACITY_BYTES, replay.GRANULARITY_BYTES
+    place = replays.capacity_bytes, replays.granularity_bytes
+    for number, policy in enumerate(replays.policies):
+        settings = settings_of(policy, replays.config)
         try:
             timeline = recording.timeline(settings, *place, _POINTS)
         except RuntimeError as error:  # of this policy: the others continue

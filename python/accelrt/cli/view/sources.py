@@ -1,13 +1,14 @@
 """What a page is made of: files of every kind, as views."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli.replay import snapshots
 from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.replay.policies import POLICIES, Replays
 from accelrt.cli.view import curves, memory, profile, snapshot
 from accelrt.cli.view.page import View
 
@@ -15,15 +16,14 @@ _PICKLES = frozenset((".pickle", ".pkl"))
 _PROFILES = frozenset((".json", ".gz", ".trace"))
 
 
-def read(path: Path, policies: Sequence[str] | None) -> list[View]:
+def read(path: Path, replays: Replays | None) -> list[View]:
     """Return the views of a file: one, or for a snapshot one for each device that it is about.
 
-    Replays are made under each of the policies: of tables under all of them unless some are named,
-    of snapshots under those that are named.
+    Replays are made as they are asked for; of a table under all policies unless others are named.
     """
     try:
         with _collector_paused():
-            return list(_views(path, policies))
+            return list(_views(path, replays))
     except _core.TableError as error:  # it names the file
         raise TraceError(str(error)) from error
     except (TraceError, ValueError) as error:
@@ -52,7 +52,7 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _views(path: Path, policies: Sequence[str] | None) -> Iterator[View]:
+def _views(path: Path, replays: Replays | None) -> Iterator[View]:
     path.stat()  # one that is not there has no kind either
     if path.suffix == ".csv":
         recording = _core.Recording.of_table(path)
@@ -62,10 +62,10 @@ def _views(path: Path, policies: Sequence[str] | None) -> Iterator[View]:
             message = "the table has no events"
             raise TraceError(message)
         head, columns = memory.of_operations(events)
-        head["replays"] = curves.add(columns, recording, policies)
+        head["replays"] = curves.add(columns, recording, replays or Replays([*POLICIES]))
         yield View("table", path.name, head, columns)
     elif path.suffix in _PICKLES:
-        yield from _snapshot(path, policies)
+        yield from _snapshot(path, replays)
     elif path.suffix in _PROFILES:
         yield View("profile", path.name, *profile.view(profile.read(path)))
     else:
@@ -76,7 +76,7 @@ def _views(path: Path, policies: Sequence[str] | None) -> Iterator[View]:
         raise TraceError(message)
 
 
-def _snapshot(path: Path, policies: Sequence[str] | None) -> Iterator[View]:
+def _snapshot(path: Path, replays: Replays | None) -> Iterator[View]:
     found = snapshots.read(path)
     devices = [device for device in found.devices if device.trace or device.segments]
     if not devices:
@@ -85,9 +85,9 @@ def _snapshot(path: Path, policies: Sequence[str] | None) -> Iterator[View]:
     for device in devices:
         name = path.name if len(devices) == 1 else f"{path.name}:{device.index}"
         head, columns = snapshot.view(found, device)
-        if policies:
+        if replays is not None:
             recording = _core.Recording.of_snapshot(device.segments, device.trace)
-            head["replays"] = curves.add(columns, recording, policies)
+            head["replays"] = curves.add(columns, recording, replays)
         yield View("snapshot", name, head, columns)
 
 
