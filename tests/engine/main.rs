@@ -12,6 +12,8 @@ mod gate;
 #[macro_use]
 #[path = "../common/hand_on.rs"]
 mod hand_on;
+#[path = "../common/late.rs"]
+mod late;
 #[path = "../common/numbers.rs"]
 mod numbers;
 #[path = "../common/plain.rs"]

@@ -1,15 +1,22 @@
 //! Waits with a limit: when they end, what they leave, and that they execute no task.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
-use accelrt::backend::fault::Method;
+use accelrt::backend::contract::Backend;
+use accelrt::backend::cpu::CpuBackend;
+use accelrt::backend::fault::{FaultBackend, Method};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Config, Error, Event, Result, Runtime, RuntimeError, Stream, StreamError};
 
-use crate::driver_kind::with_each_completion;
+use crate::driver_kind::{Driver, with_each_completion};
 use crate::gate::Gate;
+use crate::late::LateBackend;
 use crate::support::{
-    CPU, Journal, enqueue_failure, finishes, stream, stream_error, wait_by_query, workers,
+    CPU, Journal, enqueue_failure, enqueue_notice, enqueue_question, finishes, stream,
+    stream_error, wait_by_query, workers,
 };
 use crate::thread_id::ThreadId;
 
@@ -199,5 +206,64 @@ fn a_drivers_stream_that_waits_for_the_host_is_waited_for_up_to_the_limit() {
             told.recv().unwrap().finish(Ok(()));
             wait(&driver.runtime, &stream, &event, LONG).unwrap();
         }
+    });
+}
+
+/// A device that is done after many questions, and calls back when the test says so.
+fn late() -> Arc<LateBackend> {
+    let completion = CompletionMode::WhenAsked { polls: 1000 };
+    LateBackend::new(NullBackend::new(NullConfig { completion, ..NullConfig::default() }))
+}
+
+#[test]
+fn a_wait_with_a_limit_ends_when_the_driver_calls_back() {
+    // Goal: the callback wakes the thread, which sleeps up to its limit. Method: the device is done
+    // when the thread has asked for a callback, and once more whether it is done.
+    finishes(|| {
+        for (what, wait) in WAITS {
+            let late = late();
+            let calls = FaultBackend::new(Arc::clone(&late) as Arc<dyn Backend>);
+            let backend = Arc::clone(&calls) as Arc<dyn Backend>;
+            let runtime = Runtime::with_backends(Config::default(), [backend]).unwrap();
+            let stream = runtime.dedicated_stream(Driver::device(), 0).unwrap();
+            let event = stream.record_event().unwrap();
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| wait(&runtime, &stream, &event, LONG));
+                while late.waiting() == 0 || calls.calls(Method::MarkDone) < 2 {
+                    thread::yield_now();
+                }
+                wait_by_query(&event);
+                while !stream.query() {}
+                late.reach_all();
+                waiting.join().unwrap().unwrap_or_else(|error| panic!("{what}: {error}"));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_task_that_waits_for_a_driver_within_a_limit_leaves_its_worker_to_others() {
+    // Goal: the wait is told to the pool, whose only worker it takes. Method: the device is done,
+    // and calls back, in a task of another stream.
+    finishes(|| {
+        let config = Config::builder().cpu_threads(1).build().unwrap();
+        let (late, cpu) = (late(), CpuBackend::new(&config).unwrap());
+        let backends: [Arc<dyn Backend>; 2] = [cpu, Arc::clone(&late) as _];
+        let runtime = Runtime::with_backends(config, backends).unwrap();
+        let driver = runtime.dedicated_stream(Driver::device(), 0).unwrap();
+        let event = driver.record_event().unwrap();
+        let task = move || event.synchronize_timeout(LONG);
+        let waited = enqueue_question(&stream(&runtime), task);
+        let other = stream(&runtime);
+        let complete = move || {
+            while late.waiting() == 0 {
+                thread::yield_now();
+            }
+            while !driver.query() {}
+            late.reach_all();
+        };
+        other.enqueue(complete).unwrap();
+        enqueue_notice(&other).recv().unwrap();
+        waited.recv().unwrap().unwrap();
     });
 }

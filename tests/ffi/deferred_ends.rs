@@ -12,7 +12,7 @@ use accelrt::{
     StreamError,
 };
 
-use super::late::LateBackend;
+use crate::late::LateBackend;
 use crate::plain::Plain;
 use crate::support::{
     append_digit, call, counter, digits, failure, launch, null_stream, pointer, runtime,

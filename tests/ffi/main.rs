@@ -13,6 +13,7 @@ mod arguments;
 mod blocking;
 mod deferred;
 mod deferred_ends;
+#[path = "../common/late.rs"]
 mod late;
 mod launch;
 #[path = "../common/plain.rs"]

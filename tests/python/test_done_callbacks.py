@@ -148,6 +148,26 @@ def test_a_callback_enqueues_work_and_does_not_wait_for_it() -> None:
     gate.close()
 
 
+def test_a_callback_enqueues_beyond_the_limit_of_a_stream() -> None:
+    # A wait for room would not end: the tasks that make it need the thread of the callback.
+    program = """
+        import accelrt
+
+        work, other, seen = accelrt.Stream(), accelrt.Stream(dedicated=True), []
+
+        def enqueue_many(_event):
+            for number in range(1_000):
+                other.launch_host(seen.append, number)
+
+        work.record_event().add_done_callback(enqueue_many)
+        while len(seen) < 1_000:
+            work.launch_host(int).result()
+        other.synchronize()
+        print(seen == list(range(1_000)))
+    """
+    assert output_of(program, ACCELRT_STREAM_TASKS="64") == "True\n"
+
+
 def test_a_callback_leaves_no_state_to_the_next_one() -> None:
     work, current = stream(), queue.Queue[bool]()
 

@@ -76,6 +76,31 @@ def test_a_handle_waits_up_to_its_limit() -> None:
     assert "done" in repr(call)
 
 
+def test_waits_for_a_handle_that_ended_at_their_limit_leave_nothing() -> None:
+    program = """
+    import accelrt, contextlib, threading
+    from pathlib import Path
+
+    goes_on = threading.Event()
+    call = accelrt.Stream().launch_host(goes_on.wait)
+
+    def wait_often(count):
+        for _ in range(count):
+            with contextlib.suppress(TimeoutError):
+                call.result(timeout=0)
+
+    def pages():
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    wait_often(1_000)
+    before = pages()
+    wait_often(20_000)
+    print(pages() - before < 150)
+    goes_on.set()
+    """
+    assert output_of(program) == "True\n"
+
+
 def test_ctrl_c_ends_a_wait_for_a_handle_and_the_callable_goes_on() -> None:
     work, goes_on = stream(), threading.Event()
     call = work.launch_host(goes_on.wait, LONG)

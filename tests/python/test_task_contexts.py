@@ -420,6 +420,63 @@ def test_what_is_set_inside_of_a_with_ends_with_it_and_else_is_the_threads() -> 
     asyncio.run(main())
 
 
+def test_what_is_set_behind_a_with_is_that_of_the_tasks_beside_too() -> None:
+    first, second, _, _ = STREAMS
+
+    async def beside(is_set: asyncio.Event) -> accelrt.Stream:
+        await is_set.wait()
+        return current()
+
+    async def main() -> None:
+        is_set = asyncio.Event()
+        other = asyncio.create_task(beside(is_set))
+        with first:
+            await asyncio.sleep(0)
+        accelerator.set_stream(second)
+        is_set.set()
+        assert await other == second
+        assert current() == second
+
+    asyncio.run(main())
+    assert current() == second
+    accelerator.set_stream(DEFAULT)
+
+
+def test_a_threads_with_that_is_left_inside_of_a_tasks_with_is_the_threads() -> None:
+    first, second, _, _ = STREAMS
+
+    async def main() -> None:
+        with second:
+            leave(first)
+            assert current() == second
+        assert current() == DEFAULT
+
+    first.__enter__()
+    asyncio.run(main())
+    assert current() == DEFAULT
+
+
+def test_a_with_between_the_runs_of_a_loop_is_the_threads() -> None:
+    # Goal: a task that waits inside its `with` changes nothing for the thread that runs its loop
+    # in steps. Method: the thread enters a `with` right behind the task's.
+    first, second, _, _ = STREAMS
+    goes_on = asyncio.Event()
+
+    async def use() -> None:
+        with first:
+            await goes_on.wait()
+            assert current() == first
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        waiting = loop.create_task(use())
+        loop.run_until_complete(asyncio.sleep(0))
+        with second:
+            assert current() == second
+        assert current() == DEFAULT
+        goes_on.set()
+        loop.run_until_complete(waiting)
+
+
 @pytest.mark.skipif(module.device_count() < 2, reason="needs two devices")
 def test_a_device_index_that_is_set_inside_of_a_with_ends_with_it() -> None:
     index = accelerator.current_device_index

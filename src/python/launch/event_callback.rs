@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use crate::base::fork;
 use crate::base::spin::SpinMutex;
 use crate::engine::event::future::EventFuture;
+use crate::engine::stream::frames;
 use crate::python::launch::host_task::call_python;
 use crate::python::launch::host_threads;
 use crate::python::objects::contexts;
@@ -15,6 +16,9 @@ use crate::python::objects::event::PyEvent;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::errors::wrong_type;
 use crate::runtime::Runtime;
+
+/// A key that no stream has: they begin at 1.
+const NO_STREAM: u64 = 0;
 
 /// A callable, and the record that it waits for.
 pub(crate) struct EventCallback {
@@ -75,8 +79,13 @@ impl EventCallback {
         }
     }
 
-    /// Calls the callable, with the default streams as the current ones.
+    /// Calls the callable, with the default streams as the current ones. As a callable of a
+    /// stream, it enqueues beyond the limit of a stream: the tasks there may need this thread.
     pub(crate) fn run(self, py: Python<'_>) {
+        frames::inside(NO_STREAM, || self.call(py));
+    }
+
+    fn call(self, py: Python<'_>) {
         let outcome = call_python(py, &self.call);
         contexts::forget();
         if let Ok(runtime) = Runtime::global() {
