@@ -120,9 +120,9 @@ unsafe impl<C: CommandContext> Send for Receiver<C> {}
 pub(crate) struct Pushed {
     /// The command's number in the queue, from 1.
     pub(crate) ticket: u64,
-    /// True for the first command of a segment. Callers then make checks that are too expensive for
-    /// each push.
-    pub(crate) is_first_of_segment: bool,
+    /// The command's place in its segment. At place 0 callers make checks that are too expensive
+    /// for each push.
+    pub(crate) place_in_segment: u64,
 }
 
 pub(crate) enum Head<'a, C: CommandContext> {
@@ -213,7 +213,7 @@ impl<C: CommandContext> Sender<C> {
         // Release: publishes the command; pairs with the acquire in `Receiver::head`.
         let is_internal = matches!(T::CLASS, Class::Internal);
         slot.sequence.store(sequence_of(index, is_internal), Ordering::Release);
-        Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
+        Pushed { ticket: index + 1, place_in_segment: index % SLOTS_PER_SEGMENT }
     }
 
     /// The number of commands pushed, which is the ticket of the latest command.

@@ -44,7 +44,7 @@ fn tickets_count_commands_over_boundaries() {
             let number = lap * SLOTS + place;
             let pushed = sender.push(Item(0, number, Arc::clone(&alive)));
             assert_eq!(pushed.ticket, number as u64 + 1);
-            assert_eq!(pushed.is_first_of_segment, place == 0);
+            assert_eq!(pushed.place_in_segment == 0, place == 0);
         }
         if lap % 2 == 0 {
             drain(&mut receiver, &mut seen);

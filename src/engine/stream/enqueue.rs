@@ -13,12 +13,11 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::fork;
-use crate::engine::log::collector::now as log_time;
 use crate::engine::stream::consumer_lock::Next;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
+use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command, Pushed};
 
 /// A task to enqueue: a command, or a task whose creator stores the ticket, as an event does.
@@ -55,7 +54,7 @@ impl<T: Command<TaskContext>> Enqueue for T {
     fn run_directly(self, mut direct: Direct<'_>) -> Attempt<Self> {
         let Some(ticket) = direct.take_ticket() else { return Attempt::Queue(self) };
         direct.run::<T>(|context| self.run(context));
-        Attempt::Over(Ok(Pushed { ticket, is_first_of_segment: false }))
+        Attempt::Over(Ok(Pushed { ticket, place_in_segment: 1 }))
     }
 
     #[inline]
@@ -148,7 +147,6 @@ impl StreamCore {
         let direct = if T::Command::MAY_WAIT { None } else { self.enter_directly() };
         match direct {
             Some(direct) => self.enqueue_inside(direct, task),
-            None if self.lifecycle.is_watched() => self.place_watched(task),
             None => self.place_and_schedule::<T, Checked>(task),
         }
     }
@@ -170,53 +168,43 @@ impl StreamCore {
     #[inline(always)]
     fn enter<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         if M::IS_CHECKED {
-            fork::check()?;
-            if !self.lifecycle.is_running_unwatched() {
-                return self.enter_watched_or_stopped(task);
-            }
+            self.lifecycle.check()?;
         }
         self.place_and_schedule::<T, M>(task)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn enter_watched_or_stopped<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
-        self.lifecycle.check()?;
-        self.place_watched(task)
-    }
-
-    /// As `place_and_schedule` of a checked task, and writes a record of it.
-    #[cold]
-    fn place_watched<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
-        let start = log_time();
-        let (pushed, receipt) = task.queue(self, |command| self.sender.push(command))?;
-        self.log_enqueued(T::Command::OPERATION, pushed.ticket, start);
-        self.schedule_for(pushed)?;
-        Ok(receipt)
     }
 
     #[inline(always)]
     fn place_and_schedule<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         let (pushed, receipt) = task.queue(self, |command| self.sender.push(command))?;
         if M::IS_CHECKED {
-            self.schedule_for(pushed)?;
+            self.schedule_for(T::Command::OPERATION, pushed)?;
         } else if M::IS_SCHEDULED {
             self.schedule();
         }
         Ok(receipt)
     }
 
-    /// Schedules the stream if it is idle. Checks the stream's task limit once per segment. Fails
-    /// when no thread can execute the task, now or later.
+    /// Schedules the stream if it is idle. Checks the stream's task limit once per segment, and
+    /// tells the log while the tasks are watched. Fails when no thread can execute the task, now or
+    /// later.
     #[inline]
-    fn schedule_for(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
+    fn schedule_for(self: &Arc<Self>, operation: OperationKind, pushed: Pushed) -> Result<()> {
         if self.consumer_lock.schedule_if_idle() == Next::Schedule {
             self.submit_for(pushed.ticket)?;
         }
-        if pushed.is_first_of_segment {
-            self.throttle(pushed.ticket);
+        if self.lifecycle.is_first_or_watched(pushed.place_in_segment) {
+            self.finish_enqueue(operation, pushed);
         }
         Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finish_enqueue(self: &Arc<Self>, operation: OperationKind, pushed: Pushed) {
+        self.log_enqueued(operation, pushed.ticket);
+        if pushed.place_in_segment == 0 {
+            self.throttle(pushed.ticket);
+        }
     }
 
     /// Schedules the stream if it is idle; never throttles the caller.

@@ -1,5 +1,6 @@
 //! The phase of a runtime, from running to cancelled, which all its streams read.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
@@ -8,14 +9,28 @@ use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::log::collector::now;
 use crate::engine::stream::task_report::{TaskObserver, TaskWatch};
 
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
 /// Added to `RUNNING` or `STOPPED` for each watch of the tasks. So one comparison per task detects
-/// a watch or a cancellation.
-const WATCHED: usize = 4;
+/// a watch or a cancellation. Not below the places of a queue's segment: see
+/// [`Lifecycle::is_first_or_watched`].
+const WATCHED: usize = 64;
+
+thread_local! {
+    /// When this thread last passed [`Lifecycle::check`] of a watched runtime, as every enqueue
+    /// does before it pushes its task. Stands here so that the common enqueue passes no time on.
+    static ENQUEUE_START: Cell<u64> = const { Cell::new(0) };
+}
+
+/// When the call began in which this thread enqueues a task of a watched runtime; `None` when the
+/// watch has begun since.
+pub(super) fn take_enqueue_start() -> Option<u64> {
+    Some(ENQUEUE_START.take()).filter(|start| *start != 0)
+}
 
 /// The state of a runtime that all its streams share.
 ///
@@ -32,6 +47,8 @@ pub(crate) struct Lifecycle {
     retired_counters: StreamCounters,
     /// Called with the report of each executed task that is not internal, with their numbers.
     observers: Mutex<Vec<(u64, TaskObserver)>>,
+    /// The length of `observers`, which tasks read without the lock.
+    num_observers: AtomicUsize,
     /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
     /// Called with each error before it enters `unseen`, to drop everything but the error's text.
@@ -116,6 +133,7 @@ impl Lifecycle {
             stream_task_limit,
             retired_counters: StreamCounters::default(),
             observers: Mutex::new(LockRank::TaskObservers, Vec::new()),
+            num_observers: AtomicUsize::new(0),
             unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
             reduce_error: OnceLock::new(),
         })
@@ -130,16 +148,19 @@ impl Lifecycle {
         if phase == RUNNING { Ok(()) } else { Self::check_phase(phase) }
     }
 
-    /// True when [`Lifecycle::check`] succeeds by its phase and no watch is on.
+    /// True at place 0 of a segment of a queue, and at all 64 places while a watch is on: then the
+    /// phase is above them. One comparison, because every enqueue asks. After a stop the answer may
+    /// be true at other places.
     #[inline]
-    pub(crate) fn is_running_unwatched(&self) -> bool {
+    pub(crate) fn is_first_or_watched(&self, place_in_segment: u64) -> bool {
         // Relaxed: as in `check`.
-        self.phase.load(Ordering::Relaxed) == RUNNING
+        self.phase.load(Ordering::Relaxed) as u64 >= place_in_segment
     }
 
     #[cold]
     fn check_phase(phase: usize) -> Result<()> {
         if phase % WATCHED == RUNNING {
+            ENQUEUE_START.set(now());
             Ok(())
         } else {
             Err(Error::Runtime(RuntimeError::ShutDown))
@@ -188,7 +209,7 @@ impl Lifecycle {
         // Relaxed: only uniqueness matters.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         if let Some(observer) = observer {
-            self.observers.lock().push((number, observer));
+            self.change_observers(|observers| observers.push((number, observer)));
         }
         // The result is ignored: after a cancellation no task is told of.
         let more = |phase| (phase % WATCHED < CANCELLED).then_some(phase + WATCHED);
@@ -201,7 +222,14 @@ impl Lifecycle {
         // Relaxed: a task that races with this call may be told of or not.
         let fewer = |phase: usize| phase.checked_sub(WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
-        self.observers.lock().retain(|(own, _)| *own != number);
+        self.change_observers(|observers| observers.retain(|(own, _)| *own != number));
+    }
+
+    fn change_observers(&self, change: impl FnOnce(&mut Vec<(u64, TaskObserver)>)) {
+        let mut observers = self.observers.lock();
+        change(&mut observers);
+        // Relaxed: a task that races with this call may be told of or not.
+        self.num_observers.store(observers.len(), Ordering::Relaxed);
     }
 
     #[inline]
@@ -211,6 +239,10 @@ impl Lifecycle {
 
     /// The observers that are to be told of a task.
     pub(super) fn observers(&self) -> Vec<TaskObserver> {
+        // Relaxed: as in `change_observers`.
+        if self.num_observers.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
         self.observers.lock().iter().map(|(_, observer)| *observer).collect()
     }
 

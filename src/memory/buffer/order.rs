@@ -149,7 +149,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         // Retains errors before the task can fail. Otherwise the stream could clear and drop the
         // error before the caller queries the transfer.
         core.failures.retain_cleared();
-        let mut waits = Waits::default();
+        let mut waits = Waits { least_place: u64::MAX, marked: Vec::new() };
         if self.order == Order::BehindConflicts {
             locked.each_conflict(core, |source, last| waits.push(core, source, last));
             locked.each_queued(core, |wait| waits.push_command(core, wait));
@@ -286,9 +286,9 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
 
 /// The waits that a task needs. `push` enqueues them under the locks, and `publish` schedules the
 /// streams afterwards.
-#[derive(Default)]
 struct Waits {
-    is_first_of_segment: bool,
+    /// The least place in a segment that a wait got.
+    least_place: u64,
     /// Streams with a new marker that are not scheduled yet.
     marked: Vec<Arc<StreamCore>>,
 }
@@ -309,14 +309,14 @@ impl Waits {
     #[cold]
     fn push_command<T: Command<TaskContext>>(&mut self, core: &Arc<StreamCore>, wait: T) {
         let pushed = core.enqueue(wait, Unscheduled);
-        self.is_first_of_segment |= pushed.is_first_of_segment;
+        self.least_place = self.least_place.min(pushed.place_in_segment);
     }
 
-    /// Schedules the marked streams. Returns `last` with the combined flags of all pushes.
+    /// Schedules the marked streams. Returns `last` with the least place of all pushes.
     #[inline]
     fn publish(self, last: Pushed) -> Pushed {
         self.marked.iter().for_each(StreamCore::schedule);
-        let is_first_of_segment = last.is_first_of_segment | self.is_first_of_segment;
-        Pushed { is_first_of_segment, ..last }
+        let place_in_segment = last.place_in_segment.min(self.least_place);
+        Pushed { place_in_segment, ..last }
     }
 }
