@@ -240,10 +240,50 @@ impl Native {
             return Step::Wait;
         }
         match found {
+            Some(found)
+                if search != Search::Bounded
+                    && self.needs_new_pages(ledger, plan, &found, search)
+                    && let Some(piece) = self.take_of_other_arena(plan, want.heap) =>
+            {
+                Step::Done(piece)
+            }
             Some(found) => self.begin_page_work(ledger, &found, search),
             None if search == Search::Bounded => Step::ReachCaches,
             None => self.begin_growth(ledger, plan, &want),
         }
+    }
+
+    /// True when fewer idle pages may move to a place than it lacks.
+    fn needs_new_pages(
+        &self,
+        ledger: &Ledger,
+        plan: &NativePlan,
+        found: &Found,
+        search: Search,
+    ) -> bool {
+        let Found { id, offset, units, cost } = *found;
+        let missing = cost.missing as usize;
+        if ledger.config.deterministic && search != Search::Last {
+            return missing > 0;
+        }
+        let own = self.blocks[id].area;
+        let place = self.areas[own].pages_of(offset, units);
+        let is_elsewhere = |idle: &IdlePage| idle.area != own || !place.contains(&idle.page);
+        let movable = self.movable_pages(ledger, plan.owner.pool).filter(is_elsewhere);
+        movable.take(missing).count() < missing
+    }
+
+    /// Takes memory of the heap's other arena before the device is asked. Pages that the heap's
+    /// stream still uses cannot move to the arena of the request, but their place serves it: its
+    /// tasks stand behind those uses. Smaller requests than a page would waste most of it.
+    fn take_of_other_arena(&mut self, plan: &NativePlan, heap: HeapId) -> Option<Piece> {
+        if !self.sizes.has_pages || plan.class.is_some() || plan.bytes < self.sizes.page_bytes {
+            return None;
+        }
+        let want = plan.want_in(heap, plan.kind.other(), &self.sizes)?;
+        let found = self.find_with_memory(&want, Search::Whole, |_| true)?;
+        let block = self.carve(&found);
+        Some(self.finish(block, plan))
     }
 
     fn take_elsewhere(&mut self, ledger: &mut Ledger, plan: &NativePlan, found: &Found) -> Piece {

@@ -42,6 +42,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    #[inline]
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Middle => Self::Large,
+            Self::Large => Self::Middle,
+        }
+    }
+
     /// Returns the pool that statistics and snapshots count the arena in.
     #[inline]
     pub(super) const fn class(self) -> PoolClass {
