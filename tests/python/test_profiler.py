@@ -190,11 +190,12 @@ def test_profiles_nest_and_record_for_themselves() -> None:
     stream = accelrt.Stream(dedicated=True)
     outer, inner = profiler.profile(), profiler.profile()
     with outer:
-        stream.launch_host(int).result()
+        stream.launch_host(int)
+        stream.synchronize()
         with inner:
-            stream.launch_host(len, "x").result()
+            stream.launch_host(len, "x")
             stream.synchronize()
-        stream.launch_host(str).result()
+        stream.launch_host(str)
         stream.synchronize()
     assert set(rows(inner)) == {"len"}
     assert {"int", "len", "str"} <= set(rows(outer))

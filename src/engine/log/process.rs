@@ -66,6 +66,7 @@ pub(crate) struct ProcessSubscription(Option<Subscription>);
 /// Begins a subscription: see [`Log::subscribe`].
 pub(crate) fn subscribe(wants: Wants, runtime: Option<u64>, limit: usize) -> ProcessSubscription {
     fork::watch();
+    device_times::poll(); // what is done by now is for the earlier subscriptions
     let log = LOG.get_or_init(Log::new);
     ProcessSubscription(Some(log.subscribe(wants, runtime, limit)))
 }
