@@ -11,7 +11,6 @@ use std::thread;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB, to_usize};
-use crate::base::steps::step;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::growth::none_if_short;
@@ -20,7 +19,7 @@ use crate::memory::allocator::native::addresses::Owner;
 use crate::memory::allocator::native::area::{AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::heap::{Heap, HeapId, Kind};
+use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
@@ -242,8 +241,7 @@ impl Native {
         match found {
             Some(found)
                 if search != Search::Bounded
-                    && self.needs_new_pages(ledger, plan, &found, search)
-                    && let Some(piece) = self.take_of_other_arena(plan, want.heap) =>
+                    && let Some(piece) = self.take_of_other_arena(ledger, plan, &found, search) =>
             {
                 Step::Done(piece)
             }
@@ -251,57 +249,6 @@ impl Native {
             None if search == Search::Bounded => Step::ReachCaches,
             None => self.begin_growth(ledger, plan, &want),
         }
-    }
-
-    /// True when fewer idle pages may move to a place than it lacks.
-    fn needs_new_pages(
-        &self,
-        ledger: &Ledger,
-        plan: &NativePlan,
-        found: &Found,
-        search: Search,
-    ) -> bool {
-        let Found { id, offset, units, cost } = *found;
-        let missing = cost.missing as usize;
-        if ledger.config.deterministic && search != Search::Last {
-            return missing > 0;
-        }
-        let own = self.blocks[id].area;
-        let place = self.areas[own].pages_of(offset, units);
-        let is_elsewhere = |idle: &IdlePage| idle.area != own || !place.contains(&idle.page);
-        let movable = self.movable_pages(ledger, plan.owner.pool).filter(is_elsewhere);
-        movable.take(missing).count() < missing
-    }
-
-    /// Takes memory of the heap's other arena before the device is asked. Pages that the heap's
-    /// stream still uses cannot move to the arena of the request, but their place serves it: its
-    /// tasks stand behind those uses. Smaller requests than a page would waste most of it.
-    fn take_of_other_arena(&mut self, plan: &NativePlan, heap: HeapId) -> Option<Piece> {
-        if !self.sizes.has_pages || plan.class.is_some() || plan.bytes < self.sizes.page_bytes {
-            return None;
-        }
-        let want = plan.want_in(heap, plan.kind.other(), &self.sizes)?;
-        let found = self.find_with_memory(&want, Search::Whole, |_| true)?;
-        let block = self.carve(&found);
-        Some(self.finish(block, plan))
-    }
-
-    fn take_elsewhere(&mut self, ledger: &mut Ledger, plan: &NativePlan, found: &Found) -> Piece {
-        let block = self.carve(found);
-        ledger.statistics.num_frontier_reuses += 1;
-        self.finish(block, plan)
-    }
-
-    /// Takes a piece from another stream's heap, so that a stream without a heap gets none. `None`
-    /// for slabs, and if that heap's stream is over: then this stream takes over the whole heap.
-    fn take_without_heap(&mut self, ledger: &mut Ledger, plan: &NativePlan) -> Option<Piece> {
-        if plan.class.is_some() {
-            return None;
-        }
-        let found = self.find_elsewhere(ledger, plan, None, Search::Bounded)?;
-        let heap = self.heap_of_block(found.id);
-        let is_over = self.heaps[heap].is_over();
-        (!is_over).then(|| self.take_elsewhere(ledger, plan, &found))
     }
 
     /// Sets the heap's stream to `home`, if the heap has `home`'s key.
@@ -316,30 +263,6 @@ impl Native {
         let want = self.want(plan);
         self.note_stream(want.heap, plan.home);
         self.take_or_find(plan, &want, Search::Bounded).ok()
-    }
-
-    /// Finds a free mapped block in another stream's heap, of those that got free memory last. Its
-    /// uses are done, or ordered before the next task of the plan's stream.
-    fn find_elsewhere(
-        &self,
-        ledger: &Ledger,
-        plan: &NativePlan,
-        own: Option<HeapId>,
-        search: Search,
-    ) -> Option<Found> {
-        if ledger.config.deterministic {
-            return None; // the result depends on the progress of streams
-        }
-        let pool = plan.owner.pool;
-        let before = plan.home.and_then(|home| home.history.latest());
-        let is_other = |(id, heap): &(HeapId, &Heap)| Some(*id) != own && heap.owner.pool == pool;
-        let find_in = |(heap, _): (HeapId, &Heap)| {
-            step();
-            let is_ready =
-                |block: &Block| self.is_ready(heap, block.busy_until(), before.as_deref());
-            self.find_with_memory(&plan.want_of(heap), search, is_ready)
-        };
-        self.heaps.roomy().filter(is_other).take(search.heaps()).find_map(find_in)
     }
 
     /// Takes the block of `found`, and the idle and new pages for it.
