@@ -223,7 +223,7 @@ def test_a_profile_is_used_in_order() -> None:
     with pytest.raises(RuntimeError, match="started already"):
         recorded.start()
     recorded.stop()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"\[Errno 2\] .*: '/nowhere/trace.json'"):
         recorded.export_chrome_trace("/nowhere/trace.json")
 
 

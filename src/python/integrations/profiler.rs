@@ -1,8 +1,9 @@
 //! Bindings of the profiler: profiles, their traces, and ranges.
 
+use std::io;
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::base::sync::{LockRank, Mutex};
@@ -198,10 +199,17 @@ impl PyTrace {
     }
 
     /// Writes the trace to a file.
-    #[expect(clippy::needless_pass_by_value, reason = "pyo3 converts into an owned path")]
     fn export_chrome_trace(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        Ok(py.detach(|| self.0.export_chrome_trace(&path))?)
+        py.detach(|| self.0.export_chrome_trace(&path)).map_err(|error| os_error(error, path))
     }
+}
+
+/// The exception that Python's own functions raise, with the number, its text and the file.
+fn os_error(error: io::Error, path: PathBuf) -> PyErr {
+    let Some(number) = error.raw_os_error() else { return error.into() };
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+    PyOSError::new_err((number, text, path.into_os_string()))
 }
 
 fn sort_key(name: &str) -> PyResult<SortKey> {
