@@ -98,7 +98,7 @@ async def _in_executor(executor: ThreadPoolExecutor, count: int) -> None:
 
 def _ms(sleep: Callable[[accelrt.Stream], object]) -> float:
     """Return the milliseconds that as many streams need, each with one task that sleeps."""
-    streams = [accelrt.Stream(dedicated=True) for _ in range(_SLEEPERS)]
+    streams = [accelrt.Stream("cpu", dedicated=True) for _ in range(_SLEEPERS)]
     began = time.perf_counter()
     for stream in streams:
         sleep(stream)
