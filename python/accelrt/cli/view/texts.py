@@ -1,4 +1,4 @@
-"""Values of files that nobody vouches for, as short texts."""
+"""Values of untrusted files, as short texts."""
 
 _MOST_CHARACTERS = 80
 # Longer numbers take long to write, and Python refuses to.
