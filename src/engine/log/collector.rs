@@ -23,6 +23,8 @@ impl Wants {
     pub(crate) const WAITS: Self = Self(2);
     /// Users' ranges.
     pub(crate) const RANGES: Self = Self(4);
+    /// What allocators do, which say it only while `allocator::recording` is on.
+    pub(crate) const MEMORY: Self = Self(8);
 
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -33,6 +35,7 @@ impl Wants {
             RecordKind::Thread => return true,
             RecordKind::Spun | RecordKind::Slept => Self::WAITS,
             RecordKind::Range => Self::RANGES,
+            RecordKind::Memory(_) => Self::MEMORY,
             _ => Self::TASKS,
         };
         self.0 & set.0 != 0
@@ -233,9 +236,8 @@ impl Subscription {
         }
         let to_ns = Clock::get().converter(self.origin);
         for record in &mut taken.records {
-            if record.has_host_times() {
-                record.start = to_ns(record.start).cast_unsigned();
-                record.end = to_ns(record.end).cast_unsigned();
+            for time in record.host_times() {
+                *time = to_ns(*time).cast_unsigned();
             }
         }
         taken
