@@ -56,6 +56,7 @@ __all__ = [
     "TableError",
     "Trace",
     "VerboseCapture",
+    "VerboseParser",
     "VerboseScope",
     "View",
     "accelerator_index",
@@ -1241,11 +1242,19 @@ class Pool:
 class VerboseCapture:
     """Captures the output of a library until `end`."""
 
-    def __new__(cls, library: str) -> Self: ...
+    def __new__(cls, library: str, *, keeps_lines: bool = True) -> Self: ...
     def lines(self) -> list[str]:
         """The lines captured before this call."""
     def end(self) -> list[str]:
         """Ends the capture. The first call returns all captured lines, later calls none."""
+
+@final
+class VerboseParser:
+    """Reads verbose lines, in the order in which they were printed."""
+
+    def __new__(cls) -> Self: ...
+    def read(self, line: str) -> tuple[str, str, float, dict[str, str], str] | None:
+        """The call that a line tells of; None for other text."""
 
 @final
 class VerboseScope:

@@ -3,5 +3,5 @@
 //! * [`task_lines`]: one line per task at verbose level 1
 //! * [`profiler`]: what ran where and when, as tables and as a trace
 
-pub mod profiler;
+pub(crate) mod profiler;
 pub(crate) mod task_lines;
