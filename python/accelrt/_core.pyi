@@ -1271,29 +1271,35 @@ class VerboseScope:
 
 @final
 class KeyAverage:
-    """All tasks, or all ranges, of one name."""
+    """All tasks, all ranges, or all calls of a library, of one name."""
 
     @property
     def key(self) -> str:
-        """The name of the function, kernel, callable or range, else the operation: `copy`, `fill`."""
+        """The name of the function, kernel, callable or range, else the operation: `copy`, `fill`. Of
+        a call that a library tells of: `mkl::DGEMM`, `onednn::matmul`.
+        """
     @property
     def is_range(self) -> bool:
-        """True for a range of `record_function`, false for tasks."""
+        """True for a range of `record_function`, false for tasks and calls."""
     @property
     def count(self) -> int:
-        """The number of tasks, or of ranges."""
+        """The number of tasks, of ranges, or of calls."""
     @property
     def self_ms(self) -> float:
-        """The time of the tasks; of a range its time on its thread without the ranges inside of it."""
+        """The time of the tasks; of a range its time on its thread without the ranges inside of it; of
+        calls what the library says. It is also part of the task or range that a call was made in.
+        """
     @property
     def total_ms(self) -> float:
-        """The time of the tasks; of a range its whole time on its thread."""
+        """The time of the tasks; of a range its whole time on its thread; of calls as `self_ms`."""
     @property
     def mean_ms(self) -> float:
         """The total time by the count."""
     @property
     def stream_ms(self) -> float:
-        """The time of the tasks; of a range the time of the tasks that were enqueued inside of it."""
+        """The time of the tasks; of a range the time of the tasks that were enqueued inside of it; of
+        calls 0.
+        """
     @property
     def bytes(self) -> int:
         """The bytes that the tasks copied and filled."""
