@@ -15,6 +15,7 @@ use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::engine::stream::task_report::TaskWatch;
 use crate::observe::profiler::averages::KeyAverages;
 use crate::observe::profiler::chrome_trace;
+use crate::observe::profiler::library_calls::CallSubscription;
 use crate::observe::profiler::occupancy::{self, DeviceUse, StreamUse};
 use crate::observe::profiler::timeline::Timeline;
 use crate::observe::profiler::waits::{self, LongWait};
@@ -31,6 +32,9 @@ const PERIOD: Duration = Duration::from_micros(200);
 pub struct Profile {
     watch: TaskWatch,
     subscription: ProcessSubscription,
+    calls: CallSubscription,
+    /// When the subscription began: where the times of calls count from.
+    origin: u64,
 }
 
 impl Profile {
@@ -44,21 +48,26 @@ impl Profile {
     /// counted in [`Trace::num_dropped_records`].
     pub fn with_limit(runtime: &Runtime, most_records: usize) -> Self {
         let wants = Wants::TASKS.and(Wants::WAITS).and(Wants::RANGES);
+        let calls = CallSubscription::begin(most_records);
         let subscription = process::subscribe(wants, Some(runtime.id()), most_records);
-        Self { watch: runtime.log_tasks(), subscription }
+        let origin = now();
+        Self { watch: runtime.log_tasks(), subscription, calls, origin }
     }
 
     /// Ends the profile. Does not wait for tasks: what has not ended, also on a device, is left
     /// out, so synchronise before.
     #[must_use]
     pub fn stop(self) -> Trace {
-        let Self { watch, subscription } = self;
+        let Self { watch, subscription, calls, origin } = self;
         drop(watch);
-        Trace { timeline: Timeline::new(subscription.take()) }
+        let mut taken = subscription.take();
+        let (calls, dropped) = calls.take(origin);
+        taken.dropped += dropped;
+        Trace { timeline: Timeline::new(taken, calls) }
     }
 
     /// As [`Profile::stop`], after the devices have done what was submitted, for at most `limit`.
-    pub(super) fn stop_after_devices(self, limit: Duration) -> Trace {
+    pub(crate) fn stop_after_devices(self, limit: Duration) -> Trace {
         let end = Instant::now() + limit;
         while process::has_unfinished_device_tasks() && Instant::now() < end {
             std::thread::sleep(PERIOD);

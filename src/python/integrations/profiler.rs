@@ -21,12 +21,14 @@ pub(crate) struct PyProfile(Mutex<Option<Profile>>);
 #[pymethods]
 impl PyProfile {
     #[new]
-    fn new(max_records: Option<usize>) -> PyResult<Self> {
+    fn new(py: Python<'_>, max_records: Option<usize>) -> PyResult<Self> {
         let runtime = Runtime::global()?;
-        let profile = match max_records {
+        let start = || match max_records {
             Some(most) => Profile::with_limit(&runtime, most),
             None => Profile::start(&runtime),
         };
+        // Without the GIL: it hands over what was printed, whose reader may need the GIL.
+        let profile = py.detach(start);
         Ok(Self(Mutex::new(LockRank::Bindings, Some(profile))))
     }
 
@@ -41,22 +43,25 @@ impl PyProfile {
 #[pyclass(name = "Trace", module = "accelrt._core", frozen)]
 pub(crate) struct PyTrace(Trace);
 
-/// All tasks, or all ranges, of one name.
+/// All tasks, all ranges, or all calls of a library, of one name.
 #[pyclass(name = "KeyAverage", module = "accelrt.profiler", frozen, get_all)]
 pub(crate) struct PyKeyAverage {
-    /// The name of the function, kernel, callable or range, else the operation: `copy`, `fill`.
+    /// The name of the function, kernel, callable or range, else the operation: `copy`, `fill`. Of
+    /// a call that a library tells of: `mkl::DGEMM`, `onednn::matmul`.
     key: String,
-    /// True for a range of `record_function`, false for tasks.
+    /// True for a range of `record_function`, false for tasks and calls.
     is_range: bool,
-    /// The number of tasks, or of ranges.
+    /// The number of tasks, of ranges, or of calls.
     count: u64,
-    /// The time of the tasks; of a range its time on its thread without the ranges inside of it.
+    /// The time of the tasks; of a range its time on its thread without the ranges inside of it; of
+    /// calls what the library says. It is also part of the task or range that a call was made in.
     self_ms: f64,
-    /// The time of the tasks; of a range its whole time on its thread.
+    /// The time of the tasks; of a range its whole time on its thread; of calls as `self_ms`.
     total_ms: f64,
     /// The total time by the count.
     mean_ms: f64,
-    /// The time of the tasks; of a range the time of the tasks that were enqueued inside of it.
+    /// The time of the tasks; of a range the time of the tasks that were enqueued inside of it; of
+    /// calls 0.
     stream_ms: f64,
     /// The bytes that the tasks copied and filled.
     bytes: u64,
