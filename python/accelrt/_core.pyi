@@ -1367,7 +1367,7 @@ class LongWait:
 class Profile:
     """A profile of the process's runtime, until `stop`."""
 
-    def __new__(cls, max_records: int | None) -> Self: ...
+    def __new__(cls, max_records: int | None, profile_memory: bool) -> Self: ...
     def stop(self) -> Trace | None:
         """Ends the profile; None when it has ended before."""
 

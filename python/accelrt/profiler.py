@@ -73,15 +73,22 @@ class profile:  # noqa: N801  torch's name
     `onednn::matmul`: the libraries print a line about each call, which the profile takes in place
     of the standard output. `RuntimeError` when the process neither has nor can load one of them.
     Calls that a `backends.mkl.verbose(1, capture=True)` captures are rows without this.
+
+    With `profile_memory=True` the trace has each device's allocated and reserved bytes over time.
+    Requests and frees take some hundred nanoseconds more meanwhile.
     """
 
-    def __init__(self, *, max_records: int | None = None, verbose: bool = False) -> None:
+    def __init__(
+        self, *, max_records: int | None = None, verbose: bool = False, profile_memory: bool = False
+    ) -> None:
         """Prepare a profile of at most `max_records` records, by default 16 million.
 
-        A task has two records. `num_dropped_records` counts those that found no room.
+        A task has two records, and memory one as it is allocated and two as it is freed.
+        `num_dropped_records` counts those that found no room.
         """
         self._max_records = max_records
         self._is_verbose = _core.flag("verbose", verbose)
+        self._has_memory = _core.flag("profile_memory", profile_memory)
         self._scopes = ExitStack()
         self._running: _core.Profile | None = None
         self._trace: _core.Trace | None = None
@@ -94,7 +101,7 @@ class profile:  # noqa: N801  torch's name
         with ExitStack() as scopes:
             if self._is_verbose:
                 scopes.enter_context(_verbose.tell_profiles())
-            self._running = _core.Profile(self._max_records)
+            self._running = _core.Profile(self._max_records, self._has_memory)
             self._scopes = scopes.pop_all()
 
     def stop(self) -> None:

@@ -1,6 +1,7 @@
 //! Recordings: while one is there, the allocators of a runtime's devices tell the log what they do.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::base::device::Device;
 use crate::engine::log::collector::shortened;
@@ -24,6 +25,11 @@ impl Runtime {
         }
         drop(allocators);
         MemoryRecording(self.clone())
+    }
+
+    /// The allocators of all devices that have one, which recordings are about.
+    pub(crate) fn allocators_of_devices(&self) -> Vec<Arc<CachingAllocator>> {
+        self.inner.allocators.lock().by_device.values().cloned().collect()
     }
 
     /// Makes an allocator do what the recordings ask for.

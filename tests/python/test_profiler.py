@@ -168,6 +168,31 @@ def test_a_trace_has_tracks_tasks_and_arrows_from_their_enqueues(tmp_path: Path)
     assert (range_["pid"], range_["tid"]) == (call["pid"], call["tid"])
 
 
+def test_a_trace_has_the_memory_of_the_device_over_time_when_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    mebibyte = 1 << 20
+    accelrt.accelerator.empty_cache()
+    with profiler.profile() as without, profiler.profile(profile_memory=True) as recorded:
+        before = accelrt.accelerator.memory_allocated()
+        first = accelrt.empty(3 * mebibyte)
+        second = accelrt.empty(5 * mebibyte)
+        between = accelrt.accelerator.memory_allocated()
+        del first
+        accelrt.accelerator.synchronize()
+        del second
+        accelrt.accelerator.empty_cache()
+    counters = [event for event in events(recorded, tmp_path / "a.json") if event["ph"] == "C"]
+    allocated = [event["args"]["allocated bytes"] for event in counters]
+    reserved = [event["args"]["reserved bytes"] for event in counters]
+    assert allocated[0] == allocated[-1] == before
+    assert max(allocated) == between >= before + 8 * mebibyte
+    assert max(reserved) >= between
+    assert reserved[-1] == accelrt.accelerator.memory_reserved()
+    assert [event["ts"] for event in counters] == sorted(event["ts"] for event in counters)
+    assert not [event for event in events(without, tmp_path / "b.json") if event["ph"] == "C"]
+
+
 @host_cores
 def test_streams_that_run_at_once_overlap() -> None:
     # Each of the two tasks ends when the other one has begun.

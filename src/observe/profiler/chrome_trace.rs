@@ -11,6 +11,7 @@ use std::io::{Result, Write};
 use crate::base::device::Device;
 use crate::engine::log::record::RecordKind;
 use crate::observe::profiler::json::{write_number, write_text, write_us};
+use crate::observe::profiler::memory::{MemoryBytes, MemorySample};
 use crate::observe::profiler::timeline::{CallSpan, ProfiledTask, StreamKey, Timeline};
 
 /// The process of the host's threads in the trace.
@@ -136,7 +137,9 @@ pub(super) fn write(timeline: &Timeline, to: &mut impl Write) -> Result<()> {
     to.write_all(b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped_records\":")?;
     write_number(to, timeline.num_dropped)?;
     to.write_all(b"},\"traceEvents\":[")?;
-    let devices: BTreeSet<Device> = timeline.tasks.iter().map(|task| task.device).collect();
+    let of_tasks = timeline.tasks.iter().map(|task| task.device);
+    let of_memory = timeline.memory.iter().map(|sample| sample.device);
+    let devices: BTreeSet<Device> = of_tasks.chain(of_memory).collect();
     let calls: BTreeSet<_> =
         timeline.calls.iter().map(|span| (span.call.told.library, span.lane)).collect();
     let tracks =
@@ -148,7 +151,29 @@ pub(super) fn write(timeline: &Timeline, to: &mut impl Write) -> Result<()> {
     for (index, task) in timeline.tasks.iter().enumerate() {
         write_task(timeline, &tracks, task, index as u64, &mut events)?;
     }
+    for sample in &timeline.memory {
+        write_memory(&tracks, sample, &mut events)?;
+    }
     to.write_all(b"\n]}\n")
+}
+
+/// Writes what a device's memory is from a moment on, as a counter with two series.
+fn write_memory<W: Write>(
+    tracks: &Tracks,
+    sample: &MemorySample,
+    events: &mut Events<'_, W>,
+) -> Result<()> {
+    let (process, _) = tracks.of((sample.device, 0));
+    let MemoryBytes { allocated, reserved } = sample.bytes;
+    events.begin(b'C')?;
+    events.place(process, 0)?;
+    events.time(b",\"ts\":", sample.time)?;
+    events.name(["memory", ""], "memory")?;
+    let [allocated, reserved] = [allocated, reserved].map(|bytes| bytes.max(0).cast_unsigned());
+    events.number(b",\"args\":{\"allocated bytes\":", allocated)?;
+    events.number(b",\"reserved bytes\":", reserved)?;
+    events.to.write_all(b"}")?;
+    events.end()
 }
 
 fn write_tracks<W: Write>(

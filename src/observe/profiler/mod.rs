@@ -6,6 +6,7 @@ mod averages;
 mod chrome_trace;
 mod json;
 pub(crate) mod library_calls;
+mod memory;
 mod occupancy;
 pub(crate) mod profile;
 pub(crate) mod timeline;
@@ -13,5 +14,5 @@ mod waits;
 
 pub use averages::{KeyAverage, KeyAverages, SortKey};
 pub use occupancy::{DeviceUse, StreamUse};
-pub use profile::{Profile, RecordedRange, Trace, record_function};
+pub use profile::{Profile, ProfileOptions, RecordedRange, Trace, record_function};
 pub use waits::{LongWait, WaitedBy};

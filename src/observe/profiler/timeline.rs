@@ -5,9 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::base::device::Device;
 use crate::engine::log::collector::Taken;
+use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::names::NameId;
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::observe::profiler::library_calls::{LibraryCall, lanes};
+use crate::observe::profiler::memory::{self, MemoryBytes, MemorySample};
 
 /// Finds the name of a C function by its address, for a language that knows it.
 static FUNCTION_NAMES: OnceLock<fn(u64) -> Option<String>> = OnceLock::new();
@@ -92,6 +94,8 @@ pub(super) struct Timeline {
     pub(super) calls: Vec<CallSpan>,
     /// The names of the threads that wrote records.
     pub(super) threads: BTreeMap<u32, Arc<str>>,
+    /// By device, and in the order of time.
+    pub(super) memory: Vec<MemorySample>,
     pub(super) num_skipped: u64,
     pub(super) num_dropped: u64,
     keys: Keys,
@@ -137,12 +141,22 @@ impl Keys {
 }
 
 impl Timeline {
-    pub(super) fn new(taken: Taken, calls: Vec<LibraryCall>) -> Self {
+    /// `memory_at_begin` has the bytes of each device when the first record was written.
+    pub(super) fn new(
+        taken: Taken,
+        calls: Vec<LibraryCall>,
+        memory_at_begin: BTreeMap<Device, MemoryBytes>,
+    ) -> Self {
         let mut timeline = Self { num_dropped: taken.dropped, ..Self::default() };
         let mut enqueued = Vec::new();
+        let mut of_memory = Vec::new();
         for record in taken.records {
-            timeline.add(&record, &mut enqueued);
+            match MemoryRecord::of_log(&record) {
+                Some(record) => of_memory.push(record),
+                None => timeline.add(&record, &mut enqueued),
+            }
         }
+        timeline.memory = memory::samples(memory_at_begin, of_memory);
         timeline.join(enqueued);
         timeline.place_device_tasks();
         let order = |span: &HostSpan| (span.thread, span.start, -span.end);
@@ -280,7 +294,7 @@ mod tests {
     }
 
     fn timeline(records: Vec<LogRecord>) -> Timeline {
-        Timeline::new(Taken { records, dropped: 0 }, Vec::new())
+        Timeline::new(Taken { records, dropped: 0 }, Vec::new(), BTreeMap::new())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::base::sync::{LockRank, Mutex};
 use crate::observe::profiler::profile::{OpenRange, begin_range};
 use crate::observe::profiler::{
-    DeviceUse, KeyAverage, LongWait, Profile, SortKey, StreamUse, Trace, WaitedBy,
+    DeviceUse, KeyAverage, LongWait, Profile, ProfileOptions, SortKey, StreamUse, Trace, WaitedBy,
 };
 use crate::python::objects::device::PyDevice;
 use crate::runtime::Runtime;
@@ -21,14 +21,13 @@ pub(crate) struct PyProfile(Mutex<Option<Profile>>);
 #[pymethods]
 impl PyProfile {
     #[new]
-    fn new(py: Python<'_>, max_records: Option<usize>) -> PyResult<Self> {
+    fn new(py: Python<'_>, max_records: Option<usize>, profile_memory: bool) -> PyResult<Self> {
         let runtime = Runtime::global()?;
-        let start = || match max_records {
-            Some(most) => Profile::with_limit(&runtime, most),
-            None => Profile::start(&runtime),
-        };
+        let mut options = ProfileOptions::default();
+        options.most_records = max_records.unwrap_or(options.most_records);
+        options.has_memory = profile_memory;
         // Without the GIL: it hands over what was printed, whose reader may need the GIL.
-        let profile = py.detach(start);
+        let profile = py.detach(|| Profile::with_options(&runtime, &options));
         Ok(Self(Mutex::new(LockRank::Bindings, Some(profile))))
     }
 
