@@ -249,7 +249,7 @@ GOALS = (
     *_OF_OTHERS,
     *_RANDOM,
     _rust("V2", "a task in a profile", excess_ns=15),
-    _rust("V2.long", "one of 4e5, in fresh memory"),
+    _rust("V2.long", "one of 5e5, in new memory"),
     _python("V3", at_most=3),
     _python("V3.page"),
     _python("V3.open", at_most=3),
