@@ -1,5 +1,6 @@
-//! What a profile that is on costs a task (V2), beside the same task that only reads the clock as
-//! often as the log does.
+//! What a profile that is on costs a task (V2).
+//!
+//! Beside it stands the same task that only reads the clock as often as the log does.
 
 use std::hint::black_box;
 use std::io;

@@ -117,13 +117,10 @@ impl RingReader {
         // Acquire: pairs with the store in `write`, which publishes the records.
         let written = self.ring.written.load(Ordering::Acquire);
         for number in self.read..written {
-            self.ring.slot(number).with(|slot| {
-                // SAFETY: the writer has published this record, and writes to the slot again only
-                // behind the store to `read` below. Only this reader reads, by its exclusive borrow.
-                let slot = unsafe { &*slot };
-                // SAFETY: the writer initialised the slot before it published the record.
-                each(unsafe { slot.assume_init_ref() });
-            });
+            // SAFETY: the writer has initialised and published this record, and writes to the slot
+            // again only behind the store to `read` below. Only this reader reads, by its exclusive
+            // borrow. The cell's type has the record's layout.
+            self.ring.slot(number).with(|slot| each(unsafe { &*slot.cast() }));
         }
         self.read = written;
         // Release: the copies come before; pairs with the load in `RingWriter::read`.
