@@ -1389,6 +1389,17 @@ class OpenRange:
 def begin_profiled_range(name: str) -> OpenRange | None:
     """Begins a range of this thread; None while no profile is on."""
 
+def enter_memory_tag(name: str) -> None:
+    """Gives the requests of this thread a tag until `exit_memory_tag`; inside a running asyncio loop
+    those of the asyncio task.
+    """
+
+def exit_memory_tag(name: str) -> None:
+    """Leaves the innermost `with` of a tag."""
+
+def current_memory_tag() -> str:
+    """The tag of what runs; empty for none."""
+
 def exchange_inference_mode(is_enabled: bool) -> bool:
     """Enables or disables inference mode on this thread; returns whether it was enabled."""
 

@@ -75,6 +75,7 @@ mod _core {
                 PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
             },
             stream::PyStream,
+            tags::{current_memory_tag, enter_memory_tag, exit_memory_tag},
         },
         support::errors::{DeviceLost, OutOfMemoryError, StreamError},
     };
