@@ -1,6 +1,6 @@
 //! What a thread's allocations are for: the tag that its program set, and the stack of its calls.
 //!
-//! Both are numbers here. Whoever sets a stack knows what it stands for.
+//! Both are numbers here. The binding that sets a stack resolves it.
 
 use std::cell::Cell;
 
@@ -31,9 +31,24 @@ thread_local! {
 impl AllocationContext {
     pub(crate) const NONE: Self = Self { tag: NameId::NONE, stack: StackId::NONE };
 
+    /// The tag alone.
+    pub(crate) fn of_tag(self) -> Self {
+        Self { stack: StackId::NONE, ..self }
+    }
+
+    /// The stack alone.
+    pub(crate) fn of_stack(self) -> Self {
+        Self { tag: NameId::NONE, ..self }
+    }
+
     /// This thread's.
     pub(crate) fn current() -> Self {
         CURRENT.get()
+    }
+
+    /// True when this thread has a tag.
+    pub(crate) fn has_tag() -> bool {
+        Self::current().tag != NameId::NONE
     }
 }
 
