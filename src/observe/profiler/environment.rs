@@ -19,7 +19,7 @@ pub fn watch_environment() {
     process_hooks::register(ProcessHooks { begin, end });
 }
 
-fn begin(runtime: &Runtime) {
+pub(crate) fn begin(runtime: &Runtime) {
     if let Some(file) = &runtime.config().profile {
         let profile = Profile::start(runtime);
         let earlier = PROFILE.lock().replace((profile, file.clone()));
@@ -28,7 +28,7 @@ fn begin(runtime: &Runtime) {
 }
 
 /// Returns what is to be told about a file that could not be written.
-fn end() -> Option<String> {
+pub(crate) fn end() -> Option<String> {
     let (profile, file) = PROFILE.lock().take()?;
     let trace = profile.stop_after_devices(DEVICES);
     let refusal = trace.export_chrome_trace(&file).err()?;

@@ -26,7 +26,7 @@
 
 mod averages;
 mod chrome_trace;
-mod environment;
+pub(crate) mod environment;
 mod json;
 mod occupancy;
 pub(crate) mod profile;

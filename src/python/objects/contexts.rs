@@ -174,8 +174,8 @@ impl Context {
 /// Drops every open `with` of this thread without restoring the previous state. Host threads call
 /// this after each callable, which may leave a `with` open. The dropped handles may end streams.
 pub(crate) fn forget() {
-    task_contexts::forget();
     tags::forget();
+    task_contexts::forget();
     let left = ENTERED.take();
     drop(left); // outside of the borrow, because this may end streams
 }

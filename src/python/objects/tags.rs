@@ -8,8 +8,9 @@ use std::cell::RefCell;
 use pyo3::prelude::*;
 
 use crate::base::fork;
-use crate::engine::log::context::{self, AllocationContext};
+use crate::engine::log::context::AllocationContext;
 use crate::engine::log::names::NameId;
+use crate::memory::allocator::exchange_tag;
 use crate::python::objects::contexts::Context;
 use crate::python::objects::task_contexts;
 
@@ -41,7 +42,7 @@ pub(crate) fn innermost() -> NameId {
 /// Makes a tag that of this thread's requests.
 pub(crate) fn select(tag: NameId) {
     if AllocationContext::current().tag != tag {
-        context::exchange_tag(tag);
+        exchange_tag(tag);
     }
 }
 
