@@ -477,6 +477,17 @@ def test_our_own_readers_take_a_dump(tmp_path: Path) -> None:
     assert "native" in replayed.stdout
 
 
+def test_a_page_has_the_tag_of_what_was_there_before_the_history(tmp_path: Path) -> None:
+    with accelrt.memory_tag("before the history"):
+        kept = accelrt.empty(1000)
+    accelerator.record_memory_history()
+    path = tmp_path / "memory.pickle"
+    accelerator.dump_snapshot(path)
+    head, _ = snapshot.view(read(path), read(path).devices[0])
+    assert "before the history" in head["tags"]
+    assert kept.nbytes == 1000
+
+
 def test_a_dump_made_hostile_runs_nothing(tmp_path: Path) -> None:
     class Hostile:
         def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
