@@ -177,7 +177,6 @@ impl Config {
         let exit_ms = number("ACCELRT_EXIT_MS", text, 0..=MAX_EXIT_MS, allowed)?;
         let allowed = "a number of tasks from 64 to 18446744073709551615";
         let stream_tasks = number("ACCELRT_STREAM_TASKS", text, 64..=u64::MAX, allowed)?;
-        let tracebacks = number("ACCELRT_TRACEBACKS", text, 0..=1, "0 or 1")?;
         let allocator =
             text("ACCELRT_ALLOC_CONF").map(|value| value.parse().map_err(with_variable_name));
         Ok(Self {
@@ -193,7 +192,7 @@ impl Config {
             exit_timeout: exit_ms.map_or(default.exit_timeout, Duration::from_millis),
             stream_task_limit: stream_tasks.unwrap_or(default.stream_task_limit),
             host_threads: threads("ACCELRT_HOST_THREADS")?,
-            tracebacks: tracebacks == Some(1),
+            tracebacks: number("ACCELRT_TRACEBACKS", text, 0..=1, "0 or 1")? == Some(1),
             profile: text("ACCELRT_PROFILE"),
             memory_history: text("ACCELRT_MEMORY_HISTORY").map(memory_history).transpose()?,
         })
@@ -225,8 +224,7 @@ impl Config {
             ("mkl_library", &self.mkl_library),
             ("dnnl_library", &self.dnnl_library),
         ] {
-            let is_right = library.as_deref() != Some("");
-            check(name, String::new(), is_right, "the path of a library")?;
+            check(name, String::new(), library.as_deref() != Some(""), "the path of a library")?;
         }
         let milliseconds = self.exit_timeout.as_millis();
         let is_right = milliseconds <= u128::from(MAX_EXIT_MS);

@@ -22,7 +22,8 @@ mod _core {
     use super::memory::history;
     use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
-    use crate::observe::profiler::{environment, timeline};
+    use crate::integrations::process_profile;
+    use crate::observe::profiler::timeline::set_function_names;
     use crate::runtime::Runtime;
     use crate::runtime::process_hooks::{self, ProcessHooks};
 
@@ -35,7 +36,7 @@ mod _core {
                 PyTrace, begin_profiled_range,
             },
             verbose::{
-                PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version,
+                PyVerboseCapture, PyVerboseParser, PyVerboseScope, cpu_capability, cudnn_version,
                 has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,
                 verbose_level, verbose_library_version,
             },
@@ -93,15 +94,15 @@ mod _core {
         interpreter::check_main(module.py())?;
         dylib::set_python_lib_dir(library_folder(module.py())?);
         errors::add_attributes(module)?;
-        timeline::set_function_names(name_at);
+        set_function_names(name_at);
         history::watch_environment();
-        process_hooks::register(ProcessHooks { begin, end: environment::end });
+        process_hooks::register(ProcessHooks { begin, end: process_profile::end });
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 
     /// What the environment asks for at the begin of the process's runtime.
     fn begin(runtime: &Runtime) {
-        environment::begin(runtime);
+        process_profile::begin(runtime);
         history::begin_by_environment(runtime);
     }
 

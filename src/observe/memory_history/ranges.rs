@@ -11,6 +11,18 @@ use crate::engine::log::process::{self, ProcessSubscription};
 use crate::engine::log::record::{LogRecord, RecordKind};
 
 /// The ranges of all threads that end from the start on; the newest of them.
+///
+/// ```
+/// use accelrt::memory_history::RangeHistory;
+/// use accelrt::profiler::record_function;
+///
+/// let history = RangeHistory::start(2);
+/// for name in ["load", "step", "store"] {
+///     drop(record_function(name));
+/// }
+/// let names: Vec<_> = history.ranges().iter().map(|range| range.name.to_string()).collect();
+/// assert_eq!(names, ["step", "store"]);
+/// ```
 pub struct RangeHistory {
     subscription: ProcessSubscription,
     began: SystemTime,

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::base::fork;
 use crate::engine::log::context::AllocationContext;
 use crate::engine::log::names::NameId;
-use crate::memory::allocator::exchange_tag;
+use crate::memory::allocator::recording::exchange_tag;
 use crate::python::objects::contexts::Context;
 use crate::python::objects::task_contexts;
 
