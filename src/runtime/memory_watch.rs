@@ -1,5 +1,4 @@
-//! Watches of memory: while one is there, the allocators of a runtime's devices tell the log what
-//! they do.
+//! Watches of memory: while one is there, allocators of a runtime's devices tell the log.
 
 use std::fmt;
 use std::sync::Arc;
