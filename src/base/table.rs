@@ -110,6 +110,7 @@ pub(crate) struct Records<T> {
 }
 
 impl<T: Record> Records<T> {
+    #[inline(always)]
     pub(crate) fn insert(&mut self, record: T) -> Id<T> {
         let Some(id) = self.vacant else { return self.insert_new(record) };
         self.vacant = *self[id].link();
@@ -118,6 +119,7 @@ impl<T: Record> Records<T> {
     }
 
     #[cold]
+    #[inline(never)]
     fn insert_new(&mut self, record: T) -> Id<T> {
         self.places.resize(self.places.len().max(1) + 1, record);
         Id::<T>::of_place(self.places.len() - 2)

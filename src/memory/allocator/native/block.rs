@@ -117,24 +117,24 @@ impl Blocks {
     /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
-        let block = &mut self[id];
-        debug_assert!(units > 0 && units < block.units, "{units} of {block:?}");
-        let mut part = Block { units, state: State::Used, link: None, ..*block };
-        block.units -= units;
+        let whole = self[id];
+        debug_assert!(units > 0 && units < whole.units, "{units} of {whole:?}");
+        let part = self.insert(whole);
+        let (rest_units, (kept, taken)) = (whole.units - units, (Some(id), Some(part)));
+        self[id].units = rest_units;
+        (self[part].units, self[part].state, self[part].link) = (units, State::Used, None);
         if is_end {
-            part.offset += block.units;
-            part.previous = Some(id);
+            self[id].next = taken;
+            (self[part].offset, self[part].previous) = (whole.offset + rest_units, kept);
+            if let Some(next) = whole.next {
+                self[next].previous = taken;
+            }
         } else {
-            block.offset += units;
-            part.next = Some(id);
-        }
-        let Block { previous, next, .. } = part;
-        let part = self.insert(part);
-        if let Some(previous) = previous {
-            self[previous].next = Some(part);
-        }
-        if let Some(next) = next {
-            self[next].previous = Some(part);
+            (self[id].offset, self[id].previous) = (whole.offset + units, taken);
+            self[part].next = kept;
+            if let Some(previous) = whole.previous {
+                self[previous].next = taken;
+            }
         }
         part
     }
@@ -166,6 +166,12 @@ impl Blocks {
 
     pub(super) fn beside(&self, block: &Block) -> [Option<&Block>; 2] {
         [block.previous, block.next].map(|id| id.map(|id| &self[id]))
+    }
+
+    /// Returns the states of a block's neighbours; that of a block in use where there is none.
+    #[inline(always)]
+    pub(super) fn states_beside(&self, block: &Block) -> [State; 2] {
+        [block.previous, block.next].map(|id| id.map_or(State::Used, |id| self[id].state))
     }
 
     /// Returns the index for a free block, and the units to list it by.

@@ -233,7 +233,7 @@ impl Native {
         let area = &self.areas[block.area];
         debug_assert_eq!(area.bytes_of(block.units), bytes);
         if class != area.kind.class() {
-            self.lent.decrease(class, bytes);
+            self.lent.of_mut(class).decrease(bytes as u64);
         }
         if let Some(addresses) = &self.addresses {
             addresses.set(to_usize(area.address_of(block)), None);

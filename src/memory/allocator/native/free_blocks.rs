@@ -15,11 +15,21 @@ pub(super) enum Listing {
     Open,
     /// Unmapped.
     Bare,
+    /// None yet.
+    None,
+}
+
+impl Listing {
+    /// True for blocks with a neighbour that is listed by them.
+    pub(super) fn meets_other(self) -> bool {
+        matches!(self, Self::Open | Self::Bare)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreeBlock {
     pub(super) block: BlockId,
+    /// The units of the block, or of a bare block's gap.
     pub(super) units: u32,
     pub(super) listing: Listing,
     /// The list in that index.
@@ -53,8 +63,9 @@ pub(super) struct FreeBlocks {
 }
 
 impl FreeBlocks {
-    /// Adds an entry for a free block, with empty parts.
-    pub(super) fn insert(&mut self, block: BlockId, listing: Listing) -> FreeId {
+    /// Adds an entry for a free block, in no index and with empty parts.
+    pub(super) fn insert(&mut self, block: BlockId) -> FreeId {
+        let listing = Listing::None;
         let (units, list, before, behind, older, newer) = (0, 0, None, None, None, None);
         let parts = Parts::default();
         let entry = FreeBlock { block, units, listing, list, before, behind, parts, older, newer };

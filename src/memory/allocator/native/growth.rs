@@ -226,10 +226,22 @@ impl Native {
         let heap = known.unwrap_or_else(|| self.heaps.of(plan.owner));
         let want = plan.want_of(heap);
         self.note_stream(want.heap, plan.home);
-        let found = match self.take_or_find(plan, &want, search) {
-            Ok(piece) => return Step::Done(piece),
-            Err(found) => found,
-        };
+        match self.take_or_find(plan, &want, search) {
+            Ok(piece) => Step::Done(piece),
+            Err(found) => self.next_step_without(ledger, plan, &want, found, search),
+        }
+    }
+
+    /// Returns the next step of a request for which its own arena has no memory in place.
+    #[inline(never)]
+    fn next_step_without(
+        &mut self,
+        ledger: &mut Ledger,
+        plan: &NativePlan,
+        want: &Want,
+        found: Option<Found>,
+        search: Search,
+    ) -> Step {
         if plan.class.is_none()
             && let Some(found) = self.find_elsewhere(ledger, plan, Some(want.heap), search)
         {
@@ -247,7 +259,7 @@ impl Native {
             }
             Some(found) => self.begin_page_work(ledger, &found, search),
             None if search == Search::Bounded => Step::ReachCaches,
-            None => self.begin_growth(ledger, plan, &want),
+            None => self.begin_growth(ledger, plan, want),
         }
     }
 
@@ -478,7 +490,7 @@ impl Native {
         }
         match self.find(want, search, |_| true) {
             Some(found) if found.cost.missing == 0 => {
-                let block = self.carve(&found);
+                let block = self.carve(&found, want.kind);
                 Ok(self.finish(block, plan))
             }
             found => Err(found),

@@ -9,8 +9,8 @@ use std::ops::Range;
 use crate::base::steps::step;
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
-use crate::memory::allocator::native::free_blocks::{FreeBlock, Listing};
-use crate::memory::allocator::native::grid::Grid;
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
+use crate::memory::allocator::native::grid::{Grid, Parts};
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::index::{Index, list_of};
 use crate::memory::allocator::native::plan::Sizes;
@@ -44,7 +44,7 @@ impl Choice {
 
 /// The best free block so far, and the number of idle pages that its best place touches.
 struct Best {
-    block: Option<BlockId>,
+    entry: Option<FreeId>,
     pages: u32,
 }
 
@@ -100,7 +100,7 @@ impl Native {
     ) -> (Option<Found>, bool) {
         let arena = self.heaps[want.heap].arena(want.kind);
         let mut best = self.best_of(arena.index(Listing::Closed), choice, is_ready);
-        if best.block.is_none() {
+        if best.entry.is_none() {
             best = self.best_of(arena.index(Listing::Open), choice, is_ready);
         }
         (self.found_in(&best, choice), best.pages <= choice.least_pages)
@@ -114,7 +114,7 @@ impl Native {
         let (mut looks, mut next) = (own_looks, index.first(own));
         let mut larger = index.lists_above(own);
         let mut is_own = true;
-        let mut best = Best { block: None, pages: u32::MAX };
+        let mut best = Best { entry: None, pages: u32::MAX };
         loop {
             while let Some(id) = next
                 && looks > 0
@@ -127,7 +127,7 @@ impl Native {
                     && pages < best.pages
                     && is_ready(&self.blocks[entry.block])
                 {
-                    best = Best { block: Some(entry.block), pages };
+                    best = Best { entry: Some(id), pages };
                     if pages <= choice.least_pages {
                         return best;
                     }
@@ -153,26 +153,33 @@ impl Native {
         if choice.is_aligned_more {
             return Some(self.place_in_block(&self.blocks[entry.block], choice)?.1);
         }
-        let least = choice.grid.least_touched(choice.units, &entry.parts);
+        let Parts { before, behind, idle_pages } = entry.parts;
+        let least = choice.grid.touched_beyond(before.max(behind), choice.units).min(idle_pages);
         Some(if choice.spares_idle_pages { least } else { 0 })
     }
 
-    #[inline]
+    #[inline(always)]
     fn found_in(&self, best: &Best, choice: &Choice) -> Option<Found> {
-        let id = best.block?;
-        let (offset, pages) = self.place_in_block(&self.blocks[id], choice)?;
-        Some(Found { id, offset, units: choice.units, cost: Cost { pages, missing: 0 } })
+        let FreeBlock { block: id, parts, .. } = self.free[best.entry?];
+        let (block, units, pages) = (&self.blocks[id], choice.units, best.pages);
+        let cost = Cost { pages, missing: 0 };
+        if choice.is_aligned_more {
+            let (offset, _) = self.place_in_block(block, choice)?;
+            return Some(Found { id, offset, units, cost });
+        }
+        // The place at the beginning, unless one at the end is better.
+        let at_begin = choice.grid.touched_beyond(parts.before, units).min(parts.idle_pages);
+        let is_end = choice.spares_idle_pages && pages < at_begin;
+        let offset = if is_end { block.end() - units } else { block.offset };
+        Some(Found { id, offset, units, cost })
     }
 
-    /// Returns the place in a free block that touches the fewest idle pages, and their number; the
-    /// first place and 0 where idle pages are no cost. The block must have enough units.
+    /// Returns the aligned place in a free block that touches the fewest idle pages, and their
+    /// number; the first place and 0 where idle pages are no cost.
     fn place_in_block(&self, block: &Block, choice: &Choice) -> Option<(u32, u32)> {
         let Choice { units, align_bytes, grid, .. } = *choice;
-        let (mut first, mut last) = (block.offset, block.end() - units);
-        if choice.is_aligned_more {
-            let area = &self.areas[block.area];
-            (first, last) = area.offsets(&block.range(), units, align_bytes)?.into_inner();
-        }
+        let area = &self.areas[block.area];
+        let (first, last) = area.offsets(&block.range(), units, align_bytes)?.into_inner();
         if !choice.spares_idle_pages {
             return Some((first, 0));
         }

@@ -170,7 +170,7 @@ impl Native {
         let class = Sizes::class(bytes);
         self.out.leave(class, [1, bytes, 0]);
         if class != kind.class() {
-            self.lent.increase(class, bytes);
+            self.lent.of_mut(class).increase(bytes as u64);
         }
         let (heap, stream) = (&self.heaps[heap], plan.owner.stream);
         let owner = heap.owner;
