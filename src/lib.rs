@@ -18,6 +18,7 @@
 //! * [`Generator`]: random numbers, the same bits on every kind
 //! * [`DeviceGuard`], [`StreamGuard`]: set the thread's current device or stream, within a scope
 //! * [`VerboseScope`]: makes oneMKL, oneDNN or this runtime print each call, within a scope
+//! * [`memory_history`]: what allocators did, and memory by tag
 //! * [`profiler`]: what ran where and when, as tables and as a trace for Perfetto
 //! * [`Error`]: the errors of all calls, with the values that explain them
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
@@ -94,7 +95,7 @@ pub use base::error::{
     IntegrationError, MemoryError, ProgramError, Result, RuntimeError, StreamError, StreamFailure,
     TaskError,
 };
-pub use base::shortage::Shortage;
+pub use base::shortage::{MemoryUser, Shortage};
 pub use base::size;
 pub use compute::generator::{FloatType, Generator, RawType};
 pub use compute::program::{
@@ -118,7 +119,7 @@ pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_cap
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 #[cfg(not(loom))]
-pub use observe::profiler;
+pub use observe::{memory_history, profiler};
 
 /// Runs the examples of `README.md` and `docs/streams.md` as tests.
 #[cfg(doctest)]

@@ -1,11 +1,12 @@
 //! The numbers of an out-of-memory error: the state of the allocator that refused the request.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::base::size::display_bytes;
 
 /// The state of an allocator when a request failed. Displayed as sentences of the error's message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shortage {
     /// Bytes of allocated blocks.
@@ -31,6 +32,45 @@ pub struct Shortage {
     pub is_only_limited: bool,
     /// True for pinned host memory, where each block comes from a single segment.
     pub is_pinned: bool,
+    /// The bytes that would have to be free besides for the request.
+    pub lacking_bytes: usize,
+    /// The tags whose blocks in use have the most bytes, the largest first.
+    pub largest_tags: Vec<MemoryUser>,
+    /// Where programs asked for the most bytes that are in use, the largest first. A history that
+    /// records stacks knows it.
+    pub(crate) largest_stacks: Vec<MemoryUser>,
+}
+
+/// The blocks in use that were asked for with one tag, or from one place of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryUser {
+    /// The tag; empty for none, and for a place.
+    pub tag: Arc<str>,
+    /// The number of the place; 0 for none, and for a tag.
+    pub(crate) stack: u32,
+    /// Bytes of the blocks.
+    pub bytes: usize,
+    /// The number of blocks.
+    pub count: usize,
+}
+
+impl Shortage {
+    fn fmt_tags(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(largest) = self.largest_tags.first() else { return Ok(()) };
+        for (index, MemoryUser { tag, bytes, count, .. }) in self.largest_tags.iter().enumerate() {
+            let before = if index == 0 { " In use by tag: " } else { ", " };
+            let blocks = if *count == 1 { "block" } else { "blocks" };
+            write!(f, "{before}'{tag}' {} in {count} {blocks}", display_bytes(*bytes))?;
+        }
+        write!(f, ". The request lacks {}", display_bytes(self.lacking_bytes))?;
+        let is_enough = largest.bytes >= self.lacking_bytes;
+        if is_enough {
+            write!(f, ", and '{}' alone has that.", largest.tag)
+        } else {
+            f.write_str(".")
+        }
+    }
 }
 
 impl fmt::Display for Shortage {
@@ -54,6 +94,6 @@ impl fmt::Display for Shortage {
             let advice = ", and alone in the way: a higher memory fraction would help";
             write!(f, "{}.", if self.is_only_limited { advice } else { "" })?;
         }
-        Ok(())
+        self.fmt_tags(f)
     }
 }

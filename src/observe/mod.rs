@@ -1,7 +1,9 @@
-//! L3, observe: what is told of the tasks of streams.
+//! L3, observe: what is told of the tasks of streams, and of memory.
 //!
 //! * [`task_lines`]: one line per task at verbose level 1
+//! * [`memory_history`]: what allocators did, for snapshots
 //! * [`profiler`]: what ran where and when, as tables and as a trace
 
+pub mod memory_history;
 pub mod profiler;
 pub(crate) mod task_lines;

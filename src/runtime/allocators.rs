@@ -19,11 +19,13 @@ use crate::runtime::Runtime;
 pub(super) struct Allocators {
     settings: AllocatorSettings,
     pub(super) observers: Arc<Observers>,
-    by_device: BTreeMap<Device, Arc<CachingAllocator>>,
+    pub(super) by_device: BTreeMap<Device, Arc<CachingAllocator>>,
     /// For memory that the device shares with the host.
     shared: BTreeMap<Device, Arc<CachingAllocator>>,
     pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
     heap: Option<Arc<CachingAllocator>>,
+    /// The recordings that are there.
+    pub(super) recording_count: usize,
 }
 
 impl Allocators {
@@ -35,6 +37,7 @@ impl Allocators {
             shared: BTreeMap::new(),
             pinned: BTreeMap::new(),
             heap: None,
+            recording_count: 0,
         }
     }
 
@@ -66,7 +69,9 @@ impl Runtime {
         let backend = Arc::clone(self.initialized(device)?);
         let (allocator, mut allocators) =
             self.create_observed(|config| CachingAllocator::new(backend, device, config))?;
-        Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
+        let known = Arc::clone(allocators.by_device.entry(device).or_insert(allocator));
+        self.record(&known, device, &allocators);
+        Ok(known)
     }
 
     /// Creates an allocator that calls this runtime's observers. Returns it with the table, locked.

@@ -12,6 +12,7 @@
 //! * [`pools`]: private pools, and each thread's current pool
 //! * [`process_hooks`]: what others do at the begin and the end of the process's runtime
 //! * [`programs`]: compiles kernels
+//! * [`recording`]: makes allocators tell the log what they do
 //! * [`report`]: messages on standard error
 //! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
 
@@ -27,6 +28,7 @@ mod observers;
 mod pools;
 pub(crate) mod process_hooks;
 mod programs;
+pub(crate) mod recording;
 mod report;
 pub(crate) mod shutdown;
 

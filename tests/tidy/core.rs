@@ -6,14 +6,15 @@ use super::repository::{Repository, Violation};
 use super::source::Source;
 
 /// The lines that the core has at most. This is lowered, never raised: what would make the core
-/// larger belongs into a room beside it, or takes the place of something. Seven exceptions:
+/// larger belongs into a room beside it, or takes the place of something. Eight exceptions:
 /// that nobody spins for a thread without a processor took 240 lines, that the host heap has no
 /// allocator of its own 320, for 900 of a room beside, that free blocks stay listed 105, that
 /// memory which one thread allocates and another frees costs half the instructions 136, that tasks
 /// of executors wait without a thread, and functions may block one, 390, that the log tells several
-/// subscribers of tasks and waits 870: it is written where they happen, and that memory which its
-/// stream still uses serves the sizes of both arenas 80.
-const MOST_LINES: usize = 27_730;
+/// subscribers of tasks and waits 870: it is written where they happen, that memory which its
+/// stream still uses serves the sizes of both arenas 80, and that allocators tell the log too, and
+/// count by tag, 660: where each block, segment and page changes hands.
+const MOST_LINES: usize = 28_390;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;

@@ -3,6 +3,7 @@
 //! One lock makes its holder the only reader of every ring. Producers only try to take it, so they
 //! never wait for each other; threads that begin, end or read a subscription take it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
@@ -23,6 +24,8 @@ impl Wants {
     pub(crate) const WAITS: Self = Self(2);
     /// Users' ranges.
     pub(crate) const RANGES: Self = Self(4);
+    /// What allocators do, which say it only while `allocator::recording` is on.
+    pub(crate) const MEMORY: Self = Self(8);
 
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -33,6 +36,7 @@ impl Wants {
             RecordKind::Thread => return true,
             RecordKind::Spun | RecordKind::Slept => Self::WAITS,
             RecordKind::Range => Self::RANGES,
+            RecordKind::Memory(_) => Self::MEMORY,
             _ => Self::TASKS,
         };
         self.0 & set.0 != 0
@@ -65,9 +69,17 @@ struct Buffer {
     wants: Wants,
     /// The only runtime whose tasks and waits are wanted.
     runtime: Option<u32>,
-    records: Vec<LogRecord>,
+    records: VecDeque<LogRecord>,
     limit: usize,
+    keeps: Keeps,
     dropped: u64,
+}
+
+/// Which records a subscription keeps at its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    Oldest,
+    Newest,
 }
 
 impl Buffer {
@@ -77,11 +89,14 @@ impl Buffer {
         if !self.wants.has(record.kind) || has_runtime && !is_of_runtime {
             return;
         }
-        if self.records.len() < self.limit {
-            self.records.push(*record);
-        } else {
-            self.dropped += 1;
+        let is_full = self.records.len() >= self.limit;
+        self.dropped += u64::from(is_full);
+        if is_full && self.keeps == Keeps::Newest {
+            self.records.pop_front();
+        } else if is_full {
+            return;
         }
+        self.records.push_back(*record);
     }
 }
 
@@ -181,21 +196,22 @@ impl Log {
     }
 
     /// Begins a subscription. `runtime` is the id of the only runtime whose records are wanted;
-    /// `limit` is the most records that wait to be taken.
+    /// `limit` is the most records that wait to be taken, at least one.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         wants: Wants,
         runtime: Option<u64>,
         limit: usize,
+        keeps: Keeps,
     ) -> Subscription {
         let mut collector = self.inner.lock();
         collector.collect(); // earlier records are for the earlier subscriptions
         collector.last_subscription += 1;
         let subscription = collector.last_subscription;
         let runtime = runtime.map(shortened);
-        let mut records = Vec::new();
+        let mut records = VecDeque::new();
         records.extend(collector.rings.iter().map(|ring| ring.thread));
-        let buffer = Buffer { subscription, wants, runtime, records, limit, dropped: 0 };
+        let buffer = Buffer { subscription, wants, runtime, records, limit, keeps, dropped: 0 };
         collector.buffers.push(buffer);
         self.publish_wanted(&collector);
         drop(collector);
@@ -233,9 +249,8 @@ impl Subscription {
         }
         let to_ns = Clock::get().converter(self.origin);
         for record in &mut taken.records {
-            if record.has_host_times() {
-                record.start = to_ns(record.start).cast_unsigned();
-                record.end = to_ns(record.end).cast_unsigned();
+            for time in record.host_times() {
+                *time = to_ns(*time).cast_unsigned();
             }
         }
         taken
@@ -247,7 +262,7 @@ impl Subscription {
         let own = collector.buffers.iter_mut().find(|one| one.subscription == self.number);
         let own = own.expect("a subscription has its buffer until the drop");
         let (records, dropped) = (&mut own.records, &mut own.dropped);
-        Taken { records: std::mem::take(records), dropped: std::mem::take(dropped) }
+        Taken { records: std::mem::take(records).into(), dropped: std::mem::take(dropped) }
     }
 }
 
@@ -298,9 +313,9 @@ mod tests {
         let thread = log.add_thread(NameId::NONE);
         let write = |kind, runtime, ticket| log.write(&thread, record(kind, runtime, ticket));
         write(RecordKind::Ended, 1, 1);
-        let all = log.subscribe(Wants::TASKS.and(Wants::WAITS), None, 100);
+        let all = log.subscribe(Wants::TASKS.and(Wants::WAITS), None, 100, Keeps::Oldest);
         write(RecordKind::Ended, 1, 2);
-        let waits = log.subscribe(Wants::WAITS, Some(1), 100);
+        let waits = log.subscribe(Wants::WAITS, Some(1), 100, Keeps::Oldest);
         write(RecordKind::Slept, 1, 3);
         write(RecordKind::Slept, 2, 4);
         write(RecordKind::Range, 0, 5);
@@ -315,7 +330,7 @@ mod tests {
     #[test]
     fn a_subscription_at_its_limit_counts_what_it_drops() {
         let log = Log::new();
-        let all = log.subscribe(Wants::TASKS, None, 3);
+        let all = log.subscribe(Wants::TASKS, None, 3, Keeps::Oldest);
         let thread = log.add_thread(NameId::NONE);
         for ticket in 1..=5 {
             log.write(&thread, record(RecordKind::Ended, 0, ticket));
@@ -330,7 +345,7 @@ mod tests {
     #[test]
     fn the_ring_of_a_thread_that_ends_is_read_and_freed() {
         let log = Log::new();
-        let all = log.subscribe(Wants::TASKS, None, 100);
+        let all = log.subscribe(Wants::TASKS, None, 100, Keeps::Oldest);
         let thread = log.add_thread(NameId::of("worker 1"));
         log.write(&thread, record(RecordKind::Ended, 0, 1));
         log.remove_thread(&thread);
@@ -345,7 +360,7 @@ mod tests {
         // Goal: a thread whose ring is half full collects by itself. Method: four threads write ten
         // rings each, and records are taken behind them.
         let log = Log::new();
-        let all = log.subscribe(Wants::TASKS, None, usize::MAX);
+        let all = log.subscribe(Wants::TASKS, None, usize::MAX, Keeps::Oldest);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::base::sync::models::{EVERY, model_without_fences};
-use crate::engine::log::collector::{Log, Subscription, Wants};
+use crate::engine::log::collector::{Keeps, Log, Subscription, Wants};
 use crate::engine::log::names::NameId;
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::engine::log::ring::{CAPACITY, ring};
@@ -46,7 +46,7 @@ fn count(subscription: &Subscription) -> u64 {
 fn loom_a_thread_that_collects_beside_a_reader_loses_nothing() {
     model_without_fences(Some(3), || {
         let log = Log::new();
-        let all = log.subscribe(Wants::TASKS, None, 100);
+        let all = log.subscribe(Wants::TASKS, None, 100, Keeps::Oldest);
         let own = Arc::clone(&log);
         let writing = thread::spawn(move || {
             let thread = own.add_thread(NameId::NONE);

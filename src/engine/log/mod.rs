@@ -12,12 +12,16 @@
 //! * [`collector`]: rings and subscriptions
 //! * [`process`]: the log of this process, and each thread's ring in it
 //! * [`names`]: names as numbers
+//! * [`context`]: what a thread's allocations are for
+//! * [`memory_record`]: what an allocator did, as a record
 //! * [`device_times`]: tasks of drivers, whose times are read later
 
 pub(crate) mod collector;
+pub(crate) mod context;
 pub(crate) mod device_times;
 #[cfg(all(test, loom))]
 mod loom_tests;
+pub(crate) mod memory_record;
 pub(crate) mod names;
 pub(crate) mod process;
 pub(crate) mod record;

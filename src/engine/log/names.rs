@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::spin::SpinMutex;
 
 /// The number of a name in this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(crate) struct NameId(u16);
 

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::sync::{Arc, OnceLock};
 
 use crate::base::fork;
-use crate::engine::log::collector::{Log, Subscription, Taken, ThreadLog, Wants};
+use crate::engine::log::collector::{Keeps, Log, Subscription, Taken, ThreadLog, Wants};
 use crate::engine::log::device_times;
 use crate::engine::log::names::NameId;
 use crate::engine::log::record::LogRecord;
@@ -65,10 +65,23 @@ pub(crate) struct ProcessSubscription(Option<Subscription>);
 
 /// Begins a subscription: see [`Log::subscribe`].
 pub(crate) fn subscribe(wants: Wants, runtime: Option<u64>, limit: usize) -> ProcessSubscription {
+    begin(wants, runtime, limit, Keeps::Oldest)
+}
+
+/// As [`subscribe`]; at the limit newer records replace the oldest.
+pub(crate) fn subscribe_to_newest(
+    wants: Wants,
+    runtime: Option<u64>,
+    limit: usize,
+) -> ProcessSubscription {
+    begin(wants, runtime, limit, Keeps::Newest)
+}
+
+fn begin(wants: Wants, runtime: Option<u64>, limit: usize, keeps: Keeps) -> ProcessSubscription {
     fork::watch();
     device_times::poll(); // what is done by now is for the earlier subscriptions
     let log = LOG.get_or_init(Log::new);
-    ProcessSubscription(Some(log.subscribe(wants, runtime, limit)))
+    ProcessSubscription(Some(log.subscribe(wants, runtime, limit, keeps)))
 }
 
 impl ProcessSubscription {

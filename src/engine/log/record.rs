@@ -49,7 +49,6 @@ impl OperationKind {
 /// What a record says. Times are readings of the runtime's clock, in ticks until they are taken
 /// from the subscription, except those of `EndedOnDevice`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum RecordKind {
     /// A thread has a ring: `name` is the thread's.
     Thread,
@@ -73,6 +72,38 @@ pub(crate) enum RecordKind {
     Slept,
     /// The thread was inside of a user's range.
     Range,
+    /// What an allocator did at `start`: see [`MemoryRecord`](super::memory_record::MemoryRecord).
+    Memory(MemoryAction),
+}
+
+/// What an allocator did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum MemoryAction {
+    /// It handed a block out of cached memory.
+    Hit,
+    /// It handed a block out, for which the device was asked.
+    Miss,
+    /// The program freed a block.
+    FreeRequested,
+    /// All streams have passed their uses of a freed block.
+    FreeCompleted,
+    /// It took a segment from the device.
+    SegmentAllocated,
+    /// It gave a segment back.
+    SegmentFreed,
+    /// It took pages from the device.
+    PagesMapped,
+    /// It gave pages back.
+    PagesUnmapped,
+    /// Pages left for another place of the same device.
+    PagesMovedAway,
+    /// These pages came.
+    PagesMovedHere,
+    /// A request failed. The address is the number of bytes that the device had free.
+    OutOfMemory,
+    /// A snapshot was taken.
+    Snapshot,
 }
 
 /// One record. The fields that a kind does not name are zero.
@@ -140,8 +171,13 @@ impl LogRecord {
         self.source_device.map(|device| RecordedSource { device, stream_id, ticket })
     }
 
-    /// True when `start` and `end` are readings of the host's clock.
-    pub(crate) fn has_host_times(&self) -> bool {
-        self.kind != RecordKind::EndedOnDevice
+    /// The readings of the host's clock among `start` and `end`.
+    pub(super) fn host_times(&mut self) -> impl Iterator<Item = &mut u64> {
+        let count = match self.kind {
+            RecordKind::EndedOnDevice => 0,
+            RecordKind::Memory(_) => 1,
+            _ => 2,
+        };
+        [&mut self.start, &mut self.end].into_iter().take(count)
     }
 }

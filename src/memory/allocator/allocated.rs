@@ -137,6 +137,21 @@ impl Allocated {
         Self { handle: self.handle.unkept(), ..self }
     }
 
+    /// Marks the block as one whose free is noted.
+    pub(super) fn set_noted(&mut self) {
+        self.handle = self.handle.noted();
+    }
+
+    pub(super) fn is_noted(&self) -> bool {
+        self.handle.is_noted()
+    }
+
+    /// A copy of a piece's fields that thread caches keep, also if its free is noted.
+    pub(super) fn to_keep(&self) -> Self {
+        let Self { address, bytes, handle, handout, busy_until } = *self;
+        Self { address, bytes, handle: handle.unnoted(), handout, busy_until }
+    }
+
     pub(super) fn is_unkept(&self) -> bool {
         self.handle.is_unkept()
     }

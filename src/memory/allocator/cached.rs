@@ -30,6 +30,16 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Some(Allocated::default());
         }
+        let is_noted = self.begin_noting();
+        let mut found = self.search_engines(request, home);
+        if is_noted {
+            self.note_served(request, found.as_mut());
+        }
+        found
+    }
+
+    #[inline(always)]
+    fn search_engines(&self, request: &Request, home: &Arc<StreamCore>) -> Option<Allocated> {
         // While searches are counted, a request that fails here would count twice.
         let plan = |ledger: &Ledger| (!ledger.is_collecting()).then(|| Plan::of(request, ledger));
         match self.unless_native(request, plan) {

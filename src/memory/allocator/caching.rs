@@ -8,6 +8,7 @@ use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fork;
 use crate::base::size::MIB;
+use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
@@ -60,6 +61,8 @@ pub struct CachingAllocator {
     pub(super) state: Arc<Mutex<AllocatorState>>,
     pub(super) caches: Arc<Caches>,
     pub(super) observers: Observers,
+    /// True while the recorder is on.
+    pub(super) is_recorded: AtomicBool,
     /// The other allocator of the same device memory, if any.
     pub(super) sibling: OnceLock<Weak<Self>>,
 }
@@ -104,12 +107,12 @@ impl CachingAllocator {
     pub(super) fn of_source(source: Source, state: AllocatorState) -> Self {
         fork::ON_CHILD.get_or_init(|| LastUsed::forget);
         fork::watch();
-        let is_cached = state.ledger.has_thread_caches();
         let state = Arc::new(Mutex::new(LockRank::Allocator, state));
         let caches = Caches::new(Arc::clone(&state));
-        caches.switch(is_cached);
+        caches.switch(&state.lock().ledger);
         let (observers, sibling) = (Observers::new(LockRank::Allocator), OnceLock::new());
-        Self { source, state, caches, observers, sibling }
+        let is_recorded = AtomicBool::new(false);
+        Self { source, state, caches, observers, is_recorded, sibling }
     }
 
     /// Calls `act` with engine `torch`, under the lock.
@@ -185,6 +188,22 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Ok(Allocated::default());
         }
+        let is_noted = self.begin_noting();
+        let mut served = self.serve(request, home, interrupt);
+        if is_noted {
+            self.note_served(request, served.as_mut().ok());
+        }
+        served
+    }
+
+    /// Serves a request of a byte or more, with either engine.
+    #[inline(always)]
+    fn serve(
+        &self,
+        request: &Request,
+        home: Option<&Arc<StreamCore>>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Allocated> {
         match self.unless_native(request, |ledger| Plan::of(request, ledger)) {
             None => self.allocate_native(request, home, interrupt),
             Some(None) => Err(self.out_of_memory(request)),
@@ -275,6 +294,7 @@ impl CachingAllocator {
                 self.free_locked(|state| state.free_block(id, block.handout(), home, others))
             }
         };
+        LastUsed::forget_under_tag();
         if is_freed { Ok(()) } else { Err(ForeignBlock { block, device: self.device() }) }
     }
 
@@ -367,7 +387,7 @@ impl CachingAllocator {
             let ledger = &mut self.state.lock().ledger;
             ledger.is_closed = true;
             ledger.pools.end_all();
-            self.caches.switch(ledger.has_thread_caches());
+            self.caches.switch(ledger);
         }
         self.trim();
     }
@@ -388,7 +408,7 @@ impl CachingAllocator {
         {
             let ledger = &mut self.state.lock().ledger;
             ledger.set_config(config);
-            self.caches.switch(ledger.has_thread_caches());
+            self.caches.switch(ledger);
         }
         self.caches.empty();
     }
@@ -458,6 +478,7 @@ impl CachingAllocator {
         if !fork::is_child() {
             self.caches.empty();
             self.caches.reset_peaks();
+            self.state.lock().ledger.recorder.reset_peaks();
         }
     }
 
@@ -468,6 +489,7 @@ impl CachingAllocator {
         }
         self.caches.empty();
         self.caches.reset_accumulated();
+        self.state.lock().ledger.recorder.reset_accumulated();
         if let Some(host) = &self.source.host {
             host.reset();
         }

@@ -13,11 +13,13 @@ use std::thread;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::Result;
 use crate::base::size::{round_up, to_usize};
+use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::block::{BlockId, State};
+use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::growth::none_if_short;
 use crate::memory::allocator::ledger::Ledger;
+use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::source::{Departing, DevicePages, Part, try_each};
 use crate::memory::allocator::state::AllocatorState;
@@ -243,9 +245,11 @@ impl Torch {
         handles: Vec<PhysicalHandle>,
     ) -> BlockId {
         let id = mapping.id;
-        let class = self.owner_of(id).class;
         let bytes = mapping.page_count * mapping.page_bytes;
-        let segment = self.blocks[id].segment;
+        let Owner { stream, class, pool } = self.owner_of(id);
+        let Block { address, segment, .. } = self.blocks[id];
+        let place = Place { address, bytes, stream, pool };
+        ledger.recorder.note_moved(MemoryAction::PagesMapped, &place);
         let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
         pages.put(mapping.first_page, handles);
         ledger.note_answer(class, bytes, bytes);
@@ -308,7 +312,9 @@ impl Torch {
         let segment = self.blocks[id].segment;
         let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
         let handles = (first_page..end_page).map(|index| pages.take(index)).collect();
-        let class = self.owner_of(id).class;
+        let Owner { stream, class, pool } = self.owner_of(id);
+        let place = Place { address: begin, bytes, stream, pool };
+        ledger.recorder.note_moved(MemoryAction::PagesUnmapped, &place);
         let departing = ledger.leave(Part::Pages(handles), &[(class, bytes)]);
         Some(Departing { block: Some(id), ..departing })
     }

@@ -5,10 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::backend::contract::Address;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::MutexGuard;
+use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
+use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::state::AllocatorState;
@@ -51,6 +53,9 @@ impl CachingAllocator {
         match given {
             Ok(base) => {
                 let address = torch.address_for(base, bytes);
+                let Owner { stream, pool, .. } = plan.owner;
+                let place = Place { address, bytes, stream, pool };
+                ledger.recorder.note_moved(MemoryAction::SegmentAllocated, &place);
                 let id = torch.add_segment(ledger, address, base, bytes, plan.owner, None);
                 Ok(Some(torch.allocate_block(ledger, id, plan)))
             }

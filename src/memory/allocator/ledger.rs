@@ -10,6 +10,7 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::memory::allocator::limits::{Limits, part_of};
 use crate::memory::allocator::policy::{AnyPolicy, policy};
 use crate::memory::allocator::pool::{Pool, PoolId, Pools};
+use crate::memory::allocator::recorder::Recorder;
 use crate::memory::allocator::sleepers::Sleepers;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::source::{Departing, Part};
@@ -44,6 +45,7 @@ pub(super) struct Ledger {
     pub(super) turn: Option<ThreadId>,
     /// Threads that wait for the end of a turn, of page moves, or of a departure.
     pub(super) sleepers: Sleepers,
+    pub(super) recorder: Recorder,
 }
 
 impl Ledger {
@@ -59,6 +61,7 @@ impl Ledger {
             departures: 0,
             turn: None,
             sleepers: Sleepers::default(),
+            recorder: Recorder::default(),
         };
         ledger.set_config(config);
         ledger

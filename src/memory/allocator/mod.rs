@@ -12,6 +12,7 @@
 //!   `observers`
 //! * `source`: the device's memory; `departure`: the way back; `shared`: memory that a device and
 //!   the host share
+//! * `recorder`, `recording`: what the log is told, and what blocks are for
 //! * `snapshot`: the state as plain values; `invariants`; `replay`: recorded requests
 //!
 //! Engine `torch`: `block`, `segment`, `free_index`, `page_map`, `homes`; `policy`: its decisions;
@@ -47,6 +48,8 @@ mod pending;
 mod pending_tests;
 mod policy;
 mod pool;
+mod recorder;
+mod recording;
 mod release;
 pub mod replay;
 mod request;
@@ -69,5 +72,7 @@ pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
 pub(crate) use observers::Observers;
 pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};
+pub(crate) use recorder::Recorded;
+pub(crate) use recording::exchange_tag;
 pub use request::Request;
 pub use stats::{PooledStat, Stat, Statistics};

@@ -11,6 +11,7 @@ use crate::base::fork;
 use crate::base::shortage::Shortage;
 use crate::base::size::to_usize;
 use crate::base::sync::yield_now;
+use crate::engine::log::context::AllocationContext;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
@@ -27,6 +28,9 @@ use crate::memory::allocator::turn::{Attempt, Wants};
 /// The reads of the device's memory after which an error takes the numbers although other threads
 /// still move memory.
 const MOST_LOOKS: usize = 100;
+/// The most tags, and the most places of a program, that an error lists.
+const MOST_TAGS: usize = 3;
+const MOST_STACKS: usize = 5;
 /// An error does not mention a difference of segment and request up to this.
 const PAGE_BYTES: usize = 4096;
 
@@ -185,13 +189,13 @@ impl CachingAllocator {
     /// Counts a failed request and calls its observers.
     pub(super) fn told(&self, refusal: Error) -> Error {
         self.state.lock().ledger.statistics.num_ooms += 1;
-        self.observers.tell(&refusal);
-        refusal
+        self.told_of(refusal)
     }
 
     /// Calls the observers of a rejected request, which counts as rejected only.
     pub(super) fn told_of(&self, error: Error) -> Error {
-        if let Error::Memory(MemoryError::OutOfMemory { .. }) = error {
+        if let Error::Memory(MemoryError::OutOfMemory { requested_bytes, free_bytes, .. }) = error {
+            self.state.lock().ledger.recorder.note_refused(requested_bytes, free_bytes);
             self.observers.tell(&error);
         }
         error
@@ -322,6 +326,9 @@ impl AllocatorState {
             is_growth_counted: is_native,
             is_only_limited: limit_bytes.is_some() && device_free_bytes >= needed_bytes,
             is_pinned,
+            lacking_bytes: needed_bytes.saturating_sub(largest_free_bytes),
+            largest_tags: ledger.recorder.largest_users(MOST_TAGS, AllocationContext::of_tag),
+            largest_stacks: ledger.recorder.largest_users(MOST_STACKS, AllocationContext::of_stack),
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Release: which free segments go back to the device (`departure`).
 
+use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::block::{BlockId, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::recorder::Place;
+use crate::memory::allocator::segment::Owner;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::source::{Departing, Part};
 use crate::memory::allocator::torch::{Plan, Torch};
@@ -45,6 +48,9 @@ impl Torch {
         if segment.is_oversize {
             ledger.statistics.oversize_segments.decrease(1);
         }
+        let Owner { stream, pool, .. } = segment.owner;
+        let place = Place { address: segment.address, bytes: segment.bytes, stream, pool };
+        ledger.recorder.note_moved(MemoryAction::SegmentFreed, &place);
         ledger.leave(Part::Segment(segment.base), &[(segment.owner.class, segment.bytes)])
     }
 

@@ -11,6 +11,8 @@ use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::pending::{ALL, Freed, Holder, LOOKS, Pending, UsePoint, Wanted};
+use crate::memory::allocator::recorder::Place;
+use crate::memory::allocator::segment::Owner;
 use crate::memory::allocator::torch::Torch;
 
 /// The parts are described in the head of this file.
@@ -77,7 +79,9 @@ impl AllocatorState {
         }
         self.complete_some_for(others.len());
         self.torch.end_allocation(&mut self.ledger, id, home);
+        self.note_requested(Freed::Block(id));
         if !self.pending.wait_for(others, Freed::Block(id)) {
+            self.note_completed(Freed::Block(id));
             self.torch.complete_free(&mut self.ledger, id);
         }
         true
@@ -94,6 +98,37 @@ impl AllocatorState {
         self.complete_some_for(others.len());
         self.native.free(&mut self.pending, piece, counted, home, others);
         true
+    }
+
+    /// Records that the program frees a block or piece.
+    pub(super) fn note_requested(&mut self, freed: Freed) {
+        if !self.ledger.recorder.is_idle() {
+            let (place, requested_bytes) = self.place_of(freed);
+            self.ledger.recorder.note_freed(&place, requested_bytes);
+        }
+    }
+
+    /// Records that no stream uses a freed block or piece any more.
+    fn note_completed(&mut self, freed: Freed) {
+        if !self.ledger.recorder.is_idle() {
+            let (place, requested_bytes) = self.place_of(freed);
+            self.ledger.recorder.note_completed(&place, requested_bytes);
+        }
+    }
+
+    /// Where a block or piece is, and its requested size, before its free is complete.
+    fn place_of(&self, freed: Freed) -> (Place, usize) {
+        match freed {
+            Freed::Block(id) => {
+                let Block { address, bytes, requested_bytes, .. } = self.torch.blocks[id];
+                let Owner { stream, pool, .. } = self.torch.owner_of(id);
+                (Place { address, bytes, stream, pool }, requested_bytes)
+            }
+            Freed::Piece(piece) => {
+                let requested_bytes = self.native.awaiting[&piece].requested_bytes();
+                (self.native.place_of(piece), requested_bytes)
+            }
+        }
     }
 
     /// As [`Self::complete_some`], except under `deterministic`, where offsets must not depend on
@@ -130,6 +165,7 @@ impl AllocatorState {
 
     fn complete_those(&mut self, most: usize, of: Option<Device>) {
         for freed in self.pending.take_passed(most, of) {
+            self.note_completed(freed);
             match freed {
                 Freed::Block(id) => self.torch.complete_free(&mut self.ledger, id),
                 Freed::Piece(piece) => self.native.complete_free(piece),

@@ -10,6 +10,7 @@ use crate::base::size::MIB;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::addresses::Addresses;
 use crate::memory::allocator::native::bins::{Bins, Key};
 use crate::memory::allocator::native::cell::{Cell, Counted};
@@ -45,6 +46,9 @@ pub(in crate::memory::allocator) struct Caches {
     /// The id, or [`OFF`] while another policy serves requests, or while settings disable thread
     /// caches.
     id_when_on: AtomicU64,
+    /// As `id_when_on`, and [`OFF`] while requests and frees are recorded, which only slow paths
+    /// do.
+    id_when_fast: AtomicU64,
     /// The bound of each thread's cache.
     most_bytes: AtomicU64,
     pub(super) sizes: Sizes,
@@ -79,6 +83,7 @@ impl Caches {
         Arc::new(Self {
             id: NEXT_ID.fetch_add(ID_STEP, Ordering::Relaxed), // only uniqueness matters
             id_when_on: AtomicU64::new(OFF),
+            id_when_fast: AtomicU64::new(OFF),
             most_bytes: AtomicU64::new(0),
             sizes,
             live,
@@ -92,10 +97,13 @@ impl Caches {
     }
 
     /// Turns thread caches on or off.
-    pub(crate) fn switch(&self, is_on: bool) {
-        let id = if is_on && self.live.tag().is_some() { self.id } else { OFF };
+    pub(crate) fn switch(&self, ledger: &Ledger) {
+        let is_on = ledger.has_thread_caches() && self.live.tag().is_some();
+        let id_if = |is_on| if is_on { self.id } else { OFF };
         // Relaxed: a thread that reads it late keeps a piece, or takes one: right either way.
-        self.id_when_on.store(id, Ordering::Relaxed);
+        self.id_when_on.store(id_if(is_on), Ordering::Relaxed);
+        let is_fast = is_on && !ledger.recorder.is_on();
+        self.id_when_fast.store(id_if(is_fast), Ordering::Relaxed);
     }
 
     #[inline]
@@ -107,6 +115,12 @@ impl Caches {
     pub(super) fn id_when_on(&self) -> u64 {
         // Relaxed: see `switch`.
         self.id_when_on.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn id_when_fast(&self) -> u64 {
+        // Relaxed: see `switch`.
+        self.id_when_fast.load(Ordering::Relaxed)
     }
 
     /// True while engine `native` serves requests with thread caches.

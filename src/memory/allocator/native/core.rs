@@ -23,7 +23,7 @@ use crate::memory::allocator::native::block::{BlockId, Blocks, State};
 use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::free_blocks::FreeBlocks;
 use crate::memory::allocator::native::handle::Untagged;
-use crate::memory::allocator::native::heap::{Heap, HeapId, Heaps, Kind};
+use crate::memory::allocator::native::heap::{Heap, HeapId, Heaps, Kind, Owner};
 use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::piece::{Part, Piece};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
@@ -32,6 +32,7 @@ use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::memory::allocator::native::split::Splits;
 use crate::memory::allocator::native::want::Want;
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::stats::PooledStat;
 
 /// The native policy's state for one allocator, guarded by the allocator's lock.
@@ -78,6 +79,10 @@ pub(in crate::memory::allocator) struct Awaiting {
 impl Awaiting {
     pub(crate) fn bytes(&self) -> usize {
         self.counted.bytes
+    }
+
+    pub(crate) fn requested_bytes(&self) -> usize {
+        self.counted.requested_bytes
     }
 }
 
@@ -296,6 +301,13 @@ impl Native {
                 Extent { address, bytes, heap, kind, busy_until }
             }
         }
+    }
+
+    /// Where a piece is, and of which heap.
+    pub(in crate::memory::allocator) fn place_of(&self, piece: Piece) -> Place {
+        let Extent { address, bytes, heap, .. } = self.extent(piece);
+        let Owner { stream, pool } = self.heaps[heap].owner;
+        Place { address, bytes, stream, pool }
     }
 
     #[inline]

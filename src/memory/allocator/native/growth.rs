@@ -11,21 +11,23 @@ use std::thread;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB, to_usize};
+use crate::engine::log::record::MemoryAction;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::growth::none_if_short;
 use crate::memory::allocator::ledger::{Ledger, Purpose};
-use crate::memory::allocator::native::addresses::Owner;
+use crate::memory::allocator::native::addresses;
 use crate::memory::allocator::native::area::{AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
 use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::source::{DevicePages, try_each};
 use crate::memory::allocator::state::AllocatorState;
 
@@ -58,6 +60,13 @@ pub(super) enum Step {
 pub(super) struct IdlePage {
     pub(super) area: AreaId,
     pub(super) page: usize,
+}
+
+impl IdlePage {
+    /// True when `next` is the page behind this one.
+    fn is_before(&self, next: &Self) -> bool {
+        (self.area, self.page + 1) == (next.area, next.page)
+    }
 }
 
 /// A block in use without all its memory, and the pages that go there.
@@ -121,7 +130,13 @@ impl CachingAllocator {
                     let given = self.ask_for_segment(bytes, plan.align_bytes);
                     let end = |native: &mut Native, ledger: &mut Ledger| {
                         ledger.note_segment(plan.kind.class(), bytes, &given);
-                        given.map(|base| native.add_area_for(&plan, base, bytes))
+                        given.map(|base| {
+                            let (address, NativePlan { owner, .. }) = (base.0, plan);
+                            let (stream, pool) = (owner.stream, owner.pool);
+                            let place = Place { address, bytes, stream, pool };
+                            ledger.recorder.note_moved(MemoryAction::SegmentAllocated, &place);
+                            native.add_area_for(&plan, base, bytes);
+                        })
                     };
                     match self.with_native(end) {
                         Err(Error::Memory(MemoryError::OutOfMemory { .. })) if !is_least => {
@@ -360,6 +375,15 @@ impl Native {
         for ((page, _), handle) in targets.iter().zip(handles) {
             pages.put(*page, handle);
         }
+        if ledger.recorder.is_on() {
+            let idle = |(page, _): &(usize, Address)| IdlePage { area, page: *page };
+            let came: Vec<IdlePage> = targets.iter().map(idle).collect();
+            let gone: Vec<IdlePage> = moved[..moved_done].iter().map(|(from, _)| *from).collect();
+            self.note_pages(ledger, MemoryAction::PagesMapped, &came[..fresh_done]);
+            self.note_pages(ledger, MemoryAction::PagesMovedAway, &gone);
+            let here = &came[fresh_count..][..moved_done];
+            self.note_pages(ledger, MemoryAction::PagesMovedHere, here);
+        }
         for (index, (from, handle)) in moved.into_iter().enumerate() {
             if index < moved_done {
                 let theirs = self.areas[from.area].kind.class();
@@ -455,11 +479,21 @@ impl Native {
         self.is_using(area.heap, ticket)
     }
 
+    /// Records what happened to pages.
+    pub(super) fn note_pages(&self, ledger: &mut Ledger, action: MemoryAction, pages: &[IdlePage]) {
+        for run in pages.chunk_by(IdlePage::is_before) {
+            let area = &self.areas[run[0].area];
+            let page_bytes = self.sizes.page_bytes;
+            let Owner { stream, pool } = self.heaps[area.heap].owner;
+            let address = area.base.offset(run[0].page * page_bytes).0;
+            let place = Place { address, bytes: run.len() * page_bytes, stream, pool };
+            ledger.recorder.note_moved(action, &place);
+        }
+    }
+
     /// Takes the memory of idle pages, which become bare.
     pub(super) fn take_pages(&mut self, idle: &[IdlePage]) -> Vec<(IdlePage, PhysicalHandle)> {
-        let follows =
-            |one: &IdlePage, next: &IdlePage| (one.area, one.page + 1) == (next.area, next.page);
-        for run in idle.chunk_by(follows) {
+        for run in idle.chunk_by(IdlePage::is_before) {
             let pages = run[0].page..run[0].page + run.len();
             self.turn(run[0].area, &pages, State::Bare);
         }
@@ -511,7 +545,7 @@ impl Native {
                     let record = &self.blocks[block];
                     let area = &self.areas[record.area];
                     let pages = area.bytes_of(record.units) / HEAP_PAGE_BYTES;
-                    let spare = Owner::Spare { id: block, pages };
+                    let spare = addresses::Owner::Spare { id: block, pages };
                     addresses.set(to_usize(area.address_of(record)), Some(spare));
                 }
                 Piece::block(block)

@@ -24,6 +24,8 @@ pub(in crate::memory::allocator) enum Held {
 
 /// The sign: set for allocations that threads do not cache.
 const UNKEPT: u64 = 1 << 63;
+/// Set for pieces whose free is noted by the recorder.
+const NOTED: u64 = 1 << 61;
 /// Set for blocks of engine `torch`; no mark and no tag has both bits.
 const BLOCK: u64 = UNKEPT | 1 << 62;
 /// The bits of the mark, below the tag.
@@ -37,6 +39,23 @@ impl Handle {
     pub(super) fn of_mark(mark: Mark, tag: Tag) -> Self {
         let handle = Self(mark.to_bits() | tag.0);
         if tag.is_some() { handle } else { handle.unkept() }
+    }
+
+    /// The same handle of a piece, which no thread's fast path frees.
+    pub(in crate::memory::allocator) fn noted(self) -> Self {
+        match self.held() {
+            Held::Piece => Self(self.0 | NOTED),
+            _ => self,
+        }
+    }
+
+    pub(in crate::memory::allocator) fn is_noted(self) -> bool {
+        matches!(self.held(), Held::Piece) && self.0 & NOTED != 0
+    }
+
+    /// The handle as it was before [`Self::noted`].
+    pub(in crate::memory::allocator) fn unnoted(self) -> Self {
+        if self.is_noted() { Self(self.0 & !NOTED) } else { self }
     }
 
     /// The same handle, not to be cached.

@@ -37,7 +37,7 @@ impl Caches {
         // SAFETY: read by this thread since it left; nothing below enters a cache.
         let cache = unsafe { last_used.cache() }?;
         // SAFETY: as above.
-        let inside = unsafe { cache.enter_at_once(self.id_when_on()) }?;
+        let inside = unsafe { cache.enter_at_once(self.id_when_fast()) }?;
         inside.bins.take(self.key(request), request.bytes)
     }
 
@@ -48,7 +48,7 @@ impl Caches {
         // SAFETY: as in `take`.
         let Some(cache) = (unsafe { last_used.cache() }) else { return false };
         // SAFETY: as in `take`.
-        let inside = unsafe { cache.enter_at_once(self.id_when_on()) };
+        let inside = unsafe { cache.enter_at_once(self.id_when_fast()) };
         inside.is_some_and(|inside| inside.bins.keep(block, ticket))
     }
 

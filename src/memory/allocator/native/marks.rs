@@ -53,8 +53,8 @@ const BLOCK: u64 = 1 << ADDRESS_BITS;
 /// The bits of a mark's word.
 pub(super) const MARK_BITS: u32 = ADDRESS_BITS + 1;
 
-/// The number of tags between the mark's bits and the two highest bits, which handles use.
-const TAG_COUNT: u64 = 1 << (62 - MARK_BITS);
+/// The number of tags between the mark's bits and the three highest bits, which handles use.
+const TAG_COUNT: u64 = 1 << (61 - MARK_BITS);
 
 /// The bits above the mark in all handles of one allocator.
 ///

@@ -17,6 +17,7 @@ use crate::memory::allocator::native::thread_cache::CacheGuard;
 use crate::memory::allocator::native::want::Search;
 use crate::memory::allocator::pending::{Freed, LOOKS, Pending, UsePoint};
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::Plan;
@@ -158,8 +159,44 @@ impl CachingAllocator {
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
         let may_keep = is_own && others.is_empty() && !block.is_unkept();
         let ticket = home.map_or(0, |home| home.ticket);
+        if block.is_noted() || self.is_recorded() {
+            return self.free_noted(piece, &block.to_keep(), counted, home, others, may_keep);
+        }
         caches.end_use(block, ticket, counted, may_keep)
             || self.free_locked(|state| state.free_piece(piece, counted, home, others))
+    }
+
+    /// The end of [`Self::free_native`], with records before and behind.
+    #[cold]
+    fn free_noted(
+        &self,
+        piece: Piece,
+        block: &Allocated,
+        counted: Counted,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+        may_keep: bool,
+    ) -> bool {
+        let requested_bytes = counted.requested_bytes;
+        let place = {
+            let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
+            let place = Place { stream: block.stream(), ..native.place_of(piece) };
+            ledger.recorder.note_freed(&place, requested_bytes);
+            if may_keep {
+                // Before another thread can get the memory.
+                ledger.recorder.note_completed(&place, requested_bytes);
+            }
+            place
+        };
+        let ticket = home.map_or(0, |home| home.ticket);
+        self.caches.end_use(block, ticket, counted, may_keep)
+            || self.free_locked(|state| {
+                state.free_piece(piece, counted, home, others);
+                if !may_keep && !state.native.awaiting.contains_key(&piece) {
+                    state.ledger.recorder.note_completed(&place, requested_bytes);
+                }
+                true
+            })
     }
 }
 

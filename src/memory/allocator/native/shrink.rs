@@ -2,15 +2,17 @@
 
 use std::panic::resume_unwind;
 
+use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::area::{Area, AreaId};
 use crate::memory::allocator::native::block::State;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::growth::IdlePage;
-use crate::memory::allocator::native::heap::HeapId;
+use crate::memory::allocator::native::heap::{HeapId, Owner};
 use crate::memory::allocator::pending::Wanted;
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::source::{Departing, Part};
 use crate::memory::allocator::state::AllocatorState;
 
@@ -116,6 +118,7 @@ impl Native {
         let page_bytes = self.sizes.page_bytes;
         let class = |idle: &IdlePage| (self.areas[idle.area].kind.class(), page_bytes);
         let classes: Vec<_> = ready.iter().map(class).collect();
+        self.note_pages(ledger, MemoryAction::PagesUnmapped, &ready);
         let handles = self.take_pages(&ready).into_iter().map(|(_, handle)| handle).collect();
         (!classes.is_empty()).then(|| ledger.leave(Part::Pages(handles), &classes))
     }
@@ -143,6 +146,7 @@ impl Native {
 
     fn area_departs(&mut self, ledger: &mut Ledger, id: AreaId) -> Departing {
         self.forget_block(self.areas[id].first);
+        let Owner { stream, pool } = self.heaps[self.areas[id].heap].owner;
         let Area { base, bytes, heap, kind, pages, .. } = self.areas.remove(id);
         self.heaps[heap].arena_mut(kind).areas.retain(|area| *area != id);
         if self.heaps[heap].is_empty() {
@@ -151,6 +155,8 @@ impl Native {
         if pages.is_some() {
             return ledger.leave(Part::Addresses(base, bytes), &[]);
         }
+        let place = Place { address: base.0, bytes, stream, pool };
+        ledger.recorder.note_moved(MemoryAction::SegmentFreed, &place);
         ledger.leave(Part::Segment(base), &[(kind.class(), bytes)])
     }
 

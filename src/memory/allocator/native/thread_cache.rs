@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use crate::base::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, spin_hint};
 use crate::base::{asymmetric, fork};
+use crate::engine::log::context::AllocationContext;
 use crate::memory::allocator::native::bins::Bins;
 use crate::memory::allocator::native::marks::Tag;
 
@@ -291,9 +292,19 @@ impl LastUsed {
         LAST_USED.get()
     }
 
-    /// Makes a forked child take nothing from the parent's cache.
+    /// Makes the next request or free take the slow path, which finds the cache again. A forked
+    /// child takes nothing from the parent's cache then.
     pub(crate) fn forget() {
         LAST_USED.set(Self(ptr::null()));
+    }
+
+    /// As [`Self::forget`], if this thread's requests have a tag, which only the slow path knows.
+    /// Called behind what has found the cache again.
+    #[inline]
+    pub(in crate::memory::allocator) fn forget_under_tag() {
+        if AllocationContext::has_tag() {
+            Self::forget();
+        }
     }
 
     /// The cache. The thread enters it by the id of an allocator that exists until it has left.

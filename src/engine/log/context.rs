@@ -1,0 +1,67 @@
+//! What a thread's allocations are for: the tag that its program set, and the stack of its calls.
+//!
+//! Both are numbers here. The binding that sets a stack resolves it.
+
+use std::cell::Cell;
+
+use crate::engine::log::names::NameId;
+
+/// The number of a stack of calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct StackId(pub(crate) u32);
+
+impl StackId {
+    /// The number of an unknown stack.
+    pub(crate) const NONE: Self = Self(0);
+}
+
+/// What an allocation is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct AllocationContext {
+    pub(crate) tag: NameId,
+    pub(crate) stack: StackId,
+}
+
+thread_local! {
+    static CURRENT: Cell<AllocationContext> =
+        const { Cell::new(AllocationContext { tag: NameId::NONE, stack: StackId::NONE }) };
+}
+
+impl AllocationContext {
+    pub(crate) const NONE: Self = Self { tag: NameId::NONE, stack: StackId::NONE };
+
+    /// The tag alone.
+    pub(crate) fn of_tag(self) -> Self {
+        Self { stack: StackId::NONE, ..self }
+    }
+
+    /// The stack alone.
+    pub(crate) fn of_stack(self) -> Self {
+        Self { tag: NameId::NONE, ..self }
+    }
+
+    /// This thread's.
+    pub(crate) fn current() -> Self {
+        CURRENT.get()
+    }
+
+    /// True when this thread has a tag.
+    pub(crate) fn has_tag() -> bool {
+        Self::current().tag != NameId::NONE
+    }
+}
+
+/// Sets the tag of this thread's allocations; returns the one before.
+pub(crate) fn exchange_tag(tag: NameId) -> NameId {
+    let before = CURRENT.get();
+    CURRENT.set(AllocationContext { tag, ..before });
+    before.tag
+}
+
+/// Sets the stack of this thread's allocations and frees; returns the one before.
+pub(crate) fn exchange_stack(stack: StackId) -> StackId {
+    let before = CURRENT.get();
+    CURRENT.set(AllocationContext { stack, ..before });
+    before.stack
+}

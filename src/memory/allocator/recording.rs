@@ -1,0 +1,92 @@
+//! What an allocator's requests and frees tell its recorder, and what the recorder is asked.
+
+use std::sync::Arc;
+
+use crate::base::fork;
+use crate::base::sync::Ordering;
+use crate::engine::log::context::{self, AllocationContext};
+use crate::engine::log::names::NameId;
+use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::native::thread_cache::LastUsed;
+use crate::memory::allocator::recorder::{KnownBlock, Place, Recorded, Recorder};
+use crate::memory::allocator::request::Request;
+use crate::memory::allocator::stats::Stat;
+
+/// Sets the tag of this thread's requests; returns the one before. Blocks of requests with a tag
+/// are counted by it until they are freed.
+pub(crate) fn exchange_tag(tag: NameId) -> NameId {
+    // The fast path knows no tags: the thread finds its cache again on the slow one.
+    LastUsed::forget();
+    context::exchange_tag(tag)
+}
+
+impl CachingAllocator {
+    /// Tells the log what this allocator does from here on, or no longer.
+    pub(crate) fn record(&self, recorded: Option<Recorded>) {
+        if fork::is_child() {
+            return;
+        }
+        let ledger = &mut self.state.lock().ledger;
+        ledger.recorder.switch(recorded);
+        self.caches.switch(ledger);
+        // Relaxed: a request that reads it late is not recorded.
+        self.is_recorded.store(recorded.is_some(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.is_recorded.load(Ordering::Relaxed) // see `record`
+    }
+
+    /// True when a request that begins now has to be noted.
+    #[inline]
+    pub(super) fn begin_noting(&self) -> bool {
+        let is_noted = self.is_recorded() || AllocationContext::has_tag();
+        if is_noted {
+            Recorder::begin_request();
+        }
+        is_noted
+    }
+
+    /// Notes the block that a request got, or that it got none.
+    #[cold]
+    pub(super) fn note_served(&self, request: &Request, block: Option<&mut Allocated>) {
+        LastUsed::forget_under_tag();
+        let Some(block) = block else { return };
+        let Request { bytes: requested_bytes, stream, pool, .. } = *request;
+        let place = Place { address: block.address(), bytes: block.bytes(), stream, pool };
+        if self.state.lock().ledger.recorder.note_served(&place, requested_bytes) {
+            block.set_noted();
+        }
+    }
+
+    /// Records a snapshot.
+    pub(crate) fn note_snapshot(&self) {
+        if !fork::is_child() {
+            self.state.lock().ledger.recorder.note_snapshot();
+        }
+    }
+
+    /// The blocks of which more is known than their size, by address.
+    pub(crate) fn known_blocks(&self) -> Vec<(u64, KnownBlock)> {
+        if fork::is_child() {
+            return Vec::new();
+        }
+        let mut known: Vec<_> = self.state.lock().ledger.recorder.known().collect();
+        known.sort_unstable_by_key(|(address, _)| *address);
+        known
+    }
+
+    /// The bytes of blocks in use by the tag of their requests, sorted by tag.
+    #[must_use]
+    pub fn tag_statistics(&self) -> Vec<(Arc<str>, Stat)> {
+        if fork::is_child() {
+            return Vec::new();
+        }
+        let tags: Vec<_> = self.state.lock().ledger.recorder.tags().collect();
+        let mut named: Vec<_> = tags.into_iter().map(|(tag, stat)| (tag.text(), stat)).collect();
+        named.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        named
+    }
+}

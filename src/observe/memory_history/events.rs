@@ -1,0 +1,142 @@
+//! The history of a runtime's allocators: its subscription, and the events that it has collected.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::base::device::Device;
+use crate::base::sync::{LockRank, Mutex};
+use crate::engine::log::collector::Wants;
+use crate::engine::log::context::StackId;
+use crate::engine::log::memory_record::MemoryRecord;
+use crate::engine::log::process::{self, ProcessSubscription};
+use crate::engine::log::record::MemoryAction;
+use crate::memory::allocator::PoolId;
+use crate::memory::allocator::snapshot::{TraceAction, TraceEntry};
+use crate::runtime::Runtime;
+use crate::runtime::recording::MemoryRecording;
+
+/// What the allocators of a runtime's devices do, from the start on; the newest of it.
+///
+/// Requests and frees take a slower path while a history is there. Memory of the host, and what
+/// devices share with it, is not recorded.
+pub struct MemoryHistory {
+    subscription: ProcessSubscription,
+    began: SystemTime,
+    most_events: usize,
+    collected: Mutex<Collected>,
+    /// Dropped behind the subscription, which wants nothing by then.
+    _recording: MemoryRecording,
+}
+
+#[derive(Debug, Default)]
+struct Collected {
+    records: VecDeque<MemoryRecord>,
+    num_dropped: u64,
+}
+
+/// An event of a history.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemoryEvent {
+    /// What happened, as snapshots have it.
+    pub event: TraceEntry,
+    /// The size of the block; else as `event.bytes`.
+    pub block_bytes: usize,
+    /// True for a request for which the device was asked.
+    pub is_miss: bool,
+    /// The tag of the thread, or of the block that is freed; empty for none.
+    pub tag: Arc<str>,
+    /// When it was.
+    pub time: SystemTime,
+    pub(crate) stack: StackId,
+}
+
+impl MemoryHistory {
+    /// Starts a history that keeps the newest `most_events` events of all devices together; at
+    /// least one. Each takes 64 bytes.
+    #[must_use = "the drop ends the history"]
+    pub fn start(runtime: &Runtime, most_events: usize) -> Self {
+        let most_events = most_events.max(1);
+        let subscription =
+            process::subscribe_to_newest(Wants::MEMORY, Some(runtime.id()), most_events);
+        let began = SystemTime::now();
+        let collected = Mutex::new(LockRank::Runtime, Collected::default());
+        Self { subscription, began, most_events, collected, _recording: runtime.record_memory() }
+    }
+
+    /// Forgets the events so far.
+    pub fn clear(&self) {
+        let mut collected = self.collected.lock();
+        drop(self.subscription.take());
+        *collected = Collected::default();
+    }
+
+    /// The number of events that are lost: newer ones have replaced them.
+    #[must_use]
+    pub fn num_dropped_events(&self) -> u64 {
+        self.collect(|collected| collected.num_dropped)
+    }
+
+    /// The events of a device that are kept, oldest first. A move of pages from one place of a
+    /// device to another is a `SegmentUnmap` and a `SegmentMap`.
+    #[must_use]
+    pub fn events(&self, device: Device) -> Vec<MemoryEvent> {
+        self.collect(|collected| {
+            let of_device = collected.records.iter().filter(|record| record.device == device);
+            of_device.map(|record| self.event(record)).collect()
+        })
+    }
+
+    /// Calls `with` with all records up to now.
+    fn collect<T>(&self, with: impl FnOnce(&Collected) -> T) -> T {
+        let mut collected = self.collected.lock();
+        let taken = self.subscription.take();
+        collected.records.extend(taken.records.iter().filter_map(MemoryRecord::of_log));
+        // Each thread has a ring of its own: a record may come behind later ones of another thread.
+        collected.records.make_contiguous().sort_by_key(|record| record.time.cast_signed());
+        let beyond = collected.records.len().saturating_sub(self.most_events);
+        collected.records.drain(..beyond);
+        collected.num_dropped += taken.dropped + beyond as u64;
+        with(&collected)
+    }
+
+    fn event(&self, record: &MemoryRecord) -> MemoryEvent {
+        let MemoryRecord { action, address, requested_bytes: bytes, stream_id: stream, .. } =
+            *record;
+        let action = match action {
+            MemoryAction::Hit | MemoryAction::Miss => TraceAction::Alloc,
+            MemoryAction::FreeRequested => TraceAction::FreeRequested,
+            MemoryAction::FreeCompleted => TraceAction::FreeCompleted,
+            MemoryAction::SegmentAllocated => TraceAction::SegmentAlloc,
+            MemoryAction::SegmentFreed => TraceAction::SegmentFree,
+            MemoryAction::PagesMapped | MemoryAction::PagesMovedHere => TraceAction::SegmentMap,
+            MemoryAction::PagesUnmapped | MemoryAction::PagesMovedAway => TraceAction::SegmentUnmap,
+            MemoryAction::OutOfMemory => TraceAction::OutOfMemory,
+            MemoryAction::Snapshot => TraceAction::Snapshot,
+        };
+        let pool = PoolId(0, u64::from(record.pool));
+        MemoryEvent {
+            event: TraceEntry { action, address, bytes, stream, pool },
+            block_bytes: record.bytes,
+            is_miss: record.action == MemoryAction::Miss,
+            tag: record.context.tag.text(),
+            time: self.time(record.time.cast_signed()),
+            stack: record.context.stack,
+        }
+    }
+
+    fn time(&self, since_began_ns: i64) -> SystemTime {
+        let distance = Duration::from_nanos(since_began_ns.unsigned_abs());
+        if since_began_ns < 0 { self.began - distance } else { self.began + distance }
+    }
+}
+
+impl fmt::Debug for MemoryHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryHistory")
+            .field("most_events", &self.most_events)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,354 @@
+//! Tests of histories and tags.
+//!
+//! Goal: a history tells what allocators did, in the order in which memory changed hands, and tags
+//! count what is in use. Method: small programs whose events are known, and threads that turn
+//! memory over at random, whose events are played again: no byte has two owners, each lies in
+//! memory from the device, and what is left is what the snapshot has.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread;
+
+use super::{MemoryEvent, MemoryHistory, memory_tag};
+use crate::backend::null::NullBackend;
+use crate::backend::null::NullConfig;
+use crate::base::config::Config;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::size::MIB;
+use crate::memory::allocator::snapshot::{BlockState, TraceAction};
+use crate::memory::buffer::Buffer;
+use crate::numbers::Numbers;
+use crate::runtime::Runtime;
+use crate::seed::seed;
+
+const POLICIES: [&str; 3] =
+    ["policy:native", "policy:torch", "policy:torch,expandable_segments:True"];
+
+/// A runtime over a device of numbers.
+fn runtime(settings: &str) -> (Runtime, Device) {
+    let backend = NullBackend::new(NullConfig::default());
+    let runtime = Runtime::with_backends(Config::default(), [backend as _]).unwrap();
+    runtime.set_allocator_settings(settings).unwrap();
+    (runtime, Device::new(DeviceKind::NULL, 0).unwrap())
+}
+
+/// The runtime on the machine's cores, where tasks take their time.
+fn on_cores(settings: &str) -> (Runtime, Device) {
+    let runtime = Runtime::new(Config::builder().cpu_memory_bytes(64 * MIB).build().unwrap());
+    let runtime = runtime.unwrap();
+    runtime.set_allocator_settings(settings).unwrap();
+    (runtime, Device::cpu(0))
+}
+
+fn actions(events: &[MemoryEvent]) -> Vec<TraceAction> {
+    events.iter().map(|it| it.event.action).collect()
+}
+
+#[test]
+fn a_history_tells_what_happens_to_a_buffer_and_its_memory() {
+    use TraceAction::*;
+    for (settings, taken, given) in [
+        ("policy:native", SegmentMap, SegmentUnmap),
+        ("policy:torch", SegmentAlloc, SegmentFree),
+        ("policy:torch,expandable_segments:True", SegmentMap, SegmentUnmap),
+    ] {
+        let (runtime, device) = runtime(settings);
+        let history = MemoryHistory::start(&runtime, 100);
+        for _ in 0..2 {
+            drop(runtime.empty(3 * MIB, device).unwrap());
+        }
+        runtime.allocator(device).unwrap().empty_cache();
+        let events = history.events(device);
+        let expected = [
+            taken,
+            Alloc,
+            FreeRequested,
+            FreeCompleted,
+            Alloc,
+            FreeRequested,
+            FreeCompleted,
+            given,
+        ];
+        assert_eq!(actions(&events), expected, "{settings}");
+        let [miss, hit] = [1, 4].map(|index| &events[index]);
+        assert_eq!([miss.is_miss, hit.is_miss], [true, false], "{settings}");
+        assert!(miss.block_bytes >= 3 * MIB && miss.event.bytes == 3 * MIB, "{settings}");
+        assert_eq!(events[0].event.bytes, events[7].event.bytes, "{settings}");
+        assert!(events.is_sorted_by_key(|it| it.time), "{settings}");
+    }
+}
+
+#[test]
+fn a_free_is_complete_when_no_stream_uses_the_block() {
+    for settings in ["policy:native", "policy:torch"] {
+        let (runtime, device) = on_cores(settings);
+        let history = MemoryHistory::start(&runtime, 100);
+        let stream = runtime.dedicated_stream(device, 0).unwrap();
+        let (open, gate) = mpsc::channel::<()>();
+        stream.enqueue(move || _ = gate.recv()).unwrap();
+        let tag = memory_tag("borrowed");
+        let buffer = runtime.empty(3 * MIB, device).unwrap();
+        drop(tag);
+        buffer.fill(1, &stream).unwrap();
+        drop(buffer);
+        let allocator = runtime.allocator(device).unwrap();
+        let freed = |events: &[MemoryEvent]| {
+            let freed = events.iter().filter(|it| it.event.action != TraceAction::SegmentMap);
+            freed.map(|it| (it.event.action, it.tag.to_string())).skip(1).collect::<Vec<_>>()
+        };
+        let requested = (TraceAction::FreeRequested, "borrowed".to_owned());
+        let events = history.events(device);
+        assert_eq!(freed(&events).pop(), Some(requested), "{settings}");
+        assert_eq!(allocator.known_blocks().len(), 1, "{settings}: streams use it");
+        assert_eq!(allocator.tag_statistics()[0].1.current, 0, "{settings}: but it is freed");
+        open.send(()).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(allocator.statistics().active_bytes.all.current, 0);
+        let last = history.events(device).pop().unwrap();
+        let expected = (TraceAction::FreeCompleted, "borrowed");
+        assert_eq!((last.event.action, &*last.tag), expected, "{settings}");
+        assert!(allocator.known_blocks().is_empty(), "{settings}");
+    }
+}
+
+/// Checks the events of a device as memory that changes hands, beside its snapshot.
+fn check_events(runtime: &Runtime, device: Device, events: &[MemoryEvent], hint: &str) {
+    let mut mapped: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut live: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
+    for MemoryEvent { event, block_bytes, .. } in events {
+        let (begin, end) = (event.address, event.address + *block_bytes as u64);
+        match event.action {
+            TraceAction::SegmentAlloc | TraceAction::SegmentMap => {
+                let before = mapped.range(..end).next_back();
+                assert!(before.is_none_or(|(_, its)| *its <= begin), "{hint}: twice {event:?}");
+                mapped.insert(begin, end);
+            }
+            TraceAction::SegmentFree | TraceAction::SegmentUnmap => unmap(&mut mapped, begin, end),
+            TraceAction::Alloc => {
+                let before = live.range(..end).next_back();
+                let is_vacant = before.is_none_or(|(_, (its, _))| *its <= begin);
+                assert!(is_vacant, "{hint}: {event:?} over {before:x?}");
+                assert!(covers(&mapped, begin, end), "{hint}: no memory for {event:?}");
+                live.insert(begin, (end, false));
+            }
+            TraceAction::FreeRequested => {
+                let known = live.get_mut(&begin).unwrap_or_else(|| panic!("{hint}: {event:?}"));
+                assert_eq!(*known, (end, false), "{hint}: {event:?}");
+                known.1 = true;
+            }
+            TraceAction::FreeCompleted => {
+                assert_eq!(live.remove(&begin), Some((end, true)), "{hint}: {event:?}");
+            }
+            TraceAction::Snapshot | TraceAction::OutOfMemory => {}
+        }
+    }
+    let snapshot = runtime.allocator(device).unwrap().snapshot();
+    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let in_use = blocks.filter(|block| block.state == BlockState::Allocated);
+    let expected: Vec<_> =
+        in_use.map(|block| (block.address, block.address + block.bytes as u64)).collect();
+    let left: Vec<_> = live.iter().map(|(begin, (end, _))| (*begin, *end)).collect();
+    assert_eq!(left, expected, "{hint}: what is in use at the end");
+    let reserved: u64 = mapped.iter().map(|(begin, end)| end - begin).sum();
+    let segments: usize = snapshot.segments.iter().map(|segment| segment.total_bytes).sum();
+    assert_eq!(reserved, segments as u64, "{hint}: what the device has given at the end");
+}
+
+fn covers(mapped: &BTreeMap<u64, u64>, mut begin: u64, end: u64) -> bool {
+    while begin < end {
+        match mapped.range(..=begin).next_back() {
+            Some((_, its_end)) if *its_end > begin => begin = *its_end,
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn unmap(mapped: &mut BTreeMap<u64, u64>, begin: u64, end: u64) {
+    assert!(covers(mapped, begin, end), "{begin:#x}..{end:#x} is there");
+    let inside: Vec<_> = mapped.range(..end).rev().take_while(|(_, its)| **its > begin).collect();
+    let inside: Vec<(u64, u64)> = inside.into_iter().map(|(a, b)| (*a, *b)).collect();
+    for (its_begin, its_end) in inside {
+        mapped.remove(&its_begin);
+        if its_begin < begin {
+            mapped.insert(its_begin, begin);
+        }
+        if end < its_end {
+            mapped.insert(end, its_end);
+        }
+    }
+}
+
+/// Allocates, hands over and frees at random. Buffers of a thread have its tag. Returns what the
+/// threads have left.
+fn turn_over(runtime: &Runtime, device: Device, seed: u64) -> Vec<Buffer> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel()).unzip();
+    thread::scope(|scope| {
+        let threads = receivers.into_iter().enumerate().map(|(index, received)| {
+            let senders = senders.clone();
+            scope.spawn(move || {
+                let mut random = Numbers::new(seed + index as u64);
+                let _tag = (index > 0).then(|| memory_tag(["", "even", "odd"][index]));
+                let mut own: Vec<Buffer> = Vec::new();
+                for step in 0..600 {
+                    own.extend(received.try_iter());
+                    let bytes = 1 << random.below(23);
+                    let bytes = bytes + random.below(bytes);
+                    own.push(runtime.empty(bytes, device).unwrap());
+                    while own.len() > 20 || !own.is_empty() && random.below(3) == 0 {
+                        let buffer = own.swap_remove(random.below(own.len()));
+                        if random.below(3) == 0 {
+                            let _ = senders[random.below(3)].send(buffer);
+                        }
+                    }
+                    if step % 97 == 96 {
+                        runtime.allocator(device).unwrap().trim();
+                    }
+                }
+                drop(senders);
+                own.extend(received.iter());
+                own
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        drop(senders);
+        threads.into_iter().flat_map(|it| it.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn events_of_threads_are_in_the_order_in_which_memory_changed_hands() {
+    let seed = seed();
+    for settings in POLICIES {
+        let (runtime, device) = runtime(settings);
+        let history = MemoryHistory::start(&runtime, usize::MAX);
+        let left = turn_over(&runtime, device, seed);
+        let events = history.events(device);
+        assert_eq!(history.num_dropped_events(), 0);
+        let hint = format!("{settings}, seed {seed}");
+        assert!(events.iter().any(|it| it.is_miss) && events.iter().any(|it| !it.is_miss));
+        check_events(&runtime, device, &events, &hint);
+        drop(left);
+    }
+}
+
+#[test]
+fn tags_count_what_is_in_use_with_a_history_and_without() {
+    let seed = seed();
+    for (settings, is_recorded) in POLICIES.iter().flat_map(|it| [(it, true), (it, false)]) {
+        let (runtime, device) = runtime(settings);
+        let history = is_recorded.then(|| MemoryHistory::start(&runtime, 1));
+        let left = turn_over(&runtime, device, seed);
+        let allocator = runtime.allocator(device).unwrap();
+        let known = allocator.known_blocks();
+        for (tag, stat) in allocator.tag_statistics() {
+            let of_tag = known.iter().filter(|(_, block)| block.context.tag.text() == tag);
+            let bytes: usize = of_tag.map(|(_, block)| block.bytes).sum();
+            let hint = format!("{tag} under {settings}, seed {seed}");
+            assert_eq!(stat.current, bytes as u64, "{hint}");
+            assert_eq!(stat.allocated - stat.freed, stat.current, "{hint}");
+            assert!(stat.peak >= stat.current && stat.allocated > MIB as u64, "{hint}");
+        }
+        let tags: Vec<_> = allocator.tag_statistics().into_iter().map(|it| it.0).collect();
+        assert_eq!(tags, ["even".into(), "odd".into()]);
+        drop((left, history));
+        assert!(allocator.known_blocks().is_empty(), "{settings}, seed {seed}");
+        assert!(allocator.tag_statistics().iter().all(|(_, stat)| stat.current == 0));
+    }
+}
+
+#[test]
+fn the_innermost_tag_counts_and_ends_with_its_guard() {
+    let (runtime, device) = runtime("policy:native");
+    let current = |name: &str| {
+        let tags = runtime.allocator(device).unwrap().tag_statistics();
+        tags.into_iter().find(|(tag, _)| &**tag == name).map_or(0, |(_, stat)| stat.current)
+    };
+    let empty = || runtime.empty(1024, device).unwrap();
+    let mut kept = vec![empty(), empty()]; // the thread's cache has some of this size
+    drop(kept.pop());
+    let outer = memory_tag("outer");
+    kept.push(empty());
+    {
+        let _inner = memory_tag("inner");
+        kept.push(empty());
+        kept.push(empty());
+    }
+    {
+        let _none = memory_tag("");
+        kept.push(empty());
+    }
+    drop(kept.remove(0)); // its free passes the thread's cache, which keeps no tag from then on
+    kept.push(empty());
+    drop(outer);
+    kept.push(empty());
+    assert_eq!([current("outer"), current("inner")], [2048, 2048]);
+    drop(kept);
+    assert_eq!([current("outer"), current("inner")], [0, 0]);
+}
+
+#[test]
+fn a_history_keeps_the_newest_events_and_counts_the_others() {
+    let (runtime, device) = runtime("policy:native");
+    let history = MemoryHistory::start(&runtime, 3);
+    let buffers: Vec<_> = (0..5).map(|_| runtime.empty(MIB, device).unwrap()).collect();
+    drop(buffers);
+    let events = history.events(device);
+    assert_eq!(events.len(), 3);
+    assert_eq!(events[2].event.action, TraceAction::FreeCompleted);
+    assert!(history.num_dropped_events() >= 12, "five of each, and the device's");
+    history.clear();
+    assert_eq!((history.events(device).len(), history.num_dropped_events()), (0, 0));
+}
+
+#[test]
+fn a_request_that_fails_is_told_with_what_the_device_has_free() {
+    let (runtime, device) = on_cores("policy:native");
+    let history = MemoryHistory::start(&runtime, 100);
+    let _tag = memory_tag("too much");
+    let _kept = [MIB, 2 * MIB].map(|bytes| runtime.empty(bytes, device).unwrap());
+    let text = runtime.empty(1 << 30, device).unwrap_err().to_string();
+    let expected = " In use by tag: 'too much' 3.00 MiB in 2 blocks. The request lacks 963.00 MiB.";
+    assert!(text.ends_with(expected), "{text}");
+    let text = runtime.empty(62 * MIB, device).unwrap_err().to_string();
+    let expected = "The request lacks 1.00 MiB, and 'too much' alone has that.";
+    assert!(text.ends_with(expected), "{text}");
+    let event = history.events(device).pop().unwrap();
+    assert_eq!((event.event.action, event.event.bytes), (TraceAction::OutOfMemory, 62 << 20));
+    assert_eq!((event.event.address, &*event.tag), (60 << 20, "too much"));
+}
+
+#[test]
+fn an_error_names_tags_by_what_they_have_in_use() {
+    let (runtime, device) = on_cores("policy:native");
+    let stream = runtime.dedicated_stream(device, 0).unwrap();
+    let (open, gate) = mpsc::channel::<()>();
+    stream.enqueue(move || _ = gate.recv()).unwrap();
+    let mut held = Vec::new();
+    for (tag, count) in [("few", 1), ("many", 5), ("two", 2), ("freed", 7), ("three", 3)] {
+        let _tag = memory_tag(tag);
+        held.extend((0..count).map(|_| (tag, runtime.empty(MIB, device).unwrap())));
+    }
+    for (_, buffer) in held.extract_if(.., |(tag, _)| *tag == "freed") {
+        buffer.fill(1, &stream).unwrap();
+    }
+    let text = runtime.empty(1 << 30, device).unwrap_err().to_string();
+    let expected = "'many' 5.00 MiB in 5 blocks, 'three' 3.00 MiB in 3 blocks, 'two' 2.00 MiB in";
+    assert!(text.contains(expected) && !text.contains("few"), "{text}");
+    open.send(()).unwrap();
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn nothing_is_recorded_behind_the_end_of_the_last_history() {
+    let (runtime, device) = runtime("policy:native");
+    let first = MemoryHistory::start(&runtime, 100);
+    let second = MemoryHistory::start(&runtime, 100);
+    drop(first);
+    drop(runtime.empty(MIB, device).unwrap());
+    assert!(!second.events(device).is_empty(), "one of them is left");
+    let allocator = runtime.allocator(device).unwrap();
+    assert!(allocator.is_recorded());
+    drop(second);
+    assert!(!allocator.is_recorded());
+}

@@ -1,0 +1,51 @@
+//! Recordings: while one is there, the allocators of a runtime's devices tell the log what they do.
+
+use std::fmt;
+
+use crate::base::device::Device;
+use crate::engine::log::collector::shortened;
+use crate::memory::allocator::{CachingAllocator, Recorded};
+use crate::runtime::Runtime;
+use crate::runtime::allocators::Allocators;
+
+/// Makes allocators tell the log what they do, until the drop. Requests and frees take the slow
+/// path meanwhile.
+#[must_use = "the drop ends the recording"]
+pub(crate) struct MemoryRecording(Runtime);
+
+impl Runtime {
+    /// Begins a recording. Several may be there at once. Allocators of pinned and shared memory,
+    /// separate ones and that of the host heap are not recorded.
+    pub(crate) fn record_memory(&self) -> MemoryRecording {
+        let mut allocators = self.inner.allocators.lock();
+        allocators.recording_count += 1;
+        for (device, allocator) in &allocators.by_device {
+            self.record(allocator, *device, &allocators);
+        }
+        drop(allocators);
+        MemoryRecording(self.clone())
+    }
+
+    /// Makes an allocator do what the recordings ask for.
+    pub(super) fn record(&self, allocator: &CachingAllocator, device: Device, of: &Allocators) {
+        let recorded = Recorded { device, runtime: shortened(self.id()) };
+        allocator.record((of.recording_count > 0).then_some(recorded));
+    }
+}
+
+impl Drop for MemoryRecording {
+    fn drop(&mut self) {
+        let Self(runtime) = self;
+        let mut allocators = runtime.inner.allocators.lock();
+        allocators.recording_count -= 1;
+        for (device, allocator) in &allocators.by_device {
+            runtime.record(allocator, *device, &allocators);
+        }
+    }
+}
+
+impl fmt::Debug for MemoryRecording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRecording").finish_non_exhaustive()
+    }
+}
