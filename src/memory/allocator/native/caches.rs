@@ -143,6 +143,7 @@ impl Caches {
 
     /// Enters this thread's cache, creating it if needed. Also returns a piece that
     /// [`Caches::take`] left there because counting it takes the slow path.
+    #[inline(always)]
     pub(super) fn enter_and_take(
         self: &Arc<Self>,
         request: &Request,
@@ -194,6 +195,7 @@ impl Caches {
     }
 
     /// Enters this thread's cache, creating it if needed.
+    #[inline(always)]
     pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<CacheGuard<'_>> {
         self.enter().or_else(|| {
             self.prepare();

@@ -100,7 +100,7 @@ impl CachingAllocator {
     fn take_or_grow(&self, plan: &NativePlan, mut step: Option<Step>) -> Result<Option<Piece>> {
         let (mut search, mut plan) = (Search::Bounded, *plan);
         loop {
-            let next = || self.state.lock().native_step(&plan, search);
+            let next = || self.next_native_step(&plan, search);
             match step.take().unwrap_or_else(next) {
                 Step::Done(piece) => return Ok(Some(piece)),
                 Step::Short => return Ok(None),
@@ -152,6 +152,11 @@ impl CachingAllocator {
 }
 
 impl CachingAllocator {
+    #[inline(never)]
+    fn next_native_step(&self, plan: &NativePlan, search: Search) -> Step {
+        self.state.lock().native_step(plan, search)
+    }
+
     /// Reserves addresses for an arena; returns the base and the number of bytes.
     fn reserve(&self, bytes: usize, least_bytes: usize) -> Result<(Address, usize)> {
         let memory = self.source.virtual_memory().expect("it has pages");
@@ -221,6 +226,7 @@ fn new_page(memory: DevicePages<'_>, bytes: usize, to: Address) -> Result<Physic
 
 impl AllocatorState {
     /// Completes some pending frees, and returns the request's next step.
+    #[inline(always)]
     pub(super) fn native_step(&mut self, plan: &NativePlan, search: Search) -> Step {
         let is_bounded = search == Search::Bounded;
         self.complete_some_if_free(if is_bounded { LOOKS } else { LOOKS_BEFORE_GROWTH });
@@ -229,6 +235,7 @@ impl AllocatorState {
 }
 
 impl Native {
+    #[inline(always)]
     fn next_step(&mut self, ledger: &mut Ledger, plan: &NativePlan, search: Search) -> Step {
         let is_bounded = search == Search::Bounded;
         let known = self.heaps.known(plan.owner);
@@ -511,6 +518,7 @@ impl Native {
     }
 
     /// Takes a piece with all its memory, or else returns the place that needs the fewest pages.
+    #[inline(always)]
     fn take_or_find(
         &mut self,
         plan: &NativePlan,
@@ -536,7 +544,7 @@ impl Native {
     }
 
     /// Returns the piece for a taken block, of which it makes a slab if the request has a class.
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
         match plan.class {
