@@ -96,6 +96,9 @@ impl<T> IndexMut<Id<T>> for Table<T> {
 
 /// What [`Records`] holds.
 pub(crate) trait Record: Copy {
+    /// What stands in a place before its first record, without a link.
+    fn blank() -> Self;
+
     /// The link of a removed record to the one removed before it. A live record may use the field.
     fn link(&mut self) -> &mut Option<Id<Self>>;
 }
@@ -112,19 +115,30 @@ pub(crate) struct Records<T> {
 impl<T: Record> Records<T> {
     #[inline(always)]
     pub(crate) fn insert(&mut self, record: T) -> Id<T> {
-        let Some(id) = self.vacant else { return self.insert_new(record) };
-        self.vacant = *self[id].link();
-        self[id] = record;
+        let id = self.vacant.unwrap_or_else(|| self.grow());
+        let place = &mut self[id];
+        let link = *place.link();
+        *place = record;
+        self.vacant = link;
         id
     }
 
+    /// Adds a place, which is vacant.
     #[cold]
     #[inline(never)]
-    fn insert_new(&mut self, record: T) -> Id<T> {
-        self.places.resize(self.places.len().max(1) + 1, record);
-        Id::<T>::of_place(self.places.len() - 2)
+    fn grow(&mut self) -> Id<T> {
+        let known = self.places.len().max(1);
+        self.places.resize(known + 1, T::blank());
+        Id::<T>::of_place(known - 1)
     }
 
+    /// All places, for a step that reads and writes several: see [`Id::number`].
+    #[inline(always)]
+    pub(crate) fn places(&mut self) -> &mut [T] {
+        &mut self.places
+    }
+
+    #[inline(always)]
     pub(crate) fn remove(&mut self, id: Id<T>) {
         *self[id].link() = self.vacant;
         self.vacant = Some(id);

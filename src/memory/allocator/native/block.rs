@@ -102,6 +102,10 @@ impl Block {
 pub(super) type Blocks = Records<Block>;
 
 impl Record for Block {
+    fn blank() -> Self {
+        Self::new(AreaId::default(), 0, 0, State::Used)
+    }
+
     fn link(&mut self) -> &mut Option<BlockId> {
         &mut self.next
     }
@@ -109,6 +113,7 @@ impl Record for Block {
 
 impl Blocks {
     /// Removes a block. The caller unlinks it from its neighbours.
+    #[inline(always)]
     pub(super) fn forget(&mut self, id: BlockId) {
         self[id].units = 0;
         self.remove(id);
@@ -119,46 +124,52 @@ impl Blocks {
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         let whole = self[id];
         debug_assert!(units > 0 && units < whole.units, "{units} of {whole:?}");
-        let part = self.insert(whole);
-        let (rest_units, (kept, taken)) = (whole.units - units, (Some(id), Some(part)));
-        self[id].units = rest_units;
-        (self[part].units, self[part].state, self[part].link) = (units, State::Used, None);
+        let rest_units = whole.units - units;
+        let mut part = Block { state: State::Used, link: None, units, ..whole };
         if is_end {
-            self[id].next = taken;
-            (self[part].offset, self[part].previous) = (whole.offset + rest_units, kept);
+            (part.offset, part.previous) = (whole.offset + rest_units, Some(id));
+        } else {
+            part.next = Some(id);
+        }
+        let taken = self.insert(part);
+        let blocks = self.places();
+        let rest = &mut blocks[id.number() as usize];
+        rest.units = rest_units;
+        if is_end {
+            rest.next = Some(taken);
             if let Some(next) = whole.next {
-                self[next].previous = taken;
+                blocks[next.number() as usize].previous = Some(taken);
             }
         } else {
-            (self[id].offset, self[id].previous) = (whole.offset + units, taken);
-            self[part].next = kept;
+            (rest.offset, rest.previous) = (whole.offset + units, Some(taken));
             if let Some(previous) = whole.previous {
-                self[previous].next = taken;
+                blocks[previous.number() as usize].next = Some(taken);
             }
         }
-        part
+        taken
     }
 
     /// Merges a block with a neighbour, whose record is removed.
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
-        let Block { offset, units, previous, next, .. } = self[gone];
+        let blocks = self.places();
+        let Block { offset, units, previous, next, busy_until, .. } = blocks[gone.number() as usize];
         debug_assert!([previous, next].contains(&Some(id)), "only neighbours join");
-        let ticket = self[gone].busy_until();
-        let block = &mut self[id];
+        let block = &mut blocks[id.number() as usize];
         block.units += units;
-        if ticket > block.busy_until() {
-            block.set_busy_until(ticket);
+        if busy_until != block.busy_until {
+            let [low, high] = busy_until.map(u64::from);
+            block.set_busy_until((low | high << 32).max(block.busy_until()));
         }
         if block.offset < offset {
             block.next = next;
             if let Some(next) = next {
-                self[next].previous = Some(id);
+                blocks[next.number() as usize].previous = Some(id);
             }
         } else {
             (block.offset, block.previous) = (offset, previous);
             if let Some(previous) = previous {
-                self[previous].next = Some(id);
+                blocks[previous.number() as usize].next = Some(id);
             }
         }
         self.forget(gone);

@@ -159,6 +159,7 @@ impl Caches {
 
     /// Counts the end of a use, and keeps the piece where allowed, with eviction of older pieces.
     /// False when the caller still has the piece.
+    #[inline(always)]
     pub(super) fn end_use(
         self: &Arc<Self>,
         block: &Allocated,

@@ -284,7 +284,7 @@ impl Native {
         if heap.owner.stream == stream { heap.count_of(ticket) } else { 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn extent(&self, piece: Piece) -> Extent {
         match piece.part() {
             Part::Block(id) => {

@@ -45,6 +45,13 @@ pub(super) struct FreeBlock {
 }
 
 impl Record for FreeBlock {
+    #[inline(always)]
+    fn blank() -> Self {
+        let (block, listing, parts) = (BlockId::of_place(0), Listing::None, Parts::default());
+        let (units, list, before, behind, older, newer) = (0, 0, None, None, None, None);
+        Self { block, units, listing, list, before, behind, parts, older, newer }
+    }
+
     fn link(&mut self) -> &mut Option<FreeId> {
         &mut self.behind
     }
@@ -64,12 +71,9 @@ pub(super) struct FreeBlocks {
 
 impl FreeBlocks {
     /// Adds an entry for a free block, in no index and with empty parts.
+    #[inline(always)]
     pub(super) fn insert(&mut self, block: BlockId) -> FreeId {
-        let listing = Listing::None;
-        let (units, list, before, behind, older, newer) = (0, 0, None, None, None, None);
-        let parts = Parts::default();
-        let entry = FreeBlock { block, units, listing, list, before, behind, parts, older, newer };
-        self.entries.insert(entry)
+        self.entries.insert(FreeBlock { block, ..FreeBlock::blank() })
     }
 
     /// Removes an entry, which no index may list.

@@ -59,6 +59,7 @@ impl Native {
     /// Finds the cheapest place among the blocks that the search looks at. Of equal places a
     /// bounded search takes the first by size. Other searches take the one in the largest gap, so
     /// that small holes are left to requests that fit them.
+    #[inline(always)]
     pub(super) fn find(
         &self,
         want: &Want,
@@ -92,6 +93,7 @@ impl Native {
 
     /// Finds a place with all its memory; true when no place is better. Prefers blocks without a
     /// bare neighbour: beside one a larger request needs fewer new pages.
+    #[inline(always)]
     fn find_ready(
         &self,
         want: &Want,

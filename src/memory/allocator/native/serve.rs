@@ -202,6 +202,7 @@ impl CachingAllocator {
 
 impl Native {
     /// Marks a piece as handed out.
+    #[inline(always)]
     fn begin_piece(&mut self, piece: Piece, plan: &NativePlan) -> (Allocated, Counted) {
         let Extent { address, bytes, heap, kind, busy_until } = self.extent(piece);
         let class = Sizes::class(bytes);

@@ -75,9 +75,8 @@ impl Native {
     /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
-        let area = self.blocks[id].area;
         let part = self.blocks.cut_off(id, units, is_end);
-        let Block { offset, previous, .. } = self.blocks[part];
+        let Block { offset, previous, area, .. } = self.blocks[part];
         let area = &mut self.areas[area];
         if previous.is_none() {
             area.first = part;

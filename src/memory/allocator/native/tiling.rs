@@ -26,6 +26,7 @@ impl Native {
     }
 
     /// Takes a place with all its memory out of a free block of an arena of a kind.
+    #[inline(always)]
     pub(super) fn carve(&mut self, found: &Found, kind: Kind) -> BlockId {
         let id = self.take_free(found.id, found.offset, found.units);
         self.splits.count_moved(kind.class());
