@@ -23,6 +23,12 @@ impl<F> Number<F> {
         self.0.get() as usize - 1
     }
 
+    /// The index in [`Records::places`].
+    #[inline(always)]
+    pub(crate) fn index(self) -> usize {
+        self.0.get() as usize
+    }
+
     /// The number of the id, from 1, for callers that store it as an integer.
     pub(crate) fn number(self) -> u32 {
         self.0.get()
@@ -132,7 +138,7 @@ impl<T: Record> Records<T> {
         Id::<T>::of_place(known - 1)
     }
 
-    /// All places, for a step that reads and writes several: see [`Id::number`].
+    /// All places, for a step that reads and writes several: by [`Number::index`].
     #[inline(always)]
     pub(crate) fn places(&mut self) -> &mut [T] {
         &mut self.places
@@ -162,14 +168,14 @@ impl<T> Index<Id<T>> for Records<T> {
 
     #[inline(always)]
     fn index(&self, id: Id<T>) -> &T {
-        &self.places[id.number() as usize]
+        &self.places[id.index()]
     }
 }
 
 impl<T> IndexMut<Id<T>> for Records<T> {
     #[inline(always)]
     fn index_mut(&mut self, id: Id<T>) -> &mut T {
-        &mut self.places[id.number() as usize]
+        &mut self.places[id.index()]
     }
 }
 

@@ -133,17 +133,17 @@ impl Blocks {
         }
         let taken = self.insert(part);
         let blocks = self.places();
-        let rest = &mut blocks[id.number() as usize];
+        let rest = &mut blocks[id.index()];
         rest.units = rest_units;
         if is_end {
             rest.next = Some(taken);
             if let Some(next) = whole.next {
-                blocks[next.number() as usize].previous = Some(taken);
+                blocks[next.index()].previous = Some(taken);
             }
         } else {
             (rest.offset, rest.previous) = (whole.offset + units, Some(taken));
             if let Some(previous) = whole.previous {
-                blocks[previous.number() as usize].next = Some(taken);
+                blocks[previous.index()].next = Some(taken);
             }
         }
         taken
@@ -153,9 +153,9 @@ impl Blocks {
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
         let blocks = self.places();
-        let Block { offset, units, previous, next, busy_until, .. } = blocks[gone.number() as usize];
+        let Block { offset, units, previous, next, busy_until, .. } = blocks[gone.index()];
         debug_assert!([previous, next].contains(&Some(id)), "only neighbours join");
-        let block = &mut blocks[id.number() as usize];
+        let block = &mut blocks[id.index()];
         block.units += units;
         if busy_until != block.busy_until {
             let [low, high] = busy_until.map(u64::from);
@@ -164,12 +164,12 @@ impl Blocks {
         if block.offset < offset {
             block.next = next;
             if let Some(next) = next {
-                blocks[next.number() as usize].previous = Some(id);
+                blocks[next.index()].previous = Some(id);
             }
         } else {
             (block.offset, block.previous) = (offset, previous);
             if let Some(previous) = previous {
-                blocks[previous.number() as usize].next = Some(id);
+                blocks[previous.index()].next = Some(id);
             }
         }
         self.forget(gone);

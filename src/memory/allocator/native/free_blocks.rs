@@ -58,15 +58,49 @@ impl Record for FreeBlock {
 }
 
 /// The entries of all free blocks.
-///
-/// Equation: the list from `oldest` to `newest` contains the blocks with idle pages,
-/// `idle_page_count` pages in total.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
-    entries: Records<FreeBlock>,
+    pub(super) entries: Records<FreeBlock>,
+    pub(super) idle: Idle,
+}
+
+/// The blocks with idle pages.
+///
+/// Equation: the list from `oldest` to `newest` contains them, `page_count` pages in total.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
     oldest: Option<FreeId>,
     newest: Option<FreeId>,
-    idle_page_count: usize,
+    page_count: usize,
+}
+
+impl Idle {
+    /// Sets the parts of a block that changed. A block that gets its first idle pages becomes the
+    /// newest; one that already has some keeps its position.
+    #[inline(always)]
+    pub(super) fn set_parts(&mut self, id: FreeId, parts: Parts, entries: &mut [FreeBlock]) {
+        let entry = &mut entries[id.index()];
+        let was_idle = std::mem::replace(&mut entry.parts, parts).idle_pages;
+        self.page_count += parts.idle_pages as usize;
+        self.page_count -= was_idle as usize;
+        if was_idle == 0 && parts.idle_pages > 0 {
+            (entry.older, entry.newer) = (self.newest, None);
+            match self.newest.replace(id) {
+                Some(older) => entries[older.index()].newer = Some(id),
+                None => self.oldest = Some(id),
+            }
+        } else if was_idle > 0 && parts.idle_pages == 0 {
+            let FreeBlock { older, newer, .. } = *entry;
+            match older {
+                Some(older) => entries[older.index()].newer = newer,
+                None => self.oldest = newer,
+            }
+            match newer {
+                Some(newer) => entries[newer.index()].older = older,
+                None => self.newest = older,
+            }
+        }
+    }
 }
 
 impl FreeBlocks {
@@ -77,61 +111,20 @@ impl FreeBlocks {
     }
 
     /// Removes an entry, which no index may list.
-    pub(super) fn remove(&mut self, id: FreeId) {
-        let idle_pages = self[id].parts.idle_pages;
-        if idle_pages > 0 {
-            self.end_idle(id, idle_pages);
-        }
-        self.entries.remove(id);
-    }
-
-    /// Sets the parts of a block that changed. A block that gets its first idle pages becomes the
-    /// newest; one that already has some keeps its position.
     #[inline(always)]
-    pub(super) fn set_parts(&mut self, id: FreeId, parts: Parts) {
-        let entry = &mut self[id];
-        let was_idle = std::mem::replace(&mut entry.parts, parts).idle_pages;
-        if (was_idle > 0) == (parts.idle_pages > 0) {
-            self.idle_page_count += parts.idle_pages as usize;
-            self.idle_page_count -= was_idle as usize;
-        } else if was_idle > 0 {
-            self.end_idle(id, was_idle);
-        } else {
-            self.begin_idle(id);
-        }
-    }
-
-    fn begin_idle(&mut self, id: FreeId) {
-        self.idle_page_count += self[id].parts.idle_pages as usize;
-        let older = self.newest.replace(id);
-        match older {
-            Some(older) => self[older].newer = Some(id),
-            None => self.oldest = Some(id),
-        }
-        (self[id].older, self[id].newer) = (older, None);
-    }
-
-    fn end_idle(&mut self, id: FreeId, idle_pages: u32) {
-        let FreeBlock { older, newer, .. } = self[id];
-        self.idle_page_count -= idle_pages as usize;
-        match older {
-            Some(older) => self[older].newer = newer,
-            None => self.oldest = newer,
-        }
-        match newer {
-            Some(newer) => self[newer].older = older,
-            None => self.newest = older,
-        }
+    pub(super) fn remove(&mut self, id: FreeId) {
+        self.idle.set_parts(id, Parts::default(), self.entries.places());
+        self.entries.remove(id);
     }
 
     /// Returns the blocks with idle pages, longest idle first.
     pub(super) fn idle(&self) -> impl Iterator<Item = BlockId> {
-        let entries = std::iter::successors(self.oldest, |id| self[*id].newer);
+        let entries = std::iter::successors(self.idle.oldest, |id| self[*id].newer);
         entries.map(|id| self[id].block)
     }
 
     pub(super) fn idle_page_count(&self) -> usize {
-        self.idle_page_count
+        self.idle.page_count
     }
 }
 
@@ -140,11 +133,5 @@ impl std::ops::Index<FreeId> for FreeBlocks {
 
     fn index(&self, id: FreeId) -> &FreeBlock {
         &self.entries[id]
-    }
-}
-
-impl std::ops::IndexMut<FreeId> for FreeBlocks {
-    fn index_mut(&mut self, id: FreeId) -> &mut FreeBlock {
-        &mut self.entries[id]
     }
 }

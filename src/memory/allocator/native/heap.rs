@@ -15,7 +15,7 @@ use crate::engine::frontier::{Ended, Point};
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::area::AreaId;
-use crate::memory::allocator::native::free_blocks::{FreeBlocks, FreeId, Listing};
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
 use crate::memory::allocator::native::index::{Index, list_of};
 use crate::memory::allocator::native::size_class::CLASS_COUNT;
 use crate::memory::allocator::native::slab::SlabId;
@@ -90,10 +90,10 @@ impl Arena {
         id: FreeId,
         listing: Listing,
         units: u32,
-        free: &mut FreeBlocks,
+        free: &mut [FreeBlock],
     ) -> Listing {
         let list = list_of(units);
-        let entry = &mut free[id];
+        let entry = &mut free[id.index()];
         entry.units = units;
         let before = std::mem::replace(&mut entry.listing, listing);
         if before != listing || entry.list != list {

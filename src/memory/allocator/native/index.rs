@@ -41,15 +41,15 @@ fn word_and_bit(list: u16) -> (usize, u64) {
 impl Index {
     /// Inserts an entry at the head of a list.
     #[inline(always)]
-    pub(super) fn insert(&mut self, id: FreeId, list: u16, free: &mut FreeBlocks) {
+    pub(super) fn insert(&mut self, id: FreeId, list: u16, free: &mut [FreeBlock]) {
         let behind = match self.heads.get_mut(usize::from(list)) {
             Some(head) => head.replace(id),
             None => self.insert_new(id, list),
         };
-        let entry = &mut free[id];
+        let entry = &mut free[id.index()];
         (entry.list, entry.before, entry.behind) = (list, None, behind);
         if let Some(behind) = behind {
-            free[behind].before = Some(id);
+            free[behind.index()].before = Some(id);
             return;
         }
         let (word, bit) = word_and_bit(list);
@@ -66,13 +66,13 @@ impl Index {
     }
 
     #[inline(always)]
-    pub(super) fn remove(&mut self, id: FreeId, free: &mut FreeBlocks) {
-        let FreeBlock { list, before, behind, .. } = free[id];
+    pub(super) fn remove(&mut self, id: FreeId, free: &mut [FreeBlock]) {
+        let FreeBlock { list, before, behind, .. } = free[id.index()];
         if let Some(behind) = behind {
-            free[behind].before = before;
+            free[behind.index()].before = before;
         }
         if let Some(before) = before {
-            free[before].behind = behind;
+            free[before.index()].behind = behind;
             return;
         }
         debug_assert_eq!(self.heads[list as usize], Some(id), "the first of its list");

@@ -102,17 +102,19 @@ impl Native {
     #[inline(never)]
     fn list_anew(&mut self, id: BlockId, same: [bool; 2]) -> Listing {
         let block = &self.blocks[id];
-        let entry_id = block.entry().expect("a free block has an entry");
+        let entry = block.entry().expect("a free block has an entry");
         let states = self.blocks.states_beside(block);
         let (mut listing, mut units) = (Listing::Closed, block.units);
         let area = &self.areas[block.area];
+        let arena = self.heaps[area.heap].arena_mut(area.kind);
+        let entries = self.free.entries.places();
         if block.state == State::Bare {
             (listing, units) = self.blocks.listing_of(block);
         } else {
             if states.contains(&State::Bare) {
                 listing = Listing::Open;
             }
-            let was = self.free[entry_id].parts;
+            let was = entries[entry.index()].parts;
             let parts = Parts::of_free(block, area, self.sizes.grid(area.kind));
             self.splits.moved += was.change_to(parts, area);
             if states.contains(&State::Slab) {
@@ -120,10 +122,9 @@ impl Native {
                 let met = |ends, parts| isize::from(count_met(ends, parts, beside, &self.slabs));
                 self.splits.moved.count += met(same, was) - met([true; 2], parts);
             }
-            self.free.set_parts(entry_id, parts);
+            self.free.idle.set_parts(entry, parts, entries);
         }
-        let arena = self.heaps[area.heap].arena_mut(area.kind);
-        let before = arena.place(entry_id, listing, units, &mut self.free);
+        let before = arena.place(entry, listing, units, entries);
         if before.meets_other() || listing.meets_other() {
             self.relist_beside(id);
         }
@@ -153,7 +154,7 @@ impl Native {
         let (listing, units) = self.blocks.listing_of(block);
         let area = &self.areas[block.area];
         let arena = self.heaps[area.heap].arena_mut(area.kind);
-        arena.place(entry, listing, units, &mut self.free);
+        arena.place(entry, listing, units, self.free.entries.places());
     }
 
     /// Counts the parts of a block, at some of its ends, that continue in a slab there.
@@ -174,7 +175,7 @@ impl Native {
         self.splits.moved += parts.change_to(Parts::default(), area);
         self.splits.moved.count += isize::from(met);
         let arena = self.heaps[area.heap].arena_mut(area.kind);
-        arena.index_mut(listing).remove(entry, &mut self.free);
+        arena.index_mut(listing).remove(entry, self.free.entries.places());
         self.free.remove(entry);
         let block = &mut self.blocks[id];
         block.set_entry(None);
