@@ -11,8 +11,8 @@ use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
 use crate::memory::allocator::native::grid::{Grid, Parts};
-use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::index::{Index, list_of};
+use crate::memory::allocator::native::heap::{Arena, HeapId, Kind};
+use crate::memory::allocator::native::index::list_of;
 use crate::memory::allocator::native::plan::Sizes;
 use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
 
@@ -101,48 +101,52 @@ impl Native {
         is_ready: &impl Fn(&Block) -> bool,
     ) -> (Option<Found>, bool) {
         let arena = self.heaps[want.heap].arena(want.kind);
-        let mut best = self.best_of(arena.index(Listing::Closed), choice, is_ready);
-        if best.entry.is_none() {
-            best = self.best_of(arena.index(Listing::Open), choice, is_ready);
-        }
+        let best = self.best_of(arena, choice, is_ready);
         (self.found_in(&best, choice), best.pages <= choice.least_pages)
     }
 
-    /// Finds the best block of an index. Not inlined: the values of the loop stay in registers.
+    /// Finds the best block. Not inlined: the values of the loop stay in registers.
     #[inline(never)]
-    fn best_of(&self, index: &Index, choice: &Choice, is_ready: &impl Fn(&Block) -> bool) -> Best {
+    fn best_of(&self, arena: &Arena, choice: &Choice, is_ready: &impl Fn(&Block) -> bool) -> Best {
         let own = list_of(choice.units);
-        let [own_looks, larger_looks] = choice.search.looks();
-        let (mut looks, mut next) = (own_looks, index.first(own));
-        let mut larger = index.lists_above(own);
-        let mut is_own = true;
         let mut best = Best { entry: None, pages: u32::MAX };
-        loop {
-            while let Some(id) = next
-                && looks > 0
-            {
-                looks -= 1;
-                step();
-                let entry = &self.free[id];
-                next = entry.behind;
-                if let Some(pages) = self.pages_of_place(entry, choice)
-                    && pages < best.pages
-                    && is_ready(&self.blocks[entry.block])
+        for listing in [Listing::Closed, Listing::Open] {
+            let index = arena.index(listing);
+            let [mut looks, larger_looks] = choice.search.looks();
+            let mut next = index.first(own);
+            let mut larger = index.lists_above(own);
+            let mut is_own = true;
+            loop {
+                while let Some(id) = next
+                    && looks > 0
                 {
-                    best = Best { entry: Some(id), pages };
-                    if pages <= choice.least_pages {
-                        return best;
+                    looks -= 1;
+                    step();
+                    let entry = &self.free[id];
+                    next = entry.behind;
+                    if let Some(pages) = self.pages_of_place(entry, choice)
+                        && pages < best.pages
+                        && is_ready(&self.blocks[entry.block])
+                    {
+                        best = Best { entry: Some(id), pages };
+                        if pages <= choice.least_pages {
+                            return best;
+                        }
                     }
                 }
+                if std::mem::take(&mut is_own) {
+                    looks = larger_looks;
+                }
+                next = larger.next();
+                if looks == 0 || next.is_none() {
+                    break;
+                }
             }
-            if std::mem::take(&mut is_own) {
-                looks = larger_looks;
-            }
-            next = larger.next();
-            if looks == 0 || next.is_none() {
-                return best;
+            if best.entry.is_some() {
+                break;
             }
         }
+        best
     }
 
     /// Returns how many idle pages the best place in a free block touches; 0 where they are no

@@ -36,8 +36,8 @@ impl CachingAllocator {
             return Err(self.out_of_memory(request));
         };
         let plan = NativePlan { home, ..plan };
-        let (inside, kept) = self.caches.enter_and_take(request);
-        if let Some(block) = kept {
+        let mut inside = self.caches.enter_prepared();
+        if let Some(block) = self.caches.take_left(inside.as_mut(), request) {
             return Ok(block);
         }
         let mut step = None;
@@ -65,9 +65,9 @@ impl CachingAllocator {
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
         let plan = NativePlan { home: Some(home), ..self.caches.sizes.plan(request)? };
-        let (inside, kept) = self.caches.enter_and_take(request);
-        if kept.is_some() {
-            return kept;
+        let mut inside = self.caches.enter_prepared();
+        if let Some(block) = self.caches.take_left(inside.as_mut(), request) {
+            return Some(block);
         }
         self.allocate_piece(inside, &plan, |state| {
             state.complete_some_if_free(LOOKS);

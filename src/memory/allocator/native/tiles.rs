@@ -7,10 +7,11 @@
 //! A step first links the blocks, then [`Native::list_anew`] updates what is known of the free one.
 //! Both are kept apart, and short, because a processor has few registers.
 
-use crate::memory::allocator::native::block::{Block, BlockId, State};
+use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
 use crate::memory::allocator::native::grid::Parts;
+use crate::memory::allocator::native::heap::Arena;
 use crate::memory::allocator::native::split::count_met;
 
 impl Native {
@@ -126,7 +127,11 @@ impl Native {
         }
         let before = arena.place(entry, listing, units, entries);
         if before.meets_other() || listing.meets_other() {
-            self.relist_beside(id);
+            for beside in self.blocks.beside(block).into_iter().flatten() {
+                if let Some(entry) = beside.entry() {
+                    relist(beside, entry, &self.blocks, arena, entries);
+                }
+            }
         }
         before
     }
@@ -141,20 +146,11 @@ impl Native {
 
     #[inline(always)]
     fn relist(&mut self, id: Option<BlockId>) {
-        if let Some(id) = id
-            && let Some(entry) = self.blocks[id].entry()
-        {
-            self.relist_entry(id, entry);
-        }
-    }
-
-    #[inline(never)]
-    fn relist_entry(&mut self, id: BlockId, entry: FreeId) {
-        let block = &self.blocks[id];
-        let (listing, units) = self.blocks.listing_of(block);
+        let Some(block) = id.map(|id| &self.blocks[id]) else { return };
+        let Some(entry) = block.entry() else { return };
         let area = &self.areas[block.area];
         let arena = self.heaps[area.heap].arena_mut(area.kind);
-        arena.place(entry, listing, units, self.free.entries.places());
+        relist(block, entry, &self.blocks, arena, self.free.entries.places());
     }
 
     /// Counts the parts of a block, at some of its ends, that continue in a slab there.
@@ -182,4 +178,17 @@ impl Native {
         block.state = State::Used;
         listing
     }
+}
+
+/// Lists a free block by its new neighbours.
+#[inline(never)]
+fn relist(
+    block: &Block,
+    entry: FreeId,
+    blocks: &Blocks,
+    arena: &mut Arena,
+    entries: &mut [FreeBlock],
+) {
+    let (listing, units) = blocks.listing_of(block);
+    arena.place(entry, listing, units, entries);
 }
