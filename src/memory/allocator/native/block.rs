@@ -153,13 +153,13 @@ impl Blocks {
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
         let blocks = self.places();
-        let Block { offset, units, previous, next, busy_until, .. } = blocks[gone.index()];
+        let Block { offset, units, previous, next, .. } = blocks[gone.index()];
         debug_assert!([previous, next].contains(&Some(id)), "only neighbours join");
+        let ticket = blocks[gone.index()].busy_until();
         let block = &mut blocks[id.index()];
         block.units += units;
-        if busy_until != block.busy_until {
-            let [low, high] = busy_until.map(u64::from);
-            block.set_busy_until((low | high << 32).max(block.busy_until()));
+        if ticket > block.busy_until() {
+            block.set_busy_until(ticket);
         }
         if block.offset < offset {
             block.next = next;
@@ -177,12 +177,6 @@ impl Blocks {
 
     pub(super) fn beside(&self, block: &Block) -> [Option<&Block>; 2] {
         [block.previous, block.next].map(|id| id.map(|id| &self[id]))
-    }
-
-    /// Returns the states of a block's neighbours; that of a block in use where there is none.
-    #[inline(always)]
-    pub(super) fn states_beside(&self, block: &Block) -> [State; 2] {
-        [block.previous, block.next].map(|id| id.map_or(State::Used, |id| self[id].state))
     }
 
     /// Returns the index for a free block, and the units to list it by.

@@ -34,6 +34,12 @@ impl Grid {
         ((units + 1) >> self.shift).saturating_sub(1)
     }
 
+    /// Returns the fewest idle pages of a free block that a place at one of its ends touches.
+    #[inline(always)]
+    pub(super) fn least_touched(self, units: u32, parts: &Parts) -> u32 {
+        self.touched_beyond(parts.before.max(parts.behind), units).min(parts.idle_pages)
+    }
+
     /// Returns how many pages `units` touch beyond the first `beside` of them, where pages begin.
     #[inline(always)]
     pub(super) fn touched_beyond(self, beside: u32, units: u32) -> u32 {
@@ -113,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_block_is_touched_at_its_ends_as_its_parts_tell() {
+    fn a_free_block_is_touched_least_at_one_of_its_ends() {
         let grid = Grid::new(Some(4));
         for (begin, end) in (0..8).flat_map(|begin| (begin + 1..24).map(move |end| (begin, end))) {
             let (idle_pages, [before, behind]) = grid.covered_and_beside(&(begin..end));
@@ -122,9 +128,10 @@ mod tests {
             for units in 1..=end - begin {
                 let at_ends =
                     [begin, end - units].map(|at| grid.count_touched(at, units, &covered));
-                let found = [parts.before, parts.behind]
-                    .map(|beside| grid.touched_beyond(beside, units).min(idle_pages));
-                assert_eq!(found, at_ends, "{units} of {begin}..{end}");
+                let least = grid.least_touched(units, &parts);
+                assert_eq!(Some(&least), at_ends.iter().min(), "{units} of {begin}..{end}");
+                let at_begin = grid.touched_beyond(parts.before, units).min(idle_pages);
+                assert_eq!(at_begin, at_ends[0], "{units} of {begin}..{end}");
             }
         }
     }

@@ -220,18 +220,14 @@ impl Heaps {
     pub(super) fn known(&mut self, owner: Owner) -> Option<HeapId> {
         match self.last {
             Some((last, id)) if last == owner => Some(id),
-            _ => self.known_by_owner(owner),
+            _ => {
+                let id = self.by_owner.get(&owner).copied()?;
+                self.last = Some((owner, id));
+                Some(id)
+            }
         }
     }
 
-    #[inline(never)]
-    fn known_by_owner(&mut self, owner: Owner) -> Option<HeapId> {
-        let id = self.by_owner.get(&owner).copied()?;
-        self.last = Some((owner, id));
-        Some(id)
-    }
-
-    #[inline(never)]
     fn look_up(&mut self, owner: Owner) -> HeapId {
         let id = self.by_owner.get(&owner).copied();
         let id = id.or_else(|| self.take_over(owner)).unwrap_or_else(|| self.add(owner));

@@ -21,7 +21,7 @@ const WORD_BITS: u32 = u64::BITS.ilog2();
 pub(super) struct Index {
     /// The words with a nonempty list.
     words_in_use: u32,
-    lists_in_use: [u64; LEVELS * STEPS as usize >> WORD_BITS],
+    lists_in_use: [u64; (LEVELS << STEP_BITS) >> WORD_BITS],
     /// The first entry of each list, up to the highest list that was ever used.
     heads: Vec<Option<FreeId>>,
 }

@@ -10,7 +10,7 @@ use crate::base::steps::step;
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
-use crate::memory::allocator::native::grid::{Grid, Parts};
+use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{Arena, HeapId, Kind};
 use crate::memory::allocator::native::index::list_of;
 use crate::memory::allocator::native::plan::Sizes;
@@ -159,8 +159,7 @@ impl Native {
         if choice.is_aligned_more {
             return Some(self.place_in_block(&self.blocks[entry.block], choice)?.1);
         }
-        let Parts { before, behind, idle_pages } = entry.parts;
-        let least = choice.grid.touched_beyond(before.max(behind), choice.units).min(idle_pages);
+        let least = choice.grid.least_touched(choice.units, &entry.parts);
         Some(if choice.spares_idle_pages { least } else { 0 })
     }
 

@@ -23,7 +23,9 @@ impl Native {
         let [before, behind] = [offset - block.offset, block.end() - (offset + units)];
         if before == 0 && behind == 0 {
             if self.delist(id) != Listing::Closed {
-                self.relist_beside(id);
+                let Block { previous, next, .. } = self.blocks[id];
+                self.relist(previous);
+                self.relist(next);
             }
             return id;
         }
@@ -104,10 +106,11 @@ impl Native {
     fn list_anew(&mut self, id: BlockId, same: [bool; 2]) -> Listing {
         let block = &self.blocks[id];
         let entry = block.entry().expect("a free block has an entry");
-        let states = self.blocks.states_beside(block);
+        let state = |id: Option<BlockId>| id.map_or(State::Used, |id| self.blocks[id].state);
+        let states = [state(block.previous), state(block.next)];
         let (mut listing, mut units) = (Listing::Closed, block.units);
         let area = &self.areas[block.area];
-        let arena = self.heaps[area.heap].arena_mut(area.kind);
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
         let entries = self.free.entries.places();
         if block.state == State::Bare {
             (listing, units) = self.blocks.listing_of(block);
@@ -125,32 +128,25 @@ impl Native {
             }
             self.free.idle.set_parts(entry, parts, entries);
         }
-        let before = arena.place(entry, listing, units, entries);
+        let before = indices.place(entry, listing, units, entries);
         if before.meets_other() || listing.meets_other() {
             for beside in self.blocks.beside(block).into_iter().flatten() {
                 if let Some(entry) = beside.entry() {
-                    relist(beside, entry, &self.blocks, arena, entries);
+                    relist(beside, entry, &self.blocks, indices, entries);
                 }
             }
         }
         before
     }
 
-    /// Lists the free blocks beside a block by their new neighbours.
-    #[inline(always)]
-    fn relist_beside(&mut self, id: BlockId) {
-        let Block { previous, next, .. } = self.blocks[id];
-        self.relist(previous);
-        self.relist(next);
-    }
-
+    /// Lists a block, if it is free, by its new neighbours.
     #[inline(always)]
     fn relist(&mut self, id: Option<BlockId>) {
         let Some(block) = id.map(|id| &self.blocks[id]) else { return };
         let Some(entry) = block.entry() else { return };
         let area = &self.areas[block.area];
-        let arena = self.heaps[area.heap].arena_mut(area.kind);
-        relist(block, entry, &self.blocks, arena, self.free.entries.places());
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
+        relist(block, entry, &self.blocks, indices, self.free.entries.places());
     }
 
     /// Counts the parts of a block, at some of its ends, that continue in a slab there.
@@ -170,8 +166,8 @@ impl Native {
         let area = &self.areas[block.area];
         self.splits.moved += parts.change_to(Parts::default(), area);
         self.splits.moved.count += isize::from(met);
-        let arena = self.heaps[area.heap].arena_mut(area.kind);
-        arena.index_mut(listing).remove(entry, self.free.entries.places());
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
+        indices.index_mut(listing).remove(entry, self.free.entries.places());
         self.free.remove(entry);
         let block = &mut self.blocks[id];
         block.set_entry(None);
@@ -186,9 +182,9 @@ fn relist(
     block: &Block,
     entry: FreeId,
     blocks: &Blocks,
-    arena: &mut Arena,
+    indices: &mut Arena,
     entries: &mut [FreeBlock],
 ) {
     let (listing, units) = blocks.listing_of(block);
-    arena.place(entry, listing, units, entries);
+    indices.place(entry, listing, units, entries);
 }
