@@ -119,7 +119,39 @@ pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_cap
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 #[cfg(not(loom))]
-pub use observe::{memory_history, profiler};
+pub use observe::memory_history;
+#[cfg(not(loom))]
+pub mod profiler {
+    //! The profiler: what ran where and when, with tables and a trace for Perfetto.
+    //!
+    //! A [`Profile`] subscribes to the log of the tasks of one runtime. Its end makes a [`Trace`],
+    //! with the time of each function, kernel and range ([`Trace::key_averages`]), how busy streams
+    //! and devices were and how much they overlapped ([`Trace::streams`], [`Trace::devices`]), and
+    //! the longest waits with what they waited for ([`Trace::longest_waits`]). Several profiles may
+    //! be on at once. While none is, tasks cost what they cost without a profiler. While a
+    //! [`VerboseCapture`](crate::VerboseCapture) is open, the calls that its library tells of are
+    //! rows as well.
+    //!
+    //! ```
+    //! use accelrt::profiler::{Profile, record_function};
+    //! use accelrt::{Config, Device, Runtime};
+    //!
+    //! let runtime = Runtime::new(Config::default())?;
+    //! let stream = runtime.stream(Device::cpu(0))?;
+    //! let profile = Profile::start(&runtime);
+    //! {
+    //!     let _range = record_function("load");
+    //!     stream.enqueue(|| { /* what takes its time */ })?;
+    //!     stream.synchronize()?;
+    //! }
+    //! let trace = profile.stop();
+    //! println!("{}", trace.key_averages().table(None, 10));
+    //! assert_eq!(trace.streams()[0].num_tasks, 1);
+    //! # Ok::<(), accelrt::Error>(())
+    //! ```
+    pub use crate::integrations::process_profile::watch_environment;
+    pub use crate::observe::profiler::*;
+}
 
 /// Runs the examples of `README.md` and `docs/streams.md` as tests.
 #[cfg(doctest)]

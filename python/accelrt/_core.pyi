@@ -56,6 +56,7 @@ __all__ = [
     "TableError",
     "Trace",
     "VerboseCapture",
+    "VerboseParser",
     "VerboseScope",
     "View",
     "accelerator_index",
@@ -1241,11 +1242,19 @@ class Pool:
 class VerboseCapture:
     """Captures the output of a library until `end`."""
 
-    def __new__(cls, library: str) -> Self: ...
+    def __new__(cls, library: str, *, keeps_lines: bool = True) -> Self: ...
     def lines(self) -> list[str]:
         """The lines captured before this call."""
     def end(self) -> list[str]:
         """Ends the capture. The first call returns all captured lines, later calls none."""
+
+@final
+class VerboseParser:
+    """Reads verbose lines, in the order in which they were printed."""
+
+    def __new__(cls) -> Self: ...
+    def read(self, line: str) -> tuple[str, str, float, dict[str, str], str] | None:
+        """The call that a line tells of; None for other text."""
 
 @final
 class VerboseScope:
@@ -1262,29 +1271,35 @@ class VerboseScope:
 
 @final
 class KeyAverage:
-    """All tasks, or all ranges, of one name."""
+    """All tasks, all ranges, or all calls of a library, of one name."""
 
     @property
     def key(self) -> str:
-        """The name of the function, kernel, callable or range, else the operation: `copy`, `fill`."""
+        """The name of the function, kernel, callable or range, else the operation: `copy`, `fill`. Of
+        a call that a library tells of: `mkl::DGEMM`, `onednn::matmul`.
+        """
     @property
     def is_range(self) -> bool:
-        """True for a range of `record_function`, false for tasks."""
+        """True for a range of `record_function`, false for tasks and calls."""
     @property
     def count(self) -> int:
-        """The number of tasks, or of ranges."""
+        """The number of tasks, of ranges, or of calls."""
     @property
     def self_ms(self) -> float:
-        """The time of the tasks; of a range its time on its thread without the ranges inside of it."""
+        """The time of the tasks; of a range its time on its thread without the ranges inside of it; of
+        calls what the library says. It is also part of the task or range that a call was made in.
+        """
     @property
     def total_ms(self) -> float:
-        """The time of the tasks; of a range its whole time on its thread."""
+        """The time of the tasks; of a range its whole time on its thread; of calls as `self_ms`."""
     @property
     def mean_ms(self) -> float:
         """The total time by the count."""
     @property
     def stream_ms(self) -> float:
-        """The time of the tasks; of a range the time of the tasks that were enqueued inside of it."""
+        """The time of the tasks; of a range the time of the tasks that were enqueued inside of it; of
+        calls 0.
+        """
     @property
     def bytes(self) -> int:
         """The bytes that the tasks copied and filled."""
@@ -1352,7 +1367,7 @@ class LongWait:
 class Profile:
     """A profile of the process's runtime, until `stop`."""
 
-    def __new__(cls, max_records: int | None) -> Self: ...
+    def __new__(cls, max_records: int | None, profile_memory: bool) -> Self: ...
     def stop(self) -> Trace | None:
         """Ends the profile; None when it has ended before."""
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from accelrt import _core, _verbose_table
@@ -131,6 +131,23 @@ class verbose(VerboseContext):  # noqa: N801  as the backends' classes
     def __init__(self, level: int, *, capture: bool = False) -> None:
         """Store the level for the `with`."""
         super().__init__("accelrt", "level", level, capture=capture)
+
+
+@contextlib.contextmanager
+def tell_profiles() -> Iterator[None]:
+    """Have oneMKL and oneDNN tell the profiles that are on of their calls.
+
+    One that is missing is passed over: the program cannot call it. `RuntimeError` if both are.
+    """
+    found = [library for library in ("mkl", "mkldnn") if _core.has_verbose_library(library)]
+    with contextlib.ExitStack() as stack:
+        for library in found or ("mkl", "mkldnn"):
+            _warn_once(library)
+            flush_output()
+            stack.callback(_core.VerboseCapture(library, keeps_lines=False).end)
+            stack.callback(_core.VerboseScope(library, 1).leave)
+        yield
+        flush_output()
 
 
 def _capture(library: str) -> _core.VerboseCapture:

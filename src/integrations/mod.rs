@@ -2,6 +2,7 @@
 //!
 //! * `host_heap`: `malloc` and related functions over an allocator of pinned memory
 //! * `mkl_allocator`: the selection of oneMKL's allocator
+//! * `process_profile`: the profile that `ACCELRT_PROFILE` asks for
 //! * `verbose`: the lines that oneMKL, oneDNN and this runtime print per call
 
 // Absent from loom builds: these modules have locks in statics, which models do not support.
@@ -9,5 +10,7 @@
 pub(crate) mod host_heap;
 #[cfg(not(loom))]
 pub(crate) mod mkl_allocator;
+#[cfg(not(loom))]
+pub(crate) mod process_profile;
 #[cfg(not(loom))]
 pub(crate) mod verbose;

@@ -5,5 +5,5 @@
 //! * [`profiler`]: what ran where and when, as tables and as a trace
 
 pub mod memory_history;
-pub mod profiler;
+pub(crate) mod profiler;
 pub(crate) mod task_lines;

@@ -21,7 +21,8 @@ mod _core {
     use super::launch::function::name_at;
     use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
-    use crate::observe::profiler;
+    use crate::integrations::process_profile::watch_environment;
+    use crate::observe::profiler::timeline::set_function_names;
 
     #[pymodule_export]
     use super::{
@@ -32,7 +33,7 @@ mod _core {
                 PyTrace, begin_profiled_range,
             },
             verbose::{
-                PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version,
+                PyVerboseCapture, PyVerboseParser, PyVerboseScope, cpu_capability, cudnn_version,
                 has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,
                 verbose_level, verbose_library_version,
             },
@@ -85,8 +86,8 @@ mod _core {
         interpreter::check_main(module.py())?;
         dylib::set_python_lib_dir(library_folder(module.py())?);
         errors::add_attributes(module)?;
-        profiler::timeline::set_function_names(name_at);
-        profiler::watch_environment();
+        set_function_names(name_at);
+        watch_environment();
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 

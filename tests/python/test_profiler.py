@@ -153,8 +153,12 @@ def test_a_trace_has_tracks_tasks_and_arrows_from_their_enqueues(tmp_path: Path)
     tracks = {
         (event["name"], event["pid"], event["tid"]): event["args"]["name"]
         for event in found
-        if event["ph"] == "M"
+        if event["ph"] == "M" and event["name"] != "thread_sort_index"
     }
+    places = {
+        event["tid"]: event["args"]["sort_index"] for event in named(found, "thread_sort_index")
+    }
+    assert places[stream.stream_id] == stream.stream_id, "viewers take tracks as they come else"
     (task,), (call,) = named(found, "fill"), named(found, "enqueue fill")
     assert tracks["process_name", task["pid"], 0] == f"{KIND}:0"
     assert tracks["thread_name", task["pid"], task["tid"]] == f"stream {stream.stream_id}"
@@ -166,6 +170,31 @@ def test_a_trace_has_tracks_tasks_and_arrows_from_their_enqueues(tmp_path: Path)
     (range_,) = named(found, 'a "range"')
     assert range_["ts"] <= call["ts"] <= range_["ts"] + range_["dur"]
     assert (range_["pid"], range_["tid"]) == (call["pid"], call["tid"])
+
+
+def test_a_trace_has_the_memory_of_the_device_over_time_when_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    mebibyte = 1 << 20
+    accelrt.accelerator.empty_cache()
+    with profiler.profile() as without, profiler.profile(profile_memory=True) as recorded:
+        before = accelrt.accelerator.memory_allocated()
+        first = accelrt.empty(3 * mebibyte)
+        second = accelrt.empty(5 * mebibyte)
+        between = accelrt.accelerator.memory_allocated()
+        del first
+        accelrt.accelerator.synchronize()
+        del second
+        accelrt.accelerator.empty_cache()
+    counters = [event for event in events(recorded, tmp_path / "a.json") if event["ph"] == "C"]
+    allocated = [event["args"]["allocated bytes"] for event in counters]
+    reserved = [event["args"]["reserved bytes"] for event in counters]
+    assert allocated[0] == allocated[-1] == before
+    assert max(allocated) == between >= before + 8 * mebibyte
+    assert max(reserved) >= between
+    assert reserved[-1] == accelrt.accelerator.memory_reserved()
+    assert [event["ts"] for event in counters] == sorted(event["ts"] for event in counters)
+    assert not [event for event in events(without, tmp_path / "b.json") if event["ph"] == "C"]
 
 
 @host_cores

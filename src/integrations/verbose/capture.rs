@@ -5,8 +5,8 @@
 //!
 //! Forks: a child has no reader thread. Its output passes through the parent's reader, even after
 //! the parent's captures end. A child never takes a drain's lock. A capture holds the lock of the
-//! sessions only for non-blocking steps. The Python module takes this lock only under the GIL, so
-//! Python never forks while the lock is held.
+//! sessions only for non-blocking steps. The Python module takes this lock only under the GIL, or
+//! at the begin and the end of the process's runtime, so Python never forks while it is held.
 
 use std::mem::ManuallyDrop;
 use std::process;
@@ -21,6 +21,7 @@ use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::integrations::verbose::descriptor;
 use crate::integrations::verbose::drain::Drain;
 use crate::integrations::verbose::library::VerboseLibrary;
+use crate::observe::profiler::library_calls;
 
 /// The installed pipes, the newest last. There are several if a program replaced descriptor 1
 /// between two captures.
@@ -65,7 +66,16 @@ impl VerboseCapture {
     pub fn begin(library: VerboseLibrary) -> Result<Self> {
         Self::flush();
         let mut capture = Self::attach(library)?;
-        capture.start();
+        capture.start(true);
+        Ok(capture)
+    }
+
+    /// As [`VerboseCapture::begin`], for the profiles that are on: keeps no lines, and passes on
+    /// those that tell of no call, such as a library's errors.
+    pub fn begin_for_profiles(library: VerboseLibrary) -> Result<Self> {
+        Self::flush();
+        let mut capture = Self::attach(library)?;
+        capture.start(false);
         Ok(capture)
     }
 
@@ -106,8 +116,8 @@ impl VerboseCapture {
     }
 
     /// Starts the collection of lines. May block while the standard output accepts no bytes.
-    pub(crate) fn start(&mut self) {
-        self.id = self.drain.open(self.library);
+    pub(crate) fn start(&mut self, keeps_lines: bool) {
+        self.id = self.drain.open(self.library, keeps_lines);
         // Relaxed, here and below: the flag only lets one call end the capture; the drain's lock
         // orders the data.
         self.is_open.store(true, Ordering::Relaxed);
@@ -168,12 +178,14 @@ impl Session {
         }
         descriptor::close_in_children(&read);
         let drain = Drain::new(read, target);
+        let source = Arc::downgrade(&drain);
         let of_thread = Arc::clone(&drain);
         let reader = Builder::new().name("accelrt-verbose".to_owned());
         // The thread reads until all write ends are closed, so it also ends if the next call fails.
         let reader = with_signals_blocked(|| reader.spawn(move || of_thread.run()));
         let reader = ManuallyDrop::new(reader.map_err(refused("pthread_create"))?);
         descriptor::replace_output(&write).map_err(refused("dup2"))?;
+        library_calls::add_source(source);
         AT_EXIT.call_once(|| descriptor::at_exit(end_at_exit));
         Ok(Self { process, captures: 1, drain, reader })
     }

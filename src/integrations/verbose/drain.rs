@@ -8,11 +8,15 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::base::sync::{LockRank, Mutex};
 use crate::integrations::verbose::descriptor::{self, PipeState};
 use crate::integrations::verbose::library::VerboseLibrary;
+use crate::integrations::verbose::records::{VerboseLine, VerboseParser};
 use crate::integrations::verbose::splitter::{Piece, Splitter};
+use crate::integrations::verbose::told_calls;
+use crate::observe::profiler::library_calls::{self, CallSource};
 
 /// Maximum bytes per read: the capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -38,6 +42,7 @@ impl Drop for Drain {
 #[derive(Debug, Default)]
 struct State {
     splitter: Splitter,
+    parser: VerboseParser,
     last_id: u64,
     collectors: Vec<Collector>,
     /// True after a failed write to the target. Later output is dropped.
@@ -48,7 +53,19 @@ struct State {
 struct Collector {
     id: u64,
     library: VerboseLibrary,
-    lines: Vec<String>,
+    /// `None` for one that collects for profiles alone: what is no call goes to the output.
+    lines: Option<Vec<String>>,
+}
+
+impl Collector {
+    /// Keeps a line. False for one that this collector leaves to others.
+    fn keep(&mut self, text: &str, line: &VerboseLine) -> bool {
+        match &mut self.lines {
+            Some(lines) => lines.push(text.to_owned()),
+            None => return *line != VerboseLine::Other,
+        }
+        true
+    }
 }
 
 impl Drain {
@@ -94,13 +111,15 @@ impl Drain {
         }
     }
 
-    /// Starts to collect the lines of a library. Returns the id of the collection.
-    pub(super) fn open(&self, library: VerboseLibrary) -> u64 {
+    /// Starts to collect the lines of a library, for profiles alone unless they are kept. Returns
+    /// the id of the collection.
+    pub(super) fn open(&self, library: VerboseLibrary, keeps_lines: bool) -> u64 {
         self.read_available();
         let mut state = self.state.lock();
         state.last_id += 1;
         let id = state.last_id;
-        state.collectors.push(Collector { id, library, lines: Vec::new() });
+        let lines = keeps_lines.then(Vec::new);
+        state.collectors.push(Collector { id, library, lines });
         id
     }
 
@@ -108,7 +127,7 @@ impl Drain {
         self.read_available();
         let state = self.state.lock();
         let collector = state.collectors.iter().find(|collector| collector.id == id);
-        collector.map(|collector| collector.lines.clone()).unwrap_or_default()
+        collector.and_then(|collector| collector.lines.clone()).unwrap_or_default()
     }
 
     pub(super) fn close(&self, id: u64) -> Vec<String> {
@@ -116,7 +135,7 @@ impl Drain {
         self.emit_held();
         let mut state = self.state.lock();
         let place = state.collectors.iter().position(|collector| collector.id == id);
-        place.map(|place| state.collectors.remove(place).lines).unwrap_or_default()
+        place.and_then(|place| state.collectors.remove(place).lines).unwrap_or_default()
     }
 
     /// Emits all held bytes, including a library's line without an end.
@@ -131,24 +150,32 @@ impl Drain {
     }
 
     fn distribute(&self, state: &mut State, pieces: Vec<Piece>) {
+        let mut calls = Vec::new();
         for piece in pieces {
             match piece {
                 Piece::Text(text) => self.pass_on(state, &text),
                 Piece::Line(library, line) => {
-                    let is_for = |one: &&mut Collector| one.library == library;
                     let text = String::from_utf8_lossy(&line);
+                    let read = state.parser.read(&text);
                     let mut is_wanted = false;
-                    for collector in state.collectors.iter_mut().filter(is_for) {
-                        collector.lines.push(text.clone().into_owned());
-                        is_wanted = true;
+                    for collector in state.collectors.iter_mut().filter(|it| it.library == library)
+                    {
+                        is_wanted |= collector.keep(&text, &read);
                     }
                     if !is_wanted {
-                        // The line's capture ended before the end of the line arrived.
+                        // The line's capture ended before the end of the line arrived, or it is
+                        // none for profiles.
                         self.pass_on(state, &[&line[..], b"\n"].concat());
+                    }
+                    if let VerboseLine::Call(record) = read
+                        && library_calls::are_wanted()
+                    {
+                        calls.push(record);
                     }
                 }
             }
         }
+        library_calls::tell(told_calls::of(calls, SystemTime::now()));
     }
 
     fn pass_on(&self, state: &mut State, text: &[u8]) {
@@ -156,6 +183,13 @@ impl Drain {
         if !state.is_broken {
             state.is_broken = descriptor::write_all(target, text).is_err();
         }
+    }
+}
+
+impl CallSource for Drain {
+    fn tell_calls(&self) {
+        descriptor::flush_c_output();
+        self.read_available();
     }
 }
 
@@ -168,7 +202,7 @@ mod tests {
         let ((source, input), (output, target)) =
             (descriptor::pipe().unwrap(), descriptor::pipe().unwrap());
         let drain = Drain::new(source, Some(target));
-        drain.open(VerboseLibrary::OneDnn);
+        drain.open(VerboseLibrary::OneDnn, true);
         descriptor::write_all(&input, b"onednn_verbose,v1,exec,").unwrap();
         drain.read_available();
         // `close` would end the line too; this thread stands for one that reads behind that.

@@ -59,6 +59,11 @@ impl VerboseLibrary {
         })
     }
 
+    /// True when the environment makes the library print lines about its calls.
+    pub(crate) fn is_verbose_by_environment(self) -> bool {
+        self.environment_level().level > 0
+    }
+
     /// Describes the part of the environment's level that the end of a scope cannot restore:
     /// oneDNN's variable may have flags that no level contains. `None` without such a part.
     #[must_use]

@@ -15,7 +15,7 @@ use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::PoolId;
 use crate::memory::allocator::snapshot::{TraceAction, TraceEntry};
 use crate::runtime::Runtime;
-use crate::runtime::recording::MemoryRecording;
+use crate::runtime::memory_watch::MemoryWatch;
 
 /// What the allocators of a runtime's devices do, from the start on; the newest of it.
 ///
@@ -27,7 +27,7 @@ pub struct MemoryHistory {
     most_events: usize,
     collected: Mutex<Collected>,
     /// Dropped behind the subscription, which wants nothing by then.
-    _recording: MemoryRecording,
+    _recording: MemoryWatch,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl MemoryHistory {
             process::subscribe_to_newest(Wants::MEMORY, Some(runtime.id()), most_events);
         let began = SystemTime::now();
         let collected = Mutex::new(LockRank::Runtime, Collected::default());
-        Self { subscription, began, most_events, collected, _recording: runtime.record_memory() }
+        Self { subscription, began, most_events, collected, _recording: runtime.log_memory() }
     }
 
     /// Forgets the events so far.

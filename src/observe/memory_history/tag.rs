@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::engine::log::names::NameId;
-use crate::memory::allocator::exchange_tag;
+use crate::memory::allocator::recording::exchange_tag;
 
 /// A thread's tag, until the drop: see [`memory_tag`].
 #[must_use = "the drop ends the tag"]

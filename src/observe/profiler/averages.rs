@@ -6,21 +6,24 @@ use std::fmt::Write;
 use crate::observe::profiler::occupancy::ms;
 use crate::observe::profiler::timeline::{HostSpan, Timeline};
 
-/// All tasks, or all ranges, of one name.
+/// All tasks, all ranges, or all calls of a library, of one name.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct KeyAverage {
-    /// The name of the function, kernel, callable or range, else the operation: `copy`, `fill`.
+    /// The name of the function, kernel, callable or range, else the operation: `copy`, `fill`. Of
+    /// a call that a library tells of: `mkl::DGEMM`, `onednn::matmul`.
     pub key: String,
-    /// True for a range of [`record_function`](super::record_function), false for tasks.
+    /// True for a range of [`record_function`](super::record_function), false for tasks and calls.
     pub is_range: bool,
-    /// The number of tasks, or of ranges.
+    /// The number of tasks, of ranges, or of calls.
     pub count: u64,
-    /// The time of the tasks; of a range its time on its thread without the ranges inside of it.
+    /// The time of the tasks; of a range its time on its thread without the ranges inside of it; of
+    /// calls what the library says. It is also part of the task or range that a call was made in.
     pub self_ms: f64,
-    /// The time of the tasks; of a range its whole time on its thread.
+    /// The time of the tasks; of a range its whole time on its thread; of calls as `self_ms`.
     pub total_ms: f64,
-    /// The time of the tasks; of a range the time of the tasks that were enqueued inside of it.
+    /// The time of the tasks; of a range the time of the tasks that were enqueued inside of it; of
+    /// calls 0.
     pub stream_ms: f64,
     /// The bytes that the tasks copied and filled.
     pub bytes: u64,
@@ -76,6 +79,12 @@ impl KeyAverages {
             sum.total_ns += ns;
             sum.stream_ns += ns;
             sum.bytes += task.bytes;
+        }
+        for span in &timeline.calls {
+            let sum = sums.entry((false, span.key)).or_default();
+            sum.count += 1;
+            sum.own_ns += span.call.told.duration_ns;
+            sum.total_ns += span.call.told.duration_ns;
         }
         add_ranges(timeline, &mut sums);
         let average = |((is_range, key), sum): ((bool, u32), Sums)| KeyAverage {

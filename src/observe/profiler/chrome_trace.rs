@@ -1,7 +1,8 @@
 //! Writes a timeline in the trace event format of Chrome, which Perfetto opens.
 //!
 //! The host's threads are one process of the trace, each device is another, and each stream is a
-//! thread of its device's process. An enqueue and its task are bound by an id of their own; a
+//! thread of its device's process. Calls that libraries tell of are one more process, because their
+//! lines do not name their threads. An enqueue and its task are bound by an id of their own; a
 //! record and the waits for it by flow events.
 
 use std::collections::BTreeSet;
@@ -10,7 +11,8 @@ use std::io::{Result, Write};
 use crate::base::device::Device;
 use crate::engine::log::record::RecordKind;
 use crate::observe::profiler::json::{write_number, write_text, write_us};
-use crate::observe::profiler::timeline::{ProfiledTask, StreamKey, Timeline};
+use crate::observe::profiler::memory::{MemoryBytes, MemorySample};
+use crate::observe::profiler::timeline::{CallSpan, ProfiledTask, StreamKey, Timeline};
 
 /// The process of the host's threads in the trace.
 const HOST: u64 = 1;
@@ -92,6 +94,16 @@ impl<W: Write> Events<'_, W> {
         self.end()
     }
 
+    /// The place of a track in its process: viewers else take tracks as they come.
+    fn sort_index(&mut self, process: u64, track: u64) -> Result<()> {
+        self.begin(b'M')?;
+        self.place(process, track)?;
+        self.to.write_all(b",\"name\":\"thread_sort_index\",\"args\":")?;
+        self.number(b"{\"sort_index\":", track)?;
+        self.to.write_all(b"}")?;
+        self.end()
+    }
+
     /// One end of an arrow, at a moment inside of a slice.
     fn flow(&mut self, phase: u8, id: u64, (process, track): (u64, u64), ns: i64) -> Result<()> {
         self.begin(phase)?;
@@ -107,14 +119,27 @@ impl<W: Write> Events<'_, W> {
 }
 
 /// The tracks of a timeline.
-struct Tracks {
+struct Tracks<'a> {
     devices: Vec<Device>,
+    /// Each library with calls, and the number of the track on it, for each track.
+    calls: Vec<(&'a str, usize)>,
 }
 
-impl Tracks {
+impl Tracks<'_> {
     fn of(&self, (device, stream_id): StreamKey) -> (u64, u64) {
         let index = self.devices.binary_search(&device).unwrap_or_default();
         (HOST + 1 + index as u64, stream_id)
+    }
+
+    /// The process of the calls that libraries tell of.
+    fn libraries(&self) -> u64 {
+        HOST + 1 + self.devices.len() as u64
+    }
+
+    /// The track of a call, from 1.
+    fn of_call(&self, span: &CallSpan) -> u64 {
+        let place = self.calls.binary_search(&(span.call.told.library, span.lane));
+        1 + place.unwrap_or_default() as u64
     }
 }
 
@@ -122,20 +147,48 @@ pub(super) fn write(timeline: &Timeline, to: &mut impl Write) -> Result<()> {
     to.write_all(b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped_records\":")?;
     write_number(to, timeline.num_dropped)?;
     to.write_all(b"},\"traceEvents\":[")?;
-    let devices: BTreeSet<Device> = timeline.tasks.iter().map(|task| task.device).collect();
-    let tracks = Tracks { devices: devices.into_iter().collect() };
+    let of_tasks = timeline.tasks.iter().map(|task| task.device);
+    let of_memory = timeline.memory.iter().map(|sample| sample.device);
+    let devices: BTreeSet<Device> = of_tasks.chain(of_memory).collect();
+    let calls: BTreeSet<_> =
+        timeline.calls.iter().map(|span| (span.call.told.library, span.lane)).collect();
+    let tracks =
+        Tracks { devices: devices.into_iter().collect(), calls: calls.into_iter().collect() };
     let mut events = Events { to, is_first: true };
     write_tracks(timeline, &tracks, &mut events)?;
     write_host(timeline, &mut events)?;
+    write_calls(timeline, &tracks, &mut events)?;
     for (index, task) in timeline.tasks.iter().enumerate() {
         write_task(timeline, &tracks, task, index as u64, &mut events)?;
+    }
+    for sample in &timeline.memory {
+        write_memory(&tracks, sample, &mut events)?;
     }
     to.write_all(b"\n]}\n")
 }
 
+/// Writes what a device's memory is from a moment on, as a counter with two series.
+fn write_memory<W: Write>(
+    tracks: &Tracks,
+    sample: &MemorySample,
+    events: &mut Events<'_, W>,
+) -> Result<()> {
+    let (process, _) = tracks.of((sample.device, 0));
+    let MemoryBytes { allocated, reserved } = sample.bytes;
+    events.begin(b'C')?;
+    events.place(process, 0)?;
+    events.time(b",\"ts\":", sample.time)?;
+    events.name(["memory", ""], "memory")?;
+    let [allocated, reserved] = [allocated, reserved].map(|bytes| bytes.max(0).cast_unsigned());
+    events.number(b",\"args\":{\"allocated bytes\":", allocated)?;
+    events.number(b",\"reserved bytes\":", reserved)?;
+    events.to.write_all(b"}")?;
+    events.end()
+}
+
 fn write_tracks<W: Write>(
     timeline: &Timeline,
-    tracks: &Tracks,
+    tracks: &Tracks<'_>,
     events: &mut Events<'_, W>,
 ) -> Result<()> {
     events.metadata(HOST, None, "host threads")?;
@@ -151,6 +204,14 @@ fn write_tracks<W: Write>(
     for tasks in timeline.by_stream() {
         let (process, track) = tracks.of(tasks[0].stream());
         events.metadata(process, Some(track), &format!("stream {track}"))?;
+        events.sort_index(process, track)?;
+    }
+    if !tracks.calls.is_empty() {
+        events.metadata(tracks.libraries(), None, "library calls")?;
+    }
+    for ((library, lane), track) in tracks.calls.iter().zip(1..) {
+        let number = if *lane == 0 { String::new() } else { format!(" {}", lane + 1) };
+        events.metadata(tracks.libraries(), Some(track), &format!("{library}{number}"))?;
     }
     Ok(())
 }
@@ -176,10 +237,35 @@ fn write_host<W: Write>(timeline: &Timeline, events: &mut Events<'_, W>) -> Resu
     Ok(())
 }
 
+fn write_calls<W: Write>(
+    timeline: &Timeline,
+    tracks: &Tracks<'_>,
+    events: &mut Events<'_, W>,
+) -> Result<()> {
+    for span in &timeline.calls {
+        let (process, track) = (tracks.libraries(), tracks.of_call(span));
+        let at = Slice { process, track, start: span.call.start, end: span.call.end };
+        events.slice(at, [timeline.key(span.key), ""], "library call")?;
+        let mut separator = b",\"args\":{".as_slice();
+        for (name, value) in &span.call.told.fields {
+            events.to.write_all(separator)?;
+            write_text(events.to, name)?;
+            events.to.write_all(b":")?;
+            write_text(events.to, value)?;
+            separator = b",";
+        }
+        if separator == b"," {
+            events.to.write_all(b"}")?;
+        }
+        events.end()?;
+    }
+    Ok(())
+}
+
 /// Writes a task, its enqueue with the arrow between them, and the arrow to a wait.
 fn write_task<W: Write>(
     timeline: &Timeline,
-    tracks: &Tracks,
+    tracks: &Tracks<'_>,
     task: &ProfiledTask,
     index: u64,
     events: &mut Events<'_, W>,

@@ -1,40 +1,18 @@
 //! The profiler: what ran where and when, with tables and a trace for Perfetto.
 //!
-//! A [`Profile`] subscribes to the log of the tasks of one runtime. Its end makes a [`Trace`], with
-//! the time of each function, kernel and range ([`Trace::key_averages`]), how busy streams and
-//! devices were and how much they overlapped ([`Trace::streams`], [`Trace::devices`]), and the
-//! longest waits with what they waited for ([`Trace::longest_waits`]). Several profiles may be on
-//! at once. While none is, tasks cost what they cost without a profiler.
-//!
-//! ```
-//! use accelrt::profiler::{Profile, record_function};
-//! use accelrt::{Config, Device, Runtime};
-//!
-//! let runtime = Runtime::new(Config::default())?;
-//! let stream = runtime.stream(Device::cpu(0))?;
-//! let profile = Profile::start(&runtime);
-//! {
-//!     let _range = record_function("load");
-//!     stream.enqueue(|| { /* what takes its time */ })?;
-//!     stream.synchronize()?;
-//! }
-//! let trace = profile.stop();
-//! println!("{}", trace.key_averages().table(None, 10));
-//! assert_eq!(trace.streams()[0].num_tasks, 1);
-//! # Ok::<(), accelrt::Error>(())
-//! ```
+//! The public module `accelrt::profiler` is these items and `watch_environment`.
 
 mod averages;
 mod chrome_trace;
-mod environment;
 mod json;
+pub(crate) mod library_calls;
+mod memory;
 mod occupancy;
 pub(crate) mod profile;
 pub(crate) mod timeline;
 mod waits;
 
 pub use averages::{KeyAverage, KeyAverages, SortKey};
-pub use environment::watch_environment;
 pub use occupancy::{DeviceUse, StreamUse};
-pub use profile::{Profile, RecordedRange, Trace, record_function};
+pub use profile::{Profile, ProfileOptions, RecordedRange, Trace, record_function};
 pub use waits::{LongWait, WaitedBy};

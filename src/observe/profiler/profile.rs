@@ -1,5 +1,6 @@
 //! A profile from its start to its end, the trace that it makes, and users' ranges.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -7,6 +8,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::base::device::Device;
 use crate::base::fork;
 use crate::engine::log::collector::{Wants, now};
 use crate::engine::log::names::NameId;
@@ -15,10 +17,13 @@ use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::engine::stream::task_report::TaskWatch;
 use crate::observe::profiler::averages::KeyAverages;
 use crate::observe::profiler::chrome_trace;
+use crate::observe::profiler::library_calls::CallSubscription;
+use crate::observe::profiler::memory::{self, MemoryBytes};
 use crate::observe::profiler::occupancy::{self, DeviceUse, StreamUse};
 use crate::observe::profiler::timeline::Timeline;
 use crate::observe::profiler::waits::{self, LongWait};
 use crate::runtime::Runtime;
+use crate::runtime::memory_watch::MemoryWatch;
 
 /// The most records that a profile takes: one GiB. A task has two.
 const MOST_RECORDS: usize = 1 << 24;
@@ -31,34 +36,76 @@ const PERIOD: Duration = Duration::from_micros(200);
 pub struct Profile {
     watch: TaskWatch,
     subscription: ProcessSubscription,
+    calls: CallSubscription,
+    /// When the subscription began: where the times of calls count from.
+    origin: u64,
+    memory: Option<MemoryProfile>,
+}
+
+/// What a profile records.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProfileOptions {
+    /// The most records; 16 million by default, which are one GiB. A task has two, a request of
+    /// memory one and its free two. [`Trace::num_dropped_records`] counts what comes behind.
+    pub most_records: usize,
+    /// True to record the bytes that devices' allocators have in use and reserved. Requests and
+    /// frees take a slower path meanwhile. False by default.
+    pub has_memory: bool,
+}
+
+impl Default for ProfileOptions {
+    fn default() -> Self {
+        Self { most_records: MOST_RECORDS, has_memory: false }
+    }
+}
+
+/// The part of a profile that is about memory.
+struct MemoryProfile {
+    recording: MemoryWatch,
+    at_begin: BTreeMap<Device, MemoryBytes>,
 }
 
 impl Profile {
     /// Starts a profile. Tasks that are enqueued before run with their times, but without the call
     /// that enqueued them.
     pub fn start(runtime: &Runtime) -> Self {
-        Self::with_limit(runtime, MOST_RECORDS)
+        Self::with_options(runtime, &ProfileOptions::default())
     }
 
-    /// As [`Profile::start`], with another limit of records than 16 million. What comes behind is
-    /// counted in [`Trace::num_dropped_records`].
-    pub fn with_limit(runtime: &Runtime, most_records: usize) -> Self {
-        let wants = Wants::TASKS.and(Wants::WAITS).and(Wants::RANGES);
+    /// As [`Profile::start`], with options.
+    pub fn with_options(runtime: &Runtime, options: &ProfileOptions) -> Self {
+        let ProfileOptions { most_records, has_memory } = *options;
+        let of_memory = if has_memory { Wants::MEMORY } else { Wants::RANGES };
+        let wants = Wants::TASKS.and(Wants::WAITS).and(Wants::RANGES).and(of_memory);
+        let calls = CallSubscription::begin(most_records);
+        let memory = has_memory.then(|| MemoryProfile {
+            recording: runtime.log_memory(),
+            at_begin: memory::at_begin(runtime),
+        });
         let subscription = process::subscribe(wants, Some(runtime.id()), most_records);
-        Self { watch: runtime.log_tasks(), subscription }
+        let origin = now();
+        Self { watch: runtime.log_tasks(), subscription, calls, origin, memory }
     }
 
     /// Ends the profile. Does not wait for tasks: what has not ended, also on a device, is left
     /// out, so synchronise before.
     #[must_use]
     pub fn stop(self) -> Trace {
-        let Self { watch, subscription } = self;
+        let Self { watch, subscription, calls, origin, memory } = self;
         drop(watch);
-        Trace { timeline: Timeline::new(subscription.take()) }
+        let at_begin = memory.map(|MemoryProfile { recording, at_begin }| {
+            drop(recording);
+            at_begin
+        });
+        let mut taken = subscription.take();
+        let (calls, dropped) = calls.take(origin);
+        taken.dropped += dropped;
+        Trace { timeline: Timeline::new(taken, calls, at_begin.unwrap_or_default()) }
     }
 
     /// As [`Profile::stop`], after the devices have done what was submitted, for at most `limit`.
-    pub(super) fn stop_after_devices(self, limit: Duration) -> Trace {
+    pub(crate) fn stop_after_devices(self, limit: Duration) -> Trace {
         let end = Instant::now() + limit;
         while process::has_unfinished_device_tasks() && Instant::now() < end {
             std::thread::sleep(PERIOD);

@@ -5,8 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::base::device::Device;
 use crate::engine::log::collector::Taken;
+use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::names::NameId;
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
+use crate::observe::profiler::library_calls::{LibraryCall, lanes};
+use crate::observe::profiler::memory::{self, MemoryBytes, MemorySample};
 
 /// Finds the name of a C function by its address, for a language that knows it.
 static FUNCTION_NAMES: OnceLock<fn(u64) -> Option<String>> = OnceLock::new();
@@ -71,6 +74,15 @@ pub(super) struct HostSpan {
     pub(super) awaited: Option<(StreamKey, u64)>,
 }
 
+/// A call that a library told of.
+#[derive(Clone, Debug)]
+pub(super) struct CallSpan {
+    pub(super) call: LibraryCall,
+    pub(super) key: u32,
+    /// Which of its library's tracks it stands on.
+    pub(super) lane: usize,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     /// In the order of their streams, and in each stream of its tickets.
@@ -78,8 +90,12 @@ pub(super) struct Timeline {
     /// In the order of their threads and beginnings; one that contains another comes first.
     pub(super) ranges: Vec<HostSpan>,
     pub(super) host_waits: Vec<HostSpan>,
+    /// In the order of their beginnings.
+    pub(super) calls: Vec<CallSpan>,
     /// The names of the threads that wrote records.
     pub(super) threads: BTreeMap<u32, Arc<str>>,
+    /// By device, and in the order of time.
+    pub(super) memory: Vec<MemorySample>,
     pub(super) num_skipped: u64,
     pub(super) num_dropped: u64,
     keys: Keys,
@@ -98,6 +114,7 @@ enum KeySource {
     Named(NameId),
     Function(u64),
     Unnamed(OperationKind),
+    Call(String),
 }
 
 impl Keys {
@@ -124,18 +141,38 @@ impl Keys {
 }
 
 impl Timeline {
-    pub(super) fn new(taken: Taken) -> Self {
+    /// `memory_at_begin` has the bytes of each device when the first record was written.
+    pub(super) fn new(
+        taken: Taken,
+        calls: Vec<LibraryCall>,
+        memory_at_begin: BTreeMap<Device, MemoryBytes>,
+    ) -> Self {
         let mut timeline = Self { num_dropped: taken.dropped, ..Self::default() };
         let mut enqueued = Vec::new();
+        let mut of_memory = Vec::new();
         for record in taken.records {
-            timeline.add(&record, &mut enqueued);
+            match MemoryRecord::of_log(&record) {
+                Some(record) => of_memory.push(record),
+                None => timeline.add(&record, &mut enqueued),
+            }
         }
+        timeline.memory = memory::samples(memory_at_begin, of_memory);
         timeline.join(enqueued);
         timeline.place_device_tasks();
         let order = |span: &HostSpan| (span.thread, span.start, -span.end);
         timeline.ranges.sort_unstable_by_key(order);
         timeline.host_waits.sort_unstable_by_key(order);
+        timeline.add_calls(calls);
         timeline
+    }
+
+    fn add_calls(&mut self, mut calls: Vec<LibraryCall>) {
+        let lanes = lanes(&mut calls);
+        for (call, lane) in calls.into_iter().zip(lanes) {
+            let key = &call.told.key;
+            let key = self.keys.number(KeySource::Call(key.clone()), || key.as_str().into());
+            self.calls.push(CallSpan { call, key, lane });
+        }
     }
 
     fn add(&mut self, record: &LogRecord, enqueued: &mut Vec<((StreamKey, u64), EnqueueCall)>) {
@@ -257,7 +294,7 @@ mod tests {
     }
 
     fn timeline(records: Vec<LogRecord>) -> Timeline {
-        Timeline::new(Taken { records, dropped: 0 })
+        Timeline::new(Taken { records, dropped: 0 }, Vec::new(), BTreeMap::new())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::base::sync::{LockRank, Mutex};
 use crate::observe::profiler::profile::{OpenRange, begin_range};
 use crate::observe::profiler::{
-    DeviceUse, KeyAverage, LongWait, Profile, SortKey, StreamUse, Trace, WaitedBy,
+    DeviceUse, KeyAverage, LongWait, Profile, ProfileOptions, SortKey, StreamUse, Trace, WaitedBy,
 };
 use crate::python::objects::device::PyDevice;
 use crate::runtime::Runtime;
@@ -21,12 +21,13 @@ pub(crate) struct PyProfile(Mutex<Option<Profile>>);
 #[pymethods]
 impl PyProfile {
     #[new]
-    fn new(max_records: Option<usize>) -> PyResult<Self> {
+    fn new(py: Python<'_>, max_records: Option<usize>, profile_memory: bool) -> PyResult<Self> {
         let runtime = Runtime::global()?;
-        let profile = match max_records {
-            Some(most) => Profile::with_limit(&runtime, most),
-            None => Profile::start(&runtime),
-        };
+        let mut options = ProfileOptions::default();
+        options.most_records = max_records.unwrap_or(options.most_records);
+        options.has_memory = profile_memory;
+        // Without the GIL: it hands over what was printed, whose reader may need the GIL.
+        let profile = py.detach(|| Profile::with_options(&runtime, &options));
         Ok(Self(Mutex::new(LockRank::Bindings, Some(profile))))
     }
 
@@ -41,22 +42,25 @@ impl PyProfile {
 #[pyclass(name = "Trace", module = "accelrt._core", frozen)]
 pub(crate) struct PyTrace(Trace);
 
-/// All tasks, or all ranges, of one name.
+/// All tasks, all ranges, or all calls of a library, of one name.
 #[pyclass(name = "KeyAverage", module = "accelrt.profiler", frozen, get_all)]
 pub(crate) struct PyKeyAverage {
-    /// The name of the function, kernel, callable or range, else the operation: `copy`, `fill`.
+    /// The name of the function, kernel, callable or range, else the operation: `copy`, `fill`. Of
+    /// a call that a library tells of: `mkl::DGEMM`, `onednn::matmul`.
     key: String,
-    /// True for a range of `record_function`, false for tasks.
+    /// True for a range of `record_function`, false for tasks and calls.
     is_range: bool,
-    /// The number of tasks, or of ranges.
+    /// The number of tasks, of ranges, or of calls.
     count: u64,
-    /// The time of the tasks; of a range its time on its thread without the ranges inside of it.
+    /// The time of the tasks; of a range its time on its thread without the ranges inside of it; of
+    /// calls what the library says. It is also part of the task or range that a call was made in.
     self_ms: f64,
-    /// The time of the tasks; of a range its whole time on its thread.
+    /// The time of the tasks; of a range its whole time on its thread; of calls as `self_ms`.
     total_ms: f64,
     /// The total time by the count.
     mean_ms: f64,
-    /// The time of the tasks; of a range the time of the tasks that were enqueued inside of it.
+    /// The time of the tasks; of a range the time of the tasks that were enqueued inside of it; of
+    /// calls 0.
     stream_ms: f64,
     /// The bytes that the tasks copied and filled.
     bytes: u64,

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString};
+use pyo3::types::{PyBool, PyDict, PyString};
 
 use crate::base::sync::{LockRank, Mutex};
 use crate::integrations::mkl_allocator::MklAllocator;
 use crate::integrations::verbose::library::{cudnn_version as cudnn, openmp};
+use crate::integrations::verbose::records::{VerboseLine, VerboseParser};
 use crate::integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer;
@@ -53,11 +54,12 @@ impl PyVerboseCapture {
     // the GIL. Steps that take the lock of all captures hold the GIL. A fork holds the GIL too, so
     // this lock is free in the child.
     #[new]
-    fn new(py: Python<'_>, library: &str) -> PyResult<Self> {
+    #[pyo3(signature = (library, *, keeps_lines = true))]
+    fn new(py: Python<'_>, library: &str, keeps_lines: bool) -> PyResult<Self> {
         let library = library_argument(library)?;
         py.detach(VerboseCapture::flush);
         let mut capture = VerboseCapture::attach(library)?;
-        py.detach(|| capture.start());
+        py.detach(|| capture.start(keeps_lines));
         Ok(Self(capture))
     }
 
@@ -80,6 +82,33 @@ impl Drop for PyVerboseCapture {
     fn drop(&mut self) {
         // `end` needs the GIL. If Python has ended, the drop of the field ends the capture.
         Python::try_attach(|py| drop(self.end(py)));
+    }
+}
+
+/// Reads verbose lines, in the order in which they were printed.
+#[pyclass(name = "VerboseParser", module = "accelrt._core", frozen)]
+pub(crate) struct PyVerboseParser(Mutex<VerboseParser>);
+
+/// Library, name, duration in ms, fields and line of a call.
+type Told<'py> = (&'static str, String, f64, Bound<'py, PyDict>, String);
+
+#[pymethods]
+impl PyVerboseParser {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::new(LockRank::Bindings, VerboseParser::default()))
+    }
+
+    /// The call that a line tells of; None for other text.
+    fn read<'py>(&self, line: &Bound<'py, PyString>) -> PyResult<Option<Told<'py>>> {
+        let text = line.to_string_lossy();
+        let read = self.0.lock().read(&text);
+        let VerboseLine::Call(record) = read else { return Ok(None) };
+        let fields = PyDict::new(line.py());
+        for (name, value) in record.fields {
+            fields.set_item(name, value)?;
+        }
+        Ok(Some((record.library.name(), record.name, record.ms, fields, record.line)))
     }
 }
 

@@ -1,6 +1,8 @@
-//! Recordings: while one is there, the allocators of a runtime's devices tell the log what they do.
+//! Watches of memory: while one is there, the allocators of a runtime's devices tell the log what
+//! they do.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::base::device::Device;
 use crate::engine::log::collector::shortened;
@@ -10,42 +12,47 @@ use crate::runtime::allocators::Allocators;
 
 /// Makes allocators tell the log what they do, until the drop. Requests and frees take the slow
 /// path meanwhile.
-#[must_use = "the drop ends the recording"]
-pub(crate) struct MemoryRecording(Runtime);
+#[must_use = "the drop ends the watch"]
+pub(crate) struct MemoryWatch(Runtime);
 
 impl Runtime {
-    /// Begins a recording. Several may be there at once. Allocators of pinned and shared memory,
+    /// Begins a watch. Several may be there at once. Allocators of pinned and shared memory,
     /// separate ones and that of the host heap are not recorded.
-    pub(crate) fn record_memory(&self) -> MemoryRecording {
+    pub(crate) fn log_memory(&self) -> MemoryWatch {
         let mut allocators = self.inner.allocators.lock();
-        allocators.recording_count += 1;
+        allocators.watch_count += 1;
         for (device, allocator) in &allocators.by_device {
             self.record(allocator, *device, &allocators);
         }
         drop(allocators);
-        MemoryRecording(self.clone())
+        MemoryWatch(self.clone())
     }
 
-    /// Makes an allocator do what the recordings ask for.
+    /// The allocators of all devices that have one, which watches are about.
+    pub(crate) fn allocators_of_devices(&self) -> Vec<Arc<CachingAllocator>> {
+        self.inner.allocators.lock().by_device.values().cloned().collect()
+    }
+
+    /// Makes an allocator do what the watches ask for.
     pub(super) fn record(&self, allocator: &CachingAllocator, device: Device, of: &Allocators) {
         let recorded = Recorded { device, runtime: shortened(self.id()) };
-        allocator.record((of.recording_count > 0).then_some(recorded));
+        allocator.record((of.watch_count > 0).then_some(recorded));
     }
 }
 
-impl Drop for MemoryRecording {
+impl Drop for MemoryWatch {
     fn drop(&mut self) {
         let Self(runtime) = self;
         let mut allocators = runtime.inner.allocators.lock();
-        allocators.recording_count -= 1;
+        allocators.watch_count -= 1;
         for (device, allocator) in &allocators.by_device {
             runtime.record(allocator, *device, &allocators);
         }
     }
 }
 
-impl fmt::Debug for MemoryRecording {
+impl fmt::Debug for MemoryWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryRecording").finish_non_exhaustive()
+        f.debug_struct("MemoryWatch").finish_non_exhaustive()
     }
 }

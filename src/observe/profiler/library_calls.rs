@@ -1,0 +1,185 @@
+//! Calls that libraries tell of themselves, for the profiles that are on.
+//!
+//! A library that prints a line about each of its calls does so on the thread of the call, which
+//! the line does not name. So the calls of a library stand on tracks of their own.
+
+use std::sync::{Arc, Weak};
+
+use crate::base::clock::Clock;
+use crate::base::fork;
+use crate::base::sync::unmodelled::AtomicUsize;
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::log::collector::now;
+
+/// A call as its library tells of it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct ToldCall {
+    /// The library's name, which its tracks have.
+    pub(crate) library: &'static str,
+    /// The key of its row, as `mkl::DGEMM`.
+    pub(crate) key: String,
+    pub(crate) duration_ns: i64,
+    /// The time from its end until it was told.
+    pub(crate) age_ns: i64,
+    /// What else the library says, by name.
+    pub(crate) fields: Vec<(String, String)>,
+}
+
+/// A call of a profile, in nanoseconds since the profile began.
+#[derive(Clone, Debug)]
+pub(super) struct LibraryCall {
+    pub(super) told: Arc<ToldCall>,
+    pub(super) start: i64,
+    pub(super) end: i64,
+}
+
+/// What hears of calls some time after they were made.
+pub(crate) trait CallSource: Send + Sync {
+    /// Tells the profiles that are on of all calls made until now. May block while the standard
+    /// output accepts no bytes.
+    fn tell_calls(&self);
+}
+
+struct Registry {
+    subscribers: Vec<Subscriber>,
+    sources: Vec<Weak<dyn CallSource>>,
+    last_subscriber: u64,
+}
+
+struct Subscriber {
+    number: u64,
+    limit: usize,
+    /// The calls, with the readings of the clock at which they were told.
+    calls: Vec<(u64, Arc<ToldCall>)>,
+    /// The number of calls that found no room.
+    dropped: u64,
+}
+
+/// Not taken in a forked child, where a thread that the child lacks may hold it.
+static REGISTRY: Mutex<Registry> = Mutex::new(
+    LockRank::Log,
+    Registry { subscribers: Vec::new(), sources: Vec::new(), last_subscriber: 0 },
+);
+
+/// The number of subscribers. A hint for sources.
+static NUM_SUBSCRIBERS: AtomicUsize = AtomicUsize::new(0);
+
+/// True while a profile wants to hear of calls.
+pub(crate) fn are_wanted() -> bool {
+    // Relaxed, here and below: sources are asked after the number was changed, and calls that race
+    // with the begin or the end of a profile may be missing.
+    NUM_SUBSCRIBERS.load(Ordering::Relaxed) != 0
+}
+
+/// Adds a source, which is asked at the begin and at the end of profiles as long as it lives.
+pub(crate) fn add_source(source: Weak<dyn CallSource>) {
+    if !fork::is_child() {
+        let mut registry = REGISTRY.lock();
+        registry.sources.retain(|one| one.strong_count() > 0);
+        registry.sources.push(source);
+    }
+}
+
+/// Tells every profile that is on of these calls.
+pub(crate) fn tell(calls: Vec<ToldCall>) {
+    if fork::is_child() || calls.is_empty() {
+        return;
+    }
+    let at = now();
+    let calls: Vec<_> = calls.into_iter().map(Arc::new).collect();
+    for subscriber in &mut REGISTRY.lock().subscribers {
+        let room = subscriber.limit.saturating_sub(subscriber.calls.len()).min(calls.len());
+        subscriber.calls.extend(calls[..room].iter().map(|call| (at, Arc::clone(call))));
+        subscriber.dropped += (calls.len() - room) as u64;
+    }
+}
+
+fn ask_sources() {
+    let sources = REGISTRY.lock().sources.clone();
+    for source in sources.iter().filter_map(Weak::upgrade) {
+        source.tell_calls(); // without the lock: it tells, and may block
+    }
+}
+
+/// The calls from its begin to its end, for one profile.
+pub(super) struct CallSubscription {
+    number: u64,
+}
+
+impl CallSubscription {
+    /// Begins. What was called before is not told. `limit` is the most calls that are kept.
+    pub(super) fn begin(limit: usize) -> Self {
+        fork::watch();
+        if fork::is_child() {
+            return Self { number: 0 };
+        }
+        ask_sources(); // what was called before is for the profiles before
+        let mut registry = REGISTRY.lock();
+        registry.last_subscriber += 1;
+        let number = registry.last_subscriber;
+        registry.subscribers.push(Subscriber { number, limit, calls: Vec::new(), dropped: 0 });
+        NUM_SUBSCRIBERS.store(registry.subscribers.len(), Ordering::Relaxed);
+        Self { number }
+    }
+
+    /// The calls until now, with times since the reading `origin` of the clock, and the number of
+    /// those that found no room.
+    pub(super) fn take(&self, origin: u64) -> (Vec<LibraryCall>, u64) {
+        if fork::is_child() {
+            return (Vec::new(), 0);
+        }
+        ask_sources(); // the last lines are still on their way
+        let (calls, dropped) = {
+            let mut registry = REGISTRY.lock();
+            let own = registry.subscribers.iter_mut().find(|it| it.number == self.number);
+            let own = own.expect("a subscription stands there until the drop");
+            (std::mem::take(&mut own.calls), std::mem::take(&mut own.dropped))
+        };
+        let to_ns = Clock::get().converter(origin);
+        let place = |(at, told): (u64, Arc<ToldCall>)| {
+            let end = to_ns(at) - told.age_ns;
+            LibraryCall { start: end - told.duration_ns, end, told }
+        };
+        (calls.into_iter().map(place).collect(), dropped)
+    }
+}
+
+impl Drop for CallSubscription {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
+        let own = {
+            let mut registry = REGISTRY.lock();
+            let place = registry.subscribers.iter().position(|it| it.number == self.number);
+            let own = place.map(|place| registry.subscribers.swap_remove(place));
+            NUM_SUBSCRIBERS.store(registry.subscribers.len(), Ordering::Relaxed);
+            own
+        };
+        drop(own);
+    }
+}
+
+/// Puts calls that overlap on tracks beside each other: the number of each call's track among those
+/// of its library. Sorts the calls by their beginnings.
+pub(super) fn lanes(calls: &mut [LibraryCall]) -> Vec<usize> {
+    calls.sort_by_key(|call| (call.start, -call.end));
+    let mut ends: Vec<(&str, Vec<i64>)> = Vec::new();
+    let mut lane_of = |call: &LibraryCall| {
+        let library = call.told.library;
+        let known = ends.iter().position(|(name, _)| *name == library);
+        let place = known.unwrap_or_else(|| {
+            ends.push((library, Vec::new()));
+            ends.len() - 1
+        });
+        let of_library = &mut ends[place].1;
+        let free = of_library.iter().position(|end| *end <= call.start);
+        let lane = free.unwrap_or_else(|| {
+            of_library.push(0);
+            of_library.len() - 1
+        });
+        of_library[lane] = call.end;
+        lane
+    };
+    calls.iter().map(&mut lane_of).collect()
+}
