@@ -222,6 +222,7 @@ impl Native {
     }
 
     /// Frees a piece of `bytes` bytes; see [`Self::release_block`].
+    #[inline(always)]
     pub(super) fn release(&mut self, part: Part, bytes: usize, busy_until: u64) {
         self.out.come_back(Sizes::class(bytes), [1, bytes, 0]);
         self.frees += 1;

@@ -231,6 +231,7 @@ impl Native {
 
     /// Frees a piece. Its uses by the heap's own stream are ordered before later tasks there; the
     /// free waits for those by other streams, including the home of the piece.
+    #[inline(always)]
     pub(crate) fn free(
         &mut self,
         pending: &mut Pending,
