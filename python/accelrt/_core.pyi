@@ -1286,8 +1286,9 @@ class KeyAverage:
         """The number of tasks, of ranges, or of calls."""
     @property
     def self_ms(self) -> float:
-        """The time of the tasks; of a range its time on its thread without the ranges inside of it; of
-        calls what the library says. It is also part of the task or range that a call was made in.
+        """The time of the tasks; of a range its time on its thread while no range was there that had
+        begun later, as those inside of it; of calls what the library says. It is also part of the
+        task or range that a call was made in.
         """
     @property
     def total_ms(self) -> float:
@@ -1402,7 +1403,9 @@ class OpenRange:
         """Ends the range, on the thread that began it."""
 
 def begin_profiled_range(name: str) -> OpenRange | None:
-    """Begins a range of this thread; None while no profile is on."""
+    """Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as in
+    names of files, is replaced.
+    """
 
 def exchange_inference_mode(is_enabled: bool) -> bool:
     """Enables or disables inference mode on this thread; returns whether it was enabled."""
