@@ -411,3 +411,17 @@ fn what_a_thread_frees_as_its_last_act_is_recorded() {
         assert!(actions(&events).ends_with(&end), "{settings}: {events:?}");
     }
 }
+
+#[test]
+fn what_a_request_lacks_counts_what_the_device_has_left_under_each_policy() {
+    for settings in POLICIES {
+        let (runtime, device) = on_cores(settings);
+        let _tag = memory_tag("one\n'half'");
+        let _kept = runtime.empty(32 * MIB, device).unwrap();
+        let text = runtime.empty(40 * MIB, device).unwrap_err().to_string();
+        let tag = r"'one\n\'half\''"; // of one line
+        let (held, lacks) = ("32.00 MiB in 1 block", "The request lacks 8.00 MiB");
+        let expected = format!(" In use by tag: {tag} {held}. {lacks}, and {tag} alone has that.");
+        assert!(text.ends_with(&expected), "{settings}: {text}");
+    }
+}
