@@ -1315,8 +1315,9 @@ class KeyAverage:
         """The number of tasks, of ranges, or of calls."""
     @property
     def self_ms(self) -> float:
-        """The time of the tasks; of a range its time on its thread without the ranges inside of it; of
-        calls what the library says. It is also part of the task or range that a call was made in.
+        """The time of the tasks; of a range its time on its thread while no range was there that had
+        begun later, as those inside of it; of calls what the library says. It is also part of the
+        task or range that a call was made in.
         """
     @property
     def total_ms(self) -> float:
@@ -1431,7 +1432,9 @@ class OpenRange:
         """Ends the range, on the thread that began it."""
 
 def begin_profiled_range(name: str) -> OpenRange | None:
-    """Begins a range of this thread; None while no profile is on."""
+    """Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as in
+    names of files, is replaced.
+    """
 
 def enter_memory_tag(name: str) -> None:
     """Gives the requests of this thread a tag until `exit_memory_tag`; inside a running asyncio loop

@@ -32,7 +32,8 @@ pub struct Shortage {
     pub is_only_limited: bool,
     /// True for pinned host memory, where each block comes from a single segment.
     pub is_pinned: bool,
-    /// The bytes that would have to be free besides for the request.
+    /// The bytes that would have to be free besides for the request: besides the largest free
+    /// block, or what the device and the limit leave; where segments grow, besides both.
     pub lacking_bytes: usize,
     /// The tags whose blocks in use have the most bytes, the largest first.
     pub largest_tags: Vec<MemoryUser>,
@@ -61,12 +62,16 @@ impl Shortage {
         for (index, MemoryUser { tag, bytes, count, .. }) in self.largest_tags.iter().enumerate() {
             let before = if index == 0 { " In use by tag: " } else { ", " };
             let blocks = if *count == 1 { "block" } else { "blocks" };
-            write!(f, "{before}'{tag}' {} in {count} {blocks}", display_bytes(*bytes))?;
+            let (tag, size) = (tag.escape_debug(), display_bytes(*bytes));
+            write!(f, "{before}'{tag}' {size} in {count} {blocks}")?;
+        }
+        if self.lacking_bytes == 0 {
+            return f.write_str("."); // the device refused what it has
         }
         write!(f, ". The request lacks {}", display_bytes(self.lacking_bytes))?;
         let is_enough = largest.bytes >= self.lacking_bytes;
         if is_enough {
-            write!(f, ", and '{}' alone has that.", largest.tag)
+            write!(f, ", and '{}' alone has that.", largest.tag.escape_debug())
         } else {
             f.write_str(".")
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::device::Device;
+use crate::base::fork;
 use crate::engine::log::collector::shortened;
 use crate::memory::allocator::{CachingAllocator, Recorded};
 use crate::runtime::Runtime;
@@ -18,6 +19,9 @@ impl Runtime {
     /// Begins a watch. Several may be there at once. Allocators of pinned and shared memory,
     /// separate ones and that of the host heap are not recorded.
     pub(crate) fn log_memory(&self) -> MemoryWatch {
+        if fork::is_child() {
+            return MemoryWatch(self.clone()); // a thread that it lacks may hold the lock
+        }
         let mut allocators = self.inner.allocators.lock();
         allocators.watch_count += 1;
         for (device, allocator) in &allocators.by_device {
@@ -29,6 +33,9 @@ impl Runtime {
 
     /// The allocators of all devices that have one, which watches are about.
     pub(crate) fn allocators_of_devices(&self) -> Vec<Arc<CachingAllocator>> {
+        if fork::is_child() {
+            return Vec::new();
+        }
         self.inner.allocators.lock().by_device.values().cloned().collect()
     }
 
@@ -41,6 +48,9 @@ impl Runtime {
 
 impl Drop for MemoryWatch {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return; // as above
+        }
         let Self(runtime) = self;
         let mut allocators = runtime.inner.allocators.lock();
         allocators.watch_count -= 1;

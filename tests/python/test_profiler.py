@@ -4,6 +4,7 @@ Method: profiles around tasks whose order gates decide; the trace is read back a
 found by name. Times are compared with each other, never with a clock.
 """
 
+import asyncio
 import ctypes
 import json
 import os
@@ -103,6 +104,34 @@ def test_a_range_counts_its_time_and_the_tasks_enqueued_inside() -> None:
     assert (outer.count, inner.count, outer.is_range) == (4, 4, True)
     assert outer.self_ms == pytest.approx(outer.total_ms - inner.total_ms)
     assert outer.stream_ms == inner.stream_ms == pytest.approx(found["int"].total_ms)
+
+
+def test_ranges_of_tasks_of_an_event_loop_share_its_time() -> None:
+    async def program() -> None:
+        first, second = asyncio.Event(), asyncio.Event()
+
+        async def task(name: str, wanted: asyncio.Event, opened: asyncio.Event) -> None:
+            with profiler.record_function(name):
+                opened.set()
+                await wanted.wait()
+
+        both = task("first", second, first), task("second", first, second)
+        await asyncio.gather(*both)
+
+    with profiler.profile() as recorded, profiler.record_function("all"):
+        asyncio.run(program())
+    found = rows(recorded)
+    assert all(row.self_ms >= 0 for row in found.values()), found
+    assert sum(row.self_ms for row in found.values()) == pytest.approx(found["all"].total_ms)
+
+
+def test_a_range_may_have_the_name_of_any_file() -> None:
+    with profiler.record_function("\udcff"):
+        pass  # no profile is on
+    with profiler.profile() as recorded, profiler.record_function("a\udcff"):
+        pass
+    (key,) = rows(recorded)
+    assert key.startswith("a\ufffd")
 
 
 def test_a_table_is_torchs() -> None:

@@ -434,6 +434,19 @@ def test_outputs_that_cannot_be_written_are_told(tmp_path: Path) -> None:
         assert ended.stderr == f"accelrt replay: cannot write {place}: No such file or directory\n"
 
 
+def test_no_output_replaces_a_trace_or_another_output(tmp_path: Path) -> None:
+    path = table(tmp_path, "0,a,1,5,0")
+    before = path.read_bytes()
+    link = tmp_path / "link.html"
+    link.symlink_to(path)
+    for output in (["--plot", link], ["--json", path], ["--minimum", "--json", path]):
+        refused(replay(path, *output), "is one of the files that are read")
+        assert path.read_bytes() == before, output
+    out = tmp_path / "out"
+    refused(replay(path, "--json", out, "--plot", out), "is written twice")
+    assert not out.exists()
+
+
 def test_the_examples_of_the_document_print_what_stands_there() -> None:
     # Numbers and spaces are left out: an allocator that needs less is no other example.
     def words(text: str) -> list[str]:

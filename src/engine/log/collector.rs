@@ -33,13 +33,14 @@ impl Wants {
 
     fn has(self, kind: RecordKind) -> bool {
         let set = match kind {
-            RecordKind::Thread => return true,
-            RecordKind::Spun | RecordKind::Slept => Self::WAITS,
-            RecordKind::Range => Self::RANGES,
-            RecordKind::Memory(_) => Self::MEMORY,
-            _ => Self::TASKS,
+            // Names of threads are for tasks, waits and ranges.
+            RecordKind::Thread => !Self::MEMORY.0,
+            RecordKind::Spun | RecordKind::Slept => Self::WAITS.0,
+            RecordKind::Range => Self::RANGES.0,
+            RecordKind::Memory(_) => Self::MEMORY.0,
+            _ => Self::TASKS.0,
         };
-        self.0 & set.0 != 0
+        self.0 & set != 0
     }
 }
 
@@ -70,6 +71,8 @@ struct Buffer {
     /// The only runtime whose tasks and waits are wanted.
     runtime: Option<u32>,
     records: VecDeque<LogRecord>,
+    /// Records that `settle` puts in order, before it drops the oldest.
+    unsettled: Vec<LogRecord>,
     limit: usize,
     keeps: Keeps,
     dropped: u64,
@@ -89,14 +92,25 @@ impl Buffer {
         if !self.wants.has(record.kind) || has_runtime && !is_of_runtime {
             return;
         }
-        let is_full = self.records.len() >= self.limit;
-        self.dropped += u64::from(is_full);
-        if is_full && self.keeps == Keeps::Newest {
-            self.records.pop_front();
-        } else if is_full {
-            return;
+        if self.keeps == Keeps::Newest {
+            self.unsettled.push(*record);
+        } else if self.records.len() < self.limit {
+            self.records.push_back(*record);
+        } else {
+            self.dropped += 1;
         }
-        self.records.push_back(*record);
+    }
+
+    /// Drops the oldest records beyond the limit. Rings are read one behind the other, so that what
+    /// comes last is not the newest.
+    fn settle(&mut self) {
+        self.unsettled.sort_by_key(|record| record.start);
+        self.records.extend(self.unsettled.drain(..));
+        if self.keeps == Keeps::Newest {
+            let beyond = self.records.len().saturating_sub(self.limit);
+            self.records.drain(..beyond);
+            self.dropped += beyond as u64;
+        }
     }
 }
 
@@ -110,6 +124,7 @@ impl Collector {
                 buffer.dropped += dropped;
             }
         }
+        buffers.iter_mut().for_each(Buffer::settle);
     }
 }
 
@@ -210,8 +225,12 @@ impl Log {
         let subscription = collector.last_subscription;
         let runtime = runtime.map(shortened);
         let mut records = VecDeque::new();
-        records.extend(collector.rings.iter().map(|ring| ring.thread));
-        let buffer = Buffer { subscription, wants, runtime, records, limit, keeps, dropped: 0 };
+        if wants.has(RecordKind::Thread) {
+            records.extend(collector.rings.iter().map(|ring| ring.thread));
+        }
+        let (unsettled, dropped) = (Vec::new(), 0);
+        let buffer =
+            Buffer { subscription, wants, runtime, records, unsettled, limit, keeps, dropped };
         collector.buffers.push(buffer);
         self.publish_wanted(&collector);
         drop(collector);

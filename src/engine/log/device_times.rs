@@ -15,7 +15,7 @@ use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::log::process;
-use crate::engine::log::record::LogRecord;
+use crate::engine::log::record::{LogRecord, RecordKind};
 
 /// The number of tasks after which their consumer asks for the times.
 const TASKS_PER_POLL: usize = 256;
@@ -97,14 +97,16 @@ pub(crate) fn poll() -> bool {
 }
 
 /// The record of a task that is done; `None` while it is not. A task whose driver refuses to answer
-/// gets no times.
+/// has the times of its submission: one without any would move those of all others.
 fn finished(task: &TimedTask) -> Option<LogRecord> {
-    let (start, end) = match task.end.is_done() {
-        Ok(false) => return None,
-        Ok(true) => times_of(task).unwrap_or_default(),
-        Err(_) => (0, 0),
-    };
-    Some(LogRecord { start: start.cast_unsigned(), end: end.cast_unsigned(), ..task.record })
+    let times = task.end.is_done().and_then(|is_done| is_done.then(|| times_of(task)).transpose());
+    Some(match times {
+        Ok(None) => return None,
+        Ok(Some((start, end))) => {
+            LogRecord { start: start.cast_unsigned(), end: end.cast_unsigned(), ..task.record }
+        }
+        Err(_) => LogRecord { kind: RecordKind::Ended, ..task.record },
+    })
 }
 
 fn times_of(task: &TimedTask) -> Result<(i64, i64)> {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::base::fork;
 use crate::base::spin::SpinMutex;
 
 /// The number of a name in this process.
@@ -17,8 +18,10 @@ impl NameId {
 
     /// The number of a name. [`NameId::NONE`] when there are as many names as numbers: names stay,
     /// so a program that makes up names without end gets no memory for them.
+    ///
+    /// [`NameId::NONE`] in a forked child, where a thread that the child lacks may hold the lock.
     pub(crate) fn of(name: &str) -> Self {
-        Self::with_table(|table| table.number(name))
+        Self::with_table(|table| table.number(name)).unwrap_or_default()
     }
 
     /// As [`NameId::of`], for a name that a program's code contains. This thread finds the number
@@ -45,18 +48,20 @@ impl NameId {
         MET.try_with(find).unwrap_or_else(|_| Self::of(name))
     }
 
-    /// The name; empty for [`NameId::NONE`].
+    /// The name; empty for [`NameId::NONE`], and in a forked child.
     pub(crate) fn text(self) -> Arc<str> {
-        Self::with_table(|table| table.texts.get(usize::from(self.0)).cloned().unwrap_or_default())
+        let find = |table: &mut Names| table.texts.get(usize::from(self.0)).cloned();
+        Self::with_table(find).flatten().unwrap_or_default()
     }
 
-    fn with_table<R>(act: impl FnOnce(&mut Names) -> R) -> R {
+    /// `None` in a forked child.
+    fn with_table<R>(act: impl FnOnce(&mut Names) -> R) -> Option<R> {
         #[cfg(not(loom))] // models name nothing
         static TABLE: SpinMutex<Option<Names>> = SpinMutex::new(None);
         #[cfg(loom)]
         #[expect(non_snake_case, reason = "a static elsewhere")]
         let TABLE = SpinMutex::new(None::<Names>);
-        act(TABLE.lock().get_or_insert_default())
+        (!fork::is_child()).then(|| act(TABLE.lock().get_or_insert_default()))
     }
 }
 

@@ -35,17 +35,20 @@ pub(crate) fn is_wanted(wants: Wants) -> bool {
     LOG.get().is_some_and(|log| log.is_wanted(wants))
 }
 
-/// Writes a record of this thread. Nothing is written in a forked child, and by a thread whose
-/// variables were dropped.
+/// Writes a record of this thread. A thread whose variables were dropped hands it over without a
+/// ring, and so without its number. Nothing is written in a forked child.
 pub(crate) fn write(record: LogRecord) {
     let Some(log) = LOG.get().filter(|_| !fork::is_child()) else { return };
-    let _ = THREAD.try_with(|own| {
+    let written = THREAD.try_with(|own| {
         let thread = own.0.get_or_init(|| {
             let name = std::thread::current().name().map_or(NameId::NONE, NameId::of);
             log.add_thread(name)
         });
         log.write(thread, record);
     });
+    if written.is_err() {
+        log.add(&[record]); // a value of the thread that was dropped behind the ring, as a buffer
+    }
 }
 
 /// Hands over records that this thread does not write for itself.
@@ -79,6 +82,9 @@ pub(crate) fn subscribe_to_newest(
 
 fn begin(wants: Wants, runtime: Option<u64>, limit: usize, keeps: Keeps) -> ProcessSubscription {
     fork::watch();
+    if fork::is_child() {
+        return ProcessSubscription(None); // what the parent's threads locked stays so
+    }
     device_times::poll(); // what is done by now is for the earlier subscriptions
     let log = LOG.get_or_init(Log::new);
     ProcessSubscription(Some(log.subscribe(wants, runtime, limit, keeps)))

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use crate::backend::contract::Backend;
+use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::engine::log::collector::Wants;
@@ -172,4 +173,29 @@ fn the_end_of_a_runtimes_last_subscription_releases_the_marks_of_unfinished_task
     drop(told);
     assert_eq!(backend.resource_counts().marks, before);
     stream.synchronize().unwrap();
+}
+
+#[test]
+fn a_task_whose_times_the_driver_refuses_has_those_of_its_submission() {
+    // Times of the device without one, 0, would move all other tasks of the device.
+    let null = NullBackend::new(NullConfig::default());
+    let driver = FaultBackend::new(null);
+    let shared = Arc::clone(&driver) as Arc<dyn Backend>;
+    let runtime = Runtime::with_backends(Config::default(), [shared]).unwrap();
+    let stream = runtime.stream(Device::new(DeviceKind::NULL, 0).unwrap()).unwrap();
+    let buffer = runtime.empty(64, stream.device()).unwrap();
+    for method in [Method::ElapsedNs, Method::MarkDone] {
+        let mut told = Told::of(&runtime);
+        buffer.fill(7, &stream).unwrap();
+        stream.synchronize().unwrap();
+        driver.plan(Fault::always(method, FaultError::Driver));
+        let [refused] = told.about(&stream, RecordKind::Ended)[..] else {
+            panic!("{method:?}: {:?}", told.records)
+        };
+        let enqueued = told.about(&stream, RecordKind::Enqueued)[0];
+        assert!(0 < refused.start && refused.start <= refused.end, "{method:?}: {refused:?}");
+        assert!(enqueued.start <= refused.end, "{method:?}: {refused:?}");
+        assert!(told.about(&stream, RecordKind::EndedOnDevice).is_empty(), "{method:?}");
+        driver.clear();
+    }
 }

@@ -309,13 +309,19 @@ impl AllocatorState {
         let limit_bytes = ledger.limits.allowed_bytes();
         let segment_bytes = self.large_segment_bytes(request);
         let is_native = ledger.serves_natively(request.pool);
+        let left_bytes = ledger.left_bytes(device_free_bytes);
         let largest_free_bytes = if is_native {
             // Pages join free memory and what the device and the limit leave.
-            self.native.most_bytes(ledger, request, ledger.left_bytes(device_free_bytes))
+            self.native.most_bytes(ledger, request, left_bytes)
         } else {
             self.torch.most_bytes(ledger, request)
         };
         let needed_bytes = segment_bytes.unwrap_or(request.bytes);
+        let at_hand_bytes = if ledger.config.expandable_segments && !is_native && !is_pinned {
+            left_bytes.saturating_add(largest_free_bytes) // the last block grows
+        } else {
+            left_bytes.max(largest_free_bytes)
+        };
         Shortage {
             allocated_bytes: bytes(&own.allocated_bytes, counted.allocated_bytes),
             active_bytes: bytes(&own.active_bytes, counted.active_bytes),
@@ -326,7 +332,7 @@ impl AllocatorState {
             is_growth_counted: is_native,
             is_only_limited: limit_bytes.is_some() && device_free_bytes >= needed_bytes,
             is_pinned,
-            lacking_bytes: needed_bytes.saturating_sub(largest_free_bytes),
+            lacking_bytes: needed_bytes.saturating_sub(at_hand_bytes),
             largest_tags: ledger.recorder.largest_users(MOST_TAGS, AllocationContext::of_tag),
             largest_stacks: ledger.recorder.largest_users(MOST_STACKS, AllocationContext::of_stack),
         }

@@ -352,3 +352,76 @@ fn nothing_is_recorded_behind_the_end_of_the_last_history() {
     drop(second);
     assert!(!allocator.is_recorded());
 }
+
+#[test]
+fn a_history_counts_events_alone_not_the_threads_that_cause_them() {
+    let (runtime, device) = runtime("policy:native");
+    let all = MemoryHistory::start(&runtime, usize::MAX);
+    let newest = MemoryHistory::start(&runtime, 8);
+    for _ in 0..4 {
+        // Each begins a ring of its own.
+        thread::scope(|scope| _ = scope.spawn(|| drop(runtime.empty(MIB, device).unwrap())));
+    }
+    let num_events = all.events(device).len();
+    assert!(num_events > 8 && newest.events(device).len() == 8);
+    assert_eq!(newest.num_dropped_events(), num_events as u64 - 8);
+}
+
+#[test]
+fn the_newest_events_are_kept_in_whatever_order_threads_are_read() {
+    // The ring of this thread is read first, and has the newer events.
+    let (runtime, device) = runtime("policy:native");
+    let history = MemoryHistory::start(&runtime, 4);
+    let turn_over = |name| {
+        let _tag = memory_tag(name);
+        (0..4).for_each(|_| drop(runtime.empty(MIB, device).unwrap()));
+    };
+    turn_over("first");
+    let (end, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        scope.spawn(move || {
+            turn_over("old");
+            tell.send(()).unwrap();
+            let _ = ended.recv(); // its ring stays until the events are read
+        });
+        told.recv().unwrap();
+        turn_over("new");
+        let tags: Vec<_> = history.events(device).iter().map(|it| it.tag.to_string()).collect();
+        assert_eq!(tags, ["new"; 4]);
+        drop(end);
+    });
+}
+
+#[test]
+fn what_a_thread_frees_as_its_last_act_is_recorded() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Vec<Buffer>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    for settings in POLICIES {
+        let (runtime, device) = runtime(settings);
+        let history = MemoryHistory::start(&runtime, 100);
+        let keep = || {
+            // Begun before the thread's ring is, and so dropped behind it.
+            KEPT.with_borrow_mut(|kept| kept.push(runtime.empty(3 * MIB, device).unwrap()));
+        };
+        thread::scope(|scope| scope.spawn(keep).join().unwrap());
+        let events = history.events(device);
+        let end = [TraceAction::FreeRequested, TraceAction::FreeCompleted];
+        assert!(actions(&events).ends_with(&end), "{settings}: {events:?}");
+    }
+}
+
+#[test]
+fn what_a_request_lacks_counts_what_the_device_has_left_under_each_policy() {
+    for settings in POLICIES {
+        let (runtime, device) = on_cores(settings);
+        let _tag = memory_tag("one\n'half'");
+        let _kept = runtime.empty(32 * MIB, device).unwrap();
+        let text = runtime.empty(40 * MIB, device).unwrap_err().to_string();
+        let tag = r"'one\n\'half\''"; // of one line
+        let (held, lacks) = ("32.00 MiB in 1 block", "The request lacks 8.00 MiB");
+        let expected = format!(" In use by tag: {tag} {held}. {lacks}, and {tag} alone has that.");
+        assert!(text.ends_with(&expected), "{settings}: {text}");
+    }
+}

@@ -17,8 +17,9 @@ pub struct KeyAverage {
     pub is_range: bool,
     /// The number of tasks, of ranges, or of calls.
     pub count: u64,
-    /// The time of the tasks; of a range its time on its thread without the ranges inside of it; of
-    /// calls what the library says. It is also part of the task or range that a call was made in.
+    /// The time of the tasks; of a range its time on its thread while no range was there that had
+    /// begun later, as those inside of it; of calls what the library says. It is also part of the
+    /// task or range that a call was made in.
     pub self_ms: f64,
     /// The time of the tasks; of a range its whole time on its thread; of calls as `self_ms`.
     pub total_ms: f64,
@@ -87,6 +88,7 @@ impl KeyAverages {
             sum.total_ns += span.call.told.duration_ns;
         }
         add_ranges(timeline, &mut sums);
+        add_own_times(timeline, &mut sums);
         let average = |((is_range, key), sum): ((bool, u32), Sums)| KeyAverage {
             key: timeline.key(key).to_string(),
             is_range,
@@ -201,19 +203,47 @@ fn add_ranges(timeline: &Timeline, sums: &mut HashMap<(bool, u32), Sums>) {
         let ns = range.end - range.start;
         let sum = sums.entry((true, range.key)).or_default();
         sum.count += 1;
-        sum.own_ns += ns;
         sum.total_ns += ns;
-        if let Some(outer) = open.last() {
-            sums.entry((true, outer.key)).or_default().own_ns -= ns;
-        }
         open.push(range);
     }
     add_calls(&mut open, (u32::MAX, i64::MAX), sums);
 }
 
+/// Adds to each range the time of its thread in which no range was there that had begun later.
+/// Those of an event loop's tasks need not contain each other.
+fn add_own_times(timeline: &Timeline, sums: &mut HashMap<(bool, u32), Sums>) {
+    let mut add = |range: &HostSpan, ns: i64| {
+        sums.entry((true, range.key)).or_default().own_ns += ns;
+    };
+    for of_thread in timeline.ranges.chunk_by(|one, next| one.thread == next.thread) {
+        let (mut open, mut since) = (Vec::<&HostSpan>::new(), i64::MIN);
+        let ends = [i64::MAX].into_iter();
+        let starts = of_thread.iter().map(|range| range.start).skip(1).chain(ends);
+        for (range, until) in of_thread.iter().zip(starts) {
+            since = since.max(range.start);
+            open.push(range);
+            // The last one has the time up to its end; then it is the turn of the one before.
+            while let Some(last) = open.pop() {
+                let end = last.end.min(until);
+                add(last, (end - since).max(0));
+                since = since.max(end);
+                if last.end > until {
+                    open.push(last);
+                    break;
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::engine::log::collector::Taken;
+    use crate::engine::log::names::NameId;
+    use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 
     fn row(key: &str, count: u64, self_ms: f64, total_ms: f64) -> KeyAverage {
         let key = key.to_owned();
@@ -237,5 +267,39 @@ mod tests {
         assert_eq!(words(lines[4])[..3], ["resize", "74.98%", "3.000ms"]);
         assert_eq!((lines.len(), lines[6]), (7, "Self time total: 4.001ms"));
         assert!(rows.table(None, -1).contains("1.000us"));
+    }
+
+    #[test]
+    fn ranges_that_overlap_share_the_time_of_their_thread() {
+        // Tasks of an event loop: ranges of one thread that do not contain each other. At each
+        // moment the time belongs to the one that has begun last.
+        let range = |name, start: u64, end: u64| LogRecord {
+            name: NameId::of(name),
+            thread: 1,
+            start,
+            end,
+            ..LogRecord::new(RecordKind::Range, OperationKind::Internal)
+        };
+        let records = vec![
+            range("first", 0, 10),
+            range("second", 5, 100),
+            range("third", 8, 20),
+            range("outer", 200, 300),
+            range("inner", 210, 220),
+            range("inner", 230, 300),
+        ];
+        let taken = Taken { records, dropped: 0 };
+        let averages = KeyAverages::new(&Timeline::new(taken, Vec::new(), BTreeMap::new()));
+        let mut rows: Vec<_> = averages.0.into_iter().collect();
+        rows.sort_by(|one, next| one.key.cmp(&next.key));
+        let times: Vec<_> = rows.iter().map(|row| (&*row.key, row.self_ms, row.total_ms)).collect();
+        let expected = [
+            ("first", ms(5), ms(10)),
+            ("inner", ms(80), ms(80)),
+            ("outer", ms(20), ms(100)),
+            ("second", ms(83), ms(95)),
+            ("third", ms(12), ms(12)),
+        ];
+        assert_eq!(times, expected);
     }
 }

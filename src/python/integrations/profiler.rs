@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::base::sync::{LockRank, Mutex};
 use crate::observe::profiler::profile::{OpenRange, begin_range};
@@ -52,8 +53,9 @@ pub(crate) struct PyKeyAverage {
     is_range: bool,
     /// The number of tasks, of ranges, or of calls.
     count: u64,
-    /// The time of the tasks; of a range its time on its thread without the ranges inside of it; of
-    /// calls what the library says. It is also part of the task or range that a call was made in.
+    /// The time of the tasks; of a range its time on its thread while no range was there that had
+    /// begun later, as those inside of it; of calls what the library says. It is also part of the
+    /// task or range that a call was made in.
     self_ms: f64,
     /// The time of the tasks; of a range its whole time on its thread; of calls as `self_ms`.
     total_ms: f64,
@@ -243,8 +245,9 @@ impl PyOpenRange {
     }
 }
 
-/// Begins a range of this thread; None while no profile is on.
+/// Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as in
+/// names of files, is replaced.
 #[pyfunction]
-pub(crate) fn begin_profiled_range(name: &str) -> Option<PyOpenRange> {
-    begin_range(name).map(PyOpenRange)
+pub(crate) fn begin_profiled_range(name: &Bound<'_, PyString>) -> Option<PyOpenRange> {
+    begin_range(&name.to_string_lossy()).map(PyOpenRange)
 }

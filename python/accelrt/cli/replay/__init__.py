@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from accelrt import _core
+from accelrt.cli import outputs
 from accelrt.cli.replay import minimum, plot, progress, recommend, table, traces
 from accelrt.cli.replay.checks import Tally
 from accelrt.cli.replay.errors import TraceError
@@ -92,8 +93,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Replay, print the table and keep its records; return the exit status."""
-    if given.minimum or given.recommend:
-        return _run_lab(given)
+    refusal = outputs.misplaced([given.json, given.plot], given.traces)
+    if refusal is not None:
+        return _refuse(refusal)
+    return _run_lab(given) if given.minimum or given.recommend else _run_replays(given)
+
+
+def _run_replays(given: argparse.Namespace) -> int:
+    """Replay with the settings that are given, or compare; return the exit status."""
     try:
         policies = ["torch"] if given.check else chosen(given.config or "", given.policy)
         if given.check and given.policy not in (None, ["torch"]):

@@ -9,7 +9,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from accelrt.cli import terminal
+from accelrt.cli import outputs, terminal
 from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.policies import POLICIES, Replays, policies_argument
 from accelrt.cli.view import page, sources
@@ -57,8 +57,9 @@ def run(given: argparse.Namespace) -> int:
     except TraceError as error:
         return _refuse(str(error))
     output = given.output or Path(f"{given.files[0].name}.html")
-    if any(output.exists() and output.samefile(file) for file in given.files):
-        return _refuse(f"{output} is one of the files: name another page by -o")
+    refusal = outputs.misplaced([output], given.files)
+    if refusal is not None:
+        return _refuse(refusal)
     title = ", ".join(file.name for file in given.files)
     size_bytes = page.write(output, title, views, compares=given.compare)
     shown = "; ".join(sources.summary(view) for view in views)
