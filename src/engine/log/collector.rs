@@ -33,7 +33,7 @@ impl Wants {
 
     fn has(self, kind: RecordKind) -> bool {
         let set = match kind {
-            RecordKind::Thread => return true,
+            RecordKind::Thread => Self::TASKS.and(Self::WAITS).and(Self::RANGES),
             RecordKind::Spun | RecordKind::Slept => Self::WAITS,
             RecordKind::Range => Self::RANGES,
             RecordKind::Memory(_) => Self::MEMORY,
@@ -209,8 +209,8 @@ impl Log {
         collector.last_subscription += 1;
         let subscription = collector.last_subscription;
         let runtime = runtime.map(shortened);
-        let mut records = VecDeque::new();
-        records.extend(collector.rings.iter().map(|ring| ring.thread));
+        let threads = collector.rings.iter().map(|ring| ring.thread);
+        let records = threads.filter(|it| wants.has(it.kind)).collect();
         let buffer = Buffer { subscription, wants, runtime, records, limit, keeps, dropped: 0 };
         collector.buffers.push(buffer);
         self.publish_wanted(&collector);
@@ -353,6 +353,27 @@ mod tests {
         let records = all.take().records;
         assert_eq!((&*records[0].name.text(), records[1].ticket), ("worker 1", 1));
         assert_eq!(records[0].thread, records[1].thread);
+    }
+
+    #[test]
+    fn what_a_full_ring_drops_is_counted_by_every_subscription() {
+        // Method: a thread collects nothing while another one has the collector.
+        let log = Log::new();
+        let subscribe = || log.subscribe(Wants::TASKS, None, usize::MAX, Keeps::Oldest);
+        let thread = log.add_thread(NameId::NONE);
+        let subscriptions = [subscribe(), subscribe()];
+        let collector = log.inner.lock();
+        let of_thread = Arc::clone(&log);
+        let write = move || {
+            let records = (0..CAPACITY + 3).map(|ticket| record(RecordKind::Ended, 0, ticket));
+            records.for_each(|record| of_thread.write(&thread, record));
+        };
+        std::thread::spawn(write).join().unwrap();
+        drop(collector);
+        for subscription in subscriptions {
+            let Taken { records, dropped } = subscription.take();
+            assert_eq!((records.len() as u64 - 1, dropped), (CAPACITY, 3));
+        }
     }
 
     #[test]
