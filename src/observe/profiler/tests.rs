@@ -1,7 +1,7 @@
 //! Tests of what a profile says of its records.
 //!
-//! Goal: sums, waits and traces tell of each record what it is, where and when. Method: timelines of
-//! records that are made here, and profiles of runtimes over a device of numbers.
+//! Goal: sums, waits and traces tell of each record what it is, where and when. Method: timelines
+//! of records that are made here, and profiles of runtimes over a device of numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
