@@ -199,6 +199,32 @@ def test_a_profile_shows_tracks_names_and_overlap(browser: Browser, tmp_path: Pa
 
 
 @host_cores
+def test_a_page_names_who_had_the_memory_when_there_was_too_little(
+    browser: Browser, tmp_path: Path
+) -> None:
+    # Of docs/memory.md, word by word.
+    text = (ROOT / "docs/memory.md").read_text()
+    (tmp_path / "serve.py").write_text(
+        text.partition("```python\n# serve.py\n")[2].partition("```")[0]
+    )
+    dump = tmp_path / "memory.pickle"
+    settings = {
+        "ACCELRT_CPU_MEMORY": "256M",
+        "ACCELRT_MEMORY_HISTORY": f"dump-on-oom:{dump}",
+    }
+    assert "OutOfMemoryError" in run(str(tmp_path / "serve.py"), **settings).stderr
+    browser.open(page_of(tmp_path, dump))
+    assert browser.figure("Peak live") == str((30 + 4 * 48) << 20)
+    assert "cache · serve.py:13" in browser.text(".side")
+    browser.evaluate(
+        "(() => { const box = document.querySelector('input[type=search]');"
+        "box.value = 'kv cache'; box.dispatchEvent(new Event('input')); })()"
+    )
+    assert browser.text(".found").startswith("4 ")
+    picture(browser, "history", tmp_path)
+
+
+@host_cores
 def test_a_wait_too_many_stands_in_the_table_and_in_the_timeline(
     browser: Browser, tmp_path: Path
 ) -> None:
