@@ -12,6 +12,7 @@ mod anchors;
 mod backlog;
 mod copies;
 mod events;
+mod log;
 mod measure;
 mod opencl;
 mod peers;
@@ -99,7 +100,7 @@ impl<'a> Wanted<'a> {
                     let seconds = seconds.parse().map_err(|_| io::Error::other(USAGE))?;
                     wanted.patience = Some(Duration::from_secs(seconds));
                 }
-                ["--rows", letter @ ("A" | "A15" | "C" | "D" | "E" | "G" | "Q"), ..] => {
+                ["--rows", letter @ ("A" | "A15" | "C" | "D" | "E" | "G" | "Q" | "V"), ..] => {
                     wanted.rows = Some(letter);
                 }
                 _ => return Err(io::Error::other(USAGE)),
@@ -130,6 +131,9 @@ impl<'a> Wanted<'a> {
         }
         if are_wanted("C") {
             copies::measure(&runtime, &mut table)?;
+        }
+        if are_wanted("V") {
+            log::measure(&runtime, &mut table)?;
         }
         #[cfg(feature = "xpu")]
         if are_wanted("D") {

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from accelrt import backends, profiler
     from accelrt._fork_rng import fork_rng
     from accelrt._inference_mode import inference_mode
+    from accelrt._memory_history import MemoryReport, MemoryUse, memory_report
+    from accelrt._memory_tag import memory_tag
     from accelrt._numpy_memory import numpy_memory
     from accelrt._verbose import verbose
 
@@ -62,6 +64,8 @@ __all__ = [
     "Event",
     "Generator",
     "HostCall",
+    "MemoryReport",
+    "MemoryUse",
     "OutOfMemoryError",
     "Stream",
     "StreamError",
@@ -83,6 +87,8 @@ __all__ = [
     "initial_seed",
     "is_inference_mode_enabled",
     "manual_seed",
+    "memory_report",
+    "memory_tag",
     "numpy_memory",
     "profiler",
     "reads",
@@ -102,6 +108,10 @@ finish_at_exit()
 _AT_FIRST_USE = {
     "fork_rng": "accelrt._fork_rng",
     "inference_mode": "accelrt._inference_mode",
+    "MemoryReport": "accelrt._memory_history",
+    "MemoryUse": "accelrt._memory_history",
+    "memory_report": "accelrt._memory_history",
+    "memory_tag": "accelrt._memory_tag",
     "numpy_memory": "accelrt._numpy_memory",
     "verbose": "accelrt._verbose",
 }

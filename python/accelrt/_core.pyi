@@ -70,6 +70,7 @@ __all__ = [
     "cudnn_version",
     "current_accelerator",
     "current_device",
+    "current_memory_tag",
     "current_stream",
     "default_generator",
     "default_stream",
@@ -81,10 +82,12 @@ __all__ = [
     "empty_pinned",
     "empty_shared",
     "enter_index",
+    "enter_memory_tag",
     "exchange_device",
     "exchange_inference_mode",
     "exchange_numpy_handler",
     "exit_index",
+    "exit_memory_tag",
     "flag",
     "from_dlpack",
     "get_allocator_settings",
@@ -105,6 +108,7 @@ __all__ = [
     "manual_seed_device",
     "memory_snapshot",
     "memory_stats",
+    "memory_uses",
     "mkl_allocator",
     "openmp_library",
     "parse_bytes",
@@ -119,7 +123,10 @@ __all__ = [
     "settings",
     "shared_memory_stats",
     "shut_down",
+    "start_memory_history",
+    "stop_memory_history",
     "synchronize",
+    "take_memory_snapshot",
     "unavailable_reason",
     "use_mkl_allocator",
     "verbose_level",
@@ -1036,6 +1043,28 @@ def manual_seed_all(kind: str, seed: int) -> None:
 def manual_seed_device(kind: str, index: int, seed: int) -> None:
     """Seeds the default generator of one device, without checking that the device exists."""
 
+def start_memory_history(
+    context: str | None,
+    max_entries: int,
+    clears: bool,
+    has_annotations: bool,
+    skipped: list[str],
+    max_frames: int,
+) -> None:
+    """Starts the history, or goes on with another choice of what it shows. `context` is "state",
+    "alloc", "all" or None, as in torch; stacks have at most `max_frames` frames. With another
+    `max_entries`, or `clears`, the entries so far are forgotten.
+    """
+
+def stop_memory_history() -> None:
+    """Ends the history and forgets its entries. Blocks in use keep their stacks."""
+
+def take_memory_snapshot(kind: str) -> dict[str, Any]:
+    """The whole snapshot of a kind's devices, as torch's dictionary."""
+
+def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:
+    """The bytes of blocks in use on the devices of these kinds, the most first."""
+
 def memory_snapshot(kind: str) -> list[dict[str, Any]]:
     """The segments of a kind's devices, in the format of torch's snapshots."""
 
@@ -1406,6 +1435,17 @@ def begin_profiled_range(name: str) -> OpenRange | None:
     """Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as in
     names of files, is replaced.
     """
+
+def enter_memory_tag(name: str) -> None:
+    """Gives the requests of this thread a tag until `exit_memory_tag`; inside a running asyncio loop
+    those of the asyncio task.
+    """
+
+def exit_memory_tag(name: str) -> None:
+    """Leaves the innermost `with` of a tag."""
+
+def current_memory_tag() -> str:
+    """The tag of what runs; empty for none."""
 
 def exchange_inference_mode(is_enabled: bool) -> bool:
     """Enables or disables inference mode on this thread; returns whether it was enabled."""

@@ -230,6 +230,8 @@ def nested(flat: dict[str, int]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")
+        if path[:1] == ["tags"]:  # whose names may have dots
+            path = ["tags", key[len("tags.") : -len(last) - 1]]
         inner = whole
         for part in path:
             inner = inner.setdefault(part, {})

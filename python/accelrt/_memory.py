@@ -7,7 +7,8 @@ from accelrt._memory_summary import summary
 
 TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from os import PathLike
     from typing import Any, Protocol, Self
 
     class _OomObserver(Protocol):
@@ -124,8 +125,77 @@ class Memory:
         return summary(title, _core.memory_stats(self._name(), index), abbreviated=is_short)
 
     def memory_snapshot(self) -> list[dict[str, Any]]:
-        """Return all devices' segments with their blocks, in the format of torch's snapshots."""
+        """Return all devices' segments with their blocks, in the format of torch's snapshots.
+
+        Blocks in use have the `frames` that a history recorded, and the tag as `user_metadata`.
+        """
         return _core.memory_snapshot(self._name())
+
+    def record_memory_history(  # noqa: PLR0917  torch's
+        self,
+        enabled: str | None = "all",
+        context: str | None = "all",
+        stacks: str = "all",
+        max_entries: int = 100_000,
+        device: DeviceArgument = None,
+        clear_history: bool = False,  # noqa: FBT001, FBT002
+        compile_context: bool = False,  # noqa: FBT001, FBT002
+        global_record_annotations: bool = False,  # noqa: FBT001, FBT002
+        skip_actions: Iterable[str] | None = None,
+        *,
+        max_frames: int = 32,
+    ) -> None:
+        """Record what the allocators of all devices do, with Python's stacks, for snapshots.
+
+        As torch's `_record_memory_history`: `enabled` is "all", "state" for blocks in use alone,
+        or None to end and forget the history. `context` says whose stacks are recorded: "all",
+        "alloc" without frees, "state" of blocks in use, None of nothing. `stacks` is "python" or
+        "all"; both mean Python's. Of the entries the newest `max_entries` are kept, of a stack the
+        innermost `max_frames`. With `global_record_annotations` snapshots have the ranges of
+        `accelrt.profiler.record_function`; without the actions in `skip_actions`. `device` is
+        checked alone, and `compile_context` has no effect.
+
+        While a history is on, requests and frees take the allocator's slow path.
+
+        >>> import accelrt
+        >>> accelrt.cpu.record_memory_history()
+        >>> buffer = accelrt.empty(4096, device="cpu")
+        >>> entries = accelrt.cpu.take_memory_snapshot()["device_traces"][0]
+        >>> [entry["size"] for entry in entries if entry["action"] == "alloc"]
+        [4096]
+        >>> accelrt.cpu.record_memory_history(None)
+        """
+        from accelrt import _memory_history  # noqa: PLC0415  few programs need it
+
+        self._index(device)
+        _memory_history.record(
+            enabled=enabled,
+            context=context,
+            stacks=stacks,
+            max_entries=max_entries,
+            clear_history=clear_history,
+            compile_context=compile_context,
+            global_record_annotations=global_record_annotations,
+            skip_actions=skip_actions,
+            max_frames=max_frames,
+        )
+
+    def take_memory_snapshot(self) -> dict[str, Any]:
+        """Return what `dump_snapshot` writes: torch's dictionary, `memory_snapshot()` in it.
+
+        `segments` are those of `memory_snapshot()`, `device_traces` the history of each device,
+        `allocator_settings` the settings by torch's names, `external_annotations` the ranges.
+        """
+        return _core.take_memory_snapshot(self._name())
+
+    def dump_snapshot(self, path: str | PathLike[str] = "dump_snapshot.pickle") -> None:
+        """Write a snapshot with the history to a file, for `python -m accelrt view` and `replay`.
+
+        The file is a pickle as torch's `_dump_snapshot` writes, which pytorch.org/memory_viz opens.
+        """
+        from accelrt import _memory_history  # noqa: PLC0415  few programs need it
+
+        _memory_history.dump(path, self.take_memory_snapshot())
 
     def get_per_process_memory_fraction(self, device: DeviceArgument = None) -> float:
         """Return the fraction of a device's memory that the allocator may reserve."""

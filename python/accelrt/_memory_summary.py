@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _WIDTH = 75
+_LABEL = 21
 _VALUES = ("current", "peak", "allocated", "freed")
 _POOLS = (("large_pool", "from large pool"), ("small_pool", "from small pool"))
 
@@ -65,7 +66,7 @@ def summary(title: str, stats: Mapping[str, int], *, abbreviated: bool) -> str:
         "-" * _WIDTH,
         f"{ooms:^36}|{retries:^36}",
         "=" * _WIDTH,
-        "|".join((f"{head[0]:^21} ", *(f" {name:^10} " for name in head[1:]))).rstrip(),
+        "|".join((f"{head[0]:^{_LABEL}} ", *(f" {name:^10} " for name in head[1:]))).rstrip(),
     ]
     for rows in _groups(stats, abbreviated=abbreviated):
         lines += ["-" * _WIDTH, *rows]
@@ -80,8 +81,17 @@ def _groups(stats: Mapping[str, int], *, abbreviated: bool) -> Iterator[list[str
         yield [_row(label, part, stats, text) for label, part in parts]
     for name, key in _OVERSIZE:
         yield [_row(name, key, stats, number)]
+    current = ".current"
+    of_tags = (key for key in stats if key.startswith("tags.") and key.endswith(current))
+    if tags := [key.removesuffix(current) for key in of_tags]:
+        yield [_row(_fitting(key.removeprefix("tags.")), key, stats, size) for key in tags]
+
+
+def _fitting(tag: str) -> str:
+    label = f"'{tag}'"
+    return label if len(label) <= _LABEL else f"{label[: _LABEL - 2]}…'"
 
 
 def _row(label: str, key: str, stats: Mapping[str, int], text: Callable[[int], str]) -> str:
     values = (text(stats[f"{key}.{value}"]) for value in _VALUES)
-    return "|".join((f" {label:<21}", *(f" {value:>10} " for value in values))).rstrip()
+    return "|".join((f" {label:<{_LABEL}}", *(f" {value:>10} " for value in values))).rstrip()

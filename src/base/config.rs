@@ -28,8 +28,10 @@ const PREFIX: &str = "ACCELRT_";
 /// The infix of environment variables that only tests read, as in `ACCELRT_TEST_KIND`.
 const INFIX: &str = "_TEST_";
 
+const ACCELERATORS: &str = "cpu, cuda or xpu, or the name of a kind that is registered";
+
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-const VARIABLES: [&str; 14] = [
+const VARIABLES: [&str; 15] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_CPU_DEVICES",
     "ACCELRT_CPU_THREADS",
@@ -44,6 +46,7 @@ const VARIABLES: [&str; 14] = [
     "ACCELRT_HOST_THREADS",
     "ACCELRT_TRACEBACKS",
     "ACCELRT_PROFILE",
+    "ACCELRT_MEMORY_HISTORY",
 ];
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
@@ -99,6 +102,9 @@ pub struct Config {
     /// `ACCELRT_PROFILE`: the file to which the end of the process writes a trace of the process's
     /// runtime, where the language's module or the program watches for it.
     pub profile: Option<String>,
+    /// `ACCELRT_MEMORY_HISTORY=dump-on-oom:FILE`: the file to which the language's module writes
+    /// the history of the devices' memory when a request finds none.
+    pub memory_history: Option<String>,
 }
 
 impl Default for Config {
@@ -118,6 +124,7 @@ impl Default for Config {
             host_threads: None,
             tracebacks: false,
             profile: None,
+            memory_history: None,
         }
     }
 }
@@ -170,7 +177,6 @@ impl Config {
         let exit_ms = number("ACCELRT_EXIT_MS", text, 0..=MAX_EXIT_MS, allowed)?;
         let allowed = "a number of tasks from 64 to 18446744073709551615";
         let stream_tasks = number("ACCELRT_STREAM_TASKS", text, 64..=u64::MAX, allowed)?;
-        let tracebacks = number("ACCELRT_TRACEBACKS", text, 0..=1, "0 or 1")?;
         let allocator =
             text("ACCELRT_ALLOC_CONF").map(|value| value.parse().map_err(with_variable_name));
         Ok(Self {
@@ -186,19 +192,16 @@ impl Config {
             exit_timeout: exit_ms.map_or(default.exit_timeout, Duration::from_millis),
             stream_task_limit: stream_tasks.unwrap_or(default.stream_task_limit),
             host_threads: threads("ACCELRT_HOST_THREADS")?,
-            tracebacks: tracebacks == Some(1),
+            tracebacks: number("ACCELRT_TRACEBACKS", text, 0..=1, "0 or 1")? == Some(1),
             profile: text("ACCELRT_PROFILE"),
+            memory_history: text("ACCELRT_MEMORY_HISTORY").map(memory_history).transpose()?,
         })
     }
 
     /// Checks settings from code by the rules for settings from the environment.
     pub(crate) fn validate(&self) -> Result<()> {
         let check = |name, value: String, is_right: bool, allowed| {
-            is_right.then_some(()).ok_or(Error::Config(ConfigError::InvalidSetting {
-                name,
-                value,
-                allowed,
-            }))
+            if is_right { Ok(()) } else { refused(name, value, allowed) }
         };
         let devices = self.cpu_devices;
         check("cpu_devices", devices.to_string(), (1..=128).contains(&devices), "1 to 128")?;
@@ -221,8 +224,7 @@ impl Config {
             ("mkl_library", &self.mkl_library),
             ("dnnl_library", &self.dnnl_library),
         ] {
-            let is_right = library.as_deref() != Some("");
-            check(name, String::new(), is_right, "the path of a library")?;
+            check(name, String::new(), library.as_deref() != Some(""), "the path of a library")?;
         }
         let milliseconds = self.exit_timeout.as_millis();
         let is_right = milliseconds <= u128::from(MAX_EXIT_MS);
@@ -251,11 +253,7 @@ fn with_variable_name(error: Error) -> Error {
 fn accelerator(value: String) -> Result<DeviceKind> {
     match value.parse() {
         Ok(kind) if kind != DeviceKind::NULL => Ok(kind),
-        _ => Err(Error::Config(ConfigError::InvalidSetting {
-            name: "ACCELRT_ACCELERATOR",
-            value,
-            allowed: "cpu, cuda or xpu, or the name of a kind that is registered",
-        })),
+        _ => refused("ACCELRT_ACCELERATOR", value, ACCELERATORS),
     }
 }
 
@@ -263,8 +261,18 @@ fn capacity(name: &'static str, value: String) -> Result<usize> {
     let allowed = "a number of bytes from 1 to 9223372036854775807, as 16777216, 256M or 8GiB";
     match size::parse_bytes(&value) {
         Some(bytes) if (1..=MAX_MEMORY_BYTES).contains(&bytes) => Ok(bytes),
-        _ => Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed })),
+        _ => refused(name, value, allowed),
     }
+}
+
+fn memory_history(value: String) -> Result<String> {
+    let file = value.strip_prefix("dump-on-oom:").filter(|file| !file.is_empty());
+    let file = file.map(str::to_owned);
+    file.map_or_else(|| refused("ACCELRT_MEMORY_HISTORY", value, "dump-on-oom: and a file"), Ok)
+}
+
+fn refused<T>(name: &'static str, value: String, allowed: &'static str) -> Result<T> {
+    Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }))
 }
 
 /// Selects the names with the runtime's prefix that no code reads, and sorts them.
@@ -288,7 +296,7 @@ fn number<N: std::str::FromStr + PartialOrd>(
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     match value.parse() {
         Ok(number) if digits && range.contains(&number) => Ok(Some(number)),
-        _ => Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed })),
+        _ => refused(name, value, allowed),
     }
 }
 
@@ -319,6 +327,7 @@ mod tests {
             ("ACCELRT_HOST_THREADS", "5"),
             ("ACCELRT_TRACEBACKS", "1"),
             ("ACCELRT_PROFILE", "trace.json"),
+            ("ACCELRT_MEMORY_HISTORY", "dump-on-oom:memory.pickle"),
         ]);
         let expected = Config {
             accelerator: Some(DeviceKind::XPU),
@@ -335,6 +344,7 @@ mod tests {
             host_threads: Some(5),
             tracebacks: true,
             profile: Some("trace.json".to_owned()),
+            memory_history: Some("memory.pickle".to_owned()),
         };
         assert_eq!(config.unwrap(), expected);
         assert_eq!(from(&[]).unwrap(), Config::default());
@@ -378,6 +388,8 @@ mod tests {
             ("ACCELRT_HOST_THREADS", "0"),
             ("ACCELRT_TRACEBACKS", "yes"),
             ("ACCELRT_ALLOC_CONF", "best"),
+            ("ACCELRT_MEMORY_HISTORY", "memory.pickle"),
+            ("ACCELRT_MEMORY_HISTORY", "dump-on-oom:"),
         ] {
             let message = from(&[(name, value)]).unwrap_err().to_string();
             assert!(message.contains(name) && message.contains(value), "{message}");

@@ -23,6 +23,12 @@ impl<F> Number<F> {
         self.0.get() as usize - 1
     }
 
+    /// The index in [`Records::places`].
+    #[inline(always)]
+    pub(crate) fn index(self) -> usize {
+        self.0.get() as usize
+    }
+
     /// The number of the id, from 1, for callers that store it as an integer.
     pub(crate) fn number(self) -> u32 {
         self.0.get()
@@ -96,6 +102,9 @@ impl<T> IndexMut<Id<T>> for Table<T> {
 
 /// What [`Records`] holds.
 pub(crate) trait Record: Copy {
+    /// What stands in a place before its first record, without a link.
+    fn blank() -> Self;
+
     /// The link of a removed record to the one removed before it. A live record may use the field.
     fn link(&mut self) -> &mut Option<Id<Self>>;
 }
@@ -110,19 +119,32 @@ pub(crate) struct Records<T> {
 }
 
 impl<T: Record> Records<T> {
+    #[inline(always)]
     pub(crate) fn insert(&mut self, record: T) -> Id<T> {
-        let Some(id) = self.vacant else { return self.insert_new(record) };
-        self.vacant = *self[id].link();
-        self[id] = record;
+        let id = self.vacant.unwrap_or_else(|| self.grow());
+        let place = &mut self[id];
+        let link = *place.link();
+        *place = record;
+        self.vacant = link;
         id
     }
 
+    /// Adds a place, which is vacant.
     #[cold]
-    fn insert_new(&mut self, record: T) -> Id<T> {
-        self.places.resize(self.places.len().max(1) + 1, record);
-        Id::<T>::of_place(self.places.len() - 2)
+    #[inline(never)]
+    fn grow(&mut self) -> Id<T> {
+        let known = self.places.len().max(1);
+        self.places.resize(known + 1, T::blank());
+        Id::<T>::of_place(known - 1)
     }
 
+    /// All places, for a step that reads and writes several: by [`Number::index`].
+    #[inline(always)]
+    pub(crate) fn places(&mut self) -> &mut [T] {
+        &mut self.places
+    }
+
+    #[inline(always)]
     pub(crate) fn remove(&mut self, id: Id<T>) {
         *self[id].link() = self.vacant;
         self.vacant = Some(id);
@@ -146,14 +168,14 @@ impl<T> Index<Id<T>> for Records<T> {
 
     #[inline(always)]
     fn index(&self, id: Id<T>) -> &T {
-        &self.places[id.number() as usize]
+        &self.places[id.index()]
     }
 }
 
 impl<T> IndexMut<Id<T>> for Records<T> {
     #[inline(always)]
     fn index_mut(&mut self, id: Id<T>) -> &mut T {
-        &mut self.places[id.number() as usize]
+        &mut self.places[id.index()]
     }
 }
 

@@ -33,7 +33,7 @@ pub fn watch_environment() {
     process_hooks::register(ProcessHooks { begin, end });
 }
 
-fn begin(runtime: &Runtime) {
+pub(crate) fn begin(runtime: &Runtime) {
     let Some(file) = runtime.config().profile.clone() else { return };
     let (mut captures, mut refusals) = (Vec::new(), Vec::new());
     for library in [VerboseLibrary::Mkl, VerboseLibrary::OneDnn] {
@@ -50,7 +50,7 @@ fn begin(runtime: &Runtime) {
 }
 
 /// Returns what is to be told about what could not be captured or written.
-fn end() -> Option<String> {
+pub(crate) fn end() -> Option<String> {
     let running = PROFILE.lock().take()?;
     let Running { profile, file, captures, mut refusals } = running;
     let trace = profile.stop_after_devices(DEVICES);

@@ -19,10 +19,13 @@ mod _core {
     use super::integrations::verbose::library_folder;
     use super::launch::ffi_launch::LaunchMethod;
     use super::launch::function::name_at;
+    use super::memory::history;
     use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
-    use crate::integrations::process_profile::watch_environment;
+    use crate::integrations::process_profile;
     use crate::observe::profiler::timeline::set_function_names;
+    use crate::runtime::Runtime;
+    use crate::runtime::process_hooks::{self, ProcessHooks};
 
     #[pymodule_export]
     use super::{
@@ -47,14 +50,18 @@ mod _core {
         memory::{
             allocator::{
                 PyPool, add_oom_observer, allocated_bytes, empty_cache, empty_host_cache,
-                get_allocator_settings, get_memory_fraction, host_memory_stats, memory_snapshot,
-                memory_stats, remove_oom_observer, reserved_bytes, reset_accumulated_memory_stats,
+                get_allocator_settings, get_memory_fraction, host_memory_stats, memory_stats,
+                remove_oom_observer, reserved_bytes, reset_accumulated_memory_stats,
                 reset_peak_memory_stats, set_allocator_settings, set_memory_fraction,
                 shared_memory_stats,
             },
             buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros},
             buffer_state::{exchange_inference_mode, is_inference_mode},
             dlpack_import::from_dlpack,
+            history::{
+                memory_snapshot, start_memory_history, stop_memory_history, take_memory_snapshot,
+            },
+            memory_uses::memory_uses,
             replay::{
                 PyAgreement, PyRecording, PyReplayFigures, PyReplayMinimum, PyReplaySurvey,
                 PyReplayTimeline, TableError,
@@ -76,6 +83,7 @@ mod _core {
                 PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
             },
             stream::PyStream,
+            tags::{current_memory_tag, enter_memory_tag, exit_memory_tag},
         },
         support::errors::{DeviceLost, OutOfMemoryError, StreamError},
     };
@@ -87,8 +95,15 @@ mod _core {
         dylib::set_python_lib_dir(library_folder(module.py())?);
         errors::add_attributes(module)?;
         set_function_names(name_at);
-        watch_environment();
+        history::watch_environment();
+        process_hooks::register(ProcessHooks { begin, end: process_profile::end });
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
+    }
+
+    /// What the environment asks for at the begin of the process's runtime.
+    fn begin(runtime: &Runtime) {
+        process_profile::begin(runtime);
+        history::begin_by_environment(runtime);
     }
 
     #[pymodule_export]

@@ -24,8 +24,8 @@ pub(super) struct Allocators {
     shared: BTreeMap<Device, Arc<CachingAllocator>>,
     pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
     heap: Option<Arc<CachingAllocator>>,
-    /// The recordings that are there.
-    pub(super) recording_count: usize,
+    /// The watches that are there.
+    pub(super) watch_count: usize,
 }
 
 impl Allocators {
@@ -37,7 +37,7 @@ impl Allocators {
             shared: BTreeMap::new(),
             pinned: BTreeMap::new(),
             heap: None,
-            recording_count: 0,
+            watch_count: 0,
         }
     }
 

@@ -8,11 +8,11 @@
 //! * [`generators`]: creates generators, and seeds the default ones
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: creates buffers
+//! * [`memory_watch`]: makes allocators tell the log what they do
 //! * [`observers`]: callbacks for out-of-memory errors
 //! * [`pools`]: private pools, and each thread's current pool
 //! * [`process_hooks`]: what others do at the begin and the end of the process's runtime
 //! * [`programs`]: compiles kernels
-//! * [`recording`]: makes allocators tell the log what they do
 //! * [`report`]: messages on standard error
 //! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
 
@@ -24,11 +24,11 @@ pub(crate) mod guard;
 mod index;
 mod instance;
 pub(crate) mod memory;
+pub(crate) mod memory_watch;
 mod observers;
 mod pools;
 pub(crate) mod process_hooks;
 mod programs;
-pub(crate) mod recording;
 mod report;
 pub(crate) mod shutdown;
 

@@ -1,4 +1,4 @@
-"""The parts of a torch wheel that the oracle needs: two libraries and headers, 5 MB."""
+"""The parts of a torch wheel that tests need: libraries, headers, a viewer of snapshots; 5 MB."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 # Where differences were looked at first; the newest release is compared with as well.
 PINNED = "2.13.0"
 LIBRARIES = ("torch/lib/libc10.so", "torch/lib/libc10_cuda.so")
+# Tests of Python run it alone; a later wheel may not have it.
+VIEWER = "torch/cuda/_memory_viz.py"
 HEADERS = ("torch/include/c10/", "torch/include/torch/headeronly/")
 # A download of half a gigabyte.
 MOST_DOWNLOAD_S = 900
@@ -53,8 +55,16 @@ def is_whole(folder: Path) -> bool:
 
 def fetch(version: str, folder: Path) -> None:
     """Bring the parts of a release into a folder, unless they are there."""
-    if is_whole(folder):
+    if is_whole(folder) and (folder / VIEWER).exists():
         return
+    try:
+        _download(version, folder)
+    except MissingError:
+        if not is_whole(folder):  # a folder of before may lack the viewer alone
+            raise
+
+
+def _download(version: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as download:
         options = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", "--progress-bar=off"]
@@ -67,7 +77,7 @@ def fetch(version: str, folder: Path) -> None:
             if not set(LIBRARIES) <= set(names):
                 message = f"the wheel of torch {version} has no libc10_cuda.so"
                 raise MissingError(message)
-            wanted = [n for n in names if n in LIBRARIES or n.startswith(HEADERS)]
+            wanted = [n for n in names if n in (*LIBRARIES, VIEWER) or n.startswith(HEADERS)]
             shutil.rmtree(folder / "torch", ignore_errors=True)
             wheel.extractall(folder, wanted)
     (folder / "whole").touch()

@@ -11,7 +11,7 @@ import pytest
 
 from accelrt import _core, cli
 from accelrt.cli import bench
-from accelrt.cli.bench import awaits, generators, idle, launches, quiet, replays, tables
+from accelrt.cli.bench import awaits, generators, idle, launches, profiles, quiet, replays, tables
 from accelrt.cli.bench.measure import in_pairs, in_turns
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
@@ -57,6 +57,19 @@ def test_tables_are_read_and_replayed_whole(
     (tmp_path / "ops").unlink()
     reasons = {row.reason for row in list(tables.measure(tmp_path))[2:]}
     assert reasons == {"no traces: --traces names their folder"}
+
+
+def test_a_profile_is_exported_made_into_a_page_and_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiles, "_TASKS", 100)
+    monkeypatch.setattr(profiles, "_REPETITIONS", 1)
+    measured = list(profiles.measure())
+    assert [row.name for row in measured] == [name for name in NAMES if name.startswith("V3")]
+    # What an empty document takes may vary by more than so small a page.
+    assert all(row.ours is not None or "Chromium" in str(row.reason) for row in measured)
+    monkeypatch.setattr(profiles, "_BROWSERS", ("no browser",))
+    assert list(profiles.measure())[-1].reason == "needs Chromium, which `make peers` installs"
 
 
 def test_random_numbers_are_measured_beside_numpys(monkeypatch: pytest.MonkeyPatch) -> None:

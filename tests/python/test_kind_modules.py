@@ -38,9 +38,11 @@ def test_every_name_of_a_module_is_typed_with_the_signature_and_text_of_the_modu
     assert set(typed) == {name for name in module.__all__ if name[0].islower()}
     for name, function in typed.items():
         real = inspect.signature(getattr(module, name))
-        assert [it.arg for it in function.args.args] == list(real.parameters), name
+        given = [*function.args.args, *function.args.kwonlyargs]
+        assert [it.arg for it in given] == list(real.parameters), name
         defaults = [it for it in real.parameters.values() if it.default is not it.empty]
-        assert len(function.args.defaults) == len(defaults), name
+        defaulted = [*function.args.defaults, *filter(None, function.args.kw_defaults)]
+        assert len(defaulted) == len(defaults), name
         assert all(it.annotation for it in function.args.args), name
         assert function.returns is not None, name
         assert ast.get_docstring(function) == inspect.getdoc(getattr(module, name)), name

@@ -182,8 +182,12 @@ def test_a_trace_has_tracks_tasks_and_arrows_from_their_enqueues(tmp_path: Path)
     tracks = {
         (event["name"], event["pid"], event["tid"]): event["args"]["name"]
         for event in found
-        if event["ph"] == "M"
+        if event["ph"] == "M" and event["name"] != "thread_sort_index"
     }
+    places = {
+        event["tid"]: event["args"]["sort_index"] for event in named(found, "thread_sort_index")
+    }
+    assert places[stream.stream_id] == stream.stream_id, "viewers take tracks as they come else"
     (task,), (call,) = named(found, "fill"), named(found, "enqueue fill")
     assert tracks["process_name", task["pid"], 0] == f"{KIND}:0"
     assert tracks["thread_name", task["pid"], task["tid"]] == f"stream {stream.stream_id}"

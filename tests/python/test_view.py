@@ -205,6 +205,22 @@ def test_a_profiles_page_has_its_slices_tracks_arrows_and_counters(tmp_path: Pat
         until[row] = start + duration
 
 
+def test_waits_are_no_work_and_threads_work_counts_where_there_are_no_streams() -> None:
+    def kinds_of(*categories: object) -> list[int]:
+        records = [
+            {"ph": "X", "cat": category, "name": "a", "pid": 1, "tid": 1, "ts": index, "dur": 1}
+            for index, category in enumerate(categories)
+        ]
+        _, columns = profile.view(records)
+        return list(columns["kind"])
+
+    waits, of_thread, of_stream = range(3)  # as `page/profile_model.js` has them
+    of_ours = kinds_of("task", "wait", "host wait", "enqueue", "range")
+    assert of_ours == [of_stream, waits, waits, of_thread, of_thread]
+    assert kinds_of("kernel", "gpu_memcpy", "cpu_op") == [of_stream, of_stream, of_thread]
+    assert kinds_of("cpu_op", None, [1], "wait") == [of_stream, of_stream, of_stream, waits]
+
+
 def test_every_form_of_a_profile_is_read(tmp_path: Path) -> None:
     records = [
         {"ph": "B", "name": "outer", "pid": 1, "tid": 1, "ts": 1},

@@ -27,6 +27,8 @@ from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.view import profile, sources
 from accelrt.cli.view.page import View, write
 from chromium import Browser
+from kinds import host_cores
+from processes import run
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "tests/data/own_gpt_fixed.ops.csv"
@@ -182,6 +184,34 @@ def test_a_profile_shows_tracks_names_and_overlap(browser: Browser, tmp_path: Pa
     assert 0 < int(browser.figure("Overlap")) < max(ends)
     assert "copy out" in browser.text(".side table")
     picture(browser, "profile", tmp_path)
+
+
+@host_cores
+def test_a_wait_too_many_stands_in_the_table_and_in_the_timeline(
+    browser: Browser, tmp_path: Path
+) -> None:
+    # Of docs/profiling.md, word by word.
+    example = str(ROOT / "examples/missing_overlap.py")
+    path = tmp_path / "wait.json"
+    ended = run(example, "--waits-for-every-write", ACCELRT_PROFILE=str(path))
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    browser.open(page_of(tmp_path, path))
+    slices = [it for it in json.loads(path.read_text())["traceEvents"] if it["ph"] == "X"]
+    waits = [it for it in slices if it["cat"] == "wait"]
+    assert len(waits) == 11 + 2 * 12, "of reading for all writes but the first, of the others"
+    assert int(browser.figure("Overlap")) < 0.01 * int(browser.figure("Busiest track"))
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('.side table tbody tr')].map((row) =>"
+        "[...row.cells].map((cell) => cell.innerText))"
+    )
+    (row,) = [row for row in rows if row[0] == "wait"]
+    assert str(len(waits)) in row, row
+    browser.evaluate(
+        "(() => { const box = document.querySelector('input[type=search]');"
+        "box.value = 'wait'; box.dispatchEvent(new Event('input')); })()"
+    )
+    assert int(browser.text(".found").split()[0]) >= len(waits)
+    picture(browser, "wait", tmp_path)
 
 
 def test_a_slice_is_found_and_shown_with_its_details(browser: Browser, tmp_path: Path) -> None:

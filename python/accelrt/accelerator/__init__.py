@@ -16,6 +16,7 @@ from accelrt._memory import DeviceArgument, MemPool, use_mem_pool
 from accelrt.accelerator import memory
 from accelrt.accelerator._device import index_of, kind_of
 from accelrt.accelerator.memory import (
+    dump_snapshot,
     empty_cache,
     empty_host_cache,
     get_allocator_settings,
@@ -29,12 +30,14 @@ from accelrt.accelerator.memory import (
     memory_snapshot,
     memory_stats,
     memory_summary,
+    record_memory_history,
     register_oom_observer,
     reset_accumulated_memory_stats,
     reset_peak_memory_stats,
     set_allocator_settings,
     set_per_process_memory_fraction,
     shared_memory_stats,
+    take_memory_snapshot,
 )
 
 __all__ = [
@@ -45,6 +48,7 @@ __all__ = [
     "current_stream",
     "device_count",
     "device_index",
+    "dump_snapshot",
     "empty_cache",
     "empty_host_cache",
     "get_allocator_settings",
@@ -61,6 +65,7 @@ __all__ = [
     "memory_snapshot",
     "memory_stats",
     "memory_summary",
+    "record_memory_history",
     "register_oom_observer",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
@@ -71,6 +76,7 @@ __all__ = [
     "set_stream",
     "shared_memory_stats",
     "synchronize",
+    "take_memory_snapshot",
     "use_mem_pool",
 ]
 

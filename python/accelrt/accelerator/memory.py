@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from accelrt._memory import DeviceArgument
 
 __all__ = [
+    "dump_snapshot",
     "empty_cache",
     "empty_host_cache",
     "get_allocator_settings",
@@ -33,12 +34,14 @@ __all__ = [
     "memory_snapshot",
     "memory_stats",
     "memory_summary",
+    "record_memory_history",
     "register_oom_observer",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "set_allocator_settings",
     "set_per_process_memory_fraction",
     "shared_memory_stats",
+    "take_memory_snapshot",
 ]
 
 
@@ -98,6 +101,7 @@ class _Accelerator(Memory):
 
 _memory = _Accelerator()
 
+dump_snapshot = _memory.dump_snapshot
 empty_cache = _memory.empty_cache
 empty_host_cache = _memory.empty_host_cache
 get_per_process_memory_fraction = _memory.get_per_process_memory_fraction
@@ -109,8 +113,10 @@ memory_reserved = _memory.memory_reserved
 memory_snapshot = _memory.memory_snapshot
 memory_stats = _memory.memory_stats
 memory_summary = _memory.memory_summary
+record_memory_history = _memory.record_memory_history
 register_oom_observer = _memory.register_oom_observer
 reset_accumulated_memory_stats = _memory.reset_accumulated_memory_stats
 reset_peak_memory_stats = _memory.reset_peak_memory_stats
 set_per_process_memory_fraction = _memory.set_per_process_memory_fraction
 shared_memory_stats = _memory.shared_memory_stats
+take_memory_snapshot = _memory.take_memory_snapshot

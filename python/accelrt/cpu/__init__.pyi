@@ -8,6 +8,7 @@ True
 # Written by `make stubs` from the methods of `accelrt._kinds.Kind`.
 
 from collections.abc import Iterable
+from os import PathLike
 from typing import Any
 
 from accelrt import _core
@@ -28,6 +29,7 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "dump_snapshot",
     "empty_cache",
     "empty_host_cache",
     "get_arch_list",
@@ -54,6 +56,7 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "record_memory_history",
     "register_oom_observer",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
@@ -67,6 +70,7 @@ __all__ = [
     "shared_memory_stats",
     "stream",
     "synchronize",
+    "take_memory_snapshot",
 ]
 
 def can_device_access_peer(device: DeviceArgument, peer: DeviceArgument) -> bool:
@@ -94,6 +98,12 @@ def device_of(obj: object) -> DeviceContext:
     """Return a context manager that makes an object's device current.
 
     An object without a device of this kind has no effect.
+    """
+
+def dump_snapshot(path: str | PathLike[str] = "dump_snapshot.pickle") -> None:
+    """Write a snapshot with the history to a file, for `python -m accelrt view` and `replay`.
+
+    The file is a pickle as torch's `_dump_snapshot` writes, which pytorch.org/memory_viz opens.
     """
 
 def empty_cache() -> None:
@@ -174,7 +184,10 @@ def memory_reserved(device: DeviceArgument = None) -> int:
     """Return the bytes reserved from the device."""
 
 def memory_snapshot() -> list[dict[str, Any]]:
-    """Return all devices' segments with their blocks, in the format of torch's snapshots."""
+    """Return all devices' segments with their blocks, in the format of torch's snapshots.
+
+    Blocks in use have the `frames` that a history recorded, and the tag as `user_metadata`.
+    """
 
 def memory_stats(device: DeviceArgument = None) -> dict[str, int]:
     """Return the statistics of a device's allocator by sorted flat keys; zeros before its use.
@@ -192,6 +205,40 @@ def memory_stats_as_nested_dict(device: DeviceArgument = None) -> dict[str, Any]
 
 def memory_summary(device: DeviceArgument = None, abbreviated: bool = False) -> str:
     """Return a device's statistics as a table; `abbreviated` leaves out the rows of pools."""
+
+def record_memory_history(
+    enabled: str | None = "all",
+    context: str | None = "all",
+    stacks: str = "all",
+    max_entries: int = 100000,
+    device: DeviceArgument = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: Iterable[str] | None = None,
+    *,
+    max_frames: int = 32,
+) -> None:
+    """Record what the allocators of all devices do, with Python's stacks, for snapshots.
+
+    As torch's `_record_memory_history`: `enabled` is "all", "state" for blocks in use alone,
+    or None to end and forget the history. `context` says whose stacks are recorded: "all",
+    "alloc" without frees, "state" of blocks in use, None of nothing. `stacks` is "python" or
+    "all"; both mean Python's. Of the entries the newest `max_entries` are kept, of a stack the
+    innermost `max_frames`. With `global_record_annotations` snapshots have the ranges of
+    `accelrt.profiler.record_function`; without the actions in `skip_actions`. `device` is
+    checked alone, and `compile_context` has no effect.
+
+    While a history is on, requests and frees take the allocator's slow path.
+
+    >>> import accelrt
+    >>> accelrt.cpu.record_memory_history()
+    >>> buffer = accelrt.empty(4096, device="cpu")
+    >>> entries = accelrt.cpu.take_memory_snapshot()["device_traces"][0]
+    >>> [entry["size"] for entry in entries if entry["action"] == "alloc"]
+    [4096]
+    >>> accelrt.cpu.record_memory_history(None)
+    """
 
 def register_oom_observer(observer: _OomObserver) -> ObserverHandle:
     """Call `observer` at each out-of-memory error of this kind; return its handle.
@@ -242,4 +289,11 @@ def synchronize(device: DeviceArgument = None, timeout: float | None = None) -> 
     """Wait, without the GIL, until all streams of a device are done; raise and clear errors.
 
     After `timeout` seconds raise TimeoutError; the work goes on.
+    """
+
+def take_memory_snapshot() -> dict[str, Any]:
+    """Return what `dump_snapshot` writes: torch's dictionary, `memory_snapshot()` in it.
+
+    `segments` are those of `memory_snapshot()`, `device_traces` the history of each device,
+    `allocator_settings` the settings by torch's names, `external_annotations` the ranges.
     """

@@ -44,6 +44,7 @@ impl ConfigBuilder {
         host_threads(count: usize) = Some(count);
         tracebacks(are_on: bool) = are_on;
         profile(file: impl Into<Option<String>>) = file.into();
+        memory_history(file: impl Into<Option<String>>) = file.into();
     }
 
     /// Sets [`Config::allocator`] from a text such as `"policy:torch"`. [`ConfigBuilder::build`]

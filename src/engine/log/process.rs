@@ -67,20 +67,12 @@ pub(crate) fn has_unfinished_device_tasks() -> bool {
 pub(crate) struct ProcessSubscription(Option<Subscription>);
 
 /// Begins a subscription: see [`Log::subscribe`].
-pub(crate) fn subscribe(wants: Wants, runtime: Option<u64>, limit: usize) -> ProcessSubscription {
-    begin(wants, runtime, limit, Keeps::Oldest)
-}
-
-/// As [`subscribe`]; at the limit newer records replace the oldest.
-pub(crate) fn subscribe_to_newest(
+pub(crate) fn subscribe(
     wants: Wants,
     runtime: Option<u64>,
     limit: usize,
+    keeps: Keeps,
 ) -> ProcessSubscription {
-    begin(wants, runtime, limit, Keeps::Newest)
-}
-
-fn begin(wants: Wants, runtime: Option<u64>, limit: usize, keeps: Keeps) -> ProcessSubscription {
     fork::watch();
     if fork::is_child() {
         return ProcessSubscription(None); // what the parent's threads locked stays so

@@ -117,12 +117,10 @@ impl RingReader {
         // Acquire: pairs with the store in `write`, which publishes the records.
         let written = self.ring.written.load(Ordering::Acquire);
         for number in self.read..written {
-            // SAFETY: the writer has published this record, and writes to the slot again only
-            // behind the store to `read` below. Only this reader reads: the borrow is exclusive.
-            let slot = self.ring.slot(number).with(|slot| unsafe { *slot });
-            // SAFETY: the writer initialised the slot before it published the record.
-            let record = unsafe { slot.assume_init() };
-            each(&record);
+            // SAFETY: the writer has initialised and published this record, and writes to the slot
+            // again only behind the store to `read` below. Only this reader reads, by its exclusive
+            // borrow. The cell's type has the record's layout.
+            self.ring.slot(number).with(|slot| each(unsafe { &*slot.cast() }));
         }
         self.read = written;
         // Release: the copies come before; pairs with the load in `RingWriter::read`.

@@ -88,6 +88,7 @@ impl AllocatorState {
     }
 
     /// As `free_block`, for a piece of engine `native`.
+    #[inline(always)]
     pub(super) fn free_piece(
         &mut self,
         piece: Piece,

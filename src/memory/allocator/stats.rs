@@ -91,7 +91,7 @@ impl PooledStat {
         }
     }
 
-    fn of_mut(&mut self, class: PoolClass) -> &mut Stat {
+    pub(super) fn of_mut(&mut self, class: PoolClass) -> &mut Stat {
         match class {
             PoolClass::Small => &mut self.small_pool,
             PoolClass::Large => &mut self.large_pool,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::device::Device;
 use crate::base::sync::{LockRank, Mutex};
-use crate::engine::log::collector::Wants;
+use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::context::StackId;
 use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::process::{self, ProcessSubscription};
@@ -15,7 +15,7 @@ use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::PoolId;
 use crate::memory::allocator::snapshot::{TraceAction, TraceEntry};
 use crate::runtime::Runtime;
-use crate::runtime::recording::MemoryRecording;
+use crate::runtime::memory_watch::MemoryWatch;
 
 /// What the allocators of a runtime's devices do, from the start on; the newest of it.
 ///
@@ -27,7 +27,7 @@ pub struct MemoryHistory {
     most_events: usize,
     collected: Mutex<Collected>,
     /// Dropped behind the subscription, which wants nothing by then.
-    _recording: MemoryRecording,
+    _recording: MemoryWatch,
 }
 
 #[derive(Debug, Default)]
@@ -60,10 +60,10 @@ impl MemoryHistory {
     pub fn start(runtime: &Runtime, most_events: usize) -> Self {
         let most_events = most_events.max(1);
         let subscription =
-            process::subscribe_to_newest(Wants::MEMORY, Some(runtime.id()), most_events);
+            process::subscribe(Wants::MEMORY, Some(runtime.id()), most_events, Keeps::Newest);
         let began = SystemTime::now();
         let collected = Mutex::new(LockRank::Runtime, Collected::default());
-        Self { subscription, began, most_events, collected, _recording: runtime.record_memory() }
+        Self { subscription, began, most_events, collected, _recording: runtime.log_memory() }
     }
 
     /// Forgets the events so far.

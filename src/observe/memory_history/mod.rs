@@ -23,9 +23,11 @@
 //! ```
 
 mod events;
+mod ranges;
 mod tag;
 
 pub use events::{MemoryEvent, MemoryHistory};
+pub use ranges::{PassedRange, RangeHistory};
 pub use tag::{MemoryTag, memory_tag};
 #[cfg(test)]
 mod tests;

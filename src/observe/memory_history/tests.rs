@@ -5,6 +5,7 @@
 //! memory over at random, whose events are played again: no byte has two owners, each lies in
 //! memory from the device, and what is left is what the snapshot has.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread;
@@ -396,7 +397,7 @@ fn the_newest_events_are_kept_in_whatever_order_threads_are_read() {
 #[test]
 fn what_a_thread_frees_as_its_last_act_is_recorded() {
     thread_local! {
-        static KEPT: std::cell::RefCell<Vec<Buffer>> = const { std::cell::RefCell::new(Vec::new()) };
+        static KEPT: RefCell<Vec<Buffer>> = const { RefCell::new(Vec::new()) };
     }
     for settings in POLICIES {
         let (runtime, device) = runtime(settings);

@@ -88,7 +88,7 @@ impl KeyAverages {
             sum.total_ns += span.call.told.duration_ns;
         }
         add_ranges(timeline, &mut sums);
-        add_own_times(timeline, &mut sums);
+        add_self_times(timeline, &mut sums);
         let average = |((is_range, key), sum): ((bool, u32), Sums)| KeyAverage {
             key: timeline.key(key).to_string(),
             is_range,
@@ -211,7 +211,7 @@ fn add_ranges(timeline: &Timeline, sums: &mut HashMap<(bool, u32), Sums>) {
 
 /// Adds to each range the time of its thread in which no range was there that had begun later.
 /// Those of an event loop's tasks need not contain each other.
-fn add_own_times(timeline: &Timeline, sums: &mut HashMap<(bool, u32), Sums>) {
+fn add_self_times(timeline: &Timeline, sums: &mut HashMap<(bool, u32), Sums>) {
     let mut add = |range: &HostSpan, ns: i64| {
         sums.entry((true, range.key)).or_default().own_ns += ns;
     };

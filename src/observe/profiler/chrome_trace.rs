@@ -94,6 +94,16 @@ impl<W: Write> Events<'_, W> {
         self.end()
     }
 
+    /// The place of a track in its process: viewers else take tracks as they come.
+    fn sort_index(&mut self, process: u64, track: u64) -> Result<()> {
+        self.begin(b'M')?;
+        self.place(process, track)?;
+        self.to.write_all(b",\"name\":\"thread_sort_index\",\"args\":")?;
+        self.number(b"{\"sort_index\":", track)?;
+        self.to.write_all(b"}")?;
+        self.end()
+    }
+
     /// One end of an arrow, at a moment inside of a slice.
     fn flow(&mut self, phase: u8, id: u64, (process, track): (u64, u64), ns: i64) -> Result<()> {
         self.begin(phase)?;
@@ -194,6 +204,7 @@ fn write_tracks<W: Write>(
     for tasks in timeline.by_stream() {
         let (process, track) = tracks.of(tasks[0].stream());
         events.metadata(process, Some(track), &format!("stream {track}"))?;
+        events.sort_index(process, track)?;
     }
     if !tracks.calls.is_empty() {
         events.metadata(tracks.libraries(), None, "library calls")?;

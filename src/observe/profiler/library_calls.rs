@@ -183,3 +183,43 @@ pub(super) fn lanes(calls: &mut [LibraryCall]) -> Vec<usize> {
     };
     calls.iter().map(&mut lane_of).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source that tells of its calls when it is asked, and not before.
+    struct Late(Mutex<Vec<ToldCall>>);
+
+    impl Late {
+        fn call(&self, key: &str) {
+            let (key, fields) = (key.to_owned(), Vec::new());
+            let call = ToldCall { library: "late", key, duration_ns: 7, age_ns: 0, fields };
+            self.0.lock().push(call);
+        }
+    }
+
+    impl CallSource for Late {
+        fn tell_calls(&self) {
+            let calls = std::mem::take(&mut *self.0.lock());
+            tell(calls);
+        }
+    }
+
+    #[test]
+    fn sources_are_asked_at_the_begin_and_at_the_end_of_a_profile() {
+        let source = Arc::new(Late(Mutex::new(LockRank::Libraries, Vec::new())));
+        let weak = Arc::downgrade(&source);
+        add_source(weak);
+        source.call("before");
+        let subscription = CallSubscription::begin(2);
+        for key in ["first", "second", "no room"] {
+            source.call(key);
+        }
+        let (calls, dropped) = subscription.take(now());
+        let keys: Vec<_> = calls.iter().map(|call| &*call.told.key).collect();
+        assert_eq!((&*keys, dropped), (["first", "second"].as_slice(), 1));
+        assert!(calls.iter().all(|call| call.end - call.start == 7));
+        assert!(are_wanted());
+    }
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::device::Device;
 use crate::base::fork;
-use crate::engine::log::collector::{Wants, now};
+use crate::engine::log::collector::{Keeps, Wants, now};
 use crate::engine::log::names::NameId;
 use crate::engine::log::process::{self, ProcessSubscription};
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
@@ -23,7 +23,7 @@ use crate::observe::profiler::occupancy::{self, DeviceUse, StreamUse};
 use crate::observe::profiler::timeline::Timeline;
 use crate::observe::profiler::waits::{self, LongWait};
 use crate::runtime::Runtime;
-use crate::runtime::recording::MemoryRecording;
+use crate::runtime::memory_watch::MemoryWatch;
 
 /// The most records that a profile takes: one GiB. A task has two.
 const MOST_RECORDS: usize = 1 << 24;
@@ -62,7 +62,7 @@ impl Default for ProfileOptions {
 
 /// The part of a profile that is about memory.
 struct MemoryProfile {
-    recording: MemoryRecording,
+    recording: MemoryWatch,
     at_begin: BTreeMap<Device, MemoryBytes>,
 }
 
@@ -80,10 +80,11 @@ impl Profile {
         let wants = Wants::TASKS.and(Wants::WAITS).and(Wants::RANGES).and(of_memory);
         let calls = CallSubscription::begin(most_records);
         let memory = has_memory.then(|| MemoryProfile {
-            recording: runtime.record_memory(),
+            recording: runtime.log_memory(),
             at_begin: memory::at_begin(runtime),
         });
-        let subscription = process::subscribe(wants, Some(runtime.id()), most_records);
+        let subscription =
+            process::subscribe(wants, Some(runtime.id()), most_records, Keeps::Oldest);
         let origin = now();
         Self { watch: runtime.log_tasks(), subscription, calls, origin, memory }
     }

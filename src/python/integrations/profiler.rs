@@ -245,8 +245,8 @@ impl PyOpenRange {
     }
 }
 
-/// Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as in
-/// names of files, is replaced.
+/// Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as
+/// in names of files, is replaced.
 #[pyfunction]
 pub(crate) fn begin_profiled_range(name: &Bound<'_, PyString>) -> Option<PyOpenRange> {
     begin_range(&name.to_string_lossy()).map(PyOpenRange)

@@ -55,7 +55,7 @@ impl UsedMemory {
             let advice = "accelrt.reads() of it says that the function only reads them";
             return Err(PyBufferError::new_err(format!("{text}: {advice}")));
         }
-        Ok(Self { memory: memory.clone(), mark })
+        Ok(Self { memory: ViewMemory::clone(memory), mark })
     }
 
     /// Records that all work enqueued on a stream until now may use foreign memory. The launch

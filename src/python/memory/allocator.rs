@@ -8,25 +8,43 @@ use pyo3::types::{PyDict, PyFloat, PyList};
 
 use crate::base::error::{Error, MemoryError};
 use crate::base::fork;
+use crate::engine::log::context::AllocationContext;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::integrations::host_heap;
 use crate::memory::allocator::{
     AllocatorConfig, CachingAllocator, DurationStat, PoolId, PoolOptions, Stat, Statistics,
 };
-use crate::python::memory::snapshot::write_segments;
+use crate::python::memory::history::contexts_of;
+use crate::python::memory::snapshot_writer::SnapshotWriter;
 use crate::python::objects::contexts::{Context, EnteredPool};
 use crate::python::objects::device::kind_argument;
 use crate::python::objects::functions::device_argument;
 use crate::python::objects::task_contexts;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
+use crate::python::support::stacks::StackScope;
 use crate::python::support::waiting::without_gil;
 use crate::runtime::{MemPool, Runtime};
+
+/// What the keys of tags begin with.
+const TAGS: &str = "tags.";
 
 /// The statistics of a device's allocator, by flat keys in sorted order.
 #[pyfunction]
 pub(crate) fn memory_stats(kind: &str, index: i64) -> PyResult<BTreeMap<String, i64>> {
-    let statistics = Runtime::global()?.memory_statistics(device_argument(kind, index)?)?;
-    Ok(statistics.entries().into_iter().collect())
+    let (runtime, device) = (Runtime::global()?, device_argument(kind, index)?);
+    let statistics = runtime.memory_statistics(device)?;
+    let mut all: BTreeMap<_, _> = statistics.entries().into_iter().collect();
+    let allocator = runtime.existing_allocator(device)?;
+    for (tag, stat) in allocator.iter().flat_map(|allocator| allocator.tag_statistics()) {
+        let Stat { current, peak, allocated, freed } = stat;
+        let values =
+            [("current", current), ("peak", peak), ("allocated", allocated), ("freed", freed)];
+        for (name, value) in values {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            all.insert(format!("{TAGS}{tag}.{name}"), value);
+        }
+    }
+    Ok(all)
 }
 
 /// The statistics of memory that the device shares with the host, by flat keys in sorted order.
@@ -113,12 +131,6 @@ pub(crate) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult
     Ok(())
 }
 
-/// The segments of a kind's devices, in the format of torch's snapshots.
-#[pyfunction]
-pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyList>> {
-    write_segments(py, &Runtime::global()?.memory_segments(kind_argument(kind)?)?)
-}
-
 /// Waits, without the GIL, until no stream uses the cached memory of a kind's devices, and returns
 /// that memory to the devices.
 #[pyfunction]
@@ -148,6 +160,7 @@ pub(crate) fn empty_host_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
 }
 
 fn empty(py: Python<'_>, allocator: &CachingAllocator) -> PyResult<()> {
+    let _stack = StackScope::of_free(py);
     without_gil(
         py,
         || allocator.is_idle(),
@@ -252,7 +265,12 @@ impl PyPool {
     /// The pool's segments, in the format of torch's snapshots.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         fork::check()?;
-        write_segments(py, &self.0.segments())
+        let allocator = Runtime::global()?.existing_allocator(self.0.device())?;
+        let contexts = allocator.map(|allocator| contexts_of(&allocator));
+        let context_of = |address| {
+            contexts.as_ref().map_or(AllocationContext::NONE, |contexts| contexts(address))
+        };
+        SnapshotWriter::default().segments(py, &self.0.segments(), &context_of)
     }
 
     /// Serves this thread's requests of device memory from the pool until `exit`; inside a running

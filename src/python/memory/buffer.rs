@@ -29,6 +29,7 @@ use crate::python::objects::task_contexts;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::{self, Flag, integer, size};
+use crate::python::support::stacks::{self, StackScope};
 use crate::python::support::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 
@@ -219,6 +220,7 @@ impl PyBuffer {
     /// whole buffer. `BufferError` while other code uses the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         drop_parked(py); // parked objects may hold exports
+        let _stack = StackScope::of_free(py);
         Ok(self.current.buffer(py).release()?)
     }
 
@@ -350,6 +352,30 @@ pub(crate) fn empty(
     device: Option<&Bound<'_, PyAny>>,
     alignment: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
+    if stacks::are_wanted() {
+        return empty_in_scope(nbytes, device, alignment);
+    }
+    empty_now(nbytes, device, alignment)
+}
+
+/// Apart from [`empty`], which is short without it.
+#[cold]
+#[inline(never)]
+fn empty_in_scope(
+    nbytes: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    alignment: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyBuffer> {
+    let _stack = StackScope::of_allocation(nbytes.py());
+    empty_now(nbytes, device, alignment)
+}
+
+#[inline(always)]
+fn empty_now(
+    nbytes: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    alignment: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyBuffer> {
     let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
@@ -374,7 +400,7 @@ fn empty_on(
         // Sets the hint before the allocation, during which a signal handler may change the hint.
         runtime.set_thread_hint(device)?;
     }
-    let buffer = allocate(py, bytes, device, |runtime, device| {
+    let buffer = allocate_in_scope(py, bytes, device, |runtime, device| {
         Ok(Origin { align_bytes, ..runtime.origin(device)? })
     })?;
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
@@ -440,6 +466,17 @@ pub(crate) fn empty_shared(
 /// Allocates with the device's current stream as the home, from what `origin` returns for the
 /// device. May wait, without the GIL, for frees.
 pub(crate) fn allocate(
+    py: Python<'_>,
+    bytes: usize,
+    device: Device,
+    origin: impl FnOnce(&Runtime, Device) -> Result<Origin>,
+) -> PyResult<Buffer> {
+    let _stack = StackScope::of_allocation(py);
+    allocate_in_scope(py, bytes, device, origin)
+}
+
+/// As [`allocate`], inside of a caller's scope.
+fn allocate_in_scope(
     py: Python<'_>,
     bytes: usize,
     device: Device,

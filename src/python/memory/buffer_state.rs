@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::buffer::{Buffer, thread_hints};
+use crate::python::support::stacks::FreedWithStack;
 
 enum Count {
     Own(u32),
@@ -21,7 +22,7 @@ enum Count {
 }
 
 struct State {
-    buffer: Buffer,
+    buffer: FreedWithStack<Buffer>,
     count: Count,
     /// True for memory without a version, which only inference mode creates and may write.
     is_inference: bool,
@@ -38,13 +39,19 @@ impl BufferState {
     /// Wraps new memory with a version. Only for threads outside of inference mode.
     #[inline]
     pub(crate) fn new(buffer: Buffer) -> Self {
-        Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference: false }))
+        Self::of(buffer, Count::Own(0), false)
     }
 
     /// Wraps new memory, with a version unless this thread is in inference mode.
     pub(crate) fn in_mode(buffer: Buffer) -> Self {
         let is_inference = is_inference_mode();
-        Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
+        Self::of(buffer, Count::Own(0), is_inference)
+    }
+
+    #[inline]
+    fn of(buffer: Buffer, count: Count, is_inference: bool) -> Self {
+        let buffer = FreedWithStack::new(buffer);
+        Self(UnsafeCell::new(State { buffer, count, is_inference }))
     }
 
     #[inline]
@@ -58,7 +65,7 @@ impl BufferState {
     /// A handle of the memory. A later assignment to `.data` does not change the handle.
     #[inline]
     pub(crate) fn buffer(&self, py: Python<'_>) -> Buffer {
-        self.state(py).buffer.clone()
+        Buffer::clone(&self.state(py).buffer)
     }
 
     pub(crate) fn is_inference(&self, py: Python<'_>) -> bool {
@@ -87,21 +94,21 @@ impl BufferState {
         };
         state.count = Count::Shared(Arc::clone(&shared));
         let is_inference = state.is_inference;
-        Self(UnsafeCell::new(State { buffer, count: Count::Shared(shared), is_inference }))
+        Self::of(buffer, Count::Shared(shared), is_inference)
     }
 
     /// Another state of the same memory, with a separate counter that starts at 0.
     pub(crate) fn data(&self, py: Python<'_>) -> Self {
         let State { buffer, is_inference, .. } = self.state(py);
-        let (buffer, is_inference) = (buffer.clone(), *is_inference);
-        Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
+        let (buffer, is_inference) = (Buffer::clone(buffer), *is_inference);
+        Self::of(buffer, Count::Own(0), is_inference)
     }
 
     /// Replaces the memory by that of `other`. Keeps the counter.
     pub(crate) fn set_data(&self, py: Python<'_>, other: &Self) {
         let (buffer, is_inference) = (other.buffer(py), other.is_inference(py));
         let state = self.state(py);
-        let replaced = std::mem::replace(&mut state.buffer, buffer);
+        let replaced = std::mem::replace(&mut state.buffer, FreedWithStack::new(buffer));
         state.is_inference = is_inference;
         drop(replaced); // last, because a free may take the allocator's lock
     }

@@ -18,6 +18,7 @@ use crate::python::memory::dlpack::{
 use crate::python::memory::element::Element;
 use crate::python::memory::view_memory::{MemoryExport, ViewMemory, export_on_device};
 use crate::python::support::parameters::{Flag, pair};
+use crate::python::support::stacks::freeing;
 
 /// The checked arguments of `__dlpack__`.
 pub(crate) struct ExportRequest {
@@ -200,5 +201,5 @@ unsafe extern "C" fn end_capsule<M: CapsuleStructure>(capsule: *mut ffi::PyObjec
     // SAFETY: the interpreter passes a live capsule, whose name was checked.
     let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::CAPSULE_NAME.as_ptr()) };
     // SAFETY: the name shows that no consumer took the structure, so this call frees it.
-    unsafe { free(managed.cast::<M>()) };
+    freeing(|| unsafe { free(managed.cast::<M>()) });
 }

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use crate::python::memory::shape::bytes_of_shape;
 use crate::python::memory::view_memory::MemoryExport;
+use crate::python::support::stacks::FreedWithStack;
 
 /// Memory and its description, for a consumer of the buffer protocol.
 pub(crate) struct Exposure {
@@ -97,7 +98,8 @@ pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
     // SAFETY: the caller passes a live structure. The interpreter drops the reference to the owner.
     let exposed = unsafe { (*view).internal }.cast::<ExposedMemory>();
     // SAFETY: `fill` leaked this box, and the caller releases it once.
-    drop(unsafe { Box::from_raw(exposed) });
+    let exposed = unsafe { Box::from_raw(exposed) };
+    drop(FreedWithStack::new(exposed));
 }
 
 /// The byte strides of contiguous memory in C order.

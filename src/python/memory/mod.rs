@@ -1,6 +1,7 @@
-//! L4, memory: buffers, views and exports; statistics, snapshots and replays of allocators.
+//! L4, memory: buffers, views, exports; statistics, histories and replays of allocators.
 
 pub(crate) mod allocator;
+pub(crate) mod allocator_settings;
 pub(crate) mod buffer;
 pub(crate) mod buffer_state;
 pub(crate) mod dlpack;
@@ -9,10 +10,13 @@ pub(crate) mod dlpack_import;
 pub(crate) mod element;
 pub(crate) mod exposure;
 pub(crate) mod foreign_memory;
+pub(crate) mod history;
+pub(crate) mod memory_uses;
 pub(crate) mod replay;
 pub(crate) mod shape;
 pub(crate) mod small_float;
 pub(crate) mod snapshot;
+pub(crate) mod snapshot_writer;
 pub(crate) mod strided;
 pub(crate) mod transfers;
 pub(crate) mod value;

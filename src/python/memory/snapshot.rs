@@ -1,4 +1,4 @@
-//! Reads and writes snapshots as torch's dictionaries.
+//! Reads snapshots from torch's dictionaries.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -96,15 +96,16 @@ impl<'py> Entry<'py> {
 
 const NUMBER: &str = "a whole number of at least 0";
 
-const STATES: &[(&str, BlockState)] = &[
+pub(crate) const STATES: &[(&str, BlockState)] = &[
     ("active_allocated", BlockState::Allocated),
     ("active_awaiting_free", BlockState::AwaitingFree),
     ("inactive", BlockState::Inactive),
 ];
 
-const CLASSES: &[(&str, PoolClass)] = &[("small", PoolClass::Small), ("large", PoolClass::Large)];
+pub(crate) const CLASSES: &[(&str, PoolClass)] =
+    &[("small", PoolClass::Small), ("large", PoolClass::Large)];
 
-const ACTIONS: &[(&str, TraceAction)] = &[
+pub(crate) const ACTIONS: &[(&str, TraceAction)] = &[
     ("alloc", TraceAction::Alloc),
     ("free_requested", TraceAction::FreeRequested),
     ("free_completed", TraceAction::FreeCompleted),
@@ -194,44 +195,11 @@ fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntr
     })
 }
 
-pub(crate) fn write_segments<'py>(
-    py: Python<'py>,
-    segments: &[SegmentInfo],
-) -> PyResult<Bound<'py, PyList>> {
-    let segments = segments.iter().map(|segment| write_segment(py, segment));
-    PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
-}
-
-fn write_segment<'py>(py: Python<'py>, segment: &SegmentInfo) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("device", segment.device_index)?;
-    dict.set_item("address", segment.address)?;
-    dict.set_item("total_size", segment.total_bytes)?;
-    dict.set_item("allocated_size", segment.allocated_bytes)?;
-    dict.set_item("active_size", segment.active_bytes)?;
-    dict.set_item("requested_size", segment.requested_bytes)?;
-    dict.set_item("stream", segment.stream)?;
-    dict.set_item("segment_type", name_of(CLASSES, segment.class))?;
-    dict.set_item("segment_pool_id", (segment.pool.0, segment.pool.1))?;
-    dict.set_item("is_expandable", segment.is_expandable)?;
-    dict.set_item("frames", PyList::empty(py))?;
-    let blocks = segment.blocks.iter().map(|block| write_block(py, block));
-    dict.set_item("blocks", blocks.collect::<PyResult<Vec<_>>>()?)?;
-    Ok(dict)
-}
-
-fn write_block<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("address", block.address)?;
-    dict.set_item("size", block.bytes)?;
-    dict.set_item("requested_size", block.requested_bytes)?;
-    dict.set_item("state", name_of(STATES, block.state))?;
-    dict.set_item("frames", PyList::empty(py))?;
-    Ok(dict)
-}
-
 /// The first word that the table `known` has for a meaning.
-fn name_of<T: PartialEq + Copy>(known: &[(&'static str, T)], meaning: T) -> &'static str {
+pub(crate) fn name_of<T: PartialEq + Copy>(
+    known: &[(&'static str, T)],
+    meaning: T,
+) -> &'static str {
     let found = known.iter().find(|(_, known)| *known == meaning);
     found.map(|(name, _)| *name).expect("every meaning has a word")
 }

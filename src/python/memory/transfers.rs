@@ -19,6 +19,7 @@ use crate::python::memory::view_memory::ViewMemory;
 use crate::python::objects::task_contexts;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::type_name;
+use crate::python::support::stacks::FreedWithStack;
 use crate::python::support::waiting::{check_may_wait, enqueue, without_gil};
 use crate::runtime::Runtime;
 
@@ -53,7 +54,7 @@ pub(crate) fn copy_into_view(
     let py = source.py();
     let staged = || {
         if let Some(buffer) = buffer_of(source) {
-            return Ok(buffer);
+            return Ok(FreedWithStack::new(buffer));
         }
         let whole = staging(py, view)?;
         from_any(&whole, source)?;
@@ -79,13 +80,13 @@ fn write_view(
     py: Python<'_>,
     view: &PyView,
     write: impl FnOnce(&Buffer) -> PyResult<Transfer>,
-    staged: impl FnOnce() -> PyResult<Buffer>,
+    staged: impl FnOnce() -> PyResult<FreedWithStack<Buffer>>,
 ) -> PyResult<Transfer> {
-    match &view.memory {
+    match &*view.memory {
         ViewMemory::Ours(buffer) => write_counted(py, buffer, view.owner.as_ref(), write),
         ViewMemory::Foreign(memory, _) => {
             check_may_be_written(memory)?;
-            to_lender(py, &staged()?, memory)
+            to_lender(py, &*staged()?, memory)
         }
     }
 }
@@ -112,8 +113,9 @@ fn check_may_be_written(memory: &ForeignMemory) -> PyResult<()> {
 }
 
 /// Allocates a cpu buffer of the view's size, for contents that a task copies to foreign memory.
-fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
-    allocate(py, view.memory.nbytes(), Device::cpu(0), Runtime::origin)
+fn staging(py: Python<'_>, view: &PyView) -> PyResult<FreedWithStack<Buffer>> {
+    let staged = allocate(py, view.memory.nbytes(), Device::cpu(0), Runtime::origin)?;
+    Ok(FreedWithStack::new(staged))
 }
 
 /// A fill copies up to this many bytes from the host, then doubles them by copies in the buffer.
@@ -180,11 +182,8 @@ pub(crate) fn write_if_buffer<T>(
     if let Ok(buffer) = target.cast::<PyBuffer>() {
         return Some(buffer.get().current.write(target.py(), write));
     }
-    let PyView { memory: ViewMemory::Ours(buffer), owner, .. } =
-        target.cast::<PyView>().ok()?.get()
-    else {
-        return None;
-    };
+    let PyView { memory, owner, .. } = target.cast::<PyView>().ok()?.get();
+    let ViewMemory::Ours(buffer) = &**memory else { return None };
     Some(write_counted(target.py(), buffer, owner.as_ref(), write))
 }
 
@@ -205,14 +204,14 @@ pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
         return Some(buffer.get().current.buffer(object.py()));
     }
-    match &object.cast::<PyView>().ok()?.get().memory {
+    match &*object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Ours(buffer) => Some(buffer.clone()),
         ViewMemory::Foreign(..) => None,
     }
 }
 
 pub(crate) fn foreign_memory(object: &Bound<'_, PyAny>) -> Option<Arc<ForeignMemory>> {
-    match &object.cast::<PyView>().ok()?.get().memory {
+    match &*object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Foreign(memory, _) => Some(Arc::clone(memory)),
         ViewMemory::Ours(_) => None,
     }

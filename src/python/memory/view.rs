@@ -23,6 +23,7 @@ use crate::python::memory::view_memory::{MemoryExport, ViewMemory};
 use crate::python::objects::device::PyDevice;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::{self, Flag};
+use crate::python::support::stacks::FreedWithStack;
 use crate::runtime::Runtime;
 
 /// Memory of a buffer or of another library's object, with an element type and a shape, contiguous
@@ -40,7 +41,7 @@ use crate::runtime::Runtime;
 pub(crate) struct PyView {
     /// The export for the array interfaces. Declared before `memory`, so that it drops first.
     interface: OnceLock<MemoryExport>,
-    pub(crate) memory: ViewMemory,
+    pub(crate) memory: FreedWithStack<ViewMemory>,
     /// The buffer whose version counts writes to the memory, if the memory is a buffer's.
     pub(crate) owner: Option<Py<PyBuffer>>,
     pub(crate) element: Element,
@@ -135,6 +136,7 @@ impl PyView {
     }
 
     fn new(memory: ViewMemory, element: Element, shape: Vec<usize>) -> Self {
+        let memory = FreedWithStack::new(memory);
         Self { interface: OnceLock::new(), memory, owner: None, element, shape }
     }
 }

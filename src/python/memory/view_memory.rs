@@ -12,6 +12,7 @@ use crate::python::memory::buffer::allocate;
 use crate::python::memory::foreign_memory::{ForeignMemory, ParkedDropper};
 use crate::python::memory::transfers::{copy_between_buffers, from_lender};
 use crate::python::support::deferred_drops::Lender;
+use crate::python::support::stacks::StackScope;
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
 
@@ -44,7 +45,10 @@ impl MemoryExport {
 }
 
 impl Lender for MemoryExport {
-    fn take_back(self: Box<Self>, _py: Python<'_>) {}
+    fn take_back(self: Box<Self>, py: Python<'_>) {
+        let _stack = StackScope::of_free(py);
+        drop(self);
+    }
 }
 
 impl ViewMemory {

@@ -1,7 +1,8 @@
-//! The `with` statements of devices, indices, streams and pools.
+//! The `with` statements of devices, indices, streams, pools and tags.
 //!
 //! Each thread has one stack of open `with` statements, and each context of asyncio one above it.
-//! The innermost decides the default device. A thread's pools stand with what it has selected.
+//! The innermost decides the default device. A thread's pools stand with what it has selected, and
+//! its tags apart (`tags`).
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -11,9 +12,11 @@ use pyo3::prelude::*;
 
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
+use crate::engine::log::names::NameId;
 use crate::engine::stream::Stream;
 use crate::memory::buffer::thread_hints;
 use crate::python::objects::device::{PyDevice, kind_argument};
+use crate::python::objects::tags;
 use crate::python::objects::task_contexts::{self, Selection};
 use crate::runtime::{MemPool, Runtime};
 
@@ -25,6 +28,8 @@ pub(crate) enum Context {
     Index(DeviceKind, Option<usize>),
     Stream(Stream),
     Pool(EnteredPool),
+    /// What memory is for.
+    Tag(NameId),
 }
 
 /// A pool as `with` statements compare it: by its id.
@@ -57,7 +62,7 @@ thread_local! {
 }
 
 impl Context {
-    /// Makes the device, stream or pool current: in the asyncio task that runs, else on this
+    /// Makes the device, stream, pool or tag current: in the asyncio task that runs, else on this
     /// thread. An error changes nothing.
     pub(crate) fn enter(self, py: Python<'_>) -> PyResult<()> {
         if task_contexts::is_inside(py) {
@@ -73,11 +78,15 @@ impl Context {
             pool.0.push();
             return Ok(());
         }
+        if let Self::Tag(tag) = self {
+            tags::push(tag);
+            return Ok(());
+        }
         let runtime = Runtime::global()?;
         // Sets the stream first: if the runtime refuses this step, the device stays unchanged.
         let previous_stream = match &self {
             Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
-            Self::Device(_) | Self::Index(..) | Self::Pool(_) => None,
+            Self::Device(_) | Self::Index(..) | Self::Pool(_) | Self::Tag(_) => None,
         };
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
         let previous_device = self.device().map(exchange).transpose()?;
@@ -87,8 +96,8 @@ impl Context {
         Ok(())
     }
 
-    /// Leaves the innermost `with` of this device, stream or pool: of the asyncio task that runs,
-    /// else of this thread.
+    /// Leaves the innermost `with` of this device, stream, pool or tag: of the asyncio task that
+    /// runs, else of this thread.
     pub(crate) fn exit(&self, py: Python<'_>) -> PyResult<()> {
         thread_hints::forget();
         if task_contexts::exit(py, self)? {
@@ -101,6 +110,7 @@ impl Context {
             Self::Device(_) | Self::Index(..) => "Device",
             Self::Stream(_) => "Stream",
             Self::Pool(_) => "Memory pool",
+            Self::Tag(_) => "Memory tag",
         };
         Err(PyRuntimeError::new_err(format!("{what} context stack is empty.")))
     }
@@ -109,6 +119,9 @@ impl Context {
     fn exit_on_thread(&self) -> Result<bool> {
         if let Self::Pool(pool) = self {
             return Ok(pool.0.pop());
+        }
+        if let Self::Tag(tag) = self {
+            return Ok(tags::pop(*tag));
         }
         let entered = ENTERED.with_borrow_mut(|stack| {
             let place = stack.iter().rposition(|entered| entered.context == *self);
@@ -130,6 +143,7 @@ impl Context {
         let first = match self {
             Self::Stream(stream) => Some(Selection::Stream(stream.clone())),
             Self::Pool(pool) => Some(Selection::Pool(pool.0.clone())),
+            Self::Tag(tag) => Some(Selection::Tag(*tag)),
             Self::Device(_) | Self::Index(..) => None,
         };
         let device = self.device().transpose()?.map(Selection::Device);
@@ -142,7 +156,7 @@ impl Context {
             Self::Device(device) => device.index.map(|index| Device::new(device.kind, index)),
             Self::Index(kind, index) => index.map(|index| Device::new(*kind, index)),
             Self::Stream(stream) => Some(Ok(stream.device())),
-            Self::Pool(_) => None,
+            Self::Pool(_) | Self::Tag(_) => None,
         }
     }
 
@@ -152,7 +166,7 @@ impl Context {
             Self::Device(device) => Some(device.kind),
             Self::Index(kind, index) => index.map(|_| *kind),
             Self::Stream(stream) => Some(stream.device().kind()),
-            Self::Pool(_) => None,
+            Self::Pool(_) | Self::Tag(_) => None,
         }
     }
 }
@@ -160,6 +174,7 @@ impl Context {
 /// Drops every open `with` of this thread without restoring the previous state. Host threads call
 /// this after each callable, which may leave a `with` open. The dropped handles may end streams.
 pub(crate) fn forget() {
+    tags::forget();
     task_contexts::forget();
     let left = ENTERED.take();
     drop(left); // outside of the borrow, because this may end streams

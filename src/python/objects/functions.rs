@@ -329,6 +329,9 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("ACCELRT_STREAM_TASKS", config.stream_task_limit)?;
     dict.set_item("ACCELRT_HOST_THREADS", config.host_threads)?;
     dict.set_item("ACCELRT_TRACEBACKS", u8::from(config.tracebacks))?;
+    dict.set_item("ACCELRT_PROFILE", config.profile.as_deref())?;
+    let history = config.memory_history.as_ref().map(|file| format!("dump-on-oom:{file}"));
+    dict.set_item("ACCELRT_MEMORY_HISTORY", history)?;
     Ok(dict)
 }
 

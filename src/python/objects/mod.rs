@@ -6,4 +6,5 @@ pub(crate) mod event;
 pub(crate) mod functions;
 pub(crate) mod generator;
 pub(crate) mod stream;
+pub(crate) mod tags;
 pub(crate) mod task_contexts;

@@ -18,15 +18,17 @@ use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::log::names::NameId;
 use crate::engine::stream::Stream;
 use crate::python::objects::contexts::Context;
+use crate::python::objects::tags;
 use crate::runtime::current::Selected;
 use crate::runtime::{MemPool, Runtime};
 
 /// True after the first `with` inside a running loop. Until then no call looks at contexts.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-/// How many `with` statements of each device, stream and pool are open in any context. Taken under
-/// the GIL, so that no thread waits for the lock.
+/// How many `with` statements of each device, stream, pool and tag are open in any context. Taken
+/// under the GIL, so that no thread waits for the lock.
 static OPEN: LazyLock<Mutex<HashMap<Context, usize>>> =
     LazyLock::new(|| Mutex::new(LockRank::Bindings, HashMap::new()));
 
@@ -47,6 +49,7 @@ pub(crate) enum Selection {
     Device(Device),
     Stream(Stream),
     Pool(MemPool),
+    Tag(NameId),
 }
 
 /// What this thread's selection stands for while a context with entries runs.
@@ -70,6 +73,10 @@ impl Selection {
                 pool.push();
                 Ok(())
             }
+            Self::Tag(tag) => {
+                tags::select(*tag);
+                Ok(())
+            }
         }
     }
 
@@ -78,6 +85,7 @@ impl Selection {
             Self::Device(device) => selected.set_device(*device),
             Self::Stream(stream) => drop(selected.set_stream(stream.clone())),
             Self::Pool(pool) => pool.add_to(selected),
+            Self::Tag(_) => {} // apart from what is selected: see `switch_to`
         }
     }
 }
@@ -112,7 +120,14 @@ fn switch_to(entries: Option<Bound<'_, Entries>>) {
     let own = APPLIED.take().map_or_else(|| runtime.selected(), |applied| applied.own);
     let mut selected = own.clone();
     let all = entries.iter().flat_map(|entries| &entries.get().0);
-    all.flat_map(|entry| &entry.selections).for_each(|it| it.add_to(&mut selected));
+    let mut tag = tags::innermost();
+    for selection in all.flat_map(|entry| &entry.selections) {
+        selection.add_to(&mut selected);
+        if let Selection::Tag(inner) = selection {
+            tag = *inner;
+        }
+    }
+    tags::select(tag);
     drop(runtime.exchange_selected(selected));
     replace_applied(entries.map(|entries| Applied { entries: entries.unbind(), own }));
 }
@@ -148,8 +163,8 @@ pub(crate) fn enter(py: Python<'_>, context: Context) -> PyResult<()> {
     Ok(())
 }
 
-/// Leaves the innermost `with` of this device, stream or pool in the context that runs. False when
-/// the context has none.
+/// Leaves the innermost `with` of this device, stream, pool or tag in the context that runs. False
+/// when the context has none.
 pub(crate) fn exit(py: Python<'_>, context: &Context) -> PyResult<bool> {
     // Relaxed: as in `apply`.
     if !IS_USED.load(Ordering::Relaxed) {
@@ -173,9 +188,9 @@ pub(crate) fn exit(py: Python<'_>, context: &Context) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Counts a `with` of this device, stream or pool as left. False when none is open in any context.
-/// What is left in another context than it was entered in changes neither: a generator that the
-/// garbage collector closes does so.
+/// Counts a `with` of this device, stream, pool or tag as left. False when none is open in any
+/// context. What is left in another context than it was entered in changes neither: a generator
+/// that the garbage collector closes does so.
 pub(crate) fn exit_elsewhere(context: &Context) -> bool {
     let mut open = OPEN.lock();
     let Some(count) = open.get_mut(context) else { return false };

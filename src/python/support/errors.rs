@@ -1,5 +1,6 @@
 //! Converts errors to Python exceptions, of torch's type where torch raises the same error.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError};
@@ -12,11 +13,14 @@ use crate::base::error::{
     RuntimeError, StreamFailure,
 };
 use crate::base::shortage::Shortage;
+use crate::base::size::display_bytes;
+use crate::engine::log::context::StackId;
 use crate::engine::stream::ffi_launch::NATIVE_CALLS;
 use crate::python::launch::function::name_at;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::PyStream;
 use crate::python::support::deferred_drops::{DeferredDrop, Parked, park};
+use crate::python::support::stacks;
 use crate::runtime::Runtime;
 
 pyo3::create_exception!(
@@ -126,6 +130,7 @@ impl From<Error> for PyErr {
             Error::Memory(MemoryError::OutOfMemory {
                 requested_bytes, total_bytes, cache, ..
             }) => Python::attach(|py| {
+                let message = message + &largest_sites(py, cache.as_deref());
                 let raised = OutOfMemoryError::new_err(message);
                 let mut sizes = sizes(requested_bytes, total_bytes, cache.as_deref()).into_iter();
                 let added = sizes.try_for_each(|(name, size)| raised.value(py).setattr(name, size));
@@ -165,6 +170,27 @@ pub(crate) fn python_text(error: &Error) -> String {
         ),
         _ => error.to_string(),
     }
+}
+
+/// The sentence about the call sites that hold the most memory; empty while no history knows them.
+fn largest_sites(py: Python<'_>, cache: Option<&Shortage>) -> String {
+    let mut by_site: Vec<(String, usize, usize)> = Vec::new();
+    for user in cache.iter().flat_map(|cache| &cache.largest_stacks) {
+        let Some(site) = stacks::site(py, StackId(user.stack)) else { continue };
+        match by_site.iter_mut().find(|(known, ..)| *known == site) {
+            Some((_, bytes, count)) => {
+                (*bytes, *count) = (*bytes + user.bytes, *count + user.count);
+            }
+            None => by_site.push((site, user.bytes, user.count)),
+        }
+    }
+    let mut text = String::new();
+    for (index, (site, bytes, count)) in by_site.into_iter().enumerate() {
+        let before = if index == 0 { " In use by call site: " } else { "; " };
+        let blocks = if count == 1 { "block" } else { "blocks" };
+        let _ = write!(text, "{before}{site} {} in {count} {blocks}", display_bytes(bytes));
+    }
+    if text.is_empty() { text } else { text + "." }
 }
 
 /// The attributes of an `OutOfMemoryError`, in bytes. An unknown size is None.

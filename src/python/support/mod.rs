@@ -1,4 +1,4 @@
-//! L4, support for all bindings: errors, parameters, waits without the GIL, awaits, deferred drops.
+//! L4, support for all bindings: errors, parameters, waits without the GIL, awaits, stacks, drops.
 
 pub(crate) mod awaiting;
 pub(crate) mod deferred_drops;
@@ -9,5 +9,6 @@ pub(crate) mod identity_cache;
 pub(crate) mod interpreter;
 pub(crate) mod parameters;
 pub(crate) mod reaper;
+pub(crate) mod stacks;
 pub(crate) mod turns;
 pub(crate) mod waiting;

@@ -18,6 +18,7 @@ from accelrt.cli.bench import (
     imports,
     launches,
     machine,
+    profiles,
     replays,
     table,
     tables,
@@ -51,6 +52,7 @@ def run(
         ("H", allocators.measure()),
         ("A", replays.measure(traces)),
         ("R", generators.measure()),
+        ("V", profiles.measure()),
         ("V", tables.measure(traces)),
     )
     measured = itertools.chain(*(part for letter, part in parts if rows[:1] in ("", letter)))

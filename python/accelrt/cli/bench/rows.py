@@ -99,6 +99,9 @@ ROWS = (
         )
         for peer in ("philox", "sfc64")
     ),
+    Row("V3", "a profile of 5e5 tasks, exported", "s"),
+    Row("V3.page", "its trace made into a page", "s"),
+    Row("V3.open", "the page, opened in a browser", "s"),
     Row("V4", "an event of a hot table, read and replayed"),
     Row("V4.reading", "of it, reading"),
     Row("V4.traces", "an event of recorded tables, the same"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli.replay import snapshots
-from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.replay.errors import TraceError, naming
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,8 @@ class Trace:
 
 def read(path: Path) -> list[Trace]:
     """Return the traces of a file: one for each device with events."""
-    try:
+    with naming(path):
         return list(_traces(path))
-    except _core.TableError as error:  # it names the file
-        raise TraceError(str(error)) from error
-    except (TraceError, ValueError) as error:
-        message = f"cannot read {path}: {error}"
-        raise TraceError(message) from error
-    except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise TraceError(message) from error
 
 
 def _traces(path: Path) -> Iterator[Trace]:

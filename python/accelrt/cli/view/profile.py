@@ -28,6 +28,12 @@ _MOST_DETAIL_BYTES = 16 << 20
 _MOST_US = 1e16
 # Ends and starts that touch may be rounded past each other.
 _TOUCHING_NS = 1
+# What a slice's time is: a wait, work of a thread, or work of a stream, by the categories of ours
+# and of torch's profiler. In a profile without a stream's work that of threads stands for it.
+_WAITS, _OF_THREAD, _OF_STREAM = range(3)
+_KINDS = dict.fromkeys(("wait", "host wait"), _WAITS) | dict.fromkeys(
+    ("task", "kernel", "gpu_memcpy", "gpu_memset"), _OF_STREAM
+)
 
 
 def read(path: Path) -> list[Any]:
@@ -75,9 +81,10 @@ class _Reader:
         self._detail_bytes = self._left_out = 0
         self._labels: dict[tuple[str, str], str] = {}
         self._places: dict[tuple[str, str], float] = {}
-        # Start, minus end, track, name and detail: sorted, what holds others stands before them.
-        self._slices: list[tuple[int, int, int, int, int]] = []
-        self._opened: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        # Start, minus end, track, name, detail and kind: sorted, what holds others stands before
+        # them.
+        self._slices: list[tuple[int, int, int, int, int, int]] = []
+        self._opened: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         self._arrows: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         self._arrow_ends: list[tuple[tuple[str, str], int, int]] = []
         self._counters: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
@@ -123,16 +130,17 @@ class _Reader:
 
     def _add_slice(self, start: int, end: int, track: int, record: dict[str, Any]) -> None:
         name, detail = self._names.number(_name(record)), self._detail(record)
-        self._slices.append((start, -end, track, name, detail))
+        self._slices.append((start, -end, track, name, detail, _kind(record)))
 
     def _read_bound(self, index: int, record: dict[str, Any]) -> None:
         track, time = self._track(record), _ns(index, record, "ts")
         opened = self._opened[track]
         if record["ph"] == "B":
-            opened.append((time, self._names.number(_name(record)), self._detail(record)))
+            name, detail = self._names.number(_name(record)), self._detail(record)
+            opened.append((time, name, detail, _kind(record)))
         elif opened:
-            start, name, detail = opened.pop()
-            self._slices.append((start, -max(start, time), track, name, detail))
+            start, name, detail, kind = opened.pop()
+            self._slices.append((start, -max(start, time), track, name, detail, kind))
         else:
             self._skipped["E without B"] += 1
 
@@ -180,8 +188,8 @@ class _Reader:
         """Return the head and the columns; each kind of record stands by time."""
         last = max((-slice_[1] for slice_ in self._slices), default=0)
         for track, opened in self._opened.items():  # what did not end ends with the profile
-            for start, name, detail in opened:
-                self._slices.append((start, -max(start, last), track, name, detail))
+            for start, name, detail, kind in opened:
+                self._slices.append((start, -max(start, last), track, name, detail, kind))
         self._slices.sort()
         self._instants.sort()
         arrows = self._paired_arrows()
@@ -239,7 +247,14 @@ class _Reader:
         columns.add("row", row)
         columns.add("name", array("I", [slice_[3] for slice_ in self._slices]))
         columns.add("detail", array("I", [slice_[4] for slice_ in self._slices]))
+        columns.add("kind", array("B", self._kinds()))
         return [list(pair) for pair in rows.values()]
+
+    def _kinds(self) -> list[int]:
+        kinds = [slice_[5] for slice_ in self._slices]
+        if _OF_STREAM in kinds:
+            return kinds
+        return [_OF_STREAM if kind == _OF_THREAD else kind for kind in kinds]
 
     def _paired_arrows(self) -> list[tuple[int, int, int, int]]:
         """Return each arrow's time and track at both ends: its end takes the last start before."""
@@ -285,6 +300,11 @@ def _ns(index: int, record: dict[str, Any], key: str) -> int:
 def _name(record: dict[str, Any]) -> str:
     name = record.get("name", "")
     return name if isinstance(name, str) else shown(name)
+
+
+def _kind(record: dict[str, Any]) -> int:
+    category = record.get("cat")
+    return _KINDS.get(category, _OF_THREAD) if isinstance(category, str) else _OF_THREAD
 
 
 def _is_number(value: object) -> TypeGuard[float]:

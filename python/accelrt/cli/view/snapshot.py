@@ -167,7 +167,8 @@ class _Reader:
         """Return the allocation in a block; one that the trace does not have was there before."""
         allocation = self._live.get(address)
         if allocation is None:
-            entry = {"stream": segment.get("stream"), "frames": block.get("frames")}
+            entry = {key: block.get(key) for key in ("frames", "user_metadata")}
+            entry["stream"] = segment.get("stream")
             allocation = self._live[address] = self._add(BEFORE, entry, address, size, place)
         elif self._allocations.stack[allocation] == Stacks.NONE:
             self._allocations.stack[allocation] = self._stacks.number(block.get("frames"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli.replay import snapshots
-from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.replay.errors import TraceError, naming
 from accelrt.cli.replay.policies import POLICIES, Replays
 from accelrt.cli.view import curves, memory, profile, snapshot
 from accelrt.cli.view.page import View
@@ -21,20 +21,8 @@ def read(path: Path, replays: Replays | None) -> list[View]:
 
     Replays are made as they are asked for; of a table under all policies unless others are named.
     """
-    try:
-        with _collector_paused():
-            return list(_views(path, replays))
-    except _core.TableError as error:  # it names the file
-        raise TraceError(str(error)) from error
-    except (TraceError, ValueError) as error:
-        message = f"cannot read {path}: {error}"
-        raise TraceError(message) from error
-    except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise TraceError(message) from error
-    except RecursionError as error:
-        message = f"cannot read {path}: it is nested too deeply"
-        raise TraceError(message) from error
+    with naming(path), _collector_paused():
+        return list(_views(path, replays))
 
 
 @contextmanager

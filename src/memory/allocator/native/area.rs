@@ -10,7 +10,7 @@ use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::pages::Pages;
 
 /// An area's place in the table, in three bytes, so that a block's record stays small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AreaId([u8; 3]);
 
 impl AreaId {

@@ -196,6 +196,7 @@ impl Bins {
     }
 
     /// As [`Bins::take`], on the slow path: another class comes in force, or a peak is passed.
+    #[inline(always)]
     pub(super) fn take_and_settle(
         &mut self,
         key: Key,
@@ -248,6 +249,7 @@ impl Bins {
 
     /// Makes room for a piece, evicting others, unless its size came only once so far. The last
     /// piece of a size always has room; more do up to `most_bytes`.
+    #[inline(always)]
     pub(super) fn make_room(
         &mut self,
         key: Key,

@@ -102,6 +102,10 @@ impl Block {
 pub(super) type Blocks = Records<Block>;
 
 impl Record for Block {
+    fn blank() -> Self {
+        Self::new(AreaId::default(), 0, 0, State::Used)
+    }
+
     fn link(&mut self) -> &mut Option<BlockId> {
         &mut self.next
     }
@@ -109,6 +113,7 @@ impl Record for Block {
 
 impl Blocks {
     /// Removes a block. The caller unlinks it from its neighbours.
+    #[inline(always)]
     pub(super) fn forget(&mut self, id: BlockId) {
         self[id].units = 0;
         self.remove(id);
@@ -117,35 +122,41 @@ impl Blocks {
     /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
-        let block = &mut self[id];
-        debug_assert!(units > 0 && units < block.units, "{units} of {block:?}");
-        let mut part = Block { units, state: State::Used, link: None, ..*block };
-        block.units -= units;
+        let whole = self[id];
+        debug_assert!(units > 0 && units < whole.units, "{units} of {whole:?}");
+        let rest_units = whole.units - units;
+        let mut part = Block { state: State::Used, link: None, units, ..whole };
         if is_end {
-            part.offset += block.units;
-            part.previous = Some(id);
+            (part.offset, part.previous) = (whole.offset + rest_units, Some(id));
         } else {
-            block.offset += units;
             part.next = Some(id);
         }
-        let Block { previous, next, .. } = part;
-        let part = self.insert(part);
-        if let Some(previous) = previous {
-            self[previous].next = Some(part);
+        let taken = self.insert(part);
+        let blocks = self.places();
+        let rest = &mut blocks[id.index()];
+        rest.units = rest_units;
+        if is_end {
+            rest.next = Some(taken);
+            if let Some(next) = whole.next {
+                blocks[next.index()].previous = Some(taken);
+            }
+        } else {
+            (rest.offset, rest.previous) = (whole.offset + units, Some(taken));
+            if let Some(previous) = whole.previous {
+                blocks[previous.index()].next = Some(taken);
+            }
         }
-        if let Some(next) = next {
-            self[next].previous = Some(part);
-        }
-        part
+        taken
     }
 
     /// Merges a block with a neighbour, whose record is removed.
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
-        let Block { offset, units, previous, next, .. } = self[gone];
+        let blocks = self.places();
+        let Block { offset, units, previous, next, .. } = blocks[gone.index()];
         debug_assert!([previous, next].contains(&Some(id)), "only neighbours join");
-        let ticket = self[gone].busy_until();
-        let block = &mut self[id];
+        let ticket = blocks[gone.index()].busy_until();
+        let block = &mut blocks[id.index()];
         block.units += units;
         if ticket > block.busy_until() {
             block.set_busy_until(ticket);
@@ -153,12 +164,12 @@ impl Blocks {
         if block.offset < offset {
             block.next = next;
             if let Some(next) = next {
-                self[next].previous = Some(id);
+                blocks[next.index()].previous = Some(id);
             }
         } else {
             (block.offset, block.previous) = (offset, previous);
             if let Some(previous) = previous {
-                self[previous].next = Some(id);
+                blocks[previous.index()].next = Some(id);
             }
         }
         self.forget(gone);

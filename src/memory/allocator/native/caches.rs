@@ -141,23 +141,22 @@ impl Caches {
         Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) }
     }
 
-    /// Enters this thread's cache, creating it if needed. Also returns a piece that
-    /// [`Caches::take`] left there because counting it takes the slow path.
-    pub(super) fn enter_and_take(
-        self: &Arc<Self>,
+    /// Returns a piece that [`Caches::take`] left in this thread's cache because counting it takes
+    /// the slow path.
+    #[inline(always)]
+    pub(super) fn take_left(
+        &self,
+        inside: Option<&mut CacheGuard<'_>>,
         request: &Request,
-    ) -> (Option<CacheGuard<'_>>, Option<Allocated>) {
-        let mut inside = self.enter_prepared();
-        let kept = inside
-            .as_mut()
-            .filter(|_| self.is_on() && request.is_plain(self.sizes.granularity.small_bytes));
-        let key = self.key(request);
-        let block = kept.and_then(|inside| inside.bins.take_and_settle(key, request.bytes));
-        (inside, block)
+    ) -> Option<Allocated> {
+        let is_plain = request.is_plain(self.sizes.granularity.small_bytes);
+        let inside = inside.filter(|_| is_plain && self.is_on())?;
+        inside.bins.take_and_settle(self.key(request), request.bytes)
     }
 
     /// Counts the end of a use, and keeps the piece where allowed, with eviction of older pieces.
     /// False when the caller still has the piece.
+    #[inline(always)]
     pub(super) fn end_use(
         self: &Arc<Self>,
         block: &Allocated,
@@ -194,6 +193,7 @@ impl Caches {
     }
 
     /// Enters this thread's cache, creating it if needed.
+    #[inline(always)]
     pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<CacheGuard<'_>> {
         self.enter().or_else(|| {
             self.prepare();

@@ -222,6 +222,7 @@ impl Native {
     }
 
     /// Frees a piece of `bytes` bytes; see [`Self::release_block`].
+    #[inline(always)]
     pub(super) fn release(&mut self, part: Part, bytes: usize, busy_until: u64) {
         self.out.come_back(Sizes::class(bytes), [1, bytes, 0]);
         self.frees += 1;
@@ -238,7 +239,7 @@ impl Native {
         let area = &self.areas[block.area];
         debug_assert_eq!(area.bytes_of(block.units), bytes);
         if class != area.kind.class() {
-            self.lent.decrease(class, bytes);
+            self.lent.of_mut(class).decrease(bytes as u64);
         }
         if let Some(addresses) = &self.addresses {
             addresses.set(to_usize(area.address_of(block)), None);
@@ -284,7 +285,7 @@ impl Native {
         if heap.owner.stream == stream { heap.count_of(ticket) } else { 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn extent(&self, piece: Piece) -> Extent {
         match piece.part() {
             Part::Block(id) => {

@@ -89,7 +89,8 @@ impl Native {
         let piece = match room {
             Room::Slab(slab) => self.take_of_slab(slab),
             Room::Place(found) if found.cost.missing == 0 => {
-                let block = self.carve(&found);
+                let kind = self.areas[self.blocks[found.id].area].kind;
+                let block = self.carve(&found, kind);
                 self.finish(block, &plan.whole())
             }
             Room::Place(_) if !self.may_move_pages(ledger) => return Step::Wait,

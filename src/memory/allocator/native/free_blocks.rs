@@ -15,11 +15,21 @@ pub(super) enum Listing {
     Open,
     /// Unmapped.
     Bare,
+    /// None yet.
+    None,
+}
+
+impl Listing {
+    /// True for blocks with a neighbour that is listed by them.
+    pub(super) fn meets_other(self) -> bool {
+        matches!(self, Self::Open | Self::Bare)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreeBlock {
     pub(super) block: BlockId,
+    /// The units of the block, or of a bare block's gap.
     pub(super) units: u32,
     pub(super) listing: Listing,
     /// The list in that index.
@@ -35,88 +45,86 @@ pub(super) struct FreeBlock {
 }
 
 impl Record for FreeBlock {
+    #[inline(always)]
+    fn blank() -> Self {
+        let (block, listing, parts) = (BlockId::of_place(0), Listing::None, Parts::default());
+        let (units, list, before, behind, older, newer) = (0, 0, None, None, None, None);
+        Self { block, units, listing, list, before, behind, parts, older, newer }
+    }
+
     fn link(&mut self) -> &mut Option<FreeId> {
         &mut self.behind
     }
 }
 
 /// The entries of all free blocks.
-///
-/// Equation: the list from `oldest` to `newest` contains the blocks with idle pages,
-/// `idle_page_count` pages in total.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
-    entries: Records<FreeBlock>,
-    oldest: Option<FreeId>,
-    newest: Option<FreeId>,
-    idle_page_count: usize,
+    pub(super) entries: Records<FreeBlock>,
+    pub(super) idle: Idle,
 }
 
-impl FreeBlocks {
-    /// Adds an entry for a free block, with empty parts.
-    pub(super) fn insert(&mut self, block: BlockId, listing: Listing) -> FreeId {
-        let (units, list, before, behind, older, newer) = (0, 0, None, None, None, None);
-        let parts = Parts::default();
-        let entry = FreeBlock { block, units, listing, list, before, behind, parts, older, newer };
-        self.entries.insert(entry)
-    }
+/// The blocks with idle pages.
+///
+/// Equation: the list from `oldest` to `newest` contains them, `page_count` pages in total.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    oldest: Option<FreeId>,
+    newest: Option<FreeId>,
+    page_count: usize,
+}
 
-    /// Removes an entry, which no index may list.
-    pub(super) fn remove(&mut self, id: FreeId) {
-        let idle_pages = self[id].parts.idle_pages;
-        if idle_pages > 0 {
-            self.end_idle(id, idle_pages);
-        }
-        self.entries.remove(id);
-    }
-
+impl Idle {
     /// Sets the parts of a block that changed. A block that gets its first idle pages becomes the
     /// newest; one that already has some keeps its position.
     #[inline(always)]
-    pub(super) fn set_parts(&mut self, id: FreeId, parts: Parts) {
-        let entry = &mut self[id];
+    pub(super) fn set_parts(&mut self, id: FreeId, parts: Parts, entries: &mut [FreeBlock]) {
+        let entry = &mut entries[id.index()];
         let was_idle = std::mem::replace(&mut entry.parts, parts).idle_pages;
-        if (was_idle > 0) == (parts.idle_pages > 0) {
-            self.idle_page_count += parts.idle_pages as usize;
-            self.idle_page_count -= was_idle as usize;
-        } else if was_idle > 0 {
-            self.end_idle(id, was_idle);
-        } else {
-            self.begin_idle(id);
+        self.page_count += parts.idle_pages as usize;
+        self.page_count -= was_idle as usize;
+        if was_idle == 0 && parts.idle_pages > 0 {
+            (entry.older, entry.newer) = (self.newest, None);
+            match self.newest.replace(id) {
+                Some(older) => entries[older.index()].newer = Some(id),
+                None => self.oldest = Some(id),
+            }
+        } else if was_idle > 0 && parts.idle_pages == 0 {
+            let FreeBlock { older, newer, .. } = *entry;
+            match older {
+                Some(older) => entries[older.index()].newer = newer,
+                None => self.oldest = newer,
+            }
+            match newer {
+                Some(newer) => entries[newer.index()].older = older,
+                None => self.newest = older,
+            }
         }
     }
+}
 
-    fn begin_idle(&mut self, id: FreeId) {
-        self.idle_page_count += self[id].parts.idle_pages as usize;
-        let older = self.newest.replace(id);
-        match older {
-            Some(older) => self[older].newer = Some(id),
-            None => self.oldest = Some(id),
-        }
-        (self[id].older, self[id].newer) = (older, None);
+impl FreeBlocks {
+    /// Adds an entry for a free block, in no index and with empty parts.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, block: BlockId) -> FreeId {
+        self.entries.insert(FreeBlock { block, ..FreeBlock::blank() })
     }
 
-    fn end_idle(&mut self, id: FreeId, idle_pages: u32) {
-        let FreeBlock { older, newer, .. } = self[id];
-        self.idle_page_count -= idle_pages as usize;
-        match older {
-            Some(older) => self[older].newer = newer,
-            None => self.oldest = newer,
-        }
-        match newer {
-            Some(newer) => self[newer].older = older,
-            None => self.newest = older,
-        }
+    /// Removes an entry, which no index may list.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, id: FreeId) {
+        self.idle.set_parts(id, Parts::default(), self.entries.places());
+        self.entries.remove(id);
     }
 
     /// Returns the blocks with idle pages, longest idle first.
     pub(super) fn idle(&self) -> impl Iterator<Item = BlockId> {
-        let entries = std::iter::successors(self.oldest, |id| self[*id].newer);
+        let entries = std::iter::successors(self.idle.oldest, |id| self[*id].newer);
         entries.map(|id| self[id].block)
     }
 
     pub(super) fn idle_page_count(&self) -> usize {
-        self.idle_page_count
+        self.idle.page_count
     }
 }
 
@@ -125,11 +133,5 @@ impl std::ops::Index<FreeId> for FreeBlocks {
 
     fn index(&self, id: FreeId) -> &FreeBlock {
         &self.entries[id]
-    }
-}
-
-impl std::ops::IndexMut<FreeId> for FreeBlocks {
-    fn index_mut(&mut self, id: FreeId) -> &mut FreeBlock {
-        &mut self.entries[id]
     }
 }

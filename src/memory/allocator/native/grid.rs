@@ -37,8 +37,14 @@ impl Grid {
     /// Returns the fewest idle pages of a free block that a place at one of its ends touches.
     #[inline(always)]
     pub(super) fn least_touched(self, units: u32, parts: &Parts) -> u32 {
-        let beyond = units.saturating_sub(parts.before.max(parts.behind));
-        (beyond.wrapping_add((1 << self.shift) - 1) >> self.shift).min(parts.idle_pages)
+        self.touched_beyond(parts.before.max(parts.behind), units).min(parts.idle_pages)
+    }
+
+    /// Returns how many pages `units` touch beyond the first `beside` of them, where pages begin.
+    #[inline(always)]
+    pub(super) fn touched_beyond(self, beside: u32, units: u32) -> u32 {
+        let beyond = units.saturating_sub(beside);
+        beyond.wrapping_add((1 << self.shift) - 1) >> self.shift
     }
 
     pub(super) fn first_unit(self, page: usize) -> u32 {
@@ -122,8 +128,10 @@ mod tests {
             for units in 1..=end - begin {
                 let at_ends =
                     [begin, end - units].map(|at| grid.count_touched(at, units, &covered));
-                let found = grid.least_touched(units, &parts);
-                assert_eq!(Some(&found), at_ends.iter().min(), "{units} of {begin}..{end}");
+                let least = grid.least_touched(units, &parts);
+                assert_eq!(Some(&least), at_ends.iter().min(), "{units} of {begin}..{end}");
+                let at_begin = grid.touched_beyond(parts.before, units).min(idle_pages);
+                assert_eq!(at_begin, at_ends[0], "{units} of {begin}..{end}");
             }
         }
     }

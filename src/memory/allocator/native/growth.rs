@@ -100,7 +100,7 @@ impl CachingAllocator {
     fn take_or_grow(&self, plan: &NativePlan, mut step: Option<Step>) -> Result<Option<Piece>> {
         let (mut search, mut plan) = (Search::Bounded, *plan);
         loop {
-            let next = || self.state.lock().native_step(&plan, search);
+            let next = || self.next_native_step(&plan, search);
             match step.take().unwrap_or_else(next) {
                 Step::Done(piece) => return Ok(Some(piece)),
                 Step::Short => return Ok(None),
@@ -152,6 +152,11 @@ impl CachingAllocator {
 }
 
 impl CachingAllocator {
+    #[inline(never)]
+    fn next_native_step(&self, plan: &NativePlan, search: Search) -> Step {
+        self.state.lock().native_step(plan, search)
+    }
+
     /// Reserves addresses for an arena; returns the base and the number of bytes.
     fn reserve(&self, bytes: usize, least_bytes: usize) -> Result<(Address, usize)> {
         let memory = self.source.virtual_memory().expect("it has pages");
@@ -221,6 +226,7 @@ fn new_page(memory: DevicePages<'_>, bytes: usize, to: Address) -> Result<Physic
 
 impl AllocatorState {
     /// Completes some pending frees, and returns the request's next step.
+    #[inline(always)]
     pub(super) fn native_step(&mut self, plan: &NativePlan, search: Search) -> Step {
         let is_bounded = search == Search::Bounded;
         self.complete_some_if_free(if is_bounded { LOOKS } else { LOOKS_BEFORE_GROWTH });
@@ -229,6 +235,7 @@ impl AllocatorState {
 }
 
 impl Native {
+    #[inline(always)]
     fn next_step(&mut self, ledger: &mut Ledger, plan: &NativePlan, search: Search) -> Step {
         let is_bounded = search == Search::Bounded;
         let known = self.heaps.known(plan.owner);
@@ -241,10 +248,22 @@ impl Native {
         let heap = known.unwrap_or_else(|| self.heaps.of(plan.owner));
         let want = plan.want_of(heap);
         self.note_stream(want.heap, plan.home);
-        let found = match self.take_or_find(plan, &want, search) {
-            Ok(piece) => return Step::Done(piece),
-            Err(found) => found,
-        };
+        match self.take_or_find(plan, &want, search) {
+            Ok(piece) => Step::Done(piece),
+            Err(found) => self.next_step_without(ledger, plan, &want, found, search),
+        }
+    }
+
+    /// Returns the next step of a request for which its own arena has no memory in place.
+    #[inline(never)]
+    fn next_step_without(
+        &mut self,
+        ledger: &mut Ledger,
+        plan: &NativePlan,
+        want: &Want,
+        found: Option<Found>,
+        search: Search,
+    ) -> Step {
         if plan.class.is_none()
             && let Some(found) = self.find_elsewhere(ledger, plan, Some(want.heap), search)
         {
@@ -262,7 +281,7 @@ impl Native {
             }
             Some(found) => self.begin_page_work(ledger, &found, search),
             None if search == Search::Bounded => Step::ReachCaches,
-            None => self.begin_growth(ledger, plan, &want),
+            None => self.begin_growth(ledger, plan, want),
         }
     }
 
@@ -499,6 +518,7 @@ impl Native {
     }
 
     /// Takes a piece with all its memory, or else returns the place that needs the fewest pages.
+    #[inline(always)]
     fn take_or_find(
         &mut self,
         plan: &NativePlan,
@@ -512,7 +532,7 @@ impl Native {
         }
         match self.find(want, search, |_| true) {
             Some(found) if found.cost.missing == 0 => {
-                let block = self.carve(&found);
+                let block = self.carve(&found, want.kind);
                 Ok(self.finish(block, plan))
             }
             found => Err(found),
@@ -524,7 +544,7 @@ impl Native {
     }
 
     /// Returns the piece for a taken block, of which it makes a slab if the request has a class.
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
         match plan.class {

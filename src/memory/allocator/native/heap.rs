@@ -15,8 +15,7 @@ use crate::engine::frontier::{Ended, Point};
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::area::AreaId;
-use crate::memory::allocator::native::block::{Block, Blocks};
-use crate::memory::allocator::native::free_blocks::{FreeBlocks, FreeId, Listing};
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
 use crate::memory::allocator::native::index::{Index, list_of};
 use crate::memory::allocator::native::size_class::CLASS_COUNT;
 use crate::memory::allocator::native::slab::SlabId;
@@ -83,29 +82,27 @@ impl Arena {
         &mut self.indices[listing as usize]
     }
 
-    /// Moves an entry to the index and list that its block belongs to now.
+    /// Moves an entry to an index, and to the list for its block's units or for those of its gap.
+    /// Returns the index that it was in.
+    #[inline(always)]
     pub(super) fn place(
         &mut self,
         id: FreeId,
         listing: Listing,
         units: u32,
-        free: &mut FreeBlocks,
-    ) {
+        free: &mut [FreeBlock],
+    ) -> Listing {
         let list = list_of(units);
-        let entry = &mut free[id];
+        let entry = &mut free[id.index()];
+        entry.units = units;
         let before = std::mem::replace(&mut entry.listing, listing);
         if before != listing || entry.list != list {
-            self.index_mut(before).remove(id, free);
+            if before != Listing::None {
+                self.index_mut(before).remove(id, free);
+            }
             self.index_mut(listing).insert(id, list, free);
         }
-    }
-
-    /// Moves a block's entry, if the block is listed, after its neighbours changed.
-    pub(super) fn relist(&mut self, block: &Block, blocks: &Blocks, free: &mut FreeBlocks) {
-        if let Some(entry) = block.entry() {
-            let (listing, units) = blocks.listing_of(block);
-            self.place(entry, listing, units, free);
-        }
+        before
     }
 }
 
@@ -219,6 +216,7 @@ impl Heaps {
         }
     }
 
+    #[inline]
     pub(super) fn known(&mut self, owner: Owner) -> Option<HeapId> {
         match self.last {
             Some((last, id)) if last == owner => Some(id),

@@ -13,13 +13,15 @@ const STEPS: u32 = 1 << STEP_BITS;
 const STEP_BITS: u32 = 5;
 /// Enough for all sizes of 32 bits.
 const LEVELS: usize = 28;
+/// The exponent of the lists in a word of the bitmap.
+const WORD_BITS: u32 = u64::BITS.ilog2();
 
 /// Free blocks in lists by size, linked through their entries.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The levels with a nonempty list.
-    levels_in_use: u32,
-    lists_in_use: [u32; LEVELS],
+    /// The words with a nonempty list.
+    words_in_use: u32,
+    lists_in_use: [u64; (LEVELS << STEP_BITS) >> WORD_BITS],
     /// The first entry of each list, up to the highest list that was ever used.
     heads: Vec<Option<FreeId>>,
 }
@@ -31,49 +33,56 @@ pub(super) fn list_of(units: u32) -> u16 {
     ((shift << STEP_BITS) + (units >> shift)) as u16
 }
 
-/// Returns a list's level, and its bit in that level.
-fn level_and_step(list: u16) -> (usize, u32) {
-    (usize::from(list) >> STEP_BITS, 1 << (u32::from(list) % STEPS))
+/// Returns the word of a list, and its bit there.
+fn word_and_bit(list: u16) -> (usize, u64) {
+    (usize::from(list) >> WORD_BITS, 1 << (u32::from(list) % u64::BITS))
 }
 
 impl Index {
     /// Inserts an entry at the head of a list.
-    #[inline]
-    pub(super) fn insert(&mut self, id: FreeId, list: u16, free: &mut FreeBlocks) {
-        let place = usize::from(list);
-        if self.heads.len() <= place {
-            self.heads.resize((place + 1).next_multiple_of(STEPS as usize), None);
-        }
-        let behind = self.heads[place].replace(id);
-        let entry = &mut free[id];
+    #[inline(always)]
+    pub(super) fn insert(&mut self, id: FreeId, list: u16, free: &mut [FreeBlock]) {
+        let behind = match self.heads.get_mut(usize::from(list)) {
+            Some(head) => head.replace(id),
+            None => self.insert_new(id, list),
+        };
+        let entry = &mut free[id.index()];
         (entry.list, entry.before, entry.behind) = (list, None, behind);
         if let Some(behind) = behind {
-            free[behind].before = Some(id);
+            free[behind.index()].before = Some(id);
             return;
         }
-        let (level, step) = level_and_step(list);
-        self.lists_in_use[level] |= step;
-        self.levels_in_use |= 1 << level;
+        let (word, bit) = word_and_bit(list);
+        self.lists_in_use[word] |= bit;
+        self.words_in_use |= 1 << word;
     }
 
-    #[inline]
-    pub(super) fn remove(&mut self, id: FreeId, free: &mut FreeBlocks) {
-        let FreeBlock { list, before, behind, .. } = free[id];
+    #[cold]
+    #[inline(never)]
+    fn insert_new(&mut self, id: FreeId, list: u16) -> Option<FreeId> {
+        let place = usize::from(list);
+        self.heads.resize((place + 1).next_multiple_of(STEPS as usize), None);
+        self.heads[place].replace(id)
+    }
+
+    #[inline(always)]
+    pub(super) fn remove(&mut self, id: FreeId, free: &mut [FreeBlock]) {
+        let FreeBlock { list, before, behind, .. } = free[id.index()];
         if let Some(behind) = behind {
-            free[behind].before = before;
+            free[behind.index()].before = before;
         }
         if let Some(before) = before {
-            free[before].behind = behind;
+            free[before.index()].behind = behind;
             return;
         }
         debug_assert_eq!(self.heads[list as usize], Some(id), "the first of its list");
         self.heads[list as usize] = behind;
         if behind.is_none() {
-            let (level, step) = level_and_step(list);
-            let lists = &mut self.lists_in_use[level];
-            *lists &= !step;
+            let (word, bit) = word_and_bit(list);
+            let lists = &mut self.lists_in_use[word];
+            *lists &= !bit;
             if *lists == 0 {
-                self.levels_in_use &= !(1 << level);
+                self.words_in_use &= !(1 << word);
             }
         }
     }
@@ -86,19 +95,19 @@ impl Index {
     /// Returns the first entries of the nonempty lists after `list`, in ascending order of size.
     #[inline(always)]
     pub(super) fn lists_above(&self, list: u16) -> impl Iterator<Item = FreeId> {
-        let (mut level, step) = level_and_step(list);
-        let mut lists = self.lists_in_use[level] & !(step | (step - 1));
-        let mut levels = self.levels_in_use & (u32::MAX << 1 << level);
+        let (mut word, bit) = word_and_bit(list);
+        let mut lists = self.lists_in_use[word] & !(bit | (bit - 1));
+        let mut words = self.words_in_use & (u32::MAX << 1 << word);
         std::iter::from_fn(move || {
             if lists == 0 {
-                if levels == 0 {
+                if words == 0 {
                     return None;
                 }
-                level = levels.trailing_zeros() as usize;
-                levels &= levels - 1;
-                lists = self.lists_in_use[level];
+                word = words.trailing_zeros() as usize;
+                words &= words - 1;
+                lists = self.lists_in_use[word];
             }
-            let list = level << STEP_BITS | lists.trailing_zeros() as usize;
+            let list = word << WORD_BITS | lists.trailing_zeros() as usize;
             lists &= lists - 1;
             self.heads[list]
         })

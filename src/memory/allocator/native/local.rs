@@ -148,7 +148,8 @@ mod tests {
     fn a_thread_has_more_pieces_of_the_small_size_that_it_asked_for() {
         let (allocator, request) = (allocator(), Request::new(512, 0));
         let first = allocator.allocate(request).unwrap();
-        let (inside, second) = allocator.caches.enter_and_take(&request);
+        let mut inside = allocator.caches.enter_prepared();
+        let second = allocator.caches.take_left(inside.as_mut(), &request);
         drop(inside);
         let second = second.expect("the cache has one");
         assert_ne!(second.address(), first.address());

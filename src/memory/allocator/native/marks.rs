@@ -172,7 +172,7 @@ impl Marks {
     }
 
     /// Returns the piece that has a mark of this table.
-    #[inline]
+    #[inline(always)]
     pub(super) fn piece(&self, mark: Mark) -> Option<Piece> {
         Some(match mark {
             Mark::Small(mark) => Piece::at(self.small.place_of(mark)?, true),

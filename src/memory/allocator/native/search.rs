@@ -9,10 +9,10 @@ use std::ops::Range;
 use crate::base::steps::step;
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
-use crate::memory::allocator::native::free_blocks::{FreeBlock, Listing};
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
 use crate::memory::allocator::native::grid::Grid;
-use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::index::{Index, list_of};
+use crate::memory::allocator::native::heap::{Arena, HeapId, Kind};
+use crate::memory::allocator::native::index::list_of;
 use crate::memory::allocator::native::plan::Sizes;
 use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
 
@@ -44,7 +44,7 @@ impl Choice {
 
 /// The best free block so far, and the number of idle pages that its best place touches.
 struct Best {
-    block: Option<BlockId>,
+    entry: Option<FreeId>,
     pages: u32,
 }
 
@@ -59,6 +59,7 @@ impl Native {
     /// Finds the cheapest place among the blocks that the search looks at. Of equal places a
     /// bounded search takes the first by size. Other searches take the one in the largest gap, so
     /// that small holes are left to requests that fit them.
+    #[inline(always)]
     pub(super) fn find(
         &self,
         want: &Want,
@@ -92,6 +93,7 @@ impl Native {
 
     /// Finds a place with all its memory; true when no place is better. Prefers blocks without a
     /// bare neighbour: beside one a larger request needs fewer new pages.
+    #[inline(always)]
     fn find_ready(
         &self,
         want: &Want,
@@ -99,48 +101,52 @@ impl Native {
         is_ready: &impl Fn(&Block) -> bool,
     ) -> (Option<Found>, bool) {
         let arena = self.heaps[want.heap].arena(want.kind);
-        let mut best = self.best_of(arena.index(Listing::Closed), choice, is_ready);
-        if best.block.is_none() {
-            best = self.best_of(arena.index(Listing::Open), choice, is_ready);
-        }
+        let best = self.best_of(arena, choice, is_ready);
         (self.found_in(&best, choice), best.pages <= choice.least_pages)
     }
 
-    /// Finds the best block of an index. Not inlined: the values of the loop stay in registers.
+    /// Finds the best block. Not inlined: the values of the loop stay in registers.
     #[inline(never)]
-    fn best_of(&self, index: &Index, choice: &Choice, is_ready: &impl Fn(&Block) -> bool) -> Best {
+    fn best_of(&self, arena: &Arena, choice: &Choice, is_ready: &impl Fn(&Block) -> bool) -> Best {
         let own = list_of(choice.units);
-        let [own_looks, larger_looks] = choice.search.looks();
-        let (mut looks, mut next) = (own_looks, index.first(own));
-        let mut larger = index.lists_above(own);
-        let mut is_own = true;
-        let mut best = Best { block: None, pages: u32::MAX };
-        loop {
-            while let Some(id) = next
-                && looks > 0
-            {
-                looks -= 1;
-                step();
-                let entry = &self.free[id];
-                next = entry.behind;
-                if let Some(pages) = self.pages_of_place(entry, choice)
-                    && pages < best.pages
-                    && is_ready(&self.blocks[entry.block])
+        let mut best = Best { entry: None, pages: u32::MAX };
+        for listing in [Listing::Closed, Listing::Open] {
+            let index = arena.index(listing);
+            let [mut looks, larger_looks] = choice.search.looks();
+            let mut next = index.first(own);
+            let mut larger = index.lists_above(own);
+            let mut is_own = true;
+            loop {
+                while let Some(id) = next
+                    && looks > 0
                 {
-                    best = Best { block: Some(entry.block), pages };
-                    if pages <= choice.least_pages {
-                        return best;
+                    looks -= 1;
+                    step();
+                    let entry = &self.free[id];
+                    next = entry.behind;
+                    if let Some(pages) = self.pages_of_place(entry, choice)
+                        && pages < best.pages
+                        && is_ready(&self.blocks[entry.block])
+                    {
+                        best = Best { entry: Some(id), pages };
+                        if pages <= choice.least_pages {
+                            return best;
+                        }
                     }
                 }
+                if std::mem::take(&mut is_own) {
+                    looks = larger_looks;
+                }
+                next = larger.next();
+                if looks == 0 || next.is_none() {
+                    break;
+                }
             }
-            if std::mem::take(&mut is_own) {
-                looks = larger_looks;
-            }
-            next = larger.next();
-            if looks == 0 || next.is_none() {
-                return best;
+            if best.entry.is_some() {
+                break;
             }
         }
+        best
     }
 
     /// Returns how many idle pages the best place in a free block touches; 0 where they are no
@@ -157,22 +163,28 @@ impl Native {
         Some(if choice.spares_idle_pages { least } else { 0 })
     }
 
-    #[inline]
+    #[inline(always)]
     fn found_in(&self, best: &Best, choice: &Choice) -> Option<Found> {
-        let id = best.block?;
-        let (offset, pages) = self.place_in_block(&self.blocks[id], choice)?;
-        Some(Found { id, offset, units: choice.units, cost: Cost { pages, missing: 0 } })
+        let FreeBlock { block: id, parts, .. } = self.free[best.entry?];
+        let (block, units, pages) = (&self.blocks[id], choice.units, best.pages);
+        let cost = Cost { pages, missing: 0 };
+        if choice.is_aligned_more {
+            let (offset, _) = self.place_in_block(block, choice)?;
+            return Some(Found { id, offset, units, cost });
+        }
+        // The place at the beginning, unless one at the end is better.
+        let at_begin = choice.grid.touched_beyond(parts.before, units).min(parts.idle_pages);
+        let is_end = choice.spares_idle_pages && pages < at_begin;
+        let offset = if is_end { block.end() - units } else { block.offset };
+        Some(Found { id, offset, units, cost })
     }
 
-    /// Returns the place in a free block that touches the fewest idle pages, and their number; the
-    /// first place and 0 where idle pages are no cost. The block must have enough units.
+    /// Returns the aligned place in a free block that touches the fewest idle pages, and their
+    /// number; the first place and 0 where idle pages are no cost.
     fn place_in_block(&self, block: &Block, choice: &Choice) -> Option<(u32, u32)> {
         let Choice { units, align_bytes, grid, .. } = *choice;
-        let (mut first, mut last) = (block.offset, block.end() - units);
-        if choice.is_aligned_more {
-            let area = &self.areas[block.area];
-            (first, last) = area.offsets(&block.range(), units, align_bytes)?.into_inner();
-        }
+        let area = &self.areas[block.area];
+        let (first, last) = area.offsets(&block.range(), units, align_bytes)?.into_inner();
         if !choice.spares_idle_pages {
             return Some((first, 0));
         }

@@ -36,8 +36,8 @@ impl CachingAllocator {
             return Err(self.out_of_memory(request));
         };
         let plan = NativePlan { home, ..plan };
-        let (inside, kept) = self.caches.enter_and_take(request);
-        if let Some(block) = kept {
+        let mut inside = self.caches.enter_prepared();
+        if let Some(block) = self.caches.take_left(inside.as_mut(), request) {
             return Ok(block);
         }
         let mut step = None;
@@ -65,9 +65,9 @@ impl CachingAllocator {
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
         let plan = NativePlan { home: Some(home), ..self.caches.sizes.plan(request)? };
-        let (inside, kept) = self.caches.enter_and_take(request);
-        if kept.is_some() {
-            return kept;
+        let mut inside = self.caches.enter_prepared();
+        if let Some(block) = self.caches.take_left(inside.as_mut(), request) {
+            return Some(block);
         }
         self.allocate_piece(inside, &plan, |state| {
             state.complete_some_if_free(LOOKS);
@@ -202,12 +202,13 @@ impl CachingAllocator {
 
 impl Native {
     /// Marks a piece as handed out.
+    #[inline(always)]
     fn begin_piece(&mut self, piece: Piece, plan: &NativePlan) -> (Allocated, Counted) {
         let Extent { address, bytes, heap, kind, busy_until } = self.extent(piece);
         let class = Sizes::class(bytes);
         self.out.leave(class, [1, bytes, 0]);
         if class != kind.class() {
-            self.lent.increase(class, bytes);
+            self.lent.of_mut(class).increase(bytes as u64);
         }
         let (heap, stream) = (&self.heaps[heap], plan.owner.stream);
         let owner = heap.owner;
@@ -230,6 +231,7 @@ impl Native {
 
     /// Frees a piece. Its uses by the heap's own stream are ordered before later tasks there; the
     /// free waits for those by other streams, including the home of the piece.
+    #[inline(always)]
     pub(crate) fn free(
         &mut self,
         pending: &mut Pending,

@@ -33,9 +33,12 @@ pub(super) struct Change {
 }
 
 impl Splits {
+    #[inline(always)]
     pub(super) fn count_moved(&mut self, class: PoolClass) {
         let Change { count, bytes } = std::mem::take(&mut self.moved);
-        self.count.change(class, count);
+        if count != 0 {
+            self.count.change(class, count);
+        }
         self.bytes.change(class, bytes);
     }
 
@@ -56,16 +59,20 @@ impl Splits {
     }
 }
 
-/// Counts the parts of a free block that continue in a slab beside it.
-#[inline(always)]
-pub(super) fn count_met(parts: Parts, [previous, next]: [Option<&Block>; 2], slabs: &Slabs) -> u8 {
+/// Counts the parts of a free block, at some of its ends, that continue in a slab there.
+pub(super) fn count_met(
+    [at_begin, at_end]: [bool; 2],
+    parts: Parts,
+    [previous, next]: [Option<&Block>; 2],
+    slabs: &Slabs,
+) -> u8 {
     let is_slab = |block: Option<&Block>| block.is_some_and(|block| block.state == State::Slab);
     if !is_slab(previous) && !is_slab(next) {
         return 0;
     }
     let slab = |block: Option<&Block>| Some(&slabs[block?.slab()?]);
-    let before = parts.begin() && slab(previous).is_some_and(Slab::has_free_end);
-    let behind = parts.end() && slab(next).is_some_and(Slab::has_free_begin);
+    let before = at_begin && parts.begin() && slab(previous).is_some_and(Slab::has_free_end);
+    let behind = at_end && parts.end() && slab(next).is_some_and(Slab::has_free_begin);
     u8::from(before) + u8::from(behind)
 }
 
@@ -84,11 +91,12 @@ impl SubAssign for Change {
 }
 
 impl Parts {
-    /// Returns the parts as a change; `met` of them continue in slabs beside the block.
-    pub(super) fn change(self, met: u8, area: &Area) -> Change {
-        let Self { before, behind, .. } = self;
-        let count = isize::from(before > 0) + isize::from(behind > 0) - isize::from(met);
-        Change { count, bytes: area.bytes_of(before + behind).cast_signed() }
+    /// Returns the change from these parts to others, as long as none continues in a slab.
+    #[inline(always)]
+    pub(super) fn change_to(self, parts: Self, area: &Area) -> Change {
+        let count = |it: Self| isize::from(it.before > 0) + isize::from(it.behind > 0);
+        let bytes = |it: Self| area.bytes_of(it.before + it.behind).cast_signed();
+        Change { count: count(parts) - count(self), bytes: bytes(parts) - bytes(self) }
     }
 
     pub(super) fn of_free(block: &Block, area: &Area, grid: Grid) -> Self {

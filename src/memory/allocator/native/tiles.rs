@@ -1,30 +1,20 @@
-//! Splits and merges blocks of one area, and keeps the indices of free blocks up to date.
+//! Splits and merges blocks, and keeps the indices of free blocks up to date.
 //!
 //! Mapped and unmapped free blocks never merge. Unmapped blocks are whole pages, because the pages
 //! at the ends of a used block are mapped. A mapped free block is *open* beside an unmapped one. A
 //! bare block is listed by the units of its *gap*: itself and the free blocks beside it.
+//!
+//! A step first links the blocks, then [`Native::list_anew`] updates what is known of the free one.
+//! Both are kept apart, and short, because a processor has few registers.
 
-use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
-use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeId, Listing};
-use crate::memory::allocator::native::grid::{Grid, Parts};
+use crate::memory::allocator::native::core::Native;
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
+use crate::memory::allocator::native::grid::Parts;
 use crate::memory::allocator::native::heap::Arena;
-use crate::memory::allocator::native::index::list_of;
-use crate::memory::allocator::native::slab::Slabs;
-use crate::memory::allocator::native::split::{Splits, count_met};
+use crate::memory::allocator::native::split::count_met;
 
-/// The parts of the allocator's state that change with the blocks of one area.
-pub(super) struct Tiles<'a> {
-    pub(super) blocks: &'a mut Blocks,
-    pub(super) area: &'a mut Area,
-    pub(super) indices: &'a mut Arena,
-    pub(super) free: &'a mut FreeBlocks,
-    pub(super) slabs: &'a Slabs,
-    pub(super) splits: &'a mut Splits,
-    pub(super) grid: Grid,
-}
-
-impl Tiles<'_> {
+impl Native {
     /// Takes a place out of a free block; the rest stays listed.
     #[inline(always)]
     pub(super) fn take_free(&mut self, id: BlockId, offset: u32, units: u32) -> BlockId {
@@ -32,18 +22,22 @@ impl Tiles<'_> {
         let state = block.state;
         let [before, behind] = [offset - block.offset, block.end() - (offset + units)];
         if before == 0 && behind == 0 {
-            let listing = self.delist(id);
-            if listing != Listing::Closed {
-                self.relist_beside(id);
+            if self.delist(id) != Listing::Closed {
+                let Block { previous, next, .. } = self.blocks[id];
+                self.relist(previous);
+                self.relist(next);
             }
             return id;
         }
-        let was = self.listed(id);
-        let (off, is_end) = if before == 0 { (units, false) } else { (units + behind, true) };
-        let taken = self.cut_off(id, off, is_end);
-        self.update(id, was);
-        if was.listing != Listing::Closed {
-            self.relist_beside(taken);
+        let is_end = before > 0;
+        let near = if is_end { block.next } else { block.previous };
+        if near.is_some_and(|id| self.blocks[id].state == State::Slab) {
+            let met = self.met_at([!is_end, is_end], &self.blocks[id]);
+            self.splits.moved.count += isize::from(met);
+        }
+        let taken = self.cut_off(id, if is_end { units + behind } else { units }, is_end);
+        if self.list_anew(id, [is_end, !is_end]) != Listing::Closed {
+            self.relist(near);
         }
         if before > 0 && behind > 0 {
             let rest = self.cut_off(taken, behind, true);
@@ -53,45 +47,44 @@ impl Tiles<'_> {
     }
 
     /// Makes an unlisted block free or bare, merges it with neighbours of that state, and lists it.
-    #[inline(always)]
-    pub(super) fn settle(&mut self, id: BlockId, state: State) {
+    /// Returns the merged block.
+    pub(super) fn settle(&mut self, id: BlockId, state: State) -> BlockId {
         let block = &mut self.blocks[id];
+        block.state = state;
         if state == State::Bare {
             block.set_busy_until(0); // a page is unmapped only when its uses are over
         }
         let Block { previous, next, .. } = *block;
         let is_same = |id: &BlockId| self.blocks[*id].state == state;
         let [previous, next] = [previous, next].map(|beside| beside.filter(is_same));
-        let Some(listed) = previous.or(next) else {
-            self.blocks[id].state = state;
-            return self.enlist(id);
+        let Some(kept) = previous.or(next) else {
+            let entry = self.free.insert(id);
+            self.blocks[id].set_entry(Some(entry));
+            self.list_anew(id, [false; 2]);
+            return id;
         };
         let last = next.filter(|_| previous.is_some());
         if let Some(last) = last {
             self.delist(last);
         }
-        let was = self.listed(listed);
-        self.join(listed, id);
+        self.join(kept, id);
         if let Some(last) = last {
-            self.join(listed, last);
+            self.join(kept, last);
         }
-        self.update(listed, was);
+        self.list_anew(kept, [previous.is_some(), previous.is_none()]);
+        kept
     }
 
     /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         let part = self.blocks.cut_off(id, units, is_end);
-        let Block { offset, previous, .. } = self.blocks[part];
-        if is_end {
-            self.area.note_begin(part, offset);
-            return part;
-        }
+        let Block { offset, previous, area, .. } = self.blocks[part];
+        let area = &mut self.areas[area];
         if previous.is_none() {
-            self.area.first = part;
+            area.first = part;
         }
-        self.area.note_begin(part, offset);
-        self.area.note_begin(id, offset + units);
+        area.note_begin(part, offset); // the rest is one block further, or was noted
         part
     }
 
@@ -99,84 +92,99 @@ impl Tiles<'_> {
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
         self.blocks.join(id, gone);
-        let Block { offset, previous, .. } = self.blocks[id];
+        let Block { offset, previous, area, .. } = self.blocks[id];
+        let area = &mut self.areas[area];
         if previous.is_none() {
-            self.area.first = id;
+            area.first = id;
         }
-        self.area.note_begin(id, offset);
+        area.note_begin(id, offset);
     }
 
-    /// Lists a free block.
-    pub(super) fn enlist(&mut self, id: BlockId) {
-        let (listing, units) = self.blocks.listing_of(&self.blocks[id]);
-        let entry = self.free.insert(id, listing);
-        self.indices.index_mut(listing).insert(entry, list_of(units), self.free);
-        self.blocks[id].set_entry(Some(entry));
-        self.update(id, Listed { entry, listing, parts: Parts::default(), met: 0 });
-    }
-
-    /// Returns how a free block is listed, for [`Self::update`] after a change.
-    #[inline(always)]
-    fn listed(&self, id: BlockId) -> Listed {
+    /// Updates the entry, the list and the inactive splits of a free block after a change; the
+    /// neighbours at some ends are the `same`. Returns the index that listed it before.
+    #[inline(never)]
+    fn list_anew(&mut self, id: BlockId, same: [bool; 2]) -> Listing {
         let block = &self.blocks[id];
-        let entry = block.entry().expect("a free block is listed");
-        let FreeBlock { listing, parts, .. } = self.free[entry];
-        let met = count_met(parts, self.blocks.beside(block), self.slabs);
-        Listed { entry, listing, parts, met }
+        let entry = block.entry().expect("a free block has an entry");
+        let state = |id: Option<BlockId>| id.map_or(State::Used, |id| self.blocks[id].state);
+        let states = [state(block.previous), state(block.next)];
+        let (mut listing, mut units) = (Listing::Closed, block.units);
+        let area = &self.areas[block.area];
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
+        let entries = self.free.entries.places();
+        if block.state == State::Bare {
+            (listing, units) = self.blocks.listing_of(block);
+        } else {
+            if states.contains(&State::Bare) {
+                listing = Listing::Open;
+            }
+            let was = entries[entry.index()].parts;
+            let parts = Parts::of_free(block, area, self.sizes.grid(area.kind));
+            self.splits.moved += was.change_to(parts, area);
+            if states.contains(&State::Slab) {
+                let beside = self.blocks.beside(block);
+                let met = |ends, parts| isize::from(count_met(ends, parts, beside, &self.slabs));
+                self.splits.moved.count += met(same, was) - met([true; 2], parts);
+            }
+            self.free.idle.set_parts(entry, parts, entries);
+        }
+        let before = indices.place(entry, listing, units, entries);
+        if before.meets_other() || listing.meets_other() {
+            for beside in self.blocks.beside(block).into_iter().flatten() {
+                if let Some(entry) = beside.entry() {
+                    relist(beside, entry, &self.blocks, indices, entries);
+                }
+            }
+        }
+        before
     }
 
-    /// Updates the entry and the inactive splits of a free block after a change.
+    /// Lists a block, if it is free, by its new neighbours.
     #[inline(always)]
-    fn update(&mut self, id: BlockId, was: Listed) {
-        let Listed { entry, .. } = was;
-        let block = &self.blocks[id];
-        let beside = self.blocks.beside(block);
-        self.free[entry].units = block.units;
-        if block.state == State::Free {
-            let parts = Parts::of_free(block, self.area, self.grid);
-            let moved = &mut self.splits.moved;
-            *moved += parts.change(count_met(parts, beside, self.slabs), self.area);
-            *moved -= was.parts.change(was.met, self.area);
-            self.free.set_parts(entry, parts);
-        }
-        let (listing, units) = block.listing(beside);
-        self.indices.place(entry, listing, units, self.free);
-        if was.listing != Listing::Closed || listing != Listing::Closed {
-            self.relist_beside(id);
-        }
+    fn relist(&mut self, id: Option<BlockId>) {
+        let Some(block) = id.map(|id| &self.blocks[id]) else { return };
+        let Some(entry) = block.entry() else { return };
+        let area = &self.areas[block.area];
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
+        relist(block, entry, &self.blocks, indices, self.free.entries.places());
+    }
+
+    /// Counts the parts of a block, at some of its ends, that continue in a slab there.
+    #[inline(always)]
+    fn met_at(&self, ends: [bool; 2], block: &Block) -> u8 {
+        let Some(entry) = block.entry() else { return 0 };
+        count_met(ends, self.free[entry].parts, self.blocks.beside(block), &self.slabs)
     }
 
     /// Takes a free block out of its index, as a block in use. Returns the index it was in.
+    #[inline(never)]
     pub(super) fn delist(&mut self, id: BlockId) -> Listing {
-        let Listed { entry, listing, parts, met } = self.listed(id);
+        let block = &self.blocks[id];
+        let entry = block.entry().expect("a free block has an entry");
+        let FreeBlock { parts, listing, .. } = self.free[entry];
+        let met = self.met_at([true; 2], block);
+        let area = &self.areas[block.area];
+        self.splits.moved += parts.change_to(Parts::default(), area);
+        self.splits.moved.count += isize::from(met);
+        let indices = self.heaps[area.heap].arena_mut(area.kind);
+        indices.index_mut(listing).remove(entry, self.free.entries.places());
+        self.free.remove(entry);
         let block = &mut self.blocks[id];
         block.set_entry(None);
         block.state = State::Used;
-        self.splits.moved -= parts.change(met, self.area);
-        self.indices.index_mut(listing).remove(entry, self.free);
-        self.free.remove(entry);
         listing
-    }
-
-    /// Lists the free blocks beside a block by their new neighbours.
-    fn relist_beside(&mut self, id: BlockId) {
-        for beside in self.blocks.beside(&self.blocks[id]).into_iter().flatten() {
-            self.indices.relist(beside, self.blocks, self.free);
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn count_splits(&mut self) {
-        self.splits.count_moved(self.area.kind.class());
     }
 }
 
-/// How a free block is listed.
-#[derive(Clone, Copy)]
-struct Listed {
+/// Lists a free block by its new neighbours.
+#[inline(never)]
+fn relist(
+    block: &Block,
     entry: FreeId,
-    listing: Listing,
-    parts: Parts,
-    /// The number of parts that continue in a slab beside the block.
-    met: u8,
+    blocks: &Blocks,
+    indices: &mut Arena,
+    entries: &mut [FreeBlock],
+) {
+    let (listing, units) = blocks.listing_of(block);
+    indices.place(entry, listing, units, entries);
 }

@@ -9,7 +9,6 @@ use crate::memory::allocator::native::grid::Parts;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::slab::SlabId;
 use crate::memory::allocator::native::split::Change;
-use crate::memory::allocator::native::tiles::Tiles;
 use crate::memory::allocator::native::want::Found;
 
 impl Native {
@@ -21,33 +20,31 @@ impl Native {
         let first = self.blocks.insert(Block::new(id, 0, units, state));
         self.areas.insert(Area::new(range, heap, kind, first));
         self.heaps[heap].arena_mut(kind).areas.push(id);
-        let mut tiles = self.tiles_of(first);
-        tiles.enlist(first);
-        tiles.count_splits();
+        self.settle(first, state);
+        self.splits.count_moved(kind.class());
         self.heaps.note_room(heap);
     }
 
-    /// Takes a place with all its memory out of a free block.
-    pub(super) fn carve(&mut self, found: &Found) -> BlockId {
-        let mut tiles = self.tiles_of(found.id);
-        let id = tiles.take_free(found.id, found.offset, found.units);
-        tiles.count_splits();
+    /// Takes a place with all its memory out of a free block of an arena of a kind.
+    #[inline(always)]
+    pub(super) fn carve(&mut self, found: &Found, kind: Kind) -> BlockId {
+        let id = self.take_free(found.id, found.offset, found.units);
+        self.splits.count_moved(kind.class());
         id
     }
 
     /// Takes a place with missing pages as one block, which includes the whole of each such page.
     pub(super) fn carve_with_pages(&mut self, found: &Found) -> BlockId {
         let place = self.with_whole_bare_pages(found);
-        let mut tiles = self.tiles_of(found.id);
-        let end = place.end.min(tiles.blocks[found.id].end());
-        let id = tiles.take_free(found.id, place.start, end - place.start);
-        while tiles.blocks[id].end() < place.end {
-            let next = tiles.blocks[id].next.expect("the place ends in this area");
-            let (begin, end) = (tiles.blocks[next].offset, tiles.blocks[next].end());
-            let next = tiles.take_free(next, begin, place.end.min(end) - begin);
-            tiles.join(id, next);
+        let end = place.end.min(self.blocks[found.id].end());
+        let id = self.take_free(found.id, place.start, end - place.start);
+        while self.blocks[id].end() < place.end {
+            let next = self.blocks[id].next.expect("the place ends in this area");
+            let (begin, end) = (self.blocks[next].offset, self.blocks[next].end());
+            let next = self.take_free(next, begin, place.end.min(end) - begin);
+            self.join(id, next);
         }
-        tiles.count_splits();
+        self.count_splits(id);
         id
     }
 
@@ -67,17 +64,16 @@ impl Native {
 
     /// Frees the units of a block outside of a place, after all its pages were mapped.
     pub(super) fn trim(&mut self, mut id: BlockId, offset: u32, units: u32) -> BlockId {
-        let mut tiles = self.tiles_of(id);
-        if offset > tiles.blocks[id].offset {
+        if offset > self.blocks[id].offset {
             let before = id;
-            id = tiles.cut_off(before, tiles.blocks[before].end() - offset, true);
-            tiles.settle(before, State::Free);
+            id = self.cut_off(before, self.blocks[before].end() - offset, true);
+            self.settle(before, State::Free);
         }
-        if tiles.blocks[id].units > units {
-            let rest = tiles.cut_off(id, tiles.blocks[id].units - units, true);
-            tiles.settle(rest, State::Free);
+        if self.blocks[id].units > units {
+            let rest = self.cut_off(id, self.blocks[id].units - units, true);
+            self.settle(rest, State::Free);
         }
-        tiles.count_splits();
+        self.count_splits(id);
         id
     }
 
@@ -85,39 +81,39 @@ impl Native {
     /// the heap's count of the last task that uses it.
     #[inline(always)]
     pub(super) fn release_block(&mut self, id: BlockId, busy_until: u64) {
-        let mut tiles = self.tiles_of(id);
-        let block = &mut tiles.blocks[id];
-        block.state = State::Used; // the block may be a slab
+        let block = &mut self.blocks[id];
+        let area = &mut self.areas[block.area];
         if busy_until > 0 {
             block.set_busy_until(busy_until.max(block.busy_until()));
-            let pages = tiles.area.pages_of(block.offset, block.units);
-            if let Some(table) = &mut tiles.area.pages {
+            let pages = area.pages_of(block.offset, block.units);
+            if let Some(table) = &mut area.pages {
                 table.note_use(pages, busy_until);
             }
         }
-        tiles.settle(id, State::Free);
-        tiles.count_splits();
-        let heap = tiles.area.heap;
+        let (heap, class) = (area.heap, area.kind.class());
+        self.settle(id, State::Free);
+        self.splits.count_moved(class);
         self.heaps.note_room(heap);
     }
 
     /// Frees a block whose pages were not all mapped: as free and bare blocks.
     pub(super) fn release_partly(&mut self, mut id: BlockId) {
-        let mut tiles = self.tiles_of(id);
+        let area = self.blocks[id].area;
         loop {
-            let Block { offset, units, .. } = tiles.blocks[id];
-            let table = tiles.area.pages.as_ref().expect("an area with pages");
-            let mut pages = tiles.area.pages_of(offset, units);
+            let Block { offset, units, .. } = self.blocks[id];
+            let area = &self.areas[area];
+            let table = area.pages.as_ref().expect("an area with pages");
+            let mut pages = area.pages_of(offset, units);
             let has_memory = table.is_mapped(pages.start);
             let border = pages.find(|page| table.is_mapped(*page) != has_memory);
-            let border = border.map(|page| tiles.grid.first_unit(page));
-            let rest = border.map(|border| tiles.cut_off(id, offset + units - border, true));
-            tiles.settle(id, if has_memory { State::Free } else { State::Bare });
+            let border = border.map(|page| self.sizes.grid(area.kind).first_unit(page));
+            let rest = border.map(|border| self.cut_off(id, offset + units - border, true));
+            self.settle(id, if has_memory { State::Free } else { State::Bare });
             let Some(rest) = rest else { break };
             id = rest;
         }
-        tiles.count_splits();
-        let heap = tiles.area.heap;
+        let Area { heap, kind, .. } = self.areas[area];
+        self.splits.count_moved(kind.class());
         self.heaps.note_room(heap);
     }
 
@@ -128,27 +124,23 @@ impl Native {
         let [begin, end] = [pages.start, pages.end].map(|page| grid.first_unit(page));
         let address = area.base.offset(area.bytes_of(begin)).0;
         let id = area.block_at(address, &self.blocks);
-        let mut tiles = self.tiles_of(id);
-        let id = tiles.take_free(id, begin, end - begin);
-        tiles.settle(id, state);
-        tiles.count_splits();
+        let id = self.take_free(id, begin, end - begin);
+        let id = self.settle(id, state);
+        self.count_splits(id);
     }
 
     /// Removes the block of a vacant area.
     pub(super) fn forget_block(&mut self, id: BlockId) {
-        let mut tiles = self.tiles_of(id);
-        tiles.delist(id);
-        tiles.count_splits();
+        self.delist(id);
+        self.count_splits(id);
         self.blocks.forget(id);
     }
 
+    /// Counts what moved in the arena of a block since the last count.
     #[inline(always)]
-    fn tiles_of(&mut self, id: BlockId) -> Tiles<'_> {
-        let Self { blocks, areas, heaps, free, slabs, sizes, splits, .. } = self;
-        let area = &mut areas[blocks[id].area];
-        let indices = heaps[area.heap].arena_mut(area.kind);
-        let grid = sizes.grid(area.kind);
-        Tiles { blocks, area, indices, free, slabs, splits, grid }
+    fn count_splits(&mut self, id: BlockId) {
+        let kind = self.areas[self.blocks[id].area].kind;
+        self.splits.count_moved(kind.class());
     }
 }
 

@@ -76,6 +76,16 @@ function choice(label, options, current, onChoose) {
   return element;
 }
 
+// Draws what is inside of a rectangle of a canvas.
+function drawInside(context, left, top, width, height, draw) {
+  context.save();
+  context.beginPath();
+  context.rect(left, top, width, height);
+  context.clip();
+  draw();
+  context.restore();
+}
+
 // Two canvases on each other: what is drawn, and the marks that move with the pointer.
 class Layers {
   constructor(className) {

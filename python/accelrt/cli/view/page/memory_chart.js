@@ -10,32 +10,19 @@ class MemoryChart {
     this.layers = new Layers("chart");
     this.overview = new Layers("overview");
     this.element = h("div", { class: "chart-box" }, this.layers.element, this.overview.element);
-    this.selection = null;
-    const redraw = () => this.draw();
-    for (const signal of [this.layers.resized, shared.axis.changed, shared.colored]) {
-      signal.listen(redraw);
-    }
+    bindChart(
+      this,
+      [shared.colored],
+      () => this.plot,
+      (hit) => shared.click(hit),
+      (hit, event) => shared.hover(hit, event),
+    );
     shared.moved.listen(() => this.drawMarks());
-    this.bind();
+    this.bindOverview();
   }
 
-  bind() {
+  bindOverview() {
     const { axis } = this.shared;
-    const canvas = this.layers.marks;
-    bindPointer(
-      canvas,
-      axis,
-      () => ({ left: PLOT.left, width: this.plot.width }),
-      (range) => {
-        this.selection = range;
-        this.drawMarks();
-      },
-      (event) => this.shared.click(this.hit(event.offsetX, event.offsetY)),
-    );
-    canvas.addEventListener("pointermove", (event) => {
-      this.shared.hover(this.hit(event.offsetX, event.offsetY), event);
-    });
-    canvas.addEventListener("pointerleave", () => this.shared.hover(null, null));
     const strip = this.overview.marks;
     const move = (event) => {
       if (event.buttons !== 1) return;
@@ -116,11 +103,7 @@ class MemoryChart {
   drawLines(context) {
     const { left, top, width, height } = this.plot;
     const step = width / this.states.length;
-    context.save();
-    context.beginPath();
-    context.rect(left, top, width, height);
-    context.clip();
-    for (const line of this.shared.lines.filter((line) => line.isShown)) {
+    const draw = (line) => {
       context.strokeStyle = line.color();
       context.lineWidth = 1.75;
       context.setLineDash(line.dash ?? []);
@@ -131,8 +114,9 @@ class MemoryChart {
         context.lineTo(left + (column + 1) * step, y);
       });
       context.stroke();
-    }
-    context.restore();
+    };
+    const shown = this.shared.lines.filter((line) => line.isShown);
+    drawInside(context, left, top, width, height, () => shown.forEach(draw));
   }
 
   // Where memory ran out, and the ranges that the program named.
@@ -157,13 +141,10 @@ class MemoryChart {
       if (right < plot.left || left > plot.left + plot.width) continue;
       context.fillStyle = Theme.color("range");
       context.fillRect(left, 2, Math.max(right - left, 2), 14);
-      context.save();
-      context.beginPath();
-      context.rect(left, 2, right - left, 14);
-      context.clip();
-      context.fillStyle = Theme.color("text");
-      context.fillText(name, left + 5, 9.5);
-      context.restore();
+      drawInside(context, left, 2, right - left, 14, () => {
+        context.fillStyle = Theme.color("text");
+        context.fillText(name, left + 5, 9.5);
+      });
     }
   }
 

@@ -22,39 +22,20 @@ class ProfileChart {
     this.layers = new Layers("tracks-view");
     this.spacer = h("div", { class: "spacer" }, this.layers.element);
     this.element = h("div", { class: "tracks" }, this.spacer);
-    this.selection = null;
     this.rowHeight = 0;
     this.element.addEventListener("scroll", () => this.shared.axis.changed.emit());
-    for (const signal of [this.layers.resized, shared.axis.changed, shared.marked, Theme.changed]) {
-      signal.listen(() => this.draw());
-    }
     addEventListener("resize", () => this.shared.axis.changed.emit());
-    this.bind();
-  }
-
-  bind() {
-    const { axis } = this.shared;
-    const canvas = this.layers.marks;
-    bindPointer(
-      canvas,
-      axis,
+    bindChart(
+      this,
+      [shared.marked, Theme.changed],
       () => this.plot,
-      (range) => {
-        this.selection = range;
+      (hit) => shared.select(hit?.slice ?? -1),
+      (hit, event) => {
+        this.pointer = event?.offsetX ?? null;
+        shared.point(hit, event);
         this.drawMarks();
       },
-      (event) => this.shared.select(this.hit(event.offsetX, event.offsetY)?.slice ?? -1),
     );
-    canvas.addEventListener("pointermove", (event) => {
-      this.pointer = event.offsetX;
-      this.shared.point(this.hit(event.offsetX, event.offsetY), event);
-      this.drawMarks();
-    });
-    canvas.addEventListener("pointerleave", () => {
-      this.pointer = null;
-      this.shared.point(null, null);
-      this.drawMarks();
-    });
   }
 
   // Rows are higher where there is room for it, and the chart is no higher than its tracks.
@@ -158,14 +139,11 @@ class ProfileChart {
     }
     context.fillStyle = Theme.color("lane");
     context.fillRect(0, top, width, lane.height - LANE.gap / 2);
-    context.save();
-    context.beginPath();
-    context.rect(this.plot.left, top, this.plot.width, lane.height);
-    context.clip();
     let note = "";
-    if (lane.kind === "counter") note = this.drawCounter(lane, top, scene);
-    else note = this.drawTrack(lane, top, scene);
-    context.restore();
+    drawInside(context, this.plot.left, top, this.plot.width, lane.height, () => {
+      if (lane.kind === "counter") note = this.drawCounter(lane, top, scene);
+      else note = this.drawTrack(lane, top, scene);
+    });
     this.label(context, lane.label, 10, top + 10, LANE.gutter - 66);
     context.textAlign = "right";
     context.fillStyle = Theme.color("faint");
@@ -257,15 +235,12 @@ class ProfileChart {
       context.lineWidth = width;
       paintArrow(context, this.xOf(from[i]), y0 - scroll, this.xOf(to[i]), y1 - scroll);
     };
-    context.save();
-    context.beginPath();
-    context.rect(this.plot.left, LANE.axis, this.plot.width, this.layers.height);
-    context.clip();
-    context.globalAlpha = 0.6;
-    for (const i of shown) if (!chosen.has(i)) draw(i, Theme.color("soft"), 1);
-    context.globalAlpha = 1;
-    for (const i of chosen) draw(i, Theme.color("found"), 2);
-    context.restore();
+    drawInside(context, this.plot.left, LANE.axis, this.plot.width, this.layers.height, () => {
+      context.globalAlpha = 0.6;
+      for (const i of shown) if (!chosen.has(i)) draw(i, Theme.color("soft"), 1);
+      context.globalAlpha = 1;
+      for (const i of chosen) draw(i, Theme.color("found"), 2);
+    });
   }
 
   // What is at a point: a slice, or a counter with its value there.

@@ -1,5 +1,8 @@
 // A profile: slices by start, grouped into rows, and what they sum up to.
 
+// What the time of a slice is: else it is a wait, in which its track is not busy.
+const [OF_THREAD, OF_STREAM] = [1, 2];
+
 class ProfileModel {
   constructor(view) {
     this.head = view.head;
@@ -34,12 +37,14 @@ class ProfileModel {
     for (let i = 0; i < this.count; i += 1) this.inRows[next[this.row[i]]++] = i;
   }
 
-  // The end of all; how long each track is busy, and how long two or more are at once.
+  // The end of all; how long each track is busy, and how long two or more streams are at once.
   sumUp() {
     const tracks = this.head.tracks.length;
     this.busy = new Float64Array(tracks);
     this.slices = new Uint32Array(tracks);
     const until = new Float64Array(tracks).fill(-1);
+    const busyUntil = new Float64Array(tracks).fill(-1);
+    const { kind } = this.columns;
     const begins = new Float64Array(this.count);
     const ends = new Float64Array(this.count);
     let parts = 0;
@@ -49,15 +54,17 @@ class ProfileModel {
       const track = this.head.rows[this.row[i]][0];
       const end = this.end(i);
       this.slices[track] += 1;
-      if (this.start[i] > until[track]) {
+      if (kind[i] >= OF_THREAD && end > busyUntil[track]) {
+        this.busy[track] += end - Math.max(this.start[i], busyUntil[track]);
+        busyUntil[track] = end;
+      }
+      if (kind[i] === OF_STREAM && this.start[i] > until[track]) {
         partOf[track] = parts;
         begins[parts] = this.start[i];
         ends[parts] = end;
         parts += 1;
-        this.busy[track] += end - this.start[i];
         until[track] = end;
-      } else if (end > until[track]) {
-        this.busy[track] += end - until[track];
+      } else if (kind[i] === OF_STREAM && end > until[track]) {
         ends[partOf[track]] = until[track] = end;
       }
       if (end > this.last) this.last = end;

@@ -69,7 +69,7 @@ class ProfileView {
         label: "Overlap",
         value: model.overlap,
         text: formatPercent(share(model.overlap, model.covered)),
-        note: "two or more tracks busy",
+        note: "two or more streams busy",
       },
       {
         label: "Arrows",

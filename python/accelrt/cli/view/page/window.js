@@ -49,6 +49,31 @@ class AxisWindow {
   }
 }
 
+// Has a chart drawn when one of the signals says so, and lets the pointer move its window. The
+// chart has `layers`, `shared.axis`, a `selection` that its marks show, `hit(x, y)`, `draw()` and
+// `drawMarks()`. `plot` is as below; `onClick` and `onHover` get what was hit, and `onHover` null
+// for both when the pointer has left.
+function bindChart(chart, signals, plot, onClick, onHover) {
+  for (const signal of [chart.layers.resized, chart.shared.axis.changed, ...signals]) {
+    signal.listen(() => chart.draw());
+  }
+  const canvas = chart.layers.marks;
+  const hit = (event) => chart.hit(event.offsetX, event.offsetY);
+  chart.selection = null;
+  bindPointer(
+    canvas,
+    chart.shared.axis,
+    plot,
+    (range) => {
+      chart.selection = range;
+      chart.drawMarks();
+    },
+    (event) => onClick(hit(event)),
+  );
+  canvas.addEventListener("pointermove", (event) => onHover(hit(event), event));
+  canvas.addEventListener("pointerleave", () => onHover(null, null));
+}
+
 // Lets the pointer on a canvas move a window: Ctrl and wheel zoom, dragging shows what was dragged
 // over, Shift and dragging pans, a double click shows all. `plot` returns the left end and the
 // width of the axis on the canvas, `onSelect` gets the dragged range while it grows, then null.
