@@ -158,6 +158,15 @@ mod tests {
     }
 
     #[test]
+    fn each_number_of_a_line_is_checked_whether_it_counts_or_not() {
+        for line in ["x,a,1,5,0", "0,a,x,5,0", "0,a,1,x,0", "0,a,1,5,x", "0,f,1,x,0", "0,f,1,5,x"] {
+            assert_eq!(event_at(format!("{line}\n").as_bytes()), None, "{line}");
+            let wrong = event_of_line(line.as_bytes()).unwrap_err();
+            assert_eq!(wrong, " has 'x' for a whole number of at least 0", "{line}");
+        }
+    }
+
+    #[test]
     fn what_is_shown_of_a_wrong_line_is_one_short_line() {
         let error = event_of_line(&[b'\0'; 1000]).unwrap_err();
         assert!(error.starts_with(r" is '\x00\x00") && error.len() < 450, "{error}");

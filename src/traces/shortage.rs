@@ -63,3 +63,44 @@ fn reserved_at(snapshot: &Snapshot, place: usize) -> u64 {
         _ => reserved,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::allocator::PoolId;
+    use crate::memory::allocator::snapshot::{PoolClass, SegmentInfo};
+
+    #[test]
+    fn what_could_be_had_is_what_was_reserved_at_the_error_and_what_was_free() {
+        let segment = SegmentInfo {
+            device_index: 0,
+            address: 0,
+            total_bytes: 100,
+            allocated_bytes: 0,
+            active_bytes: 0,
+            requested_bytes: 0,
+            stream: 0,
+            class: PoolClass::Large,
+            pool: PoolId::DEFAULT,
+            is_expandable: false,
+            blocks: Vec::new(),
+        };
+        let entry = |action, bytes| TraceEntry {
+            action,
+            address: 1000,
+            bytes,
+            stream: 0,
+            pool: PoolId::DEFAULT,
+        };
+        let trace = vec![
+            entry(TraceAction::SegmentAlloc, 7),
+            entry(TraceAction::OutOfMemory, 5000),
+            entry(TraceAction::SegmentAlloc, 10),
+            entry(TraceAction::SegmentMap, 20),
+            entry(TraceAction::SegmentFree, 3),
+            entry(TraceAction::SegmentUnmap, 4),
+        ];
+        let failed = failed_request(&Snapshot { segments: vec![segment], trace }).unwrap();
+        assert_eq!(failed.capacity_bytes, 100 - 10 - 20 + 3 + 4 + 1000);
+    }
+}

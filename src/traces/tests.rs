@@ -137,6 +137,18 @@ fn sums_of_sizes_that_no_word_holds_are_counted() {
 }
 
 #[test]
+fn requests_are_counted_by_whole_mib_rounded_up() {
+    let sizes = [1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1, 65_535 * MIB + 1, 1 << 40];
+    let allocate = |(id, bytes)| Operation::Allocate { id, bytes, stream: 0 };
+    let mut events: Vec<_> = (0..).zip(sizes).map(allocate).collect();
+    events.push(Operation::Free { id: 0 });
+    let found = survey(&events[..]).unwrap();
+    assert_eq!((found.events, found.requests, found.largest_bytes), (8, 7, 1 << 40));
+    let expected = [(2, 2), (3, 1), (65_536, 2)];
+    assert_eq!(found.requests_by_mib.into_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn memory_of_places_follows_the_blocks_in_use_and_not_the_events() {
     let mut places = crate::memory::allocator::replay::Places::default();
     for id in 0..1_000_000 {
@@ -202,6 +214,22 @@ fn an_allocator_that_fails_again_on_more_memory_is_told() {
     ];
     let found = minimum(&events[..], &accounting("policy:torch", 1 << 40)).unwrap();
     assert_eq!((found.bytes, found.fails_again_bytes), (Some(162 * MIB), Some(166 * MIB)));
+}
+
+/// PyTorch's rules complete these on 42 MiB, and not on some capacities up to 50.
+#[test]
+fn a_capacity_that_completes_below_one_that_fails_is_found() {
+    let allocate = |id, mib| Operation::Allocate { id, bytes: mib * MIB, stream: 0 };
+    let free = |id| Operation::Free { id };
+    let events =
+        [allocate(0, 6), free(0), allocate(1, 24), allocate(2, 12), free(1), allocate(3, 30)];
+    let found = minimum(&events[..], &accounting("policy:torch", 1 << 40)).unwrap();
+    assert_eq!(found.bytes, Some(42 * MIB));
+    let failed_at = |mib| {
+        let allocator = accounting("policy:torch", mib * MIB).allocator().unwrap();
+        replay(&allocator, &events).unwrap().failed_at
+    };
+    assert_eq!([40, 42, 48, 50].map(|mib| failed_at(mib).is_none()), [false, true, false, true]);
 }
 
 #[test]

@@ -134,6 +134,19 @@ def test_a_range_may_have_the_name_of_any_file() -> None:
     assert key.startswith("a\ufffd")
 
 
+def test_a_range_inside_of_itself_ends_before_the_outer_one(tmp_path: Path) -> None:
+    range_ = profiler.record_function("again")
+    with profiler.profile() as recorded, range_, range_:
+        pass
+    outer, inner = sorted(
+        named(events(recorded, tmp_path / "a.json"), "again"),
+        key=lambda it: it["dur"],
+        reverse=True,
+    )
+    assert outer["ts"] <= inner["ts"]
+    assert inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 0.001
+
+
 def test_a_table_is_torchs() -> None:
     recorded = work(lambda stream: stream.launch_host(len, "x"), accelrt.Stream(dedicated=True))
     lines = recorded.key_averages().table(sort_by="count", row_limit=1).splitlines()

@@ -35,7 +35,7 @@ def step(streams, number):
     second.synchronize()
 
 streams = [accelrt.Stream(dedicated=True) for _ in range(2)]
-with profiler.profile(verbose=True) as run:
+with profiler.profile(verbose=True, profile_memory=True) as run:
     for number in range(1, 20):
         step(streams, number)
     threads = [threading.Thread(target=step, args=(streams, 1), name="other") for _ in range(2)]
@@ -67,17 +67,20 @@ def read(path: Path) -> dict[str, Any]:
 
 def has_the_fields_of_its_phase(events: list[Event]) -> None:
     for event in events:
-        assert event["ph"] in {"X", "M", "s", "f"}, event
+        assert event["ph"] in {"X", "M", "s", "f", "C"}, event
         assert isinstance(event["name"], str), event
         assert all(type(event[key]) is int and event[key] >= 0 for key in ("pid", "tid")), event
         if event["ph"] == "M":
-            assert event["name"] in {"process_name", "thread_name"}, event
-            assert isinstance(event["args"]["name"], str), event
+            assert event["name"] in {"process_name", "thread_name", "thread_sort_index"}, event
+            key, kind = ("sort_index", int) if "sort" in event["name"] else ("name", str)
+            assert isinstance(event["args"][key], kind), event
         else:
             assert isinstance(event["ts"], int | float), event
             assert isinstance(event["cat"], str), event
         if event["ph"] == "X":
             assert event["dur"] > 0, event
+        if event["ph"] == "C":  # a counter has a series for each of its numbers
+            assert all(type(value) is int and value >= 0 for value in event["args"].values())
         # Only the end of an arrow says that the slice around it is meant.
         assert event.get("bp") == ("e" if event["ph"] == "f" else None), event
 
@@ -89,7 +92,7 @@ def names_each_process_and_track_once(events: list[Event]) -> None:
     assert set(named.values()) == {1}
     for event in events:
         assert named["process_name", event["pid"], 0], event
-        if event["ph"] != "M":
+        if event["ph"] not in {"M", "C"}:  # counters are of their process
             assert named["thread_name", event["pid"], event["tid"]], event
 
 
@@ -166,7 +169,8 @@ def test_a_trace_keeps_the_rule(trace: dict[str, Any], rule: Callable[[list[Even
         (has_the_fields_of_its_phase, "X", {"tid": "stream 1"}),
         (has_the_fields_of_its_phase, "f", {"bp": "s"}),
         (names_each_process_and_track_once, "X", {"tid": 1 << 20}),
-        (names_each_process_and_track_once, "M", {"pid": 2}),
+        (names_each_process_and_track_once, "M", {"pid": 1 << 20}),
+        (has_the_fields_of_its_phase, "C", {"args": {"allocated bytes": -1}}),
         (nests_slices, "X", {"dur": 1e12, "ts": -1e6, "pid": 1, "tid": 1}),
         (has_both_ends_of_each_arrow_inside_of_slices, "s", {"ts": 1e15}),
         (has_both_ends_of_each_arrow_inside_of_slices, "f", {"id": 1 << 40}),

@@ -16,7 +16,9 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ import traces
 from accelrt import cli
 from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.view import profile, sources
-from accelrt.cli.view.page import View, write
+from accelrt.cli.view.page import SCRIPTS, View, write
 from chromium import Browser
 from kinds import host_cores
 from processes import run
@@ -53,6 +55,16 @@ def page_of(tmp_path: Path, *arguments: object) -> Path:
     out = tmp_path / "page.html"
     assert cli.main(["view", *map(str, arguments), "-o", str(out)]) == 0
     return out
+
+
+def told(browser: Browser, page: Path, statement: str) -> Any:
+    """Return what a statement returns that sees the scripts of a page, and its first `view`."""
+    folder = resources.files("accelrt.cli.view") / "page"
+    scripts = (name for name in SCRIPTS if name != "main")
+    joined = "\n".join((folder / f"{name}.js").read_text("utf-8") for name in scripts)
+    browser.open(page)
+    loaded = "const view = await loadView(document.querySelector('script[data-kind]'));"
+    return browser.evaluate(f"(async () => {{ {joined}\n{loaded}\n{statement} }})()")
 
 
 def picture(browser: Browser, name: str, folder: Path) -> bytes:
@@ -247,6 +259,132 @@ def test_a_comparison_shows_what_grew(browser: Browser, tmp_path: Path) -> None:
     picture(browser, "comparison", tmp_path)
     browser.evaluate("document.querySelector('[data-value=function]').click()")
     assert "forward · model.py" in browser.text(".compare .wide tbody")
+
+
+def test_each_state_of_a_snapshot_has_what_is_live_reserved_and_awaited(
+    browser: Browser, tmp_path: Path
+) -> None:
+    block = {"addr": 4096, "size": 100, "user_metadata": "weights"}
+    trace = [
+        {"action": "segment_map", "addr": 4096, "size": 1000},
+        {"action": "alloc", **block},
+        {"action": "segment_alloc", "addr": 8192, "size": 50},
+        {"action": "free_requested", **block},
+        {"action": "free_completed", **block},
+        {"action": "segment_unmap", "addr": 4096, "size": 300},
+    ]
+    segments = [
+        {"device": 0, "address": address, "total_size": size, "stream": 0, "blocks": []}
+        for address, size in ((4096, 700), (8192, 50))
+    ]
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps({"segments": segments, "device_traces": [trace]}))
+    statement = """
+        const model = new MemoryModel(view);
+        const states = [0, 1, 2, 3, 4, 5, 6];
+        return {
+            live: states.filter((state) => model.isLive(0, state)),
+            found: states.filter((state) => model.liveIn(state).length),
+            awaited: states.filter((state) => model.isLive(0, state)
+                && model.isAwaitingFree(0, state)),
+            reserved: [...model.reserved],
+            tagged: [...model.matches("Weight")],
+            others: [...model.matches("gradient")],
+        };
+    """
+    assert told(browser, page_of(tmp_path, path), statement) == {
+        "live": [2, 3, 4],
+        "found": [2, 3, 4],
+        "awaited": [4],
+        "reserved": [0, 1000, 1000, 1050, 1050, 1050, 750],
+        "tagged": [1],
+        "others": [0],
+    }
+
+
+def test_a_window_of_a_profile_has_the_parts_inside_and_a_slice_its_arrows(
+    browser: Browser, tmp_path: Path
+) -> None:
+    def record(phase: str, tid: int, time: float, **more: object) -> dict[str, object]:
+        return {"ph": phase, "pid": 1, "tid": tid, "ts": time, **more}
+
+    records = [
+        record("X", 1, 0, dur=10, name="long"),
+        record("X", 1, 4, dur=2, name="short"),
+        record("X", 2, 7, dur=2, name="end"),
+        record("X", 2, 20, dur=1, name="later"),
+        record("s", 1, 5, id=1),
+        record("f", 2, 8, id=1),
+    ]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(records))
+    statement = """
+        const model = new ProfileModel(view);
+        const arrows = (name) => model.arrowsOf(model.nameOf.indexOf(model.names.indexOf(name)));
+        return [
+            model.namesIn(2000, 5000).map((sum) => [model.names[sum.name], sum.time]),
+            ["long", "short", "end", "later"].map((name) => arrows(name).length),
+            [...model.busy],
+        ];
+    """
+    assert told(browser, page_of(tmp_path, path), statement) == [
+        [["long", 3000], ["short", 1000]],
+        [1, 1, 1, 0],
+        [10_000, 3000],
+    ]
+
+
+def test_a_line_of_a_replay_has_the_peak_of_the_run_that_an_event_is_in(
+    browser: Browser, tmp_path: Path
+) -> None:
+    # Two runs of two events each; a state is what is there after so many events.
+    statement = """
+        const model = { replay0_events: [2, 4], replay0_reserved: [10, 20] };
+        const line = replayLine(model, { policy: "native" }, 0);
+        return [0, 1, 2, 3, 4].map((state) => line.at(state));
+    """
+    assert told(browser, page_of(tmp_path, OWN), statement) == [0, 10, 10, 20, 20]
+
+
+def test_a_comparison_at_the_end_has_what_both_programs_left(
+    browser: Browser, tmp_path: Path
+) -> None:
+    programs = traces.training(1), traces.training(2, width=2)
+    kept = ("keep", "/app/keep.py", 1)
+    programs[1].allocate(4096, kept)
+    paths = [
+        traces.write_snapshot(tmp_path / f"{name}.pickle", program)
+        for name, program in zip(("before", "after"), programs, strict=True)
+    ]
+    browser.open(page_of(tmp_path, "--compare", *paths))
+    browser.evaluate("document.querySelector('[data-value=end]').click()")
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('.compare .wide tbody tr')].map((row) =>"
+        "[3, 4, 5].map((cell) => Number(row.cells[cell].dataset.value ?? row.cells[cell]"
+        ".innerText)))"
+    )
+    before, after = programs
+    sums = [sum(column) for column in zip(*rows, strict=True)]
+    assert sums == [after.live_bytes - before.live_bytes, len(before.live), len(after.live)]
+
+
+def test_a_search_goes_to_what_stands_before_and_behind(browser: Browser, tmp_path: Path) -> None:
+    records = [
+        {"ph": "X", "pid": 1, "tid": 1, "ts": 10 * i, "dur": 5, "name": f"part {i}"}
+        for i in range(4)
+    ]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(records))
+    browser.open(page_of(tmp_path, path))
+    browser.evaluate(
+        "(() => { const box = document.querySelector('input[type=search]');"
+        "box.value = 'part'; box.dispatchEvent(new Event('input')); })()"
+    )
+    seen = []
+    for title in ("Next found", "Next found", "Found before", "Found before"):
+        browser.evaluate(f"document.querySelector('[title^=\"{title}\"]').click()")
+        seen.append(browser.text(".details h2")[: len("part 0")])
+    assert seen == ["part 0", "part 1", "part 0", "part 3"]
 
 
 def test_a_page_of_a_million_tasks_opens_in_time(browser: Browser, tmp_path: Path) -> None:

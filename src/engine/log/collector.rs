@@ -375,6 +375,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_full_ring_drops_is_counted_by_every_subscription() {
+        // Method: a thread collects nothing while another one has the collector.
+        let log = Log::new();
+        let subscribe = || log.subscribe(Wants::TASKS, None, usize::MAX, Keeps::Oldest);
+        let thread = log.add_thread(NameId::NONE);
+        let subscriptions = [subscribe(), subscribe()];
+        let collector = log.inner.lock();
+        let of_thread = Arc::clone(&log);
+        let write = move || {
+            let records = (0..CAPACITY + 3).map(|ticket| record(RecordKind::Ended, 0, ticket));
+            records.for_each(|record| of_thread.write(&thread, record));
+        };
+        std::thread::spawn(write).join().unwrap();
+        drop(collector);
+        for subscription in subscriptions {
+            let Taken { records, dropped } = subscription.take();
+            assert_eq!((records.len() as u64 - 1, dropped), (CAPACITY, 3));
+        }
+    }
+
+    #[test]
     fn threads_that_write_more_than_their_rings_hold_lose_nothing() {
         // Goal: a thread whose ring is half full collects by itself. Method: four threads write ten
         // rings each, and records are taken behind them.

@@ -21,6 +21,7 @@ use crate::engine::log::record::{LogRecord, RecordKind};
 const TASKS_PER_POLL: usize = 256;
 
 /// A task, from its submission until its times are known.
+#[derive(Clone)]
 pub(crate) struct TimedTask {
     /// Complete but for its times.
     pub(crate) record: LogRecord,
@@ -71,29 +72,34 @@ pub(crate) fn add(task: TimedTask) {
 /// Asks for the times of pending tasks, and hands over the records of those that are done. True
 /// while some are not.
 pub(crate) fn poll() -> bool {
-    // Taken out, because no lock may be held while a driver is asked. Another thread that polls
-    // meanwhile finds nothing.
-    let mut pending = with_times(|times| mem::take(&mut times.pending));
-    let mut records = Vec::new();
-    for tasks in pending.values_mut() {
-        while let Some(record) = tasks.front().and_then(finished) {
-            records.push(record);
-            tasks.pop_front(); // releases the marks, without the lock
-        }
+    let streams: Vec<StreamId> = with_times(|times| times.pending.keys().copied().collect());
+    for stream in &streams {
+        while hand_over_first(stream) {}
     }
-    let is_pending = with_times(|times| {
-        for (key, mut tasks) in pending {
-            if let Some(newer) = times.pending.remove(&key) {
-                tasks.extend(newer);
-            }
-            if !tasks.is_empty() {
-                times.pending.insert(key, tasks);
-            }
+    with_times(|times| !times.pending.is_empty())
+}
+
+/// Hands over the record of a stream's first task. False when there is none, or it is not done.
+fn hand_over_first(stream: &StreamId) -> bool {
+    let first = |times: &mut DeviceTimes| times.pending.get(stream)?.front().cloned();
+    let Some(task) = with_times(first) else { return false };
+    // Without the lock, because none may be held while a driver is asked.
+    let Some(record) = finished(&task) else { return false };
+    let handed_over = with_times(|times| {
+        let tasks = times.pending.get_mut(stream)?;
+        // Another thread that asked meanwhile may have been earlier.
+        if !tasks.front().is_some_and(|first| Arc::ptr_eq(&first.end, &task.end)) {
+            return None;
         }
-        !times.pending.is_empty()
+        process::add(&[record]); // under the lock: who finds the task gone finds its record
+        let handed_over = tasks.pop_front();
+        if tasks.is_empty() {
+            times.pending.remove(stream);
+        }
+        handed_over
     });
-    process::add(&records);
-    is_pending
+    drop(handed_over); // releases the marks, without the lock
+    true
 }
 
 /// The record of a task that is done; `None` while it is not. A task whose driver refuses to answer

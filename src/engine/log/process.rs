@@ -108,3 +108,24 @@ impl Drop for ProcessSubscription {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::engine::log::record::{OperationKind, RecordKind};
+
+    #[test]
+    fn a_thread_that_ended_is_told_to_no_later_subscription() {
+        let subscribe = || subscribe(Wants::RANGES, None, usize::MAX, Keeps::Oldest);
+        let has_thread = |subscription: &ProcessSubscription| {
+            let records = subscription.take().records;
+            records.iter().any(|it| &*it.name.text() == "a thread that ends")
+        };
+        let earlier = subscribe();
+        let range = || write(LogRecord::new(RecordKind::Range, OperationKind::Internal));
+        let thread = std::thread::Builder::new().name("a thread that ends".to_owned());
+        thread.spawn(range).unwrap().join().unwrap();
+        let later = subscribe();
+        assert_eq!([has_thread(&earlier), has_thread(&later)], [true, false]);
+    }
+}

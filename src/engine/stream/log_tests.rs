@@ -199,3 +199,73 @@ fn a_task_whose_times_the_driver_refuses_has_those_of_its_submission() {
         driver.clear();
     }
 }
+
+#[test]
+fn what_a_driver_had_done_before_a_subscription_is_told_to_the_earlier_one_alone() {
+    let (_, runtime, stream) = null_runtime(CompletionMode::AtOnce);
+    let buffer = runtime.empty(64, stream.device()).unwrap();
+    let mut earlier = Told::of(&runtime);
+    buffer.fill(7, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let mut later = Told::of(&runtime);
+    assert!(later.about(&stream, RecordKind::EndedOnDevice).is_empty());
+    assert_eq!(earlier.about(&stream, RecordKind::EndedOnDevice).len(), 1);
+}
+
+#[test]
+fn the_marks_of_tasks_that_nobody_reads_do_not_pile_up() {
+    let (backend, runtime, stream) = null_runtime(CompletionMode::AtOnce);
+    let buffer = runtime.empty(64, stream.device()).unwrap();
+    let mut told = Told::of(&runtime);
+    let before = backend.resource_counts().marks;
+    for _ in 0..1000 {
+        buffer.fill(7, &stream).unwrap();
+    }
+    let marks = backend.resource_counts().marks - before;
+    assert!(marks <= 2 * 256 + 2, "{marks}: two for each task since the last look");
+    assert_eq!(told.about(&stream, RecordKind::EndedOnDevice).len(), 1000);
+}
+
+#[test]
+fn the_times_of_each_device_count_from_a_task_of_its_own() {
+    // The devices of the null kind refuse the time between marks of two of them.
+    let config = NullConfig { device_count: 2, ..NullConfig::default() };
+    let backends = [NullBackend::new(config) as Arc<dyn Backend>];
+    let runtime = Runtime::with_backends(Config::default(), backends).unwrap();
+    let mut told = Told::of(&runtime);
+    for index in [0, 1] {
+        let stream = runtime.stream(Device::new(DeviceKind::NULL, index).unwrap()).unwrap();
+        runtime.empty(64, stream.device()).unwrap().fill(7, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let ended = told.about(&stream, RecordKind::EndedOnDevice);
+        assert_eq!((ended.len(), ended[0].start), (1, 0), "device {index}");
+    }
+}
+
+/// A device that completes at once, behind a driver whose answers a test chooses.
+fn faulty_runtime() -> (Arc<FaultBackend>, Runtime, Stream) {
+    let backend = FaultBackend::new(NullBackend::new(NullConfig::default()));
+    let shared = Arc::clone(&backend) as Arc<dyn Backend>;
+    let runtime = Runtime::with_backends(Config::default(), [shared]).unwrap();
+    let stream = runtime.stream(Device::new(DeviceKind::NULL, 0).unwrap()).unwrap();
+    (backend, runtime, stream)
+}
+
+#[test]
+fn a_reader_gets_what_a_device_did_while_another_one_asks_the_driver() {
+    // Method: the second reader looks while the first one is inside of its question.
+    let (backend, runtime, stream) = faulty_runtime();
+    let buffer = runtime.empty(64, stream.device()).unwrap();
+    let [mut first, mut second] = [(); 2].map(|()| Told::of(&runtime));
+    buffer.fill(7, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let (sender, receiver) = channel();
+    let of_second = stream.clone();
+    backend.plan_callback(Method::MarkDone, 1, move || {
+        sender.send(second.about(&of_second, RecordKind::EndedOnDevice).len()).unwrap();
+    });
+    assert_eq!(first.about(&stream, RecordKind::EndedOnDevice).len(), 1);
+    backend.clear();
+    // Without a callback another test of this process has asked before.
+    assert_eq!(receiver.recv().unwrap_or(1), 1);
+}

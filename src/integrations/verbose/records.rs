@@ -243,3 +243,18 @@ fn number(text: &str) -> Option<f64> {
         && text.bytes().all(|it| it.is_ascii_digit() || b".eE+-".contains(&it));
     text.parse().ok().filter(|value: &f64| is_one && value.is_finite())
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_a_line_has_twice_is_one_with_its_last_value() {
+        let line = "MKL_VERBOSE DGEMM(1) 2us CNR:OFF NThr:2 CNR:AVX2";
+        let VerboseLine::Call(record) = VerboseParser::default().read(line) else {
+            panic!("it is a call")
+        };
+        let fields = record.fields.iter().map(|(name, value)| format!("{name}={value}"));
+        assert_eq!(fields.collect::<Vec<_>>(), ["call=DGEMM(1)", "CNR=AVX2", "NThr=2"]);
+    }
+}

@@ -140,3 +140,18 @@ impl fmt::Debug for MemoryHistory {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::Config;
+
+    #[test]
+    fn an_event_is_as_many_nanoseconds_from_the_begin_as_its_record() {
+        let history = MemoryHistory::start(&Runtime::new(Config::default()).unwrap(), 1);
+        let began = history.began;
+        let nanoseconds = Duration::from_nanos(1500);
+        assert_eq!(history.time(1500).duration_since(began).unwrap(), nanoseconds);
+        assert_eq!(began.duration_since(history.time(-1500)).unwrap(), nanoseconds);
+    }
+}

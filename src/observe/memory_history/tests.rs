@@ -16,10 +16,13 @@ use crate::backend::null::NullConfig;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
+use crate::engine::log::context::{StackId, exchange_stack};
+use crate::memory::allocator::PoolOptions;
 use crate::memory::allocator::snapshot::{BlockState, TraceAction};
 use crate::memory::buffer::Buffer;
 use crate::numbers::Numbers;
-use crate::runtime::Runtime;
+use crate::runtime::guard::StreamGuard;
+use crate::runtime::{MemPool, Runtime};
 use crate::seed::seed;
 
 const POLICIES: [&str; 3] =
@@ -300,6 +303,70 @@ fn a_history_keeps_the_newest_events_and_counts_the_others() {
     assert!(history.num_dropped_events() >= 12, "five of each, and the device's");
     history.clear();
     assert_eq!((history.events(device).len(), history.num_dropped_events()), (0, 0));
+}
+
+#[test]
+fn events_that_newer_ones_replace_between_two_looks_are_counted() {
+    let (runtime, device) = runtime("policy:native");
+    drop(runtime.empty(MIB, device).unwrap()); // the device has given its memory
+    let history = MemoryHistory::start(&runtime, 4);
+    for expected in [0, 2, 5, 8] {
+        drop(runtime.empty(MIB, device).unwrap()); // three events
+        assert_eq!(history.num_dropped_events(), expected);
+    }
+}
+
+#[test]
+fn an_event_has_its_stream_and_its_pool() {
+    for settings in POLICIES {
+        let (runtime, device) = runtime(settings);
+        let stream = runtime.dedicated_stream(device, 0).unwrap();
+        let pool = MemPool::new(&runtime, device, PoolOptions::default()).unwrap();
+        let history = MemoryHistory::start(&runtime, 100);
+        let _guards = (StreamGuard::new(&runtime, &stream).unwrap(), pool.enter());
+        drop(runtime.empty(MIB, device).unwrap());
+        let segment = &pool.segments()[0];
+        assert_ne!(segment.stream, 0, "{settings}: the default stream");
+        let events = history.events(device);
+        assert!(events.len() >= 4, "{settings}: a segment, a request and a free");
+        for MemoryEvent { event, .. } in events {
+            let place = (event.stream, event.pool);
+            assert_eq!(place, (segment.stream, pool.id()), "{settings}: {event:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stack_that_is_left_from_a_recording_is_of_no_later_block() {
+    let (runtime, device) = runtime("policy:native");
+    let before = exchange_stack(StackId(7));
+    let _tag = memory_tag("later");
+    let stack_of = |is_recorded: bool| {
+        let _history = is_recorded.then(|| MemoryHistory::start(&runtime, 100));
+        let _buffer = runtime.empty(MIB, device).unwrap();
+        runtime.allocator(device).unwrap().known_blocks()[0].1.context.stack
+    };
+    assert_eq!([true, false].map(stack_of), [StackId(7), StackId::NONE]);
+    exchange_stack(before);
+}
+
+#[test]
+fn the_statistics_of_tags_are_reset_with_those_of_their_allocator() {
+    let (runtime, device) = runtime("policy:native");
+    let _tag = memory_tag("reset");
+    let kept = runtime.empty(MIB, device).unwrap();
+    drop(runtime.empty(MIB, device).unwrap());
+    let allocator = runtime.allocator(device).unwrap();
+    let stat = || {
+        let stat = allocator.tag_statistics()[0].1;
+        [stat.current, stat.peak, stat.allocated, stat.freed].map(|bytes| bytes / MIB as u64)
+    };
+    assert_eq!(stat(), [1, 2, 2, 1]);
+    allocator.reset_peak_statistics();
+    assert_eq!(stat(), [1, 1, 2, 1]);
+    allocator.reset_accumulated_statistics();
+    assert_eq!(stat(), [1, 1, 0, 0]);
+    drop(kept);
 }
 
 #[test]

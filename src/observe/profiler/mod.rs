@@ -9,6 +9,8 @@ pub(crate) mod library_calls;
 mod memory;
 mod occupancy;
 pub(crate) mod profile;
+#[cfg(test)]
+mod tests;
 pub(crate) mod timeline;
 mod waits;
 

@@ -74,6 +74,7 @@ def _read(given: argparse.Namespace) -> list[page.View]:
     views: list[page.View] = []
     try:
         for done, file in enumerate(given.files):
+            terminal.wipe()  # the name before may be longer
             terminal.bar(f"view {done}/{len(given.files)}", done / len(given.files), f" {file}")
             views += sources.read(file, given.policy and Replays(given.policy))
     finally:
