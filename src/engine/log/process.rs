@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_ended_is_told_to_no_later_subscription() {
-        let subscribe = || subscribe(Wants::RANGES, None, usize::MAX, Keeps::Oldest);
+        let subscribe =
+            || subscribe(Wants::TASKS.and(Wants::RANGES), None, usize::MAX, Keeps::Oldest);
         let has_thread = |subscription: &ProcessSubscription| {
             let records = subscription.take().records;
             records.iter().any(|it| &*it.name.text() == "a thread that ends")
