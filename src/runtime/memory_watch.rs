@@ -1,6 +1,5 @@
 //! Watches of memory: while one is there, allocators of a runtime's devices tell the log.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::base::device::Device;
@@ -19,19 +18,24 @@ impl Runtime {
     /// Begins a watch. Several may be there at once. Allocators of pinned and shared memory,
     /// separate ones and that of the host heap are not recorded.
     pub(crate) fn log_memory(&self) -> MemoryWatch {
-        if fork::is_child() {
-            return MemoryWatch(self.clone()); // a thread that it lacks may hold the lock
-        }
-        let mut allocators = self.inner.allocators.lock();
-        allocators.watch_count += 1;
-        for (device, allocator) in &allocators.by_device {
-            self.record(allocator, *device, &allocators);
-        }
-        drop(allocators);
+        self.change_watches(|count| *count += 1);
         MemoryWatch(self.clone())
     }
 
-    /// The allocators of all devices that have one, which watches are about.
+    /// Has no effect in a forked child, where a thread that the child lacks may hold the lock.
+    fn change_watches(&self, change: fn(&mut usize)) {
+        if fork::is_child() {
+            return;
+        }
+        let mut allocators = self.inner.allocators.lock();
+        change(&mut allocators.watch_count);
+        for (device, allocator) in &allocators.by_device {
+            self.record(allocator, *device, &allocators);
+        }
+    }
+
+    /// The allocators of all devices that have one, which watches are about. None in a forked
+    /// child, as above.
     pub(crate) fn allocators_of_devices(&self) -> Vec<Arc<CachingAllocator>> {
         if fork::is_child() {
             return Vec::new();
@@ -48,20 +52,6 @@ impl Runtime {
 
 impl Drop for MemoryWatch {
     fn drop(&mut self) {
-        if fork::is_child() {
-            return; // as above
-        }
-        let Self(runtime) = self;
-        let mut allocators = runtime.inner.allocators.lock();
-        allocators.watch_count -= 1;
-        for (device, allocator) in &allocators.by_device {
-            runtime.record(allocator, *device, &allocators);
-        }
-    }
-}
-
-impl fmt::Debug for MemoryWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryWatch").finish_non_exhaustive()
+        self.0.change_watches(|count| *count -= 1);
     }
 }

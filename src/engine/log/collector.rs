@@ -33,8 +33,8 @@ impl Wants {
 
     fn has(self, kind: RecordKind) -> bool {
         let set = match kind {
-            // Names of threads are for tasks, waits and ranges.
-            RecordKind::Thread => !Self::MEMORY.0,
+            // Names of threads are for profiles alone, which want tasks.
+            RecordKind::Thread => Self::TASKS.0,
             RecordKind::Spun | RecordKind::Slept => Self::WAITS.0,
             RecordKind::Range => Self::RANGES.0,
             RecordKind::Memory(_) => Self::MEMORY.0,

@@ -67,20 +67,12 @@ pub(crate) fn has_unfinished_device_tasks() -> bool {
 pub(crate) struct ProcessSubscription(Option<Subscription>);
 
 /// Begins a subscription: see [`Log::subscribe`].
-pub(crate) fn subscribe(wants: Wants, runtime: Option<u64>, limit: usize) -> ProcessSubscription {
-    begin(wants, runtime, limit, Keeps::Oldest)
-}
-
-/// As [`subscribe`]; at the limit newer records replace the oldest.
-pub(crate) fn subscribe_to_newest(
+pub(crate) fn subscribe(
     wants: Wants,
     runtime: Option<u64>,
     limit: usize,
+    keeps: Keeps,
 ) -> ProcessSubscription {
-    begin(wants, runtime, limit, Keeps::Newest)
-}
-
-fn begin(wants: Wants, runtime: Option<u64>, limit: usize, keeps: Keeps) -> ProcessSubscription {
     fork::watch();
     if fork::is_child() {
         return ProcessSubscription(None); // what the parent's threads locked stays so
@@ -124,7 +116,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_ended_is_told_to_no_later_subscription() {
-        let subscribe = || subscribe(Wants::RANGES, None, usize::MAX);
+        let subscribe =
+            || subscribe(Wants::TASKS.and(Wants::RANGES), None, usize::MAX, Keeps::Oldest);
         let has_thread = |subscription: &ProcessSubscription| {
             let records = subscription.take().records;
             records.iter().any(|it| &*it.name.text() == "a thread that ends")

@@ -11,7 +11,7 @@ use crate::backend::contract::Backend;
 use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
-use crate::engine::log::collector::Wants;
+use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::process::{ProcessSubscription, subscribe};
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::engine::stream::task_report::TaskWatch;
@@ -27,7 +27,7 @@ struct Told {
 impl Told {
     fn of(runtime: &Runtime) -> Self {
         let wants = Wants::TASKS.and(Wants::WAITS);
-        let subscription = subscribe(wants, Some(runtime.id()), usize::MAX);
+        let subscription = subscribe(wants, Some(runtime.id()), usize::MAX, Keeps::Oldest);
         Self { _watch: runtime.log_tasks(), subscription, records: Vec::new() }
     }
 

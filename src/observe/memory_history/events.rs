@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::device::Device;
 use crate::base::sync::{LockRank, Mutex};
-use crate::engine::log::collector::Wants;
+use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::context::StackId;
 use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::process::{self, ProcessSubscription};
@@ -60,7 +60,7 @@ impl MemoryHistory {
     pub fn start(runtime: &Runtime, most_events: usize) -> Self {
         let most_events = most_events.max(1);
         let subscription =
-            process::subscribe_to_newest(Wants::MEMORY, Some(runtime.id()), most_events);
+            process::subscribe(Wants::MEMORY, Some(runtime.id()), most_events, Keeps::Newest);
         let began = SystemTime::now();
         let collected = Mutex::new(LockRank::Runtime, Collected::default());
         Self { subscription, began, most_events, collected, _recording: runtime.log_memory() }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::base::sync::{LockRank, Mutex};
-use crate::engine::log::collector::Wants;
+use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::process::{self, ProcessSubscription};
 use crate::engine::log::record::{LogRecord, RecordKind};
 
@@ -47,7 +47,7 @@ impl RangeHistory {
     #[must_use = "the drop ends the history"]
     pub fn start(most_ranges: usize) -> Self {
         let most_ranges = most_ranges.max(1);
-        let subscription = process::subscribe_to_newest(Wants::RANGES, None, most_ranges);
+        let subscription = process::subscribe(Wants::RANGES, None, most_ranges, Keeps::Newest);
         let (began, kept) = (SystemTime::now(), Mutex::new(LockRank::Runtime, VecDeque::new()));
         Self { subscription, began, most_ranges, kept }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::device::Device;
 use crate::base::fork;
-use crate::engine::log::collector::{Wants, now};
+use crate::engine::log::collector::{Keeps, Wants, now};
 use crate::engine::log::names::NameId;
 use crate::engine::log::process::{self, ProcessSubscription};
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
@@ -83,7 +83,8 @@ impl Profile {
             recording: runtime.log_memory(),
             at_begin: memory::at_begin(runtime),
         });
-        let subscription = process::subscribe(wants, Some(runtime.id()), most_records);
+        let subscription =
+            process::subscribe(wants, Some(runtime.id()), most_records, Keeps::Oldest);
         let origin = now();
         Self { watch: runtime.log_tasks(), subscription, calls, origin, memory }
     }
