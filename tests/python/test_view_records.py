@@ -102,8 +102,13 @@ def test_a_browser_that_does_not_start_is_told_with_the_page(
 ) -> None:
     path, out = traces.write_profile(tmp_path / "a.json", 1), tmp_path / "page.html"
     asked: list[str] = []
+
+    def start(uri: str) -> bool:
+        asked.append(uri)
+        return starts
+
+    monkeypatch.setattr("webbrowser.open", start)
     for starts in (True, False):
-        monkeypatch.setattr("webbrowser.open", lambda uri, it=starts: asked.append(uri) or it)
         status = cli.main(["view", str(path), "-o", str(out), "--open"])
         said = f"accelrt view: no browser could be started; open {out} yourself\n"
         assert (status, capsys.readouterr().err) == ((0, "") if starts else (2, said))

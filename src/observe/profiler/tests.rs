@@ -113,8 +113,8 @@ fn a_stream_is_busy_with_tasks_and_waits_for_other_streams() {
     let found = occupancy::streams(&timeline(vec![task, wait(1, [0, 5])]));
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].num_tasks, 1);
-    let of_it = [found[0].busy_ms, found[0].waited_ms].map(|ms| (ms * 1e6).round());
-    assert_eq!(of_it, [3.0, 5.0]);
+    let of_it = [found[0].busy_ms, found[0].waited_ms].map(|ms| format!("{ms:.6}"));
+    assert_eq!(of_it, ["0.000003", "0.000005"]);
 }
 
 #[test]
@@ -163,11 +163,12 @@ fn a_range_has_the_tasks_that_its_thread_enqueued_before_its_end() {
             records.extend(enqueued(ticket, *thread, *at));
         }
         let averages = KeyAverages::new(&timeline(records));
-        let stream_ns = |key: &str| {
+        let stream_ms = |key: &str| {
             let row = averages.0.iter().find(|row| row.key == key).unwrap();
-            (row.stream_ms * 1e6).round()
+            format!("{:.6}", row.stream_ms)
         };
-        assert_eq!([stream_ns("outer"), stream_ns("inner")], [2.0 + 4.0 + 8.0, 4.0]);
+        // 2 + 4 + 8 ns, and 4.
+        assert_eq!(["outer", "inner"].map(stream_ms), ["0.000014", "0.000004"]);
     }
 }
 
@@ -183,8 +184,7 @@ fn the_memory_of_a_profile_ends_at_the_allocators_statistics() {
         let (runtime, device) = null_runtime(NullConfig::default());
         runtime.set_allocator_settings(settings).unwrap();
         let early = runtime.empty(30 * MIB, device).unwrap();
-        let mut options = ProfileOptions::default();
-        options.has_memory = true;
+        let options = ProfileOptions { has_memory: true, ..ProfileOptions::default() };
         let profile = Profile::with_options(&runtime, &options);
         let kept = [40, 3].map(|mib| runtime.empty(mib * MIB, device).unwrap());
         drop(early);
