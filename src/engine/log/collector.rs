@@ -33,14 +33,13 @@ impl Wants {
 
     fn has(self, kind: RecordKind) -> bool {
         let set = match kind {
-            // Names of threads are for profiles alone, which want tasks.
-            RecordKind::Thread => Self::TASKS.0,
-            RecordKind::Spun | RecordKind::Slept => Self::WAITS.0,
-            RecordKind::Range => Self::RANGES.0,
-            RecordKind::Memory(_) => Self::MEMORY.0,
-            _ => Self::TASKS.0,
+            RecordKind::Spun | RecordKind::Slept => Self::WAITS,
+            RecordKind::Range => Self::RANGES,
+            RecordKind::Memory(_) => Self::MEMORY,
+            // Names of threads too: they are for profiles alone, which want tasks.
+            _ => Self::TASKS,
         };
-        self.0 & set != 0
+        self.0 & set.0 != 0
     }
 }
 

@@ -1,7 +1,6 @@
 //! Memory histories: what the allocators of a runtime's devices did, the newest events, in order.
 //!
-//! The events come from the log ([`crate::engine::log`]), so that a history and a profile may
-//! be there at once.
+//! The events come from the log, as a profile's records do, so that both may be there at once.
 //!
 //! ```
 //! use accelrt::allocator::snapshot::TraceAction;
