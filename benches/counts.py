@@ -25,6 +25,8 @@ _PATHS = (
     "round_trip",
     "record",
     "query",
+    "wait",
+    "copy",
     "alloc_hit",
     "alloc_miss",
     "grow",

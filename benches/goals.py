@@ -250,6 +250,8 @@ GOALS = (
     *_RANDOM,
     _rust("V2", "a task in a profile", excess_ns=15),
     _rust("V2.long", "one of 5e5, in new memory"),
+    _python("V2.empty", excess_ns=30),
+    _python("V2.empty.stacks", excess_ns=1_830),
     _python("V3", at_most=3),
     _python("V3.page"),
     _python("V3.open", at_most=3),

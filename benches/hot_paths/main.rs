@@ -13,11 +13,14 @@ use std::thread;
 
 use accelrt::allocator::replay::Accounting;
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
-use accelrt::{AllocatorConfig, Config, Device, Event, Runtime, Stream};
+use accelrt::{AllocatorConfig, Buffer, Config, Device, Event, Runtime, Stream};
 
 /// What paths work with.
 struct Ground<'a> {
+    runtime: &'a Runtime,
     stream: &'a Stream,
+    /// Another one, on which nothing waits.
+    other: &'a Stream,
     event: &'a Event,
     allocator: &'a CachingAllocator,
 }
@@ -31,6 +34,8 @@ fn main() {
         "round_trip" => counted_round_trip,
         "record" => counted_record,
         "query" => counted_query,
+        "wait" => counted_wait,
+        "copy" => copy,
         "alloc_hit" => counted_alloc_hit,
         "alloc_miss" => alloc_miss,
         "grow" => grow,
@@ -52,7 +57,8 @@ fn main() {
     // in the middle of a program; a round trip on one that this thread drains.
     let stream = if name == "round_trip" { &free } else { &held };
     let allocator = &runtime.allocator(Device::cpu(0)).expect("an allocator");
-    path(&Ground { stream, event: &event, allocator }, count);
+    let other = if name == "round_trip" { &held } else { &free };
+    path(&Ground { runtime: &runtime, stream, other, event: &event, allocator }, count);
     gate.send(()).expect("the worker waits");
     held.synchronize().expect("no task fails");
 }
@@ -103,6 +109,28 @@ fn counted_record(&Ground { stream, event, .. }: &Ground<'_>, count: u64) {
 fn counted_query(&Ground { event, .. }: &Ground<'_>, count: u64) {
     for _ in 0..count {
         assert!(black_box(event).query(), "it is done");
+    }
+}
+
+/// A record, and a wait for it on another stream.
+#[inline(never)]
+fn counted_wait(&Ground { stream, other, event, .. }: &Ground<'_>, count: u64) {
+    for _ in 0..count {
+        stream.record(event).expect("an event of this stream");
+        other.wait_event(event).expect("it was recorded");
+    }
+}
+
+/// A copy of 4 KiB between two buffers is enqueued.
+fn copy(&Ground { runtime, stream, .. }: &Ground<'_>, count: u64) {
+    let [source, target] = [(); 2].map(|()| runtime.empty(4096, Device::cpu(0)).expect("memory"));
+    counted_copy(stream, &source, &target, count);
+}
+
+#[inline(never)]
+fn counted_copy(stream: &Stream, source: &Buffer, target: &Buffer, count: u64) {
+    for _ in 0..count {
+        drop(target.copy_from(source, stream).expect("they have one size"));
     }
 }
 

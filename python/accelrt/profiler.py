@@ -188,7 +188,10 @@ class record_function(ContextDecorator):  # noqa: N801  torch's name
     """
 
     def __init__(self, name: str) -> None:
-        """Store the name."""
+        """Store the name; `TypeError` when it is no text."""
+        if not isinstance(name, str):
+            message = f"the name of a range must be a str, not {type(name).__name__}"
+            raise TypeError(message)
         self._name = name
         self._open: list[_core.OpenRange | None] = []
 

@@ -11,7 +11,17 @@ import pytest
 
 from accelrt import _core, cli
 from accelrt.cli import bench
-from accelrt.cli.bench import awaits, generators, idle, launches, profiles, quiet, replays, tables
+from accelrt.cli.bench import (
+    awaits,
+    generators,
+    histories,
+    idle,
+    launches,
+    profiles,
+    quiet,
+    replays,
+    tables,
+)
 from accelrt.cli.bench.measure import in_pairs, in_turns
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
@@ -57,6 +67,13 @@ def test_tables_are_read_and_replayed_whole(
     (tmp_path / "ops").unlink()
     reasons = {row.reason for row in list(tables.measure(tmp_path))[2:]}
     assert reasons == {"no traces: --traces names their folder"}
+
+
+def test_a_history_is_measured_beside_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "_ROUNDS", 10)
+    measured = list(histories.measure())
+    assert [row.name for row in measured] == [name for name in NAMES if name.startswith("V2")]
+    assert all(row.excess_ns is not None and row.excess_ns > 0 for row in measured), measured
 
 
 def test_a_profile_is_exported_made_into_a_page_and_opened(

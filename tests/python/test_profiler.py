@@ -134,6 +134,19 @@ def test_a_range_may_have_the_name_of_any_file() -> None:
     assert key.startswith("a\ufffd")
 
 
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="max_records"):
+        profiler.profile(max_records=-1).start()
+    with pytest.raises(TypeError, match="max_records"):
+        profiler.profile(max_records="many").start()  # type: ignore[arg-type]
+    with profiler.profile() as recorded:
+        pass
+    with pytest.raises(ValueError, match="count"):
+        recorded.longest_waits(-1)
+    with pytest.raises(TypeError, match="the name of a range must be a str, not int"):
+        profiler.record_function(5)  # type: ignore[arg-type]
+
+
 def test_a_range_inside_of_itself_ends_before_the_outer_one(tmp_path: Path) -> None:
     range_ = profiler.record_function("again")
     with profiler.profile() as recorded, range_, range_:

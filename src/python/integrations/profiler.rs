@@ -13,6 +13,7 @@ use crate::observe::profiler::{
     DeviceUse, KeyAverage, LongWait, Profile, ProfileOptions, SortKey, StreamUse, Trace, WaitedBy,
 };
 use crate::python::objects::device::PyDevice;
+use crate::python::support::parameters::size;
 use crate::runtime::Runtime;
 
 /// A profile of the process's runtime, until `stop`.
@@ -22,10 +23,16 @@ pub(crate) struct PyProfile(Mutex<Option<Profile>>);
 #[pymethods]
 impl PyProfile {
     #[new]
-    fn new(py: Python<'_>, max_records: Option<usize>, profile_memory: bool) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        max_records: Option<&Bound<'_, PyAny>>,
+        profile_memory: bool,
+    ) -> PyResult<Self> {
         let runtime = Runtime::global()?;
         let mut options = ProfileOptions::default();
-        options.most_records = max_records.unwrap_or(options.most_records);
+        if let Some(most) = max_records {
+            options.most_records = size("max_records", most)?;
+        }
         options.has_memory = profile_memory;
         // Without the GIL: it hands over what was printed, whose reader may need the GIL.
         let profile = py.detach(|| Profile::with_options(&runtime, &options));
@@ -187,9 +194,10 @@ impl PyTrace {
     }
 
     /// The longest waits of streams and threads.
-    fn longest_waits(&self, py: Python<'_>, count: usize) -> Vec<PyLongWait> {
+    fn longest_waits(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<Vec<PyLongWait>> {
+        let count = size("count", count)?;
         let waits = py.detach(|| self.0.longest_waits(count));
-        waits.into_iter().map(PyLongWait::from).collect()
+        Ok(waits.into_iter().map(PyLongWait::from).collect())
     }
 
     /// The number of tasks that failed streams skipped.

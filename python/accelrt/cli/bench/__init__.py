@@ -14,6 +14,7 @@ from accelrt.cli.bench import (
     copies,
     events,
     generators,
+    histories,
     idle,
     imports,
     launches,
@@ -52,6 +53,7 @@ def run(
         ("H", allocators.measure()),
         ("A", replays.measure(traces)),
         ("R", generators.measure()),
+        ("V", histories.measure()),
         ("V", profiles.measure()),
         ("V", tables.measure(traces)),
     )

@@ -99,6 +99,8 @@ ROWS = (
         )
         for peer in ("philox", "sfc64")
     ),
+    Row("V2.empty", "empty and its release in a memory history"),
+    Row("V2.empty.stacks", "with the stacks of requests, ten frames"),
     Row("V3", "a profile of 5e5 tasks, exported", "s"),
     Row("V3.page", "its trace made into a page", "s"),
     Row("V3.open", "the page, opened in a browser", "s"),
