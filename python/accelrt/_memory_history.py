@@ -84,7 +84,10 @@ def _whole(name: str, value: object, least: int, most: int) -> int:
 def dump(path: str | os.PathLike[str], snapshot: dict[str, Any]) -> None:
     """Write a snapshot to a file, which is there as a whole or not at all."""
     path = Path(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:  # which names a file that no program asked for
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             pickle.dump(snapshot, file, protocol=4)
