@@ -13,8 +13,6 @@ use accelrt::allocator::{CachingAllocator, Request, Statistics};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
-use accelrt::memory_history::{MemoryHistory, memory_tag};
-use accelrt::profiler::{Profile, ProfileOptions, record_function};
 use accelrt::{
     AllocatorConfig, Config, DeviceKind, Error, Event, MemPool, PoolOptions, Runtime, RuntimeError,
     Stream,
@@ -43,7 +41,6 @@ fn program() {
         Some("trimming") => trimming(),
         Some("cached") => cached(),
         Some("task") => forking_task(),
-        Some("observed") => observed(),
         Some(other) => panic!("no program {other}"),
         None => {}
     }
@@ -466,53 +463,4 @@ fn forking_task() {
     stream.enqueue(task).unwrap();
     assert_eq!(receiver.recv().unwrap(), 0, "0 is an end without a signal");
     stream.synchronize().unwrap();
-}
-
-#[test]
-fn a_child_forked_while_memory_is_recorded_and_named_does_not_hang() {
-    // Method: threads hold the locks of names, allocators and the log most of the time; children
-    // end what their parent began, and begin the same.
-    assert_succeeds("observed");
-}
-
-fn observed() {
-    let runtime = workers(1);
-    let is_over = AtomicBool::new(false);
-    let memory = || {
-        let mut options = ProfileOptions::default();
-        options.has_memory = true;
-        Profile::with_options(&runtime, &options)
-    };
-    let fork_often = || {
-        for _ in 0..ALLOCATING_FORKS {
-            let (profile, history) = (memory(), MemoryHistory::start(&runtime, 100));
-            let is_silent = |history: &MemoryHistory| history.events(CPU).is_empty();
-            let (runtime, memory) = (&runtime, &memory);
-            in_child(move || {
-                drop(memory_tag("of the child"));
-                drop(record_function("of the child"));
-                assert!(is_silent(&history));
-                assert!(profile.stop().streams().is_empty());
-                drop(history);
-                assert!(is_silent(&MemoryHistory::start(runtime, 100)));
-                assert!(memory().stop().streams().is_empty());
-            });
-        }
-    };
-    let outcome = thread::scope(|scope| {
-        for name in ["one", "other"] {
-            let (runtime, is_over) = (&runtime, &is_over);
-            scope.spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    let _tag = memory_tag(name);
-                    let _ = runtime.allocator(CPU).unwrap().tag_statistics();
-                    drop(record_function(name));
-                }
-            });
-        }
-        let outcome = catch_unwind(AssertUnwindSafe(fork_often));
-        is_over.store(true, Ordering::Relaxed);
-        outcome
-    });
-    assert!(outcome.is_ok(), "a child failed");
 }

@@ -1,4 +1,6 @@
-//! The runtime's own verbose lines. They belong to the process, so each test is one of its own.
+//! The runtime's own verbose lines, and forks while memory is recorded.
+//!
+//! Verbose lines belong to the process, so each test is one of its own.
 #![cfg(not(loom))] // models lack verbose scopes
 
 use std::io::{Write, stdout};
@@ -9,6 +11,9 @@ use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::backend::registry::register_backend;
 use accelrt::{Device, DeviceKind, Runtime, VerboseLibrary, VerboseScope};
 
+#[path = "../common/child.rs"]
+mod child;
+mod fork;
 #[path = "../common/process.rs"]
 mod process;
 #[path = "../common/watchdog.rs"]
@@ -38,6 +43,7 @@ fn program() {
     let act = match process::program().as_deref() {
         Some("silence") => register_inside_a_scope_of_level_0,
         Some("locked output") => wait_with_the_output_locked,
+        Some("forks while memory is recorded") => fork::fork_while_memory_is_recorded,
         other => panic!("{other:?} is no program"),
     };
     watchdog::finishes_within(HANG, act);
