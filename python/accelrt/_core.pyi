@@ -1432,8 +1432,8 @@ class OpenRange:
         """Ends the range, on the thread that began it."""
 
 def begin_profiled_range(name: str) -> OpenRange | None:
-    """Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as in
-    names of files, is replaced.
+    """Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as
+    in names of files, is replaced.
     """
 
 def enter_memory_tag(name: str) -> None:

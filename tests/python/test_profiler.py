@@ -241,7 +241,10 @@ def test_a_trace_has_the_memory_of_the_device_over_time_when_it_is_asked_for(
         accelrt.accelerator.synchronize()
         del second
         accelrt.accelerator.empty_cache()
-    counters = [event for event in events(recorded, tmp_path / "a.json") if event["ph"] == "C"]
+    found = events(recorded, tmp_path / "a.json")
+    name = f"{KIND}:{accelrt.accelerator.current_device_index()}"
+    (process,) = (it["pid"] for it in named(found, "process_name") if it["args"]["name"] == name)
+    counters = [event for event in found if event["ph"] == "C" and event["pid"] == process]
     allocated = [event["args"]["allocated bytes"] for event in counters]
     reserved = [event["args"]["reserved bytes"] for event in counters]
     assert allocated[0] == allocated[-1] == before

@@ -13,7 +13,7 @@ from accelrt.cli.bench.measure import in_pairs, paired, warm_ns_per_round
 from accelrt.cli.bench.measurement import Measurement
 
 _ROUNDS: Final = 1_000
-#: Of a stack, as many as goals are given for.
+#: Of a stack.
 _FRAMES: Final = 10
 
 
