@@ -41,12 +41,13 @@ def build_driver(wheel: Path) -> Path:
     """Build the driver for the parts of a wheel, with the stub beside its libraries."""
     out = wheel / "built"
     driver, digest = out / "driver", _digest()
-    if driver.exists() and (out / "digest").read_text() == digest:
-        return driver
-    out.mkdir(exist_ok=True)
     name = _runtime_name(wheel)
     # Beside the wheel's libraries, which look there before LD_LIBRARY_PATH; with their version.
     runtime, versions = wheel / "torch/lib" / name, out / "versions"
+    # Where the wheel's parts came anew, the stub beside them is gone.
+    if driver.exists() and runtime.exists() and (out / "digest").read_text() == digest:
+        return driver
+    out.mkdir(exist_ok=True)
     versions.write_text(f"{name} {{ global: cuda*; stub_*; local: *; }};\n")
     stub = sorted((HERE / "stub").glob("*.c"))
     linked = (f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}", "-lpthread")
