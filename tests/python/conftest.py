@@ -74,3 +74,11 @@ def reset() -> None:
         accelrt.cpu.set_stream(accelrt.Stream(0, index, 0))
     for index in reversed(range(module.device_count())):
         module.set_stream(default_stream(index))
+
+
+@pytest.fixture
+def no_history() -> Iterator[None]:
+    """Start and end without a history of memory."""
+    accelrt.accelerator.record_memory_history(None)
+    yield
+    accelrt.accelerator.record_memory_history(None)
