@@ -25,7 +25,7 @@ pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
         &mut |watch| record_alone_ns(&stream, &event, watch),
         &mut |watch| watch.once(|| record_beside_consumer_ns(&stream, &event)),
         &mut |watch| {
-            let query = || assert!(black_box(&done).query(), "it is done");
+            let query = || assert!(black_box(&done).is_done(), "it is done");
             watch.blocks(QUERY_BLOCKS, QUERIES, |count| warm_ns_per_round(count, query))
         },
     ]);

@@ -22,7 +22,7 @@ const SHORT: (usize, usize) = (1, 9);
 const LONG: (usize, usize) = (64, 1);
 
 pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
-    let stream = runtime.dedicated_stream(Device::cpu(0), 0).expect("a stream");
+    let stream = runtime.stream(Device::cpu(0)).expect("a stream");
     for (name, (bursts, pairs)) in [("V2", SHORT), ("V2.long", LONG)] {
         let mean_ns = |count, put: fn(&Stream, usize)| {
             (0..bursts).map(|_| task_ns(&stream, count, put)).sum::<f64>() / number(bursts)

@@ -126,7 +126,7 @@ fn ageing_ns(runtime: &Runtime) -> [Figure; 2] {
     const COUNTED: usize = 100;
     let (mut young, mut old) = (Vec::new(), Vec::new());
     for _ in 0..REPETITIONS {
-        let stream = runtime.dedicated_stream(Device::cpu(0), 0).expect("a stream");
+        let stream = runtime.stream(Device::cpu(0)).expect("a stream");
         let batches = (0..=BATCHES + COUNTED).map(|_| {
             let started = Instant::now();
             (0..BATCH).for_each(|number| stream.put(task(number)));

@@ -129,7 +129,7 @@ impl Drop for World {
 }
 
 fn stream(runtime: &Runtime) -> Stream {
-    runtime.dedicated_stream(CPU, 0).expect("a stream")
+    runtime.stream(CPU).expect("a stream")
 }
 
 /// G4: streams that are made, used and dropped, one after the other.

@@ -27,7 +27,7 @@ pub(crate) fn measure(table: &mut Table) -> io::Result<()> {
         Config::builder().accelerator(DeviceKind::XPU).build().expect("the settings are right");
     let runtime = Runtime::new(config).expect("the settings are right");
     let device = Device::new(DeviceKind::XPU, 0).expect("an index");
-    let Ok(stream) = runtime.dedicated_stream(device, 0) else {
+    let Ok(stream) = runtime.stream(device) else {
         let reason = "no OpenCL runtime with unified shared memory";
         return ROWS.iter().try_for_each(|name| table.unmeasured(name, reason));
     };

@@ -232,33 +232,6 @@ impl Runtime {
         self.inner.lifecycle.watch(None)
     }
 
-    /// Takes the next stream of the device's pool of 32. Request 33 gets the first stream again.
-    pub fn stream(&self, device: Device) -> Result<Stream> {
-        self.stream_with_priority(device, 0)
-    }
-
-    /// As [`Runtime::stream`], from the pool of streams with this priority; a smaller number runs
-    /// first. Fails when the priority is out of range.
-    pub fn stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
-        self.table(device)?.pooled_stream(priority).map(Stream::from_core)
-    }
-
-    /// Creates a stream for the caller alone. The stream ends when its last handle is dropped and
-    /// its work is done.
-    pub fn dedicated_stream(&self, device: Device, priority: i32) -> Result<Stream> {
-        self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
-    }
-
-    /// The device's default stream: id 0, shared by all threads, not ordered with other streams.
-    pub fn default_stream(&self, device: Device) -> Result<Stream> {
-        self.table(device)?.default_stream().map(Stream::from_core)
-    }
-
-    /// The stream with this id. Fails for an id that was never issued or whose stream has ended.
-    pub fn stream_by_id(&self, device: Device, stream_id: u64) -> Result<Stream> {
-        self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
-    }
-
     /// This thread's current device of the accelerator's kind.
     pub fn current_device(&self) -> Result<Device> {
         self.current_device_of(self.accelerator()?)
@@ -480,7 +453,7 @@ impl Runtime {
         self.backend(device)
     }
 
-    fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
+    pub(super) fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
         let backend = self.backend(device)?;
         self.inner.lifecycle.check()?;
         fork::watch();

@@ -14,6 +14,7 @@
 //! * [`process_hooks`]: what others do at the begin and the end of the process's runtime
 //! * [`programs`]: compiles kernels
 //! * [`report`]: messages on standard error
+//! * [`streams`]: creates streams, and finds those that exist
 //! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
 
 mod allocators;
@@ -31,6 +32,7 @@ pub(crate) mod process_hooks;
 mod programs;
 mod report;
 pub(crate) mod shutdown;
+mod streams;
 
 pub use capability::cpu_capability;
 pub use instance::{Counters, Runtime};

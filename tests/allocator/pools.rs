@@ -123,13 +123,13 @@ fn a_pool_helps_out_with_what_a_stream_was_waited_for() {
         let device = Device::new(DeviceKind::NULL, 0).unwrap();
         let pool = MemPool::new(&runtime, device, PoolOptions { use_on_oom: true, no_split });
         let pool = pool.unwrap();
-        let home = runtime.dedicated_stream(device, 0).unwrap();
+        let home = runtime.stream(device).unwrap();
         runtime.exchange_stream(&home).unwrap();
         let inside = pool.enter();
         let block = runtime.empty(22 * MIB, device).unwrap();
         drop(inside);
         let rest = runtime.empty(30 * MIB, device).unwrap();
-        let other = runtime.dedicated_stream(device, 0).unwrap();
+        let other = runtime.stream(device).unwrap();
         other.wait_stream(&home).unwrap();
         block.record_use(&other).unwrap();
         let address = block.address().unwrap();

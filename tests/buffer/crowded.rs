@@ -146,8 +146,7 @@ fn a_task_does_not_wait_for_memory_that_a_stream_behind_it_uses() {
     for (settings, is_direct) in [("", true), ("", false), ("policy:torch", true)] {
         finishes(move || {
             let (runtime, device) = (of_64_mib(settings), Device::cpu(0));
-            let [first, between, last] =
-                [(); 3].map(|()| runtime.dedicated_stream(device, 0).unwrap());
+            let [first, between, last] = [(); 3].map(|()| runtime.stream(device).unwrap());
             let buffer = runtime.empty(50 * MIB, device).unwrap();
             let ((tell, told), (go_on, goes_on)) = (mpsc::channel(), mpsc::channel::<()>());
             let asking = runtime.clone();
@@ -173,7 +172,7 @@ fn of_tasks_that_wait_for_each_others_memory_one_is_refused() {
     for settings in ["", "policy:torch", "expandable_segments:True"] {
         finishes(move || {
             let (runtime, device) = (of_64_mib(settings), Device::cpu(0));
-            let streams = [(); 2].map(|()| runtime.dedicated_stream(device, 0).unwrap());
+            let streams = [(); 2].map(|()| runtime.stream(device).unwrap());
             let buffers = [(); 2].map(|()| runtime.empty(30 * MIB, device).unwrap());
             let (tell, told) = mpsc::channel();
             let are_both_there = Arc::new(Barrier::new(3));
@@ -205,7 +204,7 @@ fn of_tasks_that_wait_for_each_others_memory_of_two_allocators_one_is_refused() 
     for settings in ["", "policy:torch"] {
         finishes(move || {
             let (runtime, device) = (of_64_mib(settings), Device::cpu(0));
-            let streams = [(); 2].map(|()| runtime.dedicated_stream(device, 0).unwrap());
+            let streams = [(); 2].map(|()| runtime.stream(device).unwrap());
             let empty: [fn(&Runtime, Device) -> accelrt::Result<Buffer>; 2] = [
                 |runtime, device| runtime.empty(30 * MIB, device),
                 |runtime, device| runtime.empty_shared(30 * MIB, device),

@@ -359,7 +359,7 @@ fn what_a_thread_keeps_of_freed_buffers_keeps_no_stream_alive() {
     // the process's runtime, whose allocations are kept for the next ones.
     finishes(|| {
         let runtime = Runtime::global().unwrap();
-        let stream = runtime.dedicated_stream(CPU, 0).unwrap();
+        let stream = runtime.stream(CPU).unwrap();
         let id = stream.id();
         let guard = StreamGuard::new(&runtime, &stream).unwrap();
         drop([1, 2, 3].map(|bytes| runtime.empty(bytes, CPU).unwrap()));
@@ -367,7 +367,7 @@ fn what_a_thread_keeps_of_freed_buffers_keeps_no_stream_alive() {
         let found = runtime.stream_by_id(CPU, id);
         assert!(matches!(found, Err(Error::Stream(StreamError::NotFound { .. }))), "{found:?}");
 
-        let user = runtime.dedicated_stream(CPU, 0).unwrap();
+        let user = runtime.stream(CPU).unwrap();
         let id = user.id();
         for bytes in [0, 1] {
             runtime.empty(bytes, CPU).unwrap().record_use(&user).unwrap();

@@ -38,7 +38,7 @@ fn host_access_waits_for_uses_on_every_stream_that_has_one() {
         let opener = std::thread::spawn(move || gates.into_iter().for_each(Gate::open));
         buffer.wait_for_host().unwrap();
         for stream in &streams {
-            assert!(stream.query(), "{stream:?} is done");
+            assert!(stream.is_done(), "{stream:?} is done");
         }
         opener.join().unwrap();
     });
@@ -91,7 +91,7 @@ fn what_stands_behind_the_last_use_is_not_waited_for() {
         let behind = Gate::enqueue(&stream);
         let opener = std::thread::spawn(move || before.open());
         buffer.wait_for_host().unwrap();
-        assert!(!stream.query());
+        assert!(!stream.is_done());
         behind.open();
         opener.join().unwrap();
     });

@@ -47,7 +47,7 @@ fn a_launch_with_buffers_wakes_the_host_and_nothing_is_pushed_for_that() {
         let behind = Gate::enqueue(&stream);
         wait_and_open(&buffer, gate).unwrap();
         assert_eq!(buffer.read_to_vec().unwrap(), [9; 8]);
-        assert!(!stream.query());
+        assert!(!stream.is_done());
         let after = launch(&stream, &buffer).unwrap();
         assert_eq!(after - before, 2, "this launch and the gate");
         behind.open();

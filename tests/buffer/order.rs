@@ -255,7 +255,7 @@ fn streams_of_two_kinds_run_one_behind_the_other_on_memory_of_the_host() {
     finishes(|| {
         for completion in [AtOnce, WhenAsked { polls: 2 }] {
             let machine = Machine::null(completion);
-            let cpu = machine.runtime.dedicated_stream(CPU, 0).unwrap();
+            let cpu = machine.runtime.stream(CPU).unwrap();
             let device = machine.stream();
             let on_host = machine.runtime.zeros(256, CPU).unwrap();
             let there = machine.runtime.empty(256, machine.device()).unwrap();
@@ -439,7 +439,7 @@ fn a_thread_reads_and_writes_the_bytes_while_tasks_that_write_them_keep_coming()
 /// reads: does a later read run behind the thread, and not beside that task? The thread may also
 /// come late, and wait for both tasks before it takes its place.
 fn is_behind_who_waits(machine: &Machine) -> bool {
-    let cpu = || machine.runtime.dedicated_stream(CPU, 0).unwrap();
+    let cpu = || machine.runtime.stream(CPU).unwrap();
     let [buffer, target] = [(); 2].map(|()| machine.runtime.zeros(64, CPU).unwrap());
     let there = machine.runtime.empty(64, machine.device()).unwrap();
     machine.runtime.synchronize(CPU).unwrap();

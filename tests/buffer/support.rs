@@ -99,7 +99,7 @@ impl Machine {
     }
 
     pub(crate) fn stream_on(&self, device: Device) -> Stream {
-        self.runtime.dedicated_stream(device, 0).unwrap()
+        self.runtime.stream(device).unwrap()
     }
 
     /// The stream that buffers of this thread have for their home.

@@ -29,7 +29,7 @@ fn a_mark_that_is_refused_fails_the_stream_and_the_event_and_the_call_does_not_r
             let [failed, waiting] = [driver.stream(), driver.stream()];
             plan(&driver, Method::Mark, FaultError::Driver);
             let event = failed.record_event().unwrap();
-            assert!(event.query(), "complete and failed");
+            assert!(event.is_done(), "complete and failed");
             assert!(is_driver_error(&stream_error(event.synchronize())));
             waiting.wait_event(&event).unwrap();
             let inherited = stream_error(waiting.synchronize());
@@ -77,10 +77,10 @@ fn the_host_waits_in_place_of_a_device_that_refuses_to() {
         let driver = Driver::slow(u32::MAX);
         let [source, waiting] = [driver.stream(), driver.stream()];
         let event = source.record_event().unwrap();
-        assert!(!event.query());
+        assert!(!event.is_done());
         plan(&driver, Method::StreamWait, FaultError::Driver);
         waiting.wait_event(&event).unwrap();
-        assert!(event.query());
+        assert!(event.is_done());
         assert!(is_driver_error(&stream_error(waiting.synchronize())));
     });
 }
@@ -93,10 +93,10 @@ fn a_record_that_the_device_refuses_is_complete_behind_what_was_recorded_before(
         let driver = Driver::slow(u32::MAX);
         let stream = driver.stream();
         let before = stream.record_event().unwrap();
-        assert!(!before.query());
+        assert!(!before.is_done());
         plan(&driver, Method::Mark, FaultError::Driver);
         let refused = stream.record_event().unwrap();
-        assert!(refused.query() && before.query());
+        assert!(refused.is_done() && before.is_done());
     });
 }
 
@@ -121,11 +121,11 @@ fn a_driver_that_cannot_tell_is_not_done_and_is_asked_again() {
         let stream = driver.stream();
         let event = stream.record_event().unwrap();
         plan(&driver, Method::MarkDone, FaultError::Driver);
-        assert!(!event.query());
-        assert!(event.query());
+        assert!(!event.is_done());
+        assert!(event.is_done());
         plan(&driver, Method::StreamQuery, FaultError::Driver);
-        assert!(!stream.query());
-        assert!(stream.query());
+        assert!(!stream.is_done());
+        assert!(stream.is_done());
     });
 }
 
@@ -188,7 +188,7 @@ fn a_stream_that_cannot_be_made_is_an_error_of_that_call() {
     let driver = Driver::new(CompletionMode::AtOnce);
     let device = Driver::device();
     for make in [Runtime::default_stream, Runtime::stream, |runtime: &Runtime, device: Device| {
-        runtime.dedicated_stream(device, 0)
+        runtime.stream(device)
     }] {
         plan(&driver, Method::StreamCreate, FaultError::Driver);
         assert!(matches!(
@@ -202,7 +202,7 @@ fn a_stream_that_cannot_be_made_is_an_error_of_that_call() {
 /// Memory of the host that a driver's stream reads, and a stream of the host's to write it behind
 /// that.
 fn read_by(driver: &Driver) -> (Stream, [Buffer; 2]) {
-    let cpu = driver.runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+    let cpu = driver.runtime.stream(Device::cpu(0)).unwrap();
     let on_host = driver.runtime.empty(64, Device::cpu(0)).unwrap();
     let there = driver.runtime.empty(64, Driver::device()).unwrap();
     there.copy_from(&on_host, &driver.stream()).unwrap();
@@ -231,15 +231,15 @@ fn a_lost_device_raises_for_good_and_nothing_hangs() {
             lose(&driver);
             waiting.wait_event(&event).unwrap();
             let later = stream.record_event().unwrap();
-            assert!(event.query() && later.query(), "nothing goes on");
+            assert!(event.is_done() && later.is_done(), "nothing goes on");
             for _ in 0..3 {
                 assert_lost(&stream.synchronize());
                 assert_lost(&waiting.synchronize());
                 assert_lost(&later.synchronize());
                 assert_lost(&driver.runtime.synchronize(Driver::device()));
             }
-            assert_lost(&driver.runtime.dedicated_stream(Driver::device(), 0).map(drop));
-            let _ = (stream.query(), waiting.query());
+            assert_lost(&driver.runtime.stream(Driver::device()).map(drop));
+            let _ = (stream.is_done(), waiting.is_done());
             driver.runtime.shutdown();
         }
     });
@@ -290,13 +290,12 @@ fn assert_lost(result: &accelrt::Result<()>) {
 /// One small program over a driver, whose every call may fail.
 fn scenario(driver: &Driver) -> accelrt::Result<()> {
     let device = Driver::device();
-    let (one, other) =
-        (driver.runtime.stream(device)?, driver.runtime.dedicated_stream(device, 0)?);
+    let (one, other) = (driver.runtime.stream(device)?, driver.runtime.stream(device)?);
     let (start, end) = (Event::timed(), Event::timed());
     one.record(&start)?;
     other.wait_event(&start)?;
     other.record(&end)?;
-    let _ = (end.query(), other.query());
+    let _ = (end.is_done(), other.is_done());
     let waited = [end.synchronize(), other.synchronize(), driver.runtime.synchronize(device)];
     let elapsed = start.elapsed_ms(&end).map(drop);
     waited.into_iter().chain([elapsed]).collect()

@@ -40,7 +40,7 @@ impl Driver {
     }
 
     pub(crate) fn stream(&self) -> Stream {
-        self.runtime.dedicated_stream(Self::device(), 0).unwrap()
+        self.runtime.stream(Self::device()).unwrap()
     }
 }
 
@@ -76,7 +76,7 @@ fn a_driver_kind_has_native_handles_and_its_own_priorities() {
     let stream = driver.stream();
     assert_eq!(stream.priority_range(), range);
     stream.native_handle().unwrap();
-    let beyond = driver.runtime.dedicated_stream(Driver::device(), range.least + 1);
+    let beyond = driver.runtime.stream_with_priority(Driver::device(), range.least + 1);
     assert!(matches!(beyond, Err(Error::Stream(StreamError::PriorityOutOfRange { .. }))));
 }
 
@@ -125,7 +125,7 @@ fn threads_that_share_a_drivers_stream_submit_each_task_once_and_in_their_order(
         let count = (2 * THREADS * ROUNDS) as u64;
         assert_eq!((shared.version(), driver.calls.calls(Method::Mark)), (count / 2, count));
         stream.synchronize().unwrap();
-        assert!(stream.query());
+        assert!(stream.is_done());
     });
 }
 
@@ -135,7 +135,7 @@ fn a_mark_is_placed_only_where_somebody_needs_it() {
         let stream = driver.stream();
         stream.wait_event(&Event::new()).unwrap();
         stream.synchronize().unwrap();
-        assert!(stream.query());
+        assert!(stream.is_done());
         driver.runtime.synchronize(Driver::device()).unwrap();
         assert_eq!(driver.calls.calls(Method::Mark), 0);
     });
@@ -146,11 +146,11 @@ fn a_query_is_true_when_the_device_says_so() {
     let driver = Driver::slow(3);
     let stream = driver.stream();
     let event = stream.record_event().unwrap();
-    let answers = [(); 5].map(|()| event.query());
+    let answers = [(); 5].map(|()| event.is_done());
     assert_eq!(answers, [false, false, false, true, true]);
     stream.record(&event).unwrap();
-    assert!(!event.query(), "a new version");
-    assert!(!stream.query());
+    assert!(!event.is_done(), "a new version");
+    assert!(!stream.is_done());
 }
 
 #[test]
@@ -159,16 +159,16 @@ fn every_wait_returns_when_the_device_has_reached_the_record() {
         let stream = driver.stream();
         let event = stream.record_event().unwrap();
         event.synchronize().unwrap();
-        assert!(event.query());
+        assert!(event.is_done());
         stream.record(&event).unwrap();
         stream.synchronize().unwrap();
-        assert!(event.query() && stream.query());
+        assert!(event.is_done() && stream.is_done());
         stream.record(&event).unwrap();
         driver.runtime.synchronize(Driver::device()).unwrap();
-        assert!(event.query() && stream.query());
+        assert!(event.is_done() && stream.is_done());
         stream.record(&event).unwrap();
         event.synchronize_unless(&mut || false).unwrap();
-        assert!(event.query());
+        assert!(event.is_done());
     });
 }
 
@@ -189,7 +189,7 @@ fn a_stream_waits_on_the_device_and_no_thread_does() {
         let done = driver.calls.calls(Method::WaitMark);
         first.synchronize().unwrap();
         assert!(driver.calls.calls(Method::WaitMark) <= done + 1);
-        assert!(first.query());
+        assert!(first.is_done());
     });
 }
 
@@ -230,9 +230,9 @@ fn a_wait_binds_to_the_record_that_is_latest_at_that_moment() {
         waiting.wait_event(&event).unwrap();
         second.record(&event).unwrap();
         waiting.synchronize().unwrap();
-        assert!(!event.query());
+        assert!(!event.is_done());
         event.synchronize().unwrap();
-        assert!(event.query());
+        assert!(event.is_done());
     });
 }
 
@@ -257,7 +257,7 @@ fn elapsed_time_between_two_devices_of_a_driver_is_an_error_and_not_a_panic() {
     // Goal: misuse is caught above the backend, whose contract is about marks of one device.
     finishes(|| {
         let driver = Driver::new(CompletionMode::AtOnce);
-        let elsewhere = driver.runtime.dedicated_stream(Device::new(NULL, 1).unwrap(), 0).unwrap();
+        let elsewhere = driver.runtime.stream(Device::new(NULL, 1).unwrap()).unwrap();
         let (here, there) = (Event::timed(), Event::timed());
         driver.stream().record(&here).unwrap();
         elsewhere.record(&there).unwrap();
@@ -269,11 +269,11 @@ fn elapsed_time_between_two_devices_of_a_driver_is_an_error_and_not_a_panic() {
 fn streams_of_two_devices_wait_for_each_other() {
     with_each_completion(|driver| {
         let here = driver.stream();
-        let there = driver.runtime.dedicated_stream(Device::new(NULL, 1).unwrap(), 0).unwrap();
+        let there = driver.runtime.stream(Device::new(NULL, 1).unwrap()).unwrap();
         let event = here.record_event().unwrap();
         there.wait_event(&event).unwrap();
         there.synchronize().unwrap();
-        assert!(event.query() && there.is_ordered_after(&event));
+        assert!(event.is_done() && there.is_ordered_after(&event));
     });
 }
 
@@ -310,7 +310,7 @@ fn a_driver_kind_and_the_cpu_are_used_side_by_side() {
         journal.enqueue(&cpu, "after");
         cpu.synchronize().unwrap();
         assert_eq!(journal.read(), ["before", "after"]);
-        assert!(event.query());
+        assert!(event.is_done());
     });
 }
 
@@ -321,8 +321,7 @@ fn everything_is_given_back() {
         let Driver { runtime, null, .. } = driver;
         for _ in 0..10 {
             let device = Driver::device();
-            let [one, other] =
-                [runtime.dedicated_stream(device, 0), runtime.stream(device)].map(Result::unwrap);
+            let [one, other] = [runtime.stream(device), runtime.stream(device)].map(Result::unwrap);
             let event = one.record_event().unwrap();
             other.wait_event(&event).unwrap();
             one.record(&event).unwrap();
@@ -344,8 +343,8 @@ fn a_drivers_task_may_not_wait_for_itself_however_deep_it_stands_in_other_tasks(
         let null = NullBackend::new(NullConfig::default());
         let config = Config::builder().cpu_threads(1).build().unwrap();
         let runtime = Runtime::with_backends(config, [null as Arc<dyn Backend>]).unwrap();
-        let device = runtime.dedicated_stream(Driver::device(), 0).unwrap();
-        let [outer, inner] = [(); 2].map(|()| runtime.dedicated_stream(CPU, 0).unwrap());
+        let device = runtime.stream(Driver::device()).unwrap();
+        let [outer, inner] = [(); 2].map(|()| runtime.stream(CPU).unwrap());
         let (id, inner_again) = (device.id(), inner.clone());
         let below = move || {
             let (tell, told) = std::sync::mpsc::channel();
@@ -379,7 +378,7 @@ fn a_drivers_stream_is_resumed_while_the_start_of_a_task_on_another_one_waits_fo
         let driver = Driver::slow(3);
         let [first, second] = [driver.stream(), driver.stream()];
         let held = [&first, &second].map(|stream| {
-            let cpu = driver.runtime.dedicated_stream(CPU, 0).unwrap();
+            let cpu = driver.runtime.stream(CPU).unwrap();
             let (tell, told) = std::sync::mpsc::channel();
             cpu.enqueue_deferred(move |completion| drop(tell.send(completion))).unwrap();
             let on_host = driver.runtime.empty(64, CPU).unwrap();

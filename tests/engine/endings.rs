@@ -18,7 +18,7 @@ fn what_a_stream_skipped_is_counted_also_while_it_ends() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 1..=RACES {
-                let stream = runtime.dedicated_stream(CPU, 0).unwrap();
+                let stream = runtime.stream(CPU).unwrap();
                 enqueue_failure(&stream, "broken");
                 stream.enqueue(|| ()).unwrap();
                 stream_error(stream.synchronize());
@@ -47,7 +47,7 @@ fn a_device_synchronise_raises_the_error_of_a_stream_that_ends_meanwhile() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..RACES {
-                let stream = runtime.dedicated_stream(CPU, 0).unwrap();
+                let stream = runtime.stream(CPU).unwrap();
                 enqueue_failure(&stream, "broken");
                 wait_by_query(&stream.record_event().unwrap());
                 turn.store(2 * round + 1, Ordering::SeqCst);

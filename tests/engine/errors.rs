@@ -86,7 +86,7 @@ fn records_and_waits_go_on_behind_a_failure() {
         failed.wait_stream(&held).unwrap();
         let event = failed.record_event().unwrap();
         wait_by_query(&reached);
-        assert!(!event.query());
+        assert!(!event.is_done());
         gate.open();
         wait_by_query(&event);
         stream_error(failed.synchronize());
@@ -102,7 +102,7 @@ fn an_event_recorded_behind_a_failure_is_complete_and_failed_for_everybody() {
     enqueue_failure(&failed, "broken");
     failed.record(&bad).unwrap();
     wait_by_query(&bad);
-    assert!(bad.query());
+    assert!(bad.is_done());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -405,7 +405,7 @@ fn an_error_that_is_forgotten_may_ask_for_all_streams_when_it_is_dropped() {
     finishes(|| {
         let runtime = workers(1);
         for _ in 0..40 {
-            let failed = runtime.dedicated_stream(CPU, 0).unwrap();
+            let failed = runtime.stream(CPU).unwrap();
             let error = AsksWhenDropped(runtime.clone());
             failed.enqueue(move || Err::<(), _>(error)).unwrap();
             wait_by_query(&failed.record_event().unwrap());
@@ -420,13 +420,13 @@ fn a_synchronise_of_a_device_raises_errors_of_streams_that_are_gone_beside_one_t
     // there is held until the device is waited for.
     finishes(|| {
         let runtime = workers(2);
-        let gone = runtime.dedicated_stream(CPU, 0).unwrap();
+        let gone = runtime.stream(CPU).unwrap();
         let id = gone.id();
         enqueue_failure(&gone, "broken");
         wait_by_query(&gone.record_event().unwrap());
         drop(gone);
         while runtime.stream_by_id(CPU, id).is_ok() {} // a worker may have it for a moment longer
-        let held = runtime.dedicated_stream(CPU, 0).unwrap();
+        let held = runtime.stream(CPU).unwrap();
         let gate = Gate::shut(&held);
         let raised = std::thread::scope(|scope| {
             let (enter, inside) = mpsc::channel();

@@ -1,5 +1,6 @@
 //! Events: lazy, versioned, with time stamps where the stream passes the record.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use accelrt::backend::null::{NullBackend, NullConfig};
@@ -17,12 +18,24 @@ use crate::support::{
 fn an_event_that_was_never_recorded_is_done_for_everybody() {
     let runtime = workers(1);
     let (event, stream) = (Event::new(), stream(&runtime));
-    assert!(event.query());
+    assert!(event.is_done());
     event.synchronize().unwrap();
     stream.wait_event(&event).unwrap();
     stream.synchronize().unwrap();
     assert!(stream.is_ordered_after(&event));
     assert_eq!((event.version(), event.device()), (0, None));
+}
+
+#[test]
+fn handles_of_one_event_are_equal_and_other_events_are_not() {
+    let (event, other) = (Event::new(), Event::new());
+    assert_eq!(event.clone(), event);
+    assert_ne!(other, event);
+    let events = HashSet::from([event.clone(), other, event.clone()]);
+    assert_eq!(events.len(), 2);
+    let runtime = workers(1);
+    stream(&runtime).record(&event).unwrap();
+    assert!(events.contains(&event), "a record changes nothing");
 }
 
 #[test]
@@ -41,13 +54,13 @@ fn a_wait_binds_to_the_record_that_is_latest_at_that_moment() {
         let behind_first = enqueue_notice(&waiting);
         first_gate.open();
         behind_first.recv().unwrap();
-        assert!(!event.query(), "the later record is pending");
+        assert!(!event.is_done(), "the later record is pending");
         waiting.wait_event(&event).unwrap(); // binds to the later one
         let behind_second = enqueue_notice(&waiting);
         assert!(behind_second.try_recv().is_err());
         second_gate.open();
         behind_second.recv().unwrap();
-        assert!(event.query());
+        assert!(event.is_done());
     });
 }
 
@@ -88,7 +101,7 @@ fn a_thread_waits_for_the_record_that_was_latest_when_it_began() {
         second.record(&event).unwrap();
         first_gate.open();
         thread.join().unwrap().unwrap();
-        assert!(!event.query());
+        assert!(!event.is_done());
     });
 }
 
@@ -101,10 +114,10 @@ fn each_record_is_a_new_version_that_is_pending_until_it_is_passed() {
             let gate = Gate::shut(&stream);
             stream.record(&event).unwrap();
             assert_eq!(event.version(), version);
-            assert!(!event.query());
+            assert!(!event.is_done());
             gate.open();
             event.synchronize().unwrap();
-            assert!(event.query());
+            assert!(event.is_done());
         }
     });
 }
@@ -144,7 +157,7 @@ fn an_event_outlives_its_stream_and_its_runtime() {
         stream.record(&start).unwrap();
         stream.record(&end).unwrap();
         drop((stream, runtime));
-        assert!(start.query() && end.query());
+        assert!(start.is_done() && end.is_done());
         end.synchronize().unwrap();
         assert!(start.elapsed_ms(&end).unwrap() >= 0.0);
     });
@@ -278,7 +291,7 @@ fn a_wait_that_is_interrupted_leaves_the_work_going_on() {
         let event = stream.record_event().unwrap();
         let given_up = event.synchronize_unless(&mut || true);
         assert!(matches!(given_up, Err(Error::Runtime(RuntimeError::Interrupted))));
-        assert!(!event.query());
+        assert!(!event.is_done());
         gate.open();
         notice.recv().unwrap();
         event.synchronize_unless(&mut || true).unwrap_or_else(|error| {

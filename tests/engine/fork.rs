@@ -75,7 +75,7 @@ fn ask_everything(runtime: &Runtime, stream: &Stream, event: &Event) {
     runtime.priority_range(CPU).unwrap();
     assert!(!runtime.is_initialized());
     assert_eq!((stream.device(), stream.priority()), (CPU, 0));
-    let _ = (runtime.counters(), stream.query(), event.query());
+    let _ = (runtime.counters(), stream.is_done(), event.is_done());
     assert_eq!((event.device(), event.is_timed()), (Some(CPU), false));
     let _ = format!("{runtime:?} {stream:?} {event:?}");
 }
@@ -90,7 +90,7 @@ fn assert_refusals(runtime: &Runtime, stream: &Stream, event: &Event) {
     assert_bad_fork("scope", stream.scope(|_| ()));
     assert_bad_fork("device synchronise", runtime.synchronize(CPU));
     assert_bad_fork("stream", runtime.stream(CPU));
-    assert_bad_fork("dedicated_stream", runtime.dedicated_stream(CPU, 0));
+    assert_bad_fork("dedicated_stream", runtime.stream(CPU));
     assert_bad_fork("default_stream", runtime.default_stream(CPU));
     assert_bad_fork("stream_by_id", runtime.stream_by_id(CPU, stream.id()));
     assert_bad_fork("current_stream", runtime.current_stream());
@@ -168,7 +168,7 @@ fn busy() {
     in_child(|| {
         let (runtime, all, event) = handles.take().expect("the parent's handles");
         ask_everything(&runtime, &all[11], &event);
-        assert!(!event.query() && !all[11].query());
+        assert!(!event.is_done() && !all[11].is_done());
         assert_refusals(&runtime, &all[10], &event);
         assert_waits_are_refused(&all[10], &event);
         assert_waits_are_refused(&all[11], &event);
@@ -244,7 +244,7 @@ fn a_child_forked_while_streams_are_made_and_counted_does_not_hang() {
 
 fn making_streams() {
     fork_while(|runtime, _, _| {
-        drop(runtime.dedicated_stream(CPU, 0).unwrap().record_event());
+        drop(runtime.stream(CPU).unwrap().record_event());
         let _ = runtime.counters();
     });
 }
@@ -307,7 +307,7 @@ fn driver() {
     let backend = Arc::clone(&driver) as Arc<dyn Backend>;
     let runtime = Runtime::with_backends(Config::default(), [backend]).unwrap();
     let device = "null:0".parse().unwrap();
-    let stream = runtime.dedicated_stream(device, 0).unwrap();
+    let stream = runtime.stream(device).unwrap();
     let event = Event::timed();
     stream.record(&event).unwrap();
     drop(runtime.stream(device).unwrap().record_event().unwrap());

@@ -144,7 +144,7 @@ fn an_optional_stream_guard_restores_before_it_takes_another_stream() {
 #[test]
 fn a_dedicated_stream_lives_while_it_is_current() {
     let runtime = devices(1, 1);
-    let stream = runtime.dedicated_stream(CPU, 0).unwrap();
+    let stream = runtime.stream(CPU).unwrap();
     let id = stream.id();
     runtime.set_stream(&stream).unwrap();
     drop(stream);

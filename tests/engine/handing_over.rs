@@ -63,7 +63,7 @@ fn machine(workers: usize) -> (Runtime, Arc<PanickingBackend>, [Stream; 2]) {
     let backend = Arc::new(PanickingBackend { inner, submits, resumes });
     let runtime = Runtime::with_backends(config, [Arc::clone(&backend) as Arc<dyn Backend>]);
     let runtime = runtime.unwrap();
-    let streams = [(); 2].map(|()| runtime.dedicated_stream(CPU, 0).unwrap());
+    let streams = [(); 2].map(|()| runtime.stream(CPU).unwrap());
     (runtime, backend, streams)
 }
 
@@ -93,7 +93,7 @@ fn a_panic_at_the_task_that_makes_a_stream_runnable_is_an_error_of_that_call() {
             backend.submits.store(1, Ordering::SeqCst);
             let refused = stream.enqueue(|| Err::<(), _>("it ran")).unwrap_err();
             assert_is_panic(&refused, "submit");
-            assert!(stream.query() && stream.is_quiet(), "nothing is queued, and nothing failed");
+            assert!(stream.is_done() && stream.is_quiet(), "nothing is queued, and nothing failed");
         }
         let ran = enqueue_notice(&stream);
         ran.recv().unwrap();

@@ -70,7 +70,7 @@ impl World {
         let backends = [Arc::<KeepingBackend>::clone(&backend) as Arc<dyn Backend>];
         let runtime = Runtime::with_backends(Config::default(), backends).unwrap();
         let device = Device::new(DeviceKind::NULL, 0).unwrap();
-        let stream = runtime.dedicated_stream(device, 0).unwrap();
+        let stream = runtime.stream(device).unwrap();
         let world = Self { _runtime: runtime, backend, stream, ran: Arc::default() };
         for _ in 0..KNOWN_TURNS {
             world.enqueue();

@@ -40,7 +40,7 @@ fn a_kind_from_outside_has_streams_events_and_buffers_as_ours_have() {
         other.wait_event(&filled).unwrap();
         target.copy_from(&source, &other).unwrap();
         runtime.synchronize(device).unwrap();
-        assert!(filled.query() && other.query());
+        assert!(filled.is_done() && other.is_done());
         assert_eq!([stream.device(), target.device(), filled.device().unwrap()], [device; 3]);
         assert_eq!(runtime.memory_statistics(device).unwrap().allocated_bytes.all.current, 8192);
         let _guard = StreamGuard::new(&runtime, &other).unwrap();
@@ -58,7 +58,7 @@ fn errors_name_a_kind_from_outside() {
     let device = Device::new(kind, 0).unwrap();
     let stream = runtime.stream(device).unwrap();
     faults.plan(Fault::nth(Method::StreamCreate, 1, FaultError::Driver));
-    let failed = runtime.dedicated_stream(device, 0).unwrap_err();
+    let failed = runtime.stream(device).unwrap_err();
     let absent = runtime.stream(Device::new(kind, 2).unwrap()).unwrap_err();
     let host_task = stream.enqueue(|| ()).unwrap_err();
     let elsewhere = runtime.stream(CPU).unwrap();

@@ -142,7 +142,7 @@ fn on_cpu() -> (Runtime, Arc<FaultBackend>, Things) {
     let faults = FaultBackend::new(CpuBackend::new(&config).unwrap());
     let backend = Arc::<FaultBackend>::clone(&faults) as _;
     let runtime = Runtime::with_backends(config, [backend]).unwrap();
-    let streams = [(); 2].map(|()| runtime.dedicated_stream(CPU, 0).unwrap());
+    let streams = [(); 2].map(|()| runtime.stream(CPU).unwrap());
     let things = Things::new(&runtime, streams);
     (runtime, faults, things)
 }
@@ -199,7 +199,7 @@ fn a_driver_that_panics_when_it_is_to_tell_another_kind_is_asked_again() {
     finishes(|| {
         let driver = Driver::slow(50);
         driver.calls.plan(Fault::nth(Method::WhenDone, 1, FaultError::Panic));
-        let cpu = driver.runtime.dedicated_stream(CPU, 0).unwrap();
+        let cpu = driver.runtime.stream(CPU).unwrap();
         let on_host = driver.runtime.empty(64, CPU).unwrap();
         let there = driver.runtime.empty(64, Driver::device()).unwrap();
         there.copy_from(&on_host, &driver.stream()).unwrap();

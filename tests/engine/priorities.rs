@@ -9,7 +9,7 @@ use crate::gate::Gate;
 use crate::support::{CPU, Journal, enqueue_notice, finishes, stream, workers};
 
 fn with_priority(runtime: &Runtime, priority: i32) -> Stream {
-    runtime.dedicated_stream(CPU, priority).unwrap()
+    runtime.stream_with_priority(CPU, priority).unwrap()
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn runnable_work_is_finished_also_what_becomes_runnable_meanwhile() {
         assert!(report.is_clean(), "{report}");
         assert_eq!(report.to_string(), "");
         assert_eq!(journal.read().len(), 19);
-        assert!(all.iter().all(accelrt::Stream::query));
+        assert!(all.iter().all(accelrt::Stream::is_done));
     });
 }
 
@@ -71,7 +71,7 @@ fn after_a_shutdown_nothing_is_taken_and_nothing_hangs() {
         }
         stream.synchronize().unwrap();
         event.synchronize().unwrap();
-        assert!(stream.query() && event.query());
+        assert!(stream.is_done() && event.is_done());
         runtime.synchronize(CPU).unwrap();
         assert!(runtime.shutdown().is_clean(), "a second one has nothing to do");
     });
@@ -149,7 +149,7 @@ fn a_stream_parked_for_ever_is_cancelled() {
         parked.enqueue(|| ()).unwrap();
         let report = own.shutdown();
         assert_eq!((report.num_cancelled_tasks, report.num_busy_threads), (2, 0));
-        assert!(parked.query());
+        assert!(parked.is_done());
     });
 }
 
@@ -234,7 +234,7 @@ fn an_error_kept_of_a_dropped_stream_is_seen_by_who_inherited_it() {
         enqueue_failure(&failed, "broken");
         inheriting.wait_stream(&failed).unwrap();
         // Its error is kept for the report before it is raised.
-        while !inheriting.query() {
+        while !inheriting.is_done() {
             std::thread::yield_now();
         }
         drop(failed);

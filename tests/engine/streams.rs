@@ -1,6 +1,6 @@
 //! Streams: in order, 32 a pool, ids that are never reused, the default one, how long one lives.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,7 +40,7 @@ fn a_pool_has_32_streams_and_request_33_gets_the_first_again() {
     let runtime = devices(2, 1);
     for priority in [-1, 0, 1] {
         let handed: Vec<Stream> =
-            (0..33).map(|_| runtime.stream_with_priority(CPU, priority).unwrap()).collect();
+            (0..33).map(|_| runtime.pooled_stream_with_priority(CPU, priority).unwrap()).collect();
         assert_eq!(handed[32], handed[0]);
         let ids: BTreeSet<u64> = handed.iter().map(Stream::id).collect();
         assert_eq!(ids.len(), 32);
@@ -48,16 +48,38 @@ fn a_pool_has_32_streams_and_request_33_gets_the_first_again() {
         assert!(handed.iter().all(|stream| !stream.is_dedicated() && stream.id() != 0));
     }
     // Another device has pools of its own.
-    assert_eq!(runtime.stream(Device::cpu(1)).unwrap().device(), Device::cpu(1));
+    assert_eq!(runtime.pooled_stream(Device::cpu(1)).unwrap().device(), Device::cpu(1));
 }
 
 #[test]
 fn a_request_without_a_priority_is_served_from_the_pool_of_priority_0() {
     let runtime = workers(1);
-    let first = runtime.stream(CPU).unwrap();
-    let others: Vec<Stream> = (0..31).map(|_| runtime.stream(CPU).unwrap()).collect();
-    assert_eq!(runtime.stream_with_priority(CPU, 0).unwrap(), first);
+    let first = runtime.pooled_stream(CPU).unwrap();
+    let others: Vec<Stream> = (0..31).map(|_| runtime.pooled_stream(CPU).unwrap()).collect();
+    assert_eq!(runtime.pooled_stream_with_priority(CPU, 0).unwrap(), first);
     assert!(!others.contains(&first));
+}
+
+#[test]
+fn a_stream_without_further_words_is_the_callers_alone_and_so_is_its_error() {
+    let runtime = workers(1);
+    let streams: Vec<Stream> = (0..33).map(|_| runtime.stream(CPU).unwrap()).collect();
+    assert!(streams.iter().all(|stream| stream.is_dedicated() && stream.priority() == 0));
+    assert_eq!(streams.iter().collect::<HashSet<_>>().len(), 33);
+    streams[0].enqueue(|| Err::<(), _>("of the first")).unwrap();
+    streams[32].synchronize().unwrap();
+    streams[0].synchronize().unwrap_err();
+    let urgent = runtime.stream_with_priority(CPU, -1).unwrap();
+    assert!(urgent.is_dedicated() && urgent.priority() == -1);
+}
+
+#[test]
+fn the_33rd_caller_of_the_pool_consumes_the_error_of_the_first() {
+    let runtime = workers(1);
+    let streams: Vec<Stream> = (0..33).map(|_| runtime.pooled_stream(CPU).unwrap()).collect();
+    streams[0].enqueue(|| Err::<(), _>("of the first")).unwrap();
+    streams[32].synchronize().unwrap_err();
+    streams[0].synchronize().unwrap();
 }
 
 #[test]
@@ -68,8 +90,8 @@ fn priorities_are_minus_one_to_one_and_others_are_refused() {
     assert_eq!(stream(&runtime).priority_range(), range);
     for priority in [-2, 2] {
         for refused in [
+            runtime.pooled_stream_with_priority(CPU, priority).unwrap_err(),
             runtime.stream_with_priority(CPU, priority).unwrap_err(),
-            runtime.dedicated_stream(CPU, priority).unwrap_err(),
         ] {
             assert!(
                 matches!(refused, Error::Stream(StreamError::PriorityOutOfRange { .. })),
@@ -82,9 +104,9 @@ fn priorities_are_minus_one_to_one_and_others_are_refused() {
 #[test]
 fn ids_are_never_reused() {
     let runtime = workers(1);
-    let ids = (0..500).map(|_| stream(&runtime).id()).chain(
-        (0..32).map(|_| runtime.stream(CPU).unwrap().id()), // pooled ones among them
-    );
+    let ids = (0..500)
+        .map(|_| stream(&runtime).id())
+        .chain((0..32).map(|_| runtime.pooled_stream(CPU).unwrap().id()));
     let ids: Vec<u64> = ids.collect();
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
     assert!(!ids.contains(&0));
@@ -93,7 +115,7 @@ fn ids_are_never_reused() {
 #[test]
 fn a_stream_is_found_by_its_id_and_an_unknown_id_is_an_error() {
     let runtime = devices(2, 1);
-    let (pooled, dedicated) = (runtime.stream(CPU).unwrap(), stream(&runtime));
+    let (pooled, dedicated) = (runtime.pooled_stream(CPU).unwrap(), stream(&runtime));
     let default = runtime.default_stream(CPU).unwrap();
     for stream in [&pooled, &dedicated, &default] {
         assert_eq!(&runtime.stream_by_id(CPU, stream.id()).unwrap(), stream);
@@ -167,7 +189,7 @@ fn handles_are_equal_when_they_name_the_same_stream() {
     assert_eq!(one, one.clone());
     assert_ne!(one, other);
     #[expect(clippy::mutable_key_type, reason = "a stream's hash and equality are its identity")]
-    let known = std::collections::HashSet::from([one.clone(), other, one]);
+    let known = HashSet::from([one.clone(), other, one]);
     assert_eq!(known.len(), 2);
 }
 
@@ -177,12 +199,12 @@ fn a_query_is_true_only_when_the_last_task_has_returned() {
     finishes(|| {
         let runtime = workers(1);
         let stream = stream(&runtime);
-        assert!(stream.query(), "nothing was enqueued");
+        assert!(stream.is_done(), "nothing was enqueued");
         let gate = Gate::shut(&stream);
-        assert!(!stream.query());
+        assert!(!stream.is_done());
         gate.open();
         stream.synchronize().unwrap();
-        assert!(stream.query());
+        assert!(stream.is_done());
     });
 }
 

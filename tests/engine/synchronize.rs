@@ -32,7 +32,7 @@ fn a_synchronise_waits_for_what_was_enqueued_before_and_not_for_more() {
         first.open();
         thread.join().unwrap().unwrap();
         assert_eq!(written.get(), 1);
-        assert!(!stream.query());
+        assert!(!stream.is_done());
     });
 }
 
@@ -45,7 +45,7 @@ fn a_device_synchronise_waits_for_every_stream_of_that_device_and_no_other() {
         let all = [
             runtime.default_stream(CPU).unwrap(),
             runtime.stream(CPU).unwrap(),
-            runtime.stream_with_priority(CPU, 1).unwrap(),
+            runtime.pooled_stream_with_priority(CPU, 1).unwrap(),
             stream(&runtime),
         ];
         let gate = Gate::shut(&all[3]);
@@ -56,7 +56,7 @@ fn a_device_synchronise_waits_for_every_stream_of_that_device_and_no_other() {
         gate.open();
         runtime.synchronize(CPU).unwrap();
         assert_eq!(journal.read().len(), 4);
-        assert!(all.iter().all(accelrt::Stream::query));
+        assert!(all.iter().all(accelrt::Stream::is_done));
     });
 }
 
@@ -122,7 +122,7 @@ fn an_interrupted_synchronise_leaves_the_work_going_on() {
         let gate = Gate::shut(&stream);
         let notice = enqueue_notice(&stream);
         interrupt(&stream);
-        assert!(!stream.query());
+        assert!(!stream.is_done());
         gate.open();
         notice.recv().unwrap();
         stream.synchronize().unwrap();
@@ -281,6 +281,6 @@ fn two_device_synchronises_at_once_both_return() {
                 });
             }
         });
-        assert!(all.iter().all(accelrt::Stream::query));
+        assert!(all.iter().all(accelrt::Stream::is_done));
     });
 }

@@ -176,7 +176,7 @@ fn a_driver_that_is_done_within_the_limit_ends_the_wait() {
             let event = stream.record_event().unwrap();
             let waited = wait(&driver.runtime, &stream, &event, LONG);
             waited.unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert!(event.query(), "{what}");
+            assert!(event.is_done(), "{what}");
         }
     });
 }
@@ -225,7 +225,7 @@ fn a_wait_with_a_limit_ends_when_the_driver_calls_back() {
             let calls = FaultBackend::new(Arc::clone(&late) as Arc<dyn Backend>);
             let backend = Arc::clone(&calls) as Arc<dyn Backend>;
             let runtime = Runtime::with_backends(Config::default(), [backend]).unwrap();
-            let stream = runtime.dedicated_stream(Driver::device(), 0).unwrap();
+            let stream = runtime.stream(Driver::device()).unwrap();
             let event = stream.record_event().unwrap();
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| wait(&runtime, &stream, &event, LONG));
@@ -233,7 +233,7 @@ fn a_wait_with_a_limit_ends_when_the_driver_calls_back() {
                     thread::yield_now();
                 }
                 wait_by_query(&event);
-                while !stream.query() {}
+                while !stream.is_done() {}
                 late.reach_all();
                 waiting.join().unwrap().unwrap_or_else(|error| panic!("{what}: {error}"));
             });
@@ -250,7 +250,7 @@ fn a_task_that_waits_for_a_driver_within_a_limit_leaves_its_worker_to_others() {
         let (late, cpu) = (late(), CpuBackend::new(&config).unwrap());
         let backends: [Arc<dyn Backend>; 2] = [cpu, Arc::clone(&late) as _];
         let runtime = Runtime::with_backends(config, backends).unwrap();
-        let driver = runtime.dedicated_stream(Driver::device(), 0).unwrap();
+        let driver = runtime.stream(Driver::device()).unwrap();
         let event = driver.record_event().unwrap();
         let task = move || event.synchronize_timeout(LONG);
         let waited = enqueue_question(&stream(&runtime), task);
@@ -259,7 +259,7 @@ fn a_task_that_waits_for_a_driver_within_a_limit_leaves_its_worker_to_others() {
             while late.waiting() == 0 {
                 thread::yield_now();
             }
-            while !driver.query() {}
+            while !driver.is_done() {}
             late.reach_all();
         };
         other.enqueue(complete).unwrap();

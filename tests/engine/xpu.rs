@@ -57,7 +57,7 @@ fn xpu_buffers_carry_bytes_through_streams_that_wait_for_each_other() {
         let buffer = runtime.zeros(BYTES, device()).unwrap();
         let mut last = runtime.current_stream().unwrap();
         for turn in 0..10u8 {
-            let stream = runtime.dedicated_stream(device(), 0).unwrap();
+            let stream = runtime.stream(device()).unwrap();
             stream.wait_stream(&last).unwrap();
             let rest = buffer.slice(usize::from(turn) * 1_000..).unwrap();
             rest.fill(turn + 1, &stream).unwrap();
@@ -166,7 +166,7 @@ fn use_device(runtime: &Runtime, stream: &Stream, buffer: &Buffer) -> Result<()>
     let event = stream.record_event()?;
     event.synchronize()?;
     stream.synchronize()?;
-    runtime.dedicated_stream(device(), 0)?;
+    runtime.stream(device())?;
     runtime.empty(MUCH, device())?;
     runtime.empty_shared(MUCH, device())?;
     buffer.fill(1, stream)?.wait()?;
@@ -223,7 +223,7 @@ fn lose_at(method: Method) {
         assert_lost(stream.synchronize(), &when);
         assert_lost(runtime.empty(MUCH, device()).map(drop), &when);
         assert_lost(runtime.empty_shared(MUCH, device()).map(drop), &when);
-        assert_lost(runtime.dedicated_stream(device(), 0).map(drop), &when);
+        assert_lost(runtime.stream(device()).map(drop), &when);
         assert_lost(buffer.copy_to_slice(&mut vec![0; BYTES], &stream), &when);
     }
     drop((buffer, there, stream)); // nothing waits for a device that is gone

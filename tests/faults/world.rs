@@ -255,7 +255,7 @@ impl World {
 
     /// A stream that nobody else has.
     pub(crate) fn stream(&self, device: Device) -> Option<Stream> {
-        self.note(self.runtime.dedicated_stream(device, 0))
+        self.note(self.runtime.stream(device))
     }
 
     /// So many streams of a device; fewer when some are refused.
@@ -308,7 +308,7 @@ impl World {
 
     /// Waits for an event and asks it; what it says is noted.
     pub(crate) fn see(&self, event: &Event) {
-        let _ = event.query();
+        let _ = event.is_done();
         self.note(event.synchronize());
     }
 

@@ -26,7 +26,7 @@ fn runtime(workers: usize) -> Runtime {
 }
 
 fn streams<const N: usize>(runtime: &Runtime) -> [Stream; N] {
-    [(); N].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap())
+    [(); N].map(|()| runtime.stream(Device::cpu(0)).unwrap())
 }
 
 #[test]

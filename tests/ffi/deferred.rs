@@ -55,11 +55,11 @@ fn a_started_task_is_not_done_before_it_is_finished() {
         let started = defer(&stream);
         let event = stream.record_event().unwrap();
         let completion = started.recv().unwrap();
-        assert!(!stream.query() && !event.query());
+        assert!(!stream.is_done() && !event.is_done());
         completion.finish(Ok(()));
         event.synchronize().unwrap();
         stream.synchronize().unwrap();
-        assert!(stream.query() && event.query());
+        assert!(stream.is_done() && event.is_done());
     }
 }
 
@@ -175,7 +175,7 @@ fn thousands_of_streams_wait_for_one_finisher_at_once() {
     // is finished; then the last first, each behind a closing task.
     const STREAMS: usize = 4_000;
     for (runtime, one) in streams_of_every_kind() {
-        let make = |_| runtime.dedicated_stream(one.device(), 0).unwrap();
+        let make = |_| runtime.stream(one.device()).unwrap();
         let streams: Vec<Stream> = (0..STREAMS).map(make).collect();
         let (ran, (sender, started)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel());
         for stream in &streams {

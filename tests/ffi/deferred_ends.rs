@@ -81,7 +81,7 @@ fn a_panic_of_start_waits_for_a_completion_that_got_away() {
         };
         stream.enqueue_deferred(start).unwrap();
         let completion = started.recv().unwrap();
-        assert!(!stream.query(), "what was handed out may still be at work");
+        assert!(!stream.is_done(), "what was handed out may still be at work");
         completion.finish(Ok(()));
         assert!(failure(&stream).contains("too late"));
     }
@@ -117,7 +117,7 @@ fn a_shutdown_cancels_what_was_started_and_a_late_finish_does_nothing() {
         assert!(started.recv().is_err(), "the second was dropped unrun");
         completion.finish(Err("nobody listens".into()));
         assert_eq!(digits(&order), 0);
-        assert!(stream.query());
+        assert!(stream.is_done());
     }
 }
 
@@ -165,7 +165,7 @@ fn a_shutdown_that_races_with_finishers_leaves_no_task_behind() {
             drop(sender);
             runtime.shutdown();
             finisher.join().unwrap();
-            assert!(stream.query());
+            assert!(stream.is_done());
         }
     }
 }
@@ -174,7 +174,7 @@ fn a_shutdown_that_races_with_finishers_leaves_no_task_behind() {
 fn a_stream_whose_handles_are_gone_is_kept_by_its_completion() {
     for (runtime, stream) in streams_of_every_kind() {
         let (sender, started) = mpsc::channel::<Completion>();
-        let dedicated = runtime.dedicated_stream(stream.device(), 0).unwrap();
+        let dedicated = runtime.stream(stream.device()).unwrap();
         dedicated.enqueue_deferred(move |completion| sender.send(completion).unwrap()).unwrap();
         let event = dedicated.record_event().unwrap();
         drop(dedicated);

@@ -52,7 +52,7 @@ fn a_native_call_behind_an_event_of_another_stream_runs_after_it() {
 #[test]
 fn tickets_count_the_tasks_of_a_stream() {
     let runtime = runtime();
-    let (stream, order) = (runtime.dedicated_stream(Device::cpu(0), 0).unwrap(), counter());
+    let (stream, order) = (runtime.stream(Device::cpu(0)).unwrap(), counter());
     let tickets = [0, 0, 0].map(|_| launch(&stream, call(answer as _, &[0.into()])).unwrap());
     assert_eq!(tickets, [1, 2, 3]);
     let arguments = [pointer(&order), 1_u32.into(), 0.into(), 0.into(), 0.into()];
@@ -108,7 +108,7 @@ fn native_calls_on_a_failed_stream_are_skipped() {
 fn without_a_history_a_waiting_thread_leaves_native_calls_to_a_worker() {
     // Goal: calls that nothing is known of count as long. Method: the function tells its thread.
     let runtime = runtime();
-    let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+    let stream = runtime.stream(Device::cpu(0)).unwrap();
     let seen = Mutex::new(None::<ThreadId>);
     launch(&stream, call(tell_thread as _, &[Argument::from(&raw const seen)])).unwrap();
     stream.synchronize().unwrap();
@@ -141,7 +141,7 @@ fn a_waiting_thread_executes_native_calls_only_on_a_stack_as_large_as_a_workers(
     let on_a_stack_of = |bytes: usize, most: usize| {
         let helping = move || {
             let runtime = runtime();
-            let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+            let stream = runtime.stream(Device::cpu(0)).unwrap();
             executes_some(&stream, most)
         };
         thread::Builder::new().stack_size(bytes).spawn(helping).unwrap().join().unwrap()
@@ -164,7 +164,7 @@ fn a_waiting_thread_that_is_deep_in_its_stack_executes_no_native_calls() {
     }
     let deep = || {
         let runtime = runtime();
-        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let stream = runtime.stream(Device::cpu(0)).unwrap();
         below(3 << 20, &|| assert!(!executes_some(&stream, 2_000)));
         assert!(executes_some(&stream, usize::MAX), "where it came from there is room");
     };

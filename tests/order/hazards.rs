@@ -25,7 +25,7 @@ fn patient(workers: usize) -> Runtime {
 }
 
 fn dedicated(runtime: &Runtime) -> Stream {
-    runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
+    runtime.stream(Device::cpu(0)).unwrap()
 }
 
 /// Runs one test of this file in a process of its own, which may abort; true when it passed.
@@ -124,7 +124,7 @@ fn a_long_chain_of_parked_streams_is_cancelled_without_recursion() {
     dedicated(&runtime).enqueue(move || told.send(()).unwrap()).unwrap();
     is_told.recv().unwrap();
     runtime.shutdown();
-    assert!(before.query());
+    assert!(before.is_done());
 }
 
 /// What panics when it is dropped.
@@ -229,7 +229,7 @@ fn an_interrupted_synchronise_leaves_the_error_to_the_next_one() {
     let interrupted = stream.synchronize_unless(&mut || true);
     assert!(matches!(interrupted, Err(Error::Runtime(RuntimeError::Interrupted))));
     gate.open();
-    while !stream.query() {
+    while !stream.is_done() {
         thread::yield_now();
     }
     assert!(
@@ -277,7 +277,7 @@ fn a_device_synchronise_raises_errors_of_streams_that_are_gone() {
     let runtime = patient(1);
     let stream = dedicated(&runtime);
     stream.enqueue(|| Err::<(), _>("meant to fail")).unwrap();
-    while !stream.query() {
+    while !stream.is_done() {
         thread::yield_now();
     }
     drop(stream);

@@ -138,7 +138,7 @@ impl World {
 
     fn query_event(&self, event: usize) -> Outcome {
         let candidates = self.model().begin_race(event);
-        let is_done = self.events[event].event.query();
+        let is_done = self.events[event].event.is_done();
         self.check_event(event, candidates, is_done, "query")
     }
 
@@ -161,7 +161,7 @@ impl World {
 
     fn query_stream(&self, slot: usize) -> Outcome {
         let (slot, last) = self.read(slot);
-        if slot.stream.query()
+        if slot.stream.is_done()
             && let Some(task) = self.model().unfinished(last)
         {
             return Err(format!("a stream's query says done, task {task} is not"));
@@ -230,7 +230,7 @@ impl World {
     fn replace(&self, runtime: &Runtime, number: usize, priority: i32) -> Outcome {
         let device = self.parameters.device(number);
         let priority = possible(runtime, device, priority);
-        let stream = must(runtime.dedicated_stream(device, priority), "a dedicated stream")?;
+        let stream = must(runtime.stream_with_priority(device, priority), "a dedicated stream")?;
         let mut slot = self.slot(number);
         let mut model = self.model();
         if model.has_error(slot.model) {
@@ -255,7 +255,7 @@ impl World {
             if !self.parameters.counts_polls() {
                 raised(slot.event.synchronize(), "an event's last synchronise")?;
             }
-            if !(0..POLLS).any(|_| slot.event.query()) {
+            if !(0..POLLS).any(|_| slot.event.is_done()) {
                 return Err(format!("event {number} is never done"));
             }
         }
@@ -265,7 +265,7 @@ impl World {
     fn check_everything_is_done(&self) -> Outcome {
         for number in 0..self.slots.len() {
             let (slot, last) = self.read(number);
-            if !slot.stream.query() {
+            if !slot.stream.is_done() {
                 return Err(format!("slot {number} is settled and not done"));
             }
             if let Some(task) = self.model().unfinished(last) {

@@ -16,7 +16,7 @@ fn runtime(cpu_devices: usize, workers: usize) -> Runtime {
 }
 
 fn dedicated(runtime: &Runtime, device: u8) -> Stream {
-    runtime.dedicated_stream(Device::cpu(device), 0).unwrap()
+    runtime.stream(Device::cpu(device)).unwrap()
 }
 
 /// Goal: the first use is safe from any number of threads. Method: eight threads meet at a barrier
@@ -33,7 +33,7 @@ fn the_first_streams_may_be_asked_for_by_eight_threads_at_once() {
             barrier.wait();
             let device = Device::cpu(1);
             let default = runtime.default_stream(device).unwrap();
-            let pooled = runtime.stream_with_priority(device, -1).unwrap();
+            let pooled = runtime.pooled_stream_with_priority(device, -1).unwrap();
             let dedicated = dedicated(&runtime, 1);
             for stream in [&default, &pooled, &dedicated] {
                 let tasks = Arc::clone(&tasks);
@@ -177,11 +177,11 @@ fn twenty_thousand_parked_streams_are_resumed_in_the_order_of_their_waits() {
     dedicated(&runtime, 1).enqueue(move || told.send(()).unwrap()).unwrap();
     is_parked.recv().unwrap();
     assert!(seen.try_recv().is_err(), "no stream passes an event that is pending");
-    assert!(!streams.iter().any(Stream::query));
+    assert!(!streams.iter().any(Stream::is_done));
     gate.open();
     assert!(seen.iter().take(STREAMS).eq(0..STREAMS), "resumed out of order");
     runtime.synchronize(Device::cpu(1)).unwrap();
-    assert!(streams.iter().all(Stream::query));
+    assert!(streams.iter().all(Stream::is_done));
 }
 
 /// Goal: a chain of waits is resumed without recursion. Method: each stream waits for the one
@@ -282,7 +282,7 @@ fn tasks_that_race_with_a_shutdown_are_run_or_cancelled() {
             one.join().unwrap() + two.join().unwrap()
         });
         for stream in &streams {
-            while !stream.query() {
+            while !stream.is_done() {
                 thread::yield_now();
             }
         }

@@ -139,8 +139,8 @@ impl World {
             let priority = possible(&runtime, device, priorities[number % priorities.len()]);
             let stream = match number / parameters.devices {
                 0 => runtime.default_stream(device),
-                1 => runtime.stream_with_priority(device, priority),
-                _ => runtime.dedicated_stream(device, priority),
+                1 => runtime.pooled_stream_with_priority(device, priority),
+                _ => runtime.stream_with_priority(device, priority),
             };
             Ok(Mutex::new(Slot { stream: must(stream, "a stream")?, model: model.add_stream() }))
         };

@@ -79,7 +79,7 @@ fn run(limit: u64, until: Until) -> (u64, u64, u64) {
     std::thread::scope(|scope| {
         for _ in 0..STREAMS {
             scope.spawn(|| {
-                let stream = runtime.dedicated_stream(CPU, 0).unwrap();
+                let stream = runtime.stream(CPU).unwrap();
                 let result = produce(&stream, &stop, most);
                 results.lock().unwrap().push(result);
             });

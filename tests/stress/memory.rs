@@ -41,8 +41,7 @@ fn buffers_keep_their_bytes_while_eight_threads_turn_memory_over_on_sixty_four_s
     let seed = seed();
     finishes(move || {
         let runtime = workers(4);
-        let streams: Vec<Stream> =
-            (0..STREAMS).map(|_| runtime.dedicated_stream(CPU, 0).unwrap()).collect();
+        let streams: Vec<Stream> = (0..STREAMS).map(|_| runtime.stream(CPU).unwrap()).collect();
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..THREADS).map(|_| mpsc::channel::<Marked>()).unzip();
         thread::scope(|scope| {

@@ -18,7 +18,7 @@ const ROUND: u64 = 100;
 /// All threads share the streams; each goes round them, one round of tasks each.
 fn run(tasks: u64) {
     let runtime = workers(4);
-    let stream = |_| runtime.dedicated_stream(CPU, 0).expect("a stream");
+    let stream = |_| runtime.stream(CPU).expect("a stream");
     let streams: Vec<_> = (0..STREAMS).map(stream).collect();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -22,7 +22,7 @@ const TASKS_PER_STREAM: u64 = 3;
 fn turn_over(runtime: &Runtime, streams: u64, ran: &Arc<AtomicU64>) {
     let mut before: Option<Stream> = None;
     for _ in 0..streams {
-        let stream = runtime.dedicated_stream(CPU, 0).unwrap();
+        let stream = runtime.stream(CPU).unwrap();
         if let Some(before) = before.take() {
             stream.wait_stream(&before).unwrap();
         }

@@ -10,7 +10,7 @@ use crate::trusted::Trusted;
 
 /// A deferred task behind a copy; true when it has started.
 fn deferred(runtime: &Runtime) -> mpsc::Receiver<std::thread::ThreadId> {
-    let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+    let stream = runtime.stream(xpu(0)).unwrap();
     let buffer = runtime.empty(64, xpu(0)).unwrap();
     buffer.fill(1, &stream).unwrap();
     let (tell, told) = mpsc::channel();
@@ -29,7 +29,7 @@ fn a_task_behind_a_callback_that_comes_late_starts_late_and_not_on_the_drivers_t
         let started = deferred(&runtime);
         fake.set("hold=0");
         // The device is done, and its callback is still to come.
-        let other = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let other = runtime.stream(xpu(0)).unwrap();
         other.synchronize().unwrap();
         assert!(fake.live("calls:clSetEventCallback") > 0);
         assert!(started.try_recv().is_err());
@@ -100,8 +100,8 @@ fn a_callback_comes_also_when_the_device_is_lost() {
 #[test]
 fn a_stream_of_the_host_runs_behind_a_device_by_its_late_callbacks() {
     over("hold=1,hold_callbacks=1", |fake, ours| {
-        let device = ours.dedicated_stream(xpu(0), 0).unwrap();
-        let cpu = ours.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let device = ours.stream(xpu(0)).unwrap();
+        let cpu = ours.stream(Device::cpu(0)).unwrap();
         let there = ours.empty(64, xpu(0)).unwrap();
         let on_host = ours.zeros(64, Device::cpu(0)).unwrap();
         there.copy_from(&on_host, &device).unwrap();

@@ -21,7 +21,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn new(fake: &'a Fake, runtime: &Runtime) -> Self {
-        let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let stream = runtime.stream(xpu(0)).unwrap();
         let buffer = runtime.empty(64, xpu(0)).unwrap();
         let asked = Self { fake, stream, buffer };
         asked.fill();
@@ -66,9 +66,9 @@ impl<'a> Asked<'a> {
 fn what_is_submitted_during_a_query_is_not_done_with_it() {
     over("", |fake, runtime| {
         let asked = Asked::new(fake, &runtime);
-        let query = || assert!(asked.stream.query(), "nothing was submitted before it");
+        let query = || assert!(asked.stream.is_done(), "nothing was submitted before it");
         let late = asked.submitting_meanwhile("clFlush", 2, query);
-        assert!(!asked.stream.query());
+        assert!(!asked.stream.is_done());
         fake.set("hold=0");
         late.wait().unwrap();
     });
@@ -80,7 +80,7 @@ fn what_is_submitted_during_a_synchronise_is_not_done_with_it() {
         let asked = Asked::new(fake, &runtime);
         let synchronize = || asked.stream.synchronize().unwrap();
         let late = asked.submitting_meanwhile("clFinish", 1, synchronize);
-        assert!(!asked.stream.query());
+        assert!(!asked.stream.is_done());
         fake.set("hold=0");
         late.wait().unwrap();
     });

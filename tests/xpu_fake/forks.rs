@@ -79,7 +79,7 @@ fn a_child_of_a_process_that_used_the_device_is_refused_and_drops_nothing() {
 fn used() {
     let fake = Fake::new("");
     let runtime = runtime(&fake);
-    let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+    let stream = runtime.stream(xpu(0)).unwrap();
     let buffer = runtime.zeros(100, xpu(0)).unwrap();
     in_child(AT_ONCE, || {
         assert!(matches!(stream.record_event(), Err(Error::Runtime(RuntimeError::BadFork))));

@@ -12,7 +12,7 @@ use crate::support::{assert_nothing_left, config, finishes, is_loss, over, runti
 fn use_everything(runtime: &Runtime, index: usize) -> Vec<Error> {
     let mut errors = Vec::new();
     let mut note = |outcome: Result<(), Error>| errors.extend(outcome.err());
-    let streams = [(); 2].map(|()| runtime.dedicated_stream(xpu(index), 0));
+    let streams = [(); 2].map(|()| runtime.stream(xpu(index)));
     let buffer = runtime.empty(1000, xpu(index));
     if let ([Ok(first), Ok(second)], Ok(buffer)) = (&streams, &buffer) {
         let [start, end] = [(); 2].map(|()| Event::timed());
@@ -22,7 +22,7 @@ fn use_everything(runtime: &Runtime, index: usize) -> Vec<Error> {
         note(first.record(&end));
         note(second.wait_event(&end));
         let copy = buffer.copy_to_host(vec![0; 1000], second);
-        let _ = (start.query(), first.query());
+        let _ = (start.is_done(), first.is_done());
         match copy.and_then(accelrt::HostTransfer::wait) {
             Ok(bytes) => assert_eq!(bytes, vec![2; 1000], "a copy that succeeded"),
             Err(error) => note(Err(error)),
@@ -73,7 +73,7 @@ fn lose_at(nth: u64) {
             assert!(is_loss(&runtime.synchronize(xpu(0)).unwrap_err()), "command {nth}: for good");
             // More than any cache has: what is cached needs no device.
             assert!(is_loss(&runtime.empty(64 * MIB, xpu(0)).unwrap_err()));
-            assert!(is_loss(&runtime.dedicated_stream(xpu(0), 0).unwrap_err()));
+            assert!(is_loss(&runtime.stream(xpu(0)).unwrap_err()));
         }
     }
     runtime.shutdown();
@@ -84,7 +84,7 @@ fn lose_at(nth: u64) {
 #[test]
 fn who_waits_for_a_device_that_is_lost_meanwhile_is_told() {
     over("hold=1", |fake, runtime| {
-        let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let stream = runtime.stream(xpu(0)).unwrap();
         let buffer = runtime.empty(64, xpu(0)).unwrap();
         buffer.fill(1, &stream).unwrap();
         let event = stream.record_event().unwrap();
@@ -119,8 +119,8 @@ fn who_waits_for_a_device_that_is_lost_meanwhile_is_told() {
 #[test]
 fn the_other_device_goes_on_and_a_stream_that_waits_for_the_lost_one_fails() {
     over("devices=2,hold=1", |fake, runtime| {
-        let lost = runtime.dedicated_stream(xpu(0), 0).unwrap();
-        let good = runtime.dedicated_stream(xpu(1), 0).unwrap();
+        let lost = runtime.stream(xpu(0)).unwrap();
+        let good = runtime.stream(xpu(1)).unwrap();
         let buffer = runtime.empty(64, xpu(0)).unwrap();
         buffer.fill(1, &lost).unwrap();
         good.wait_stream(&lost).unwrap();
@@ -142,11 +142,11 @@ fn the_other_device_goes_on_and_a_stream_that_waits_for_the_lost_one_fails() {
 fn a_new_runtime_finds_out_by_itself_that_the_device_is_lost() {
     over("", |fake, _| {
         let first = runtime(fake);
-        let stream = first.dedicated_stream(xpu(0), 0).unwrap();
+        let stream = first.stream(xpu(0)).unwrap();
         stream.synchronize().unwrap();
         fake.set("lose=now");
         let fresh = Runtime::new(config(fake)).unwrap();
-        assert!(is_loss(&fresh.dedicated_stream(xpu(0), 0).unwrap_err()));
+        assert!(is_loss(&fresh.stream(xpu(0)).unwrap_err()));
         assert!(is_loss(&stream.synchronize().unwrap_err()));
     });
 }
@@ -155,7 +155,7 @@ fn a_new_runtime_finds_out_by_itself_that_the_device_is_lost() {
 fn codes_of_a_loss_are_told_from_other_refusals() {
     // Goal: -5 is a shortage on a device that is there, and a loss on one that is not.
     over("fail=clFinish:1:-5", |fake, runtime| {
-        let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let stream = runtime.stream(xpu(0)).unwrap();
         let buffer = runtime.empty(64, xpu(0)).unwrap();
         buffer.fill(1, &stream).unwrap();
         if let Err(error) = stream.synchronize() {

@@ -124,7 +124,7 @@ fn memory_of_a_queue_that_waits_is_released_when_it_has_passed() {
     // Goal: a release waits in stream order, also behind a wait for another queue. Method: the
     // device is held; the fake counts what is freed while a command uses it.
     over("hold=1", |fake, runtime| {
-        let [first, second] = [(); 2].map(|()| runtime.dedicated_stream(xpu(0), 0).unwrap());
+        let [first, second] = [(); 2].map(|()| runtime.stream(xpu(0)).unwrap());
         let buffer = runtime.empty(1000, xpu(0)).unwrap();
         buffer.fill(1, &first).unwrap();
         second.wait_stream(&first).unwrap();

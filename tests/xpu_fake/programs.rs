@@ -19,7 +19,7 @@ fn compile(runtime: &Runtime, text: &str) -> Result<Program, Error> {
 /// Compiles, launches once over 16 numbers, and returns what the first of them is.
 fn one_launch(runtime: &Runtime) -> Result<i32, Error> {
     let kernel = compile(runtime, ADD)?.kernel("add")?;
-    let stream = runtime.dedicated_stream(xpu(0), 0)?;
+    let stream = runtime.stream(xpu(0))?;
     let numbers = runtime.empty(64, xpu(0))?;
     numbers.fill(0, &stream)?;
     // SAFETY: the buffer has 16 numbers.
@@ -152,7 +152,7 @@ fn spir_v_tells_no_types_and_takes_typed_values() {
 fn a_launch_on_a_lost_device_is_its_loss() {
     over("hold=1", |fake, runtime| {
         let kernel = compile(&runtime, ADD).unwrap().kernel("add").unwrap();
-        let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let stream = runtime.stream(xpu(0)).unwrap();
         let numbers = runtime.empty(64, xpu(0)).unwrap();
         let launch = || {
             // SAFETY: the buffer has 16 numbers.
@@ -172,7 +172,7 @@ fn a_launch_on_a_lost_device_is_its_loss() {
 fn a_group_that_is_too_large_fails_the_stream_with_the_drivers_code() {
     over("", |_, runtime| {
         let kernel = compile(&runtime, ADD).unwrap().kernel("add").unwrap();
-        let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let stream = runtime.stream(xpu(0)).unwrap();
         let numbers = runtime.empty(4096, xpu(0)).unwrap();
         let arguments = [(&numbers).into(), 1_i32.into()];
         // SAFETY: the buffer has 1024 numbers.

@@ -15,13 +15,13 @@ fn without_hints_there_is_one_priority_and_queues_ask_for_none() {
         let range = runtime.priority_range(xpu(0)).unwrap();
         assert_eq!(range, PriorityRange { least: 0, greatest: 0 });
         for priority in [-1, 1] {
-            let refused = runtime.dedicated_stream(xpu(0), priority);
+            let refused = runtime.stream_with_priority(xpu(0), priority);
             assert!(
                 matches!(refused, Err(Error::Stream(StreamError::PriorityOutOfRange { .. }))),
                 "{refused:?}"
             );
         }
-        runtime.dedicated_stream(xpu(0), 0).unwrap().synchronize().unwrap();
+        runtime.stream(xpu(0)).unwrap().synchronize().unwrap();
         assert_eq!(["queues:1", "queues:2", "queues:4"].map(|hint| fake.live(hint)), [0; 3]);
     });
 }
@@ -33,7 +33,7 @@ fn with_hints_each_priority_asks_for_its_own() {
         assert_eq!(range, PriorityRange { least: 1, greatest: -1 });
         for (priority, hint) in [(-1, "queues:1"), (0, "queues:2"), (1, "queues:4")] {
             let before = fake.live(hint);
-            let stream = runtime.dedicated_stream(xpu(0), priority).unwrap();
+            let stream = runtime.stream_with_priority(xpu(0), priority).unwrap();
             stream.synchronize().unwrap();
             assert_eq!(fake.live(hint), before + 1, "a queue of priority {priority}");
         }
@@ -51,7 +51,7 @@ fn streams_are_made_when_they_are_handed_out_and_no_more_than_32() {
         }
         streams.extend((0..80).map(|_| runtime.stream(xpu(0)).unwrap()));
         assert!(fake.live("queues") <= 33, "{} queues", fake.live("queues"));
-        streams.push(runtime.stream_with_priority(xpu(0), -1).unwrap());
+        streams.push(runtime.pooled_stream_with_priority(xpu(0), -1).unwrap());
         assert!(fake.live("queues:1") >= 1);
     });
 }
@@ -61,19 +61,19 @@ fn nothing_blocks_while_the_device_does_nothing() {
     // Goal: enqueueing, recording and waiting across queues leave the host free. Method: the device
     // is held; the calls return, and nothing is done before it is let go.
     over("hold=1", |fake, runtime| {
-        let [first, second] = [(); 2].map(|()| runtime.dedicated_stream(xpu(0), 0).unwrap());
+        let [first, second] = [(); 2].map(|()| runtime.stream(xpu(0)).unwrap());
         let buffer = runtime.empty(1000, xpu(0)).unwrap();
         let filled = buffer.fill(7, &first).unwrap();
         let event = first.record_event().unwrap();
         second.wait_event(&event).unwrap();
         let copy = buffer.copy_to_host(vec![0; 1000], &second).unwrap();
-        assert!(!event.query() && !filled.is_done() && !copy.is_done());
-        assert!(!first.query() && !second.query());
+        assert!(!event.is_done() && !filled.is_done() && !copy.is_done());
+        assert!(!first.is_done() && !second.is_done());
         fake.set("hold=0");
         assert_eq!(copy.wait().unwrap(), vec![7; 1000]);
-        assert!(event.query() && filled.is_done());
+        assert!(event.is_done() && filled.is_done());
         second.synchronize().unwrap();
-        assert!(second.query());
+        assert!(second.is_done());
     });
 }
 
@@ -83,7 +83,7 @@ fn the_device_is_told_of_each_task_before_the_call_returns() {
     // or past it. Method: the calls that tell the device, beside fills; a stream's first task opens
     // the queue.
     over("", |fake, runtime| {
-        let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let stream = runtime.stream(xpu(0)).unwrap();
         let buffer = runtime.empty(64, xpu(0)).unwrap();
         let told = || fake.live("calls:clFlush");
         let before = told();

@@ -35,7 +35,7 @@ const BUSY: &str = "command_us=300";
 fn program(runtime: &Runtime) -> Vec<Error> {
     let errors = RefCell::new(Vec::new());
     let note = |error: Error| errors.borrow_mut().push(error);
-    let stream = || runtime.dedicated_stream(xpu(0), 0).map_err(note).ok();
+    let stream = || runtime.stream(xpu(0)).map_err(note).ok();
     let streams: Vec<_> = (0..2).filter_map(|_| stream()).collect();
     let pinned = runtime.empty_pinned(64).map_err(note).ok();
     let buffer = runtime.empty(64, xpu(0)).map_err(note).ok();
@@ -59,7 +59,7 @@ fn program(runtime: &Runtime) -> Vec<Error> {
             Err(error) => note(error),
         }
         let _ = stream.record(&end).map_err(note);
-        let _ = (start.query(), stream.query());
+        let _ = (start.is_done(), stream.is_done());
         let _ = end.synchronize().map_err(note);
         let _ = start.elapsed_ms(&end).map_err(note);
     }
@@ -127,7 +127,7 @@ fn refuse(function: &str, nth: u64) {
 #[test]
 fn queries_are_answered_while_the_driver_refuses_every_question() {
     over("hold=1", |fake, runtime| {
-        let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let stream = runtime.stream(xpu(0)).unwrap();
         let buffer = runtime.empty(64, xpu(0)).unwrap();
         buffer.fill(1, &stream).unwrap();
         let event = stream.record_event().unwrap();
@@ -136,7 +136,7 @@ fn queries_are_answered_while_the_driver_refuses_every_question() {
         }
         for _ in 0..3 {
             // Neither answer is known; what counts is that there is one.
-            let _ = (stream.query(), event.query());
+            let _ = (stream.is_done(), event.is_done());
             runtime.memory_info(xpu(0)).unwrap();
             runtime.properties(xpu(0)).unwrap();
         }

@@ -24,7 +24,7 @@ fn runtime() -> Runtime {
 }
 
 fn stream(runtime: &Runtime, device_index: u8) -> Stream {
-    runtime.dedicated_stream(Device::cpu(device_index), 0).unwrap()
+    runtime.stream(Device::cpu(device_index)).unwrap()
 }
 
 fn refuse_the_next_worker() {
@@ -52,7 +52,7 @@ fn a_failed_worker_start_is_an_error_of_the_call_and_the_next_call_retries() {
         assert_is_refusal(&stream.enqueue(move || tell.send(Arc::strong_count(&task)).unwrap()));
         assert_eq!(Arc::strong_count(&held), 1, "the task was dropped");
     }
-    assert!(stream.query() && stream.is_quiet(), "nothing is queued, and nothing failed");
+    assert!(stream.is_done() && stream.is_quiet(), "nothing is queued, and nothing failed");
     stream.enqueue(move || tell.send(7).unwrap()).unwrap();
     assert_eq!(told.iter().collect::<Vec<_>>(), [7], "what was refused did not run");
     stream.synchronize().unwrap();
@@ -67,7 +67,7 @@ fn a_refused_fill_makes_its_stream_retain_no_error() {
     let buffer = runtime.empty(64, Device::cpu(0)).unwrap();
     refuse_the_next_worker();
     assert_is_refusal(&buffer.fill(1, &stream).map(drop));
-    assert!(stream.query(), "nothing is queued");
+    assert!(stream.is_done(), "nothing is queued");
     for _ in 0..2 {
         stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
         assert!(matches!(stream.synchronize(), Err(Error::Stream(StreamError::Failed(_)))));
@@ -84,7 +84,7 @@ fn records_and_synchronises_need_no_worker() {
     refuse_the_next_worker();
     let event = stream.record_event().unwrap();
     assert!(!faults::clear(), "a worker was asked for");
-    assert!(event.query());
+    assert!(event.is_done());
     stream.synchronize().unwrap();
 }
 
@@ -112,7 +112,7 @@ fn a_panicking_record_without_a_worker_fails_its_stream_and_hangs_no_thread() {
     stream.record(&event).unwrap();
     assert!(!faults::clear(), "a worker was asked for");
     assert_eq!(backend.failures(Method::Mark), 1);
-    assert!(event.query());
+    assert!(event.is_done());
     assert!(matches!(event.synchronize(), Err(Error::Stream(StreamError::Failed(_)))));
     assert!(matches!(stream.synchronize(), Err(Error::Stream(StreamError::Failed(_)))));
     stream.synchronize().unwrap();

@@ -1,6 +1,7 @@
 //! The public type [`Event`], and the methods of [`Stream`] that record events and wait for them.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ use crate::engine::stream::synchronize::raise;
 ///
 /// An event that was never recorded counts as done. A wait is for the latest record at the time of
 /// the call; later records do not change the wait. An event recorded on a failed stream has failed
-/// too, until its next record.
+/// too, until its next record. Handles are cheap to clone and compare equal when they name the same
+/// event.
 ///
 /// ```
 /// use accelrt::{Config, Device, Event, Runtime};
@@ -96,14 +98,14 @@ impl Event {
     /// the first record. Never blocks, never fails.
     #[must_use]
     #[inline]
-    pub fn query(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.core.is_latest_complete() || self.poll()
     }
 
     /// True when the latest record is done and has failed. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         // False in a forked child, where a lock that a thread of the parent held stays locked.
-        let is_done = !fork::is_child() && self.query();
+        let is_done = !fork::is_child() && self.is_done();
         is_done && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
     }
 
@@ -180,7 +182,7 @@ impl Event {
         let (Some(this_record), Some(other_record)) = (this_record, other_record) else {
             return Err(Error::Event(EventError::NotRecorded));
         };
-        if !self.query() || !other.query() {
+        if !self.is_done() || !other.is_done() {
             return Err(Error::Event(EventError::NotComplete));
         }
         raise(self.core.failure_of(&this_record))?;
@@ -199,6 +201,20 @@ impl Event {
         let elapsed_ns = start.elapsed_ns(&end)?;
         #[expect(clippy::cast_precision_loss, reason = "exact up to 104 days")]
         Ok(elapsed_ns as f64 / 1e6)
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.core.address() == other.core.address()
+    }
+}
+
+impl Eq for Event {}
+
+impl Hash for Event {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.core.address().hash(state);
     }
 }
 
@@ -278,14 +294,14 @@ impl Stream {
     #[must_use]
     pub fn is_ordered_after(&self, event: &Event) -> bool {
         if fork::is_child() {
-            return event.query();
+            return event.is_done();
         }
         let Some(record) = event.core.record() else { return true };
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
         let is_own = Arc::ptr_eq(&record.source, self.core());
         let is_joined =
             || self.core().history.latest().is_some_and(|known| known.dominates(&point));
-        is_own || event.query() || is_joined()
+        is_own || event.is_done() || is_joined()
     }
 }
 
@@ -295,7 +311,7 @@ impl fmt::Debug for Event {
             .field("device", &self.device())
             .field("is_timed", &self.is_timed())
             .field("version", &self.version())
-            .field("is_done", &self.query())
+            .field("is_done", &self.is_done())
             .finish()
     }
 }

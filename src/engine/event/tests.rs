@@ -43,7 +43,7 @@ impl Command<TaskContext> for QueryEvent {
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {
-        self.1.send(self.0.query()).unwrap();
+        self.1.send(self.0.is_done()).unwrap();
     }
 }
 
@@ -57,7 +57,7 @@ fn an_event_is_pending_between_two_pending_records() {
     second.core().enqueue(QueryEvent(event.clone(), answer), Unscheduled);
     second.core().enqueue_inside(direct, Recording(&event.core)).unwrap();
     assert!(!answered.recv().unwrap(), "seen as done between two records that are pending");
-    assert!(!event.query());
+    assert!(!event.is_done());
     assert_eq!(event.version(), 2);
 }
 
@@ -68,7 +68,7 @@ fn an_event_that_moves_back_and_forth_is_pending_each_time() {
     let event = Event::new();
     for (round, stream) in streams.iter().cycle().take(10).enumerate() {
         stream.record(&event).unwrap();
-        assert!(!event.query(), "record {round} is pending");
+        assert!(!event.is_done(), "record {round} is pending");
     }
 }
 
@@ -84,7 +84,7 @@ fn a_refused_record_does_not_change_the_event() {
         "{refused}"
     );
     assert_eq!((event.version(), event.device().unwrap().index()), (1, 0));
-    assert!(!event.query() && !other_device.is_ordered_after(&event));
+    assert!(!event.is_done() && !other_device.is_ordered_after(&event));
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl Stream {
     /// True when everything enqueued is done. Does not block. False when the driver refuses to
     /// answer.
     #[must_use]
-    pub fn query(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
         self.core.is_drained() && (self.core.on_host || is_done(&self.core))
     }
@@ -177,7 +177,7 @@ impl Stream {
     /// True when all tasks are done, and no marker is left in the queue.
     pub(crate) fn is_passed(&self) -> bool {
         // The counter is read first, as in `StreamCore::is_drained`.
-        self.core.progress.retired() >= self.core.pushed() && self.query()
+        self.core.progress.retired() >= self.core.pushed() && self.is_done()
     }
 
     /// True while the stream has an error, which the next synchronise raises. Never blocks.

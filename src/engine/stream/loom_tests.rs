@@ -391,7 +391,7 @@ fn loom_a_done_event_publishes_its_tasks_writes() {
         Stream::from_core(Arc::clone(&world.core)).record(&event).unwrap();
         let worker = world.spawn(|world| world.device.work());
         let look = |world: &World, event: &Event| {
-            if event.query() {
+            if event.is_done() {
                 assert_eq!(world.ran.count(), 1);
             }
         };

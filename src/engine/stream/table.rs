@@ -222,9 +222,8 @@ mod tests {
     #[test]
     fn a_live_stream_is_found_by_its_id_in_a_few_steps_among_many() {
         let runtime = Runtime::new(Config::default()).unwrap();
-        let pooled = runtime.stream(CPU).unwrap();
-        let mut streams: Vec<_> =
-            (0..3000).map(|_| runtime.dedicated_stream(CPU, 0).unwrap()).collect();
+        let pooled = runtime.pooled_stream(CPU).unwrap();
+        let mut streams: Vec<_> = (0..3000).map(|_| runtime.stream(CPU).unwrap()).collect();
         let gone = streams.remove(1500).id();
         for stream in [&pooled, &streams[0], &streams[1499], &streams[2998]] {
             let (found, steps) = steps_of(|| runtime.stream_by_id(CPU, stream.id()).unwrap());

@@ -152,7 +152,7 @@ mod tests {
         // Goal: awaits that are given up leak nothing. Method: the test drops futures of a busy
         // stream, one of which had two wakers, then counts the registered waiters.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
-        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let stream = runtime.stream(Device::cpu(0)).unwrap();
         let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
         let task = move || {
             enter.send(()).unwrap();
@@ -189,23 +189,23 @@ mod tests {
         let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
         let runtime = Runtime::with_backends(Config::default(), [null as _]).unwrap();
         let device = Device::new(DeviceKind::NULL, 0).unwrap();
-        let stream = runtime.dedicated_stream(device, 0).unwrap();
+        let stream = runtime.stream(device).unwrap();
         let event = stream.record_event().unwrap();
         let mut future = SynchronizeFuture::new(stream.core()).unwrap();
-        assert!(!event.query() && !future.is_done());
+        assert!(!event.is_done() && !future.is_done());
         assert!(future.poll(Waker::noop()).is_pending());
         assert!(matches!(future.poll(Waker::noop()), Poll::Ready(Ok(()))));
-        assert!(event.query());
+        assert!(event.is_done());
     }
 
     #[test]
     fn an_awaited_synchronise_ends_the_streams_error_and_an_abandoned_one_does_not() {
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
-        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let stream = runtime.stream(Device::cpu(0)).unwrap();
         let fail = || stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
         fail();
         drop(SynchronizeFuture::new(stream.core()).unwrap()); // done or not: it raised nothing
-        while !stream.query() {
+        while !stream.is_done() {
             std::thread::yield_now();
         }
         let future = SynchronizeFuture::new(stream.core()).unwrap();
@@ -235,7 +235,7 @@ mod tests {
         // not seen is not lost. Method: a gate keeps one synchronise from its end; the error ends
         // at an earlier one, which raises it before or behind the end of the other, or never.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
-        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let stream = runtime.stream(Device::cpu(0)).unwrap();
         for (is_raised, is_first) in [(true, true), (true, false), (false, true), (false, false)] {
             let fails = enqueue_gate(&stream);
             stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
@@ -274,8 +274,7 @@ mod tests {
         const SEGMENT: u64 = 64;
         let config = Config { stream_task_limit: SEGMENT, ..Config::default() };
         let runtime = Runtime::new(config).unwrap();
-        let [stream, filler] =
-            [(); 2].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap());
+        let [stream, filler] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).unwrap());
         for place in 0..SEGMENT {
             stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
             let future = SynchronizeFuture::new(stream.core()).unwrap();

@@ -305,7 +305,7 @@ mod tests {
         // Goal: interrupted waits leak no waiters. Method: the test interrupts each form of wait
         // for a busy stream, then counts the registered waiters.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
-        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let stream = runtime.stream(Device::cpu(0)).unwrap();
         let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
         let task = move || {
             enter.send(()).unwrap();
@@ -339,8 +339,7 @@ mod tests {
         // Goal: a marker does not count as work. Method: another stream keeps the only worker busy,
         // so that two markers stay queued. Then a task and a third marker are queued.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
-        let [stream, other] =
-            [(); 2].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap());
+        let [stream, other] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).unwrap());
         stream.enqueue(|| ()).unwrap();
         stream.synchronize().unwrap();
         let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
@@ -352,13 +351,13 @@ mod tests {
         entered.recv().unwrap();
         stream.core().push_marker();
         stream.core().push_marker();
-        assert!(stream.core().pushed() > stream.core().progress.retired() + 1 && stream.query());
+        assert!(stream.core().pushed() > stream.core().progress.retired() + 1 && stream.is_done());
         stream.enqueue(|| ()).unwrap();
-        assert!(!stream.query());
+        assert!(!stream.is_done());
         stream.core().push_marker();
-        assert!(!stream.query());
+        assert!(!stream.is_done());
         drop(open);
         stream.synchronize().unwrap();
-        assert!(stream.query());
+        assert!(stream.is_done());
     }
 }

@@ -69,7 +69,7 @@ struct Gated {
 
 impl Gated {
     fn new(runtime: &Runtime) -> Self {
-        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let stream = runtime.stream(Device::cpu(0)).unwrap();
         let (open, gate) = channel();
         stream.enqueue(move || _ = gate.recv()).unwrap();
         Self { stream, open }

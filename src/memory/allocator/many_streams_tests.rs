@@ -36,7 +36,7 @@ impl World {
     }
 
     fn stream(&self) -> Stream {
-        self.runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
+        self.runtime.stream(Device::cpu(0)).unwrap()
     }
 
     fn streams(&self, count: usize) -> Vec<Stream> {

@@ -69,7 +69,7 @@ impl World {
     }
 
     fn stream(&self) -> Stream {
-        self.runtime.dedicated_stream(self.device, 0).unwrap()
+        self.runtime.stream(self.device).unwrap()
     }
 
     fn take(&self, home: &Stream, bytes: usize) -> Result<Allocated, Error> {

@@ -374,7 +374,7 @@ mod tests {
             let runtime = Runtime::with_backends(config, [backend as Arc<_>]).unwrap();
             let sizes = [10 * MIB, 30 * MIB, 20 * MIB];
             let held = sizes.map(|bytes| {
-                let stream = runtime.dedicated_stream(device, 0).unwrap();
+                let stream = runtime.stream(device).unwrap();
                 let (open, gate) = mpsc::channel::<()>();
                 stream.enqueue(move || _ = gate.recv()).unwrap();
                 let core = Arc::clone(stream.core());

@@ -12,7 +12,7 @@ use crate::memory::buffer::uses::AccessedBytes;
 use crate::runtime::Runtime;
 
 fn stream(runtime: &Runtime) -> Stream {
-    runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
+    runtime.stream(Device::cpu(0)).unwrap()
 }
 
 fn accessed(buffer: &Buffer, writes: bool) -> AccessedBytes {

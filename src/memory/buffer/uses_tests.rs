@@ -21,7 +21,7 @@ fn runtime() -> Runtime {
 }
 
 fn stream(runtime: &Runtime) -> Stream {
-    runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
+    runtime.stream(Device::cpu(0)).unwrap()
 }
 
 /// Returns an event for streams to wait for, and the completion that lets these streams continue.
@@ -176,7 +176,7 @@ fn some_failed_uses_of_ended_streams_are_retained_for_the_next_wait() {
         let user = stream(&runtime);
         user.enqueue(|| Err::<(), _>("it fails")).unwrap();
         shared.record_use(&user).unwrap();
-        while !user.query() {
+        while !user.is_done() {
             std::thread::yield_now();
         }
     }

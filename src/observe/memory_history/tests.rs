@@ -87,7 +87,7 @@ fn a_free_is_complete_when_no_stream_uses_the_block() {
     for settings in ["policy:native", "policy:torch"] {
         let (runtime, device) = on_cores(settings);
         let history = MemoryHistory::start(&runtime, 100);
-        let stream = runtime.dedicated_stream(device, 0).unwrap();
+        let stream = runtime.stream(device).unwrap();
         let (open, gate) = mpsc::channel::<()>();
         stream.enqueue(move || _ = gate.recv()).unwrap();
         let tag = memory_tag("borrowed");
@@ -320,7 +320,7 @@ fn events_that_newer_ones_replace_between_two_looks_are_counted() {
 fn an_event_has_its_stream_and_its_pool() {
     for settings in POLICIES {
         let (runtime, device) = runtime(settings);
-        let stream = runtime.dedicated_stream(device, 0).unwrap();
+        let stream = runtime.stream(device).unwrap();
         let pool = MemPool::new(&runtime, device, PoolOptions::default()).unwrap();
         let history = MemoryHistory::start(&runtime, 100);
         let _guards = (StreamGuard::new(&runtime, &stream).unwrap(), pool.enter());
@@ -389,7 +389,7 @@ fn a_request_that_fails_is_told_with_what_the_device_has_free() {
 #[test]
 fn an_error_names_tags_by_what_they_have_in_use() {
     let (runtime, device) = on_cores("policy:native");
-    let stream = runtime.dedicated_stream(device, 0).unwrap();
+    let stream = runtime.stream(device).unwrap();
     let (open, gate) = mpsc::channel::<()>();
     stream.enqueue(move || _ = gate.recv()).unwrap();
     let mut held = Vec::new();

@@ -98,7 +98,7 @@ impl PyEvent {
 
     /// True when all work before the latest record is done or has failed.
     fn query(&self) -> bool {
-        self.event.query()
+        self.event.is_done()
     }
 
     /// Blocks, without the GIL, until all work before the latest record is done. Raises the error
@@ -109,12 +109,12 @@ impl PyEvent {
     #[pyo3(signature = (timeout=None))]
     fn synchronize(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let timeout = timeout_argument(timeout)?;
-        if self.event.query() {
+        if self.event.is_done() {
             drop_parked(py);
             return Ok(self.event.synchronize()?);
         }
         let event = &self.event;
-        let is_done = || event.query();
+        let is_done = || event.is_done();
         without_gil(py, is_done, |is_interrupted| {
             event.synchronize_within(&mut Interrupt::by(is_interrupted).or_after(timeout))
         })
@@ -182,7 +182,7 @@ impl PyEvent {
             "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={id}, {}",
             self.device.kind,
             u8::from(self.event.is_timed()),
-            state_of(self.event.query(), self.event.has_failed()),
+            state_of(self.event.is_done(), self.event.has_failed()),
         )
     }
 }

@@ -114,7 +114,7 @@ impl PyStream {
 
     /// True when all enqueued work is done. Does not block.
     fn query(&self, py: Python<'_>) -> bool {
-        let is_done = self.stream.query();
+        let is_done = self.stream.is_done();
         drop_parked(py);
         is_done
     }
@@ -234,7 +234,7 @@ impl PyStream {
     fn __repr__(&self) -> String {
         let (device, id) = (self.stream.device(), self.stream.id());
         let (kind, index) = (device.kind(), device.index());
-        let state = state_of(self.stream.query(), self.stream.has_failed());
+        let state = state_of(self.stream.is_done(), self.stream.has_failed());
         format!("accelrt.Stream device_type={kind}, device_index={index}, stream_id={id}, {state}")
     }
 }
@@ -266,9 +266,9 @@ fn new_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
         return Err(Error::Stream(refused).into());
     };
     Ok(if is_dedicated {
-        runtime.dedicated_stream(device, priority)?
-    } else {
         runtime.stream_with_priority(device, priority)?
+    } else {
+        runtime.pooled_stream_with_priority(device, priority)?
     })
 }
 

@@ -42,7 +42,7 @@ impl Freed {
 
     /// True when what is enqueued on a stream next is behind everything that used this memory.
     fn is_behind(&self, stream: &Stream) -> bool {
-        let is_behind = |event: &Event| event.query() || stream.is_ordered_after(event);
+        let is_behind = |event: &Event| event.is_done() || stream.is_ordered_after(event);
         self.uses.iter().all(is_behind) && (self.home == *stream || is_behind(&self.last))
     }
 }
@@ -87,8 +87,8 @@ impl Ledger {
         }
         let mut freed = std::mem::take(&mut self.freed);
         freed.retain(|freed| {
-            let is_used = !freed.uses.iter().all(Event::query);
-            let is_used_at_home = !freed.last.query();
+            let is_used = !freed.uses.iter().all(Event::is_done);
+            let is_used_at_home = !freed.last.is_done();
             if is_used || is_used_at_home {
                 let segment = holding(segments, &freed.block);
                 assert!(segment.is_some(), "{freed:?} went back to the device");

@@ -138,7 +138,7 @@ impl<'a> Program<'a> {
         Self {
             choices: Choices::new(bytes),
             allocator: runtime.allocator(device).unwrap(),
-            streams: [(); STREAMS].map(|()| runtime.dedicated_stream(device, 0).unwrap()),
+            streams: [(); STREAMS].map(|()| runtime.stream(device).unwrap()),
             runtime,
             backend,
             device,

@@ -41,7 +41,7 @@ pub(crate) fn streams(runtime: &Runtime, count: usize) -> Vec<Stream> {
 
 /// A stream that nobody else has, without a history.
 pub(crate) fn stream(runtime: &Runtime) -> Stream {
-    runtime.dedicated_stream(CPU, 0).unwrap()
+    runtime.stream(CPU).unwrap()
 }
 
 /// Enqueues a task that fails with a text.
@@ -95,7 +95,7 @@ pub(crate) fn wait_without_helping(stream: &Stream) {
 
 /// Waits until a record is passed, giving the processor away: no help, no sleep.
 pub(crate) fn wait_by_query(event: &Event) {
-    while !event.query() {
+    while !event.is_done() {
         std::thread::yield_now();
     }
 }
@@ -121,6 +121,6 @@ impl Drop for CountDrop {
 
 /// Puts every worker of a runtime with one device inside a gate, each on a stream of its own.
 pub(crate) fn occupy_workers(runtime: &Runtime, count: usize) -> Vec<Gate> {
-    let gate = |_| Gate::shut(&runtime.dedicated_stream(CPU, -1).unwrap());
+    let gate = |_| Gate::shut(&runtime.stream_with_priority(CPU, -1).unwrap());
     (0..count).map(gate).collect()
 }

@@ -69,8 +69,7 @@ pub(crate) const IDLE: Duration = Duration::from_millis(1);
 
 /// Has every worker of a runtime with one device started, and waits until all sleep.
 pub(crate) fn sleeping_workers(runtime: &Runtime, count: usize) -> Vec<ThreadId> {
-    let streams: Vec<_> =
-        (0..count).map(|_| runtime.dedicated_stream(super::CPU, 0).unwrap()).collect();
+    let streams: Vec<_> = (0..count).map(|_| runtime.stream(super::CPU).unwrap()).collect();
     let gates: Vec<_> = streams.iter().map(Gate::enqueue).collect();
     let mut threads: Vec<_> = gates.iter().map(Gate::wait_until_inside).collect();
     drop(gates);

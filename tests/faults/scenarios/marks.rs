@@ -89,7 +89,7 @@ fn ordered_records(world: &World, streams: &[Stream]) {
     let can_tell = || world.backend().failures(Method::MarkDone) == 0;
     for pair in records.windows(2) {
         let [(before, _), (event, waits)] = pair else { continue };
-        let is_early = *waits && event.query() && !before.query();
+        let is_early = *waits && event.is_done() && !before.is_done();
         assert!(!is_early || !can_tell(), "a record is complete before what its stream waits for");
     }
 }
@@ -117,14 +117,14 @@ fn completed(world: &World, stream: &Stream, events: &[Event]) {
     let is_through = matches!(synchronized, Ok(()) | Err(Error::Stream(StreamError::Failed(_))));
     world.note(synchronized);
     if is_through {
-        assert!(events.iter().chain(&last).all(Event::query), "a record that is not complete");
+        assert!(events.iter().chain(&last).all(Event::is_done), "a record that is not complete");
     }
 }
 
 /// Streams of another runtime are refused.
 fn neighbour(world: &World, streams: &[Stream]) {
     let [ours, ..] = streams else { return };
-    let theirs = world.neighbour.dedicated_stream(ours.device(), 0);
+    let theirs = world.neighbour.stream(ours.device());
     let theirs = theirs.expect("the neighbour never fails");
     if let Some(event) = world.note(ours.record_event()) {
         let refused = theirs.wait_event(&event);
@@ -142,7 +142,7 @@ fn rerecorded(world: &World, streams: &[Stream]) {
     for _ in 0..2 {
         let task = world.task(first);
         let recorded = world.note(first.record(&event));
-        let _ = (event.query(), second.is_ordered_after(&event));
+        let _ = (event.is_done(), second.is_ordered_after(&event));
         behind(world, recorded.map(|()| &event), second, task);
     }
     world.note(second.wait_stream(first));

@@ -15,7 +15,7 @@ pub(crate) fn run(world: &World) {
         let mut streams: Vec<Stream> =
             makers.iter().filter_map(|make| world.note(make(runtime, *device))).collect();
         let first = world.backend().priority_range(device.index()).greatest;
-        streams.extend(world.note(runtime.stream_with_priority(*device, first)));
+        streams.extend(world.note(runtime.pooled_stream_with_priority(*device, first)));
         streams.extend(world.streams(*device, 2));
         for _ in 0..3 {
             for stream in &streams {
@@ -25,7 +25,7 @@ pub(crate) fn run(world: &World) {
         for stream in &streams {
             let found = world.note(runtime.stream_by_id(*device, stream.id()));
             assert!(found.is_none_or(|found| found == *stream), "another stream has its id");
-            let _ = stream.query();
+            let _ = stream.is_done();
             wrap(world, stream);
             world.note(stream.synchronize());
             world.task(stream);

@@ -66,7 +66,7 @@ impl World {
             let device = Device::new(DeviceKind::NULL, index).expect("a small number");
             runtime.set_device(device).expect("it is there");
             let first = runtime.default_stream(device).expect("as above");
-            let more = (1..STREAM_COUNT).map(|_| runtime.dedicated_stream(device, 0));
+            let more = (1..STREAM_COUNT).map(|_| runtime.stream(device));
             let mut streams = vec![first];
             streams.extend(more.map(|stream| stream.expect("as above")));
             let allocator = runtime.allocator(device).expect("as above");
