@@ -12,7 +12,7 @@ absolute = $(shell realpath --no-symlinks --canonicalize-missing -- "$(1)")
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 # Every feature compiles without the others.
-EACH_FEATURE := python cuda xpu
+EACH_FEATURE := python cuda xpu conformance
 # What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
 TEST_FEATURES := async,cuda,xpu
 # Optimised builds of tests: without link-time optimisation, which would be paid for each binary.
@@ -127,11 +127,11 @@ CORE_SUITES ?= allocator buffer conformance engine ffi generator order
 # What of a folder is none of these, as files and folders.
 others = $(filter-out $(foreach name,$(2),$(1)/$(name) $(1)/$(name).rs),$(wildcard $(1)/*))
 .PHONY: core
-core: ## builds and tests the core alone: every other room is deleted
+core: ## builds and tests the core alone: every room is deleted but the kit that tests it
 	rm -rf $(CORE)/tree
 	mkdir -p $(CORE)/tree
 	cp -a Cargo.toml Cargo.lock clippy.toml README.md docs src tests benches examples fuzz $(CORE)/tree
-	cd $(CORE)/tree && rm -r $(call others,src,lib $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
+	cd $(CORE)/tree && rm -r $(call others,src,lib conformance $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
 	sed -i '/`make core` deletes this block/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
 	cd $(CORE)/tree && RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
 		$(CARGO) test --lib $(addprefix --test ,$(CORE_SUITES))

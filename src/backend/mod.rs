@@ -3,8 +3,12 @@
 pub mod contract;
 pub mod cpu;
 pub(crate) mod driver;
+#[cfg(any(test, feature = "conformance"))]
 pub mod fault;
+#[cfg(feature = "conformance")]
 pub mod null;
+#[cfg(not(feature = "conformance"))]
+pub(crate) mod null;
 pub mod registry;
 
 // Optional kinds, each behind a cargo feature.

@@ -63,6 +63,8 @@ const AREAS: &[Area] = &[
     area("observe", (3, 1)),
     area("integrations", (3, 2)),
     area("traces", (3, 3)),
+    // The kit stands where a maker's program would: it sees the contract, faults and the runtime.
+    area("conformance", (3, 4)),
     // L4, the bindings.
     binding("python"),
     binding("capi"),

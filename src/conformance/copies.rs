@@ -1,10 +1,10 @@
 //! Copies and fills: the right bytes, no others, in the order of streams and waits.
 
-use accelrt::backend::contract::{Address, StreamHandle};
-use accelrt::size::{KIB, MIB};
+use crate::backend::contract::{Address, StreamHandle};
+use crate::base::size::{KIB, MIB};
 
-use crate::pattern::pattern;
-use crate::support::{
+use crate::conformance::support::pattern;
+use crate::conformance::support::{
     HostMemory, Subject, destroy_streams, devices, on_stream, release_marks, settle, stream_on,
 };
 use crate::trusted::Trusted;
@@ -20,7 +20,7 @@ fn fill(backend: &Trusted, stream: StreamHandle, to: Address, byte: u8, bytes: u
     on_stream(backend, stream, task).unwrap();
 }
 
-pub(crate) fn bytes_survive_the_way_through_a_device(subject: &impl Subject) {
+pub(crate) fn bytes_survive_the_way_through_a_device(subject: &Subject) {
     // Goal: host to device to device to host changes nothing. Method: sizes around those where copy
     // loops change their ways; the target holds other bytes before.
     let backend = subject.backend();
@@ -44,7 +44,7 @@ pub(crate) fn bytes_survive_the_way_through_a_device(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn odd_sizes_and_offsets_touch_nothing_else(subject: &impl Subject) {
+pub(crate) fn odd_sizes_and_offsets_touch_nothing_else(subject: &Subject) {
     // Goal: a copy writes its range to the byte. Method: every pair of small offsets and a few
     // lengths, into memory whose other bytes are compared too.
     const BYTES: usize = 512;
@@ -70,7 +70,7 @@ pub(crate) fn odd_sizes_and_offsets_touch_nothing_else(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_fill_sets_its_range_and_nothing_else(subject: &impl Subject) {
+pub(crate) fn a_fill_sets_its_range_and_nothing_else(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     for (bytes, start, length) in [(1, 0, 1), (300, 1, 298), (MIB, 4 * KIB, MIB - 8 * KIB)] {
@@ -94,7 +94,7 @@ pub(crate) fn a_fill_sets_its_range_and_nothing_else(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn copies_of_one_stream_run_in_order(subject: &impl Subject) {
+pub(crate) fn copies_of_one_stream_run_in_order(subject: &Subject) {
     // Goal: nothing between the submissions is needed to keep them apart. Method: sixteen fills and
     // copies over each other in one task; the last one wins everywhere.
     const BYTES: usize = 64 * KIB;
@@ -109,7 +109,7 @@ pub(crate) fn copies_of_one_stream_run_in_order(subject: &impl Subject) {
             inside.copy(stream, second, first, BYTES)?;
             inside.copy(stream, host, second, BYTES)?;
         }
-        Ok::<(), accelrt::Error>(())
+        Ok::<(), crate::Error>(())
     });
     submitted.unwrap();
     backend.stream_synchronize(stream).unwrap();
@@ -119,7 +119,7 @@ pub(crate) fn copies_of_one_stream_run_in_order(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn copies_across_streams_run_in_the_order_of_their_waits(subject: &impl Subject) {
+pub(crate) fn copies_across_streams_run_in_the_order_of_their_waits(subject: &Subject) {
     // Goal: a wait is enough to hand memory from stream to stream. Method: two streams take turns
     // to copy one memory into the other; only the last is waited for.
     const BYTES: usize = 256 * KIB;
@@ -148,7 +148,7 @@ pub(crate) fn copies_across_streams_run_in_the_order_of_their_waits(subject: &im
     destroy_streams(&backend, streams);
 }
 
-pub(crate) fn bytes_go_from_device_to_device(subject: &impl Subject) {
+pub(crate) fn bytes_go_from_device_to_device(subject: &Subject) {
     let backend = subject.backend();
     let bytes = 100 * KIB;
     let sent = pattern(bytes, 7);
@@ -170,7 +170,7 @@ pub(crate) fn bytes_go_from_device_to_device(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn the_host_and_a_device_see_the_same_bytes_of_shared_memory(subject: &impl Subject) {
+pub(crate) fn the_host_and_a_device_see_the_same_bytes_of_shared_memory(subject: &Subject) {
     // Goal: one memory, two who write it. Method: each writes and the other looks, across sizes of
     // a line, a page and more; where the subject cannot look the same calls are made.
     let backend = subject.backend();
