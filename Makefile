@@ -56,7 +56,7 @@ BENCH_DIR := $(TARGET_DIR)/bench
 HANG_S ?= 1800
 RUNNER := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER
 
-test-debug test-release test-asan test-xpu core stress faults loom asan tsan: \
+test-debug test-device test-release test-asan test-xpu core stress faults loom asan tsan: \
 	export $(RUNNER) = timeout --foreground --kill-after=10 $(HANG_S)
 
 # The environment has one module at a time.
@@ -75,6 +75,7 @@ check: fmt-check clippy features doc-check tidy check-mutants check-python ## fo
 .PHONY: fmt-check
 fmt-check:
 	$(CARGO) fmt --check
+	$(CARGO) fmt $(DEVICE_CRATE) --check
 
 .PHONY: clippy
 clippy:
@@ -100,11 +101,18 @@ unsafe-list: ## writes docs/unsafe.md, the list of files with unsafe code
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --ignored
 
 .PHONY: test
-test: test-debug test-xpu-fake test-release test-asan test-python test-python-xpu-fake ## every test: Rust in three builds, then Python
+test: test-debug test-device test-xpu-fake test-release test-asan test-python test-python-xpu-fake ## every test: Rust in three builds, then Python
 
 .PHONY: test-debug
 test-debug:
 	$(CARGO) test --features $(TEST_FEATURES)
+
+# A crate of its own, as a maker of devices has one.
+DEVICE_CRATE := --manifest-path examples/device/Cargo.toml
+.PHONY: test-device
+test-device: ## a stranger's kind of device against the conformance kit, and ten that break their word
+	CARGO_TARGET_DIR="$(call absolute,$(TARGET_DIR)/device)" $(CARGO) clippy --locked $(DEVICE_CRATE) --all-targets -- -D warnings
+	CARGO_TARGET_DIR="$(call absolute,$(TARGET_DIR)/device)" $(CARGO) test --locked $(DEVICE_CRATE)
 
 # Races show up at full speed, not under debug assertions.
 .PHONY: test-release

@@ -2,7 +2,7 @@
 
 pub mod contract;
 pub mod cpu;
-pub(crate) mod driver;
+pub mod driver;
 #[cfg(any(test, feature = "conformance"))]
 pub mod fault;
 #[cfg(feature = "conformance")]
@@ -10,6 +10,8 @@ pub mod null;
 #[cfg(not(feature = "conformance"))]
 pub(crate) mod null;
 pub mod registry;
+
+pub use registry::register;
 
 // Optional kinds, each behind a cargo feature.
 // `make core` deletes this block, up to the next empty line.

@@ -1,11 +1,12 @@
 //! Copies and fills: the right bytes, no others, in the order of streams and waits.
 
+use std::sync::mpsc;
+
 use crate::backend::contract::{Address, StreamHandle};
 use crate::base::size::{KIB, MIB};
-
-use crate::conformance::support::pattern;
 use crate::conformance::support::{
-    HostMemory, Subject, destroy_streams, devices, on_stream, release_marks, settle, stream_on,
+    HostMemory, Subject, all_sent, ask_until, callback, destroy_streams, devices, on_stream,
+    pattern, release_marks, settle, stream_on,
 };
 use crate::trusted::Trusted;
 
@@ -97,7 +98,7 @@ pub(crate) fn a_fill_sets_its_range_and_nothing_else(subject: &Subject) {
 pub(crate) fn copies_of_one_stream_run_in_order(subject: &Subject) {
     // Goal: nothing between the submissions is needed to keep them apart. Method: sixteen fills and
     // copies over each other in one task; the last one wins everywhere.
-    const BYTES: usize = 64 * KIB;
+    const BYTES: usize = MIB;
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     let [first, second] = [(); 2].map(|()| backend.allocate(0, BYTES, 64).unwrap());
@@ -202,4 +203,91 @@ pub(crate) fn the_host_and_a_device_see_the_same_bytes_of_shared_memory(subject:
         }
         backend.stream_destroy(stream).unwrap();
     }
+}
+
+/// So much, so often, that a device which answers too early has not begun with the last copy.
+const LARGE_BYTES: usize = 4 * MIB;
+const COPIES: usize = 16;
+
+/// Submits copies to a device and about there; returns the places, of which the last has the bytes
+/// only when everything is done.
+fn copy_about(
+    subject: &Subject,
+    (stream, device): (StreamHandle, usize),
+    source: &HostMemory<'_>,
+) -> [Address; 3] {
+    let backend = subject.backend();
+    let places = [(); 3].map(|()| backend.allocate(device, LARGE_BYTES, 64).unwrap());
+    copy(&backend, stream, places[0], source.address, LARGE_BYTES);
+    for turn in 0..COPIES {
+        copy(&backend, stream, places[(turn + 1) % 2], places[turn % 2], LARGE_BYTES);
+    }
+    copy(&backend, stream, places[2], places[0], LARGE_BYTES);
+    places
+}
+
+/// As soon as `wait` says that copies to the host are done, the bytes are there.
+fn copies_have_arrived_after(subject: &Subject, wait: impl Fn(&Trusted, StreamHandle)) {
+    let backend = subject.backend();
+    let sent = pattern(LARGE_BYTES, 20);
+    let source = HostMemory::with(subject, &sent);
+    for device in devices(&backend) {
+        let stream = stream_on(&backend, device);
+        let result = HostMemory::with(subject, &pattern(LARGE_BYTES, 21));
+        let places = copy_about(subject, (stream, device), &source);
+        copy(&backend, stream, result.address, places[2], LARGE_BYTES);
+        wait(&backend, stream);
+        result.assert_holds(&sent);
+        backend.stream_synchronize(stream).unwrap();
+        for place in places {
+            backend.release(device, place).unwrap();
+        }
+        backend.stream_destroy(stream).unwrap();
+    }
+}
+
+pub(crate) fn copies_before_a_mark_that_is_done_have_arrived(subject: &Subject) {
+    copies_have_arrived_after(subject, |backend, stream| {
+        let mark = backend.mark(stream, false).unwrap();
+        ask_until(|| backend.mark_done(mark).unwrap());
+        backend.mark_release(mark).unwrap();
+    });
+}
+
+pub(crate) fn copies_before_a_callback_have_arrived(subject: &Subject) {
+    copies_have_arrived_after(subject, |backend, stream| {
+        let mark = backend.mark(stream, false).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        backend.when_done(mark, callback(&sender, 1)).unwrap();
+        assert_eq!(all_sent(sender, receiver), [1]);
+        backend.mark_release(mark).unwrap();
+    });
+}
+
+pub(crate) fn copies_of_a_stream_that_is_idle_have_arrived(subject: &Subject) {
+    copies_have_arrived_after(subject, |backend, stream| {
+        ask_until(|| backend.stream_query(stream).unwrap());
+    });
+}
+
+pub(crate) fn a_copy_behind_a_wait_has_the_bytes_of_the_copy_before_the_mark(subject: &Subject) {
+    // Goal: order between streams is an order of bytes. Method: the second stream is idle, so that
+    // only the wait keeps its copy back.
+    let backend = subject.backend();
+    let sent = pattern(LARGE_BYTES, 22);
+    let source = HostMemory::with(subject, &sent);
+    let result = HostMemory::with(subject, &pattern(LARGE_BYTES, 23));
+    let [first, second] = [0; 2].map(|device| stream_on(&backend, device));
+    let places = copy_about(subject, (first, 0), &source);
+    let mark = backend.mark(first, false).unwrap();
+    backend.stream_wait(second, mark).unwrap();
+    copy(&backend, second, result.address, places[2], LARGE_BYTES);
+    settle(&backend, second);
+    result.assert_holds(&sent);
+    settle(&backend, first);
+    backend.mark_release(mark).unwrap();
+    for place in places {
+        backend.release(0, place).unwrap();
+    }
+    destroy_streams(&backend, [first, second]);
 }

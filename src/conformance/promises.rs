@@ -171,6 +171,12 @@ macro_rules! conformance {
                 "copies run in the order of streams and waits" {
                     copies_of_one_stream_run_in_order
                     copies_across_streams_run_in_the_order_of_their_waits
+                    a_copy_behind_a_wait_has_the_bytes_of_the_copy_before_the_mark
+                }
+                "what is done has its bytes where they belong" {
+                    copies_before_a_mark_that_is_done_have_arrived
+                    copies_before_a_callback_have_arrived
+                    copies_of_a_stream_that_is_idle_have_arrived
                 }
                 "bytes go between devices, and to the host" {
                     bytes_go_from_device_to_device

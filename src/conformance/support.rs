@@ -103,7 +103,11 @@ impl ProcessMemory {
 /// So many bytes that tell where they belong; another `salt` makes others. 251 is prime: no size
 /// of a page or a line repeats the pattern.
 pub(crate) fn pattern(bytes: usize, salt: usize) -> Vec<u8> {
-    (0..bytes).map(|place| u8::try_from((place * 7 + salt * 31) % 251).unwrap()).collect()
+    let byte = |place: usize| u8::try_from((place * 7 + salt * 31) % 251).unwrap();
+    let period: Vec<u8> = (0..251).map(byte).collect();
+    let mut pattern = period.repeat(bytes.div_ceil(period.len()));
+    pattern.truncate(bytes);
+    pattern
 }
 
 /// A deadline for what ends by itself.
@@ -316,6 +320,9 @@ impl<'a> HostMemory<'a> {
         let Some(view) = self.view else { return };
         let mut found = vec![0; self.bytes];
         view.read(self.address, &mut found);
+        if found == expected {
+            return;
+        }
         let different = found.iter().zip(expected).position(|(found, expected)| found != expected);
         assert_eq!(different, None, "the first place with another byte, of {}", self.bytes);
     }
@@ -323,7 +330,9 @@ impl<'a> HostMemory<'a> {
 
 impl Drop for HostMemory<'_> {
     fn drop(&mut self) {
-        let released = self.backend.release_host(self.address);
-        assert!(thread::panicking() || released.is_ok(), "{released:?}");
+        // A device that broke its word may still use the memory of a test that failed.
+        if !thread::panicking() {
+            self.backend.release_host(self.address).unwrap();
+        }
     }
 }
