@@ -73,6 +73,8 @@ mod runtime;
 // `make core` deletes this block, up to the next empty line.
 mod integrations;
 #[cfg(not(loom))]
+pub mod kinds;
+#[cfg(not(loom))]
 mod observe;
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]

@@ -15,5 +15,7 @@ pub use registry::register;
 
 // Optional kinds, each behind a cargo feature.
 // `make core` deletes this block, up to the next empty line.
+#[cfg(not(loom))]
+pub mod foreign;
 #[cfg(feature = "xpu")]
 pub mod xpu;

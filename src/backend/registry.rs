@@ -193,8 +193,7 @@ impl Registry {
 /// When the granularity is not a power of two of at least 64 bytes.
 #[must_use]
 pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Backend> {
-    let config = NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() };
-    NullBackend::new(config)
+    NullBackend::new(NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() })
 }
 
 fn missing_reason(kind: DeviceKind) -> String {
