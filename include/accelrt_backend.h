@@ -78,6 +78,94 @@ typedef struct accelrt_owner {
     uint32_t reserved;
 } accelrt_owner;
 
+/* Optional, for devices with virtual memory: pages that can be mapped and moved, so that memory of any
+ * pages is one range. Every function is there. Sizes and addresses are multiples of the granularity. */
+typedef struct accelrt_virtual_memory {
+    uint64_t size_bytes; /* sizeof(accelrt_virtual_memory) */
+    int (*granularity_bytes)(void *instance, uint64_t device, uint64_t *bytes,
+                             accelrt_error_record *error);
+    /* Addresses without memory. */
+    int (*reserve)(void *instance, uint64_t device, uint64_t bytes, uint64_t *address,
+                   accelrt_error_record *error);
+    /* Gives a whole range back, in which nothing is mapped. */
+    int (*unreserve)(void *instance, uint64_t device, uint64_t address, uint64_t bytes,
+                     accelrt_error_record *error);
+    /* Memory without addresses. It counts against the device's capacity. */
+    int (*create)(void *instance, uint64_t device, uint64_t bytes, uint64_t *physical,
+                  accelrt_error_record *error);
+    /* At an address inside of a range, where nothing is mapped. */
+    int (*map)(void *instance, uint64_t device, uint64_t address, uint64_t physical,
+               accelrt_error_record *error);
+    /* The memory keeps its contents. */
+    int (*unmap)(void *instance, uint64_t device, uint64_t physical, accelrt_error_record *error);
+    /* Moves mapped memory, with its contents. */
+    int (*relocate)(void *instance, uint64_t device, uint64_t physical, uint64_t address,
+                    accelrt_error_record *error);
+    /* Frees memory that is not mapped. */
+    int (*release)(void *instance, uint64_t device, uint64_t physical, accelrt_error_record *error);
+} accelrt_virtual_memory;
+
+enum {
+    ACCELRT_PARAMETER_UNKNOWN = 0,
+    ACCELRT_PARAMETER_POINTER = 1,
+    ACCELRT_PARAMETER_LOCAL = 2,
+    ACCELRT_PARAMETER_SIGNED = 3,
+    ACCELRT_PARAMETER_UNSIGNED = 4,
+    ACCELRT_PARAMETER_FLOAT = 5
+};
+
+/* A kernel's parameter; zeros before the call. Write no field beyond `size_bytes`. */
+typedef struct accelrt_kernel_parameter {
+    uint64_t size_bytes;
+    char name[ACCELRT_TEXT_BYTES];
+    char type_name[ACCELRT_TEXT_BYTES];
+    uint32_t parameter_class; /* ACCELRT_PARAMETER_* */
+    uint32_t value_bytes;     /* of a number */
+} accelrt_kernel_parameter;
+
+enum { ACCELRT_ARGUMENT_MEMORY = 1, ACCELRT_ARGUMENT_VALUE = 2, ACCELRT_ARGUMENT_LOCAL = 3 };
+
+typedef struct accelrt_kernel_argument {
+    uint32_t argument_class; /* ACCELRT_ARGUMENT_* */
+    uint32_t value_bytes;    /* of a value: 1 to 16 */
+    uint64_t number;         /* the address of memory; the bytes of local memory */
+    uint8_t value[16];       /* as it lies in memory */
+} accelrt_kernel_argument;
+
+typedef struct accelrt_work_size {
+    uint64_t global[3]; /* work-items; 1 in dimensions that are not in use */
+    uint64_t local[3];  /* of a work-group; zeros: the driver chooses */
+    uint64_t dimensions;
+} accelrt_work_size;
+
+/* Optional, for devices that run kernels. Every function is there. */
+typedef struct accelrt_kernels {
+    uint64_t size_bytes; /* sizeof(accelrt_kernels) */
+    /* Compiles `bytes` bytes of source, or takes a binary; blocks. `options` are the compiler's own. */
+    int (*compile)(void *instance, uint64_t device, const char *source, uint64_t bytes,
+                   uint32_t is_binary, const char *options, uint64_t *program,
+                   accelrt_error_record *error);
+    int (*kernel_count)(void *instance, uint64_t program, uint64_t *count,
+                        accelrt_error_record *error);
+    /* Writes a name with a zero at the end, `capacity` bytes at most. */
+    int (*kernel_name)(void *instance, uint64_t program, uint64_t index, char *name,
+                       uint64_t capacity, accelrt_error_record *error);
+    int (*kernel)(void *instance, uint64_t program, const char *name, uint64_t *kernel,
+                  accelrt_error_record *error);
+    int (*parameter_count)(void *instance, uint64_t kernel, uint64_t *count,
+                           accelrt_error_record *error);
+    int (*parameter)(void *instance, uint64_t kernel, uint64_t index,
+                     accelrt_kernel_parameter *parameter, accelrt_error_record *error);
+    /* Submits a launch. Arguments and size are the caller's again when it returns. */
+    int (*launch)(void *instance, uint64_t kernel, uint64_t stream,
+                  const accelrt_kernel_argument *arguments, uint64_t argument_count,
+                  const accelrt_work_size *size, accelrt_error_record *error);
+    /* Launches may be in progress. */
+    int (*kernel_release)(void *instance, uint64_t kernel, accelrt_error_record *error);
+    /* Its kernels stay. */
+    int (*program_release)(void *instance, uint64_t program, accelrt_error_record *error);
+} accelrt_kernels;
+
 typedef struct accelrt_backend {
     uint64_t size_bytes;  /* sizeof(accelrt_backend) */
     uint32_t abi_version; /* ACCELRT_BACKEND_ABI_VERSION */
@@ -169,6 +257,9 @@ typedef struct accelrt_backend {
     /* Ends threads of the driver behind what was submitted. May be called again. What was made can
      * still be given back afterwards. */
     int (*shutdown)(void *instance, accelrt_error_record *error);
+
+    const accelrt_virtual_memory *virtual_memory; /* optional */
+    const accelrt_kernels *kernels;               /* optional */
 } accelrt_backend;
 
 /* What a library exports: the table of this version, valid as long as the process runs; null when the

@@ -84,7 +84,7 @@ impl KindLibrary {
     /// Makes a backend, for one runtime or for the conformance kit.
     pub fn backend(&self) -> Result<Arc<dyn Backend>> {
         // SAFETY: who opened this promised that the table's functions do what the header says.
-        let backend = unsafe { ForeignBackend::open(self.kind, self.table) }?;
+        let backend = unsafe { ForeignBackend::open(self.kind, &self.table) }?;
         Ok(backend)
     }
 }

@@ -7,12 +7,18 @@
 
 #![expect(unsafe_code, reason = "opens libraries that bring no kind")]
 
+mod calls;
+mod scripted;
+
 use std::fmt::Write as _;
 use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
-use accelrt::backend::foreign::table::{BackendTable, ErrorRecord, Owner, Properties, TEXT_BYTES};
+use accelrt::backend::foreign::table::{
+    ArgumentRecord, BackendTable, ErrorRecord, KernelsTable, Owner, Parameter, Properties,
+    TEXT_BYTES, VirtualMemoryTable, WorkSize,
+};
 use accelrt::kinds::KindLibrary;
 
 /// Assertions of a structure: its size, and where each field is.
@@ -45,7 +51,17 @@ fn assertions() -> String {
         priority_range stream_create stream_destroy stream_wrap stream_native stream_flush
         stream_query stream_synchronize mark mark_done wait_mark stream_wait when_done elapsed_ns
         mark_release allocate allocate_shared release allocate_host release_host pointer_owner copy
-        fill shutdown);
+        fill shutdown virtual_memory kernels);
+    layout!(text, "accelrt_virtual_memory", VirtualMemoryTable:
+        size_bytes granularity_bytes reserve unreserve create map unmap relocate release);
+    layout!(text, "accelrt_kernels", KernelsTable:
+        size_bytes compile kernel_count kernel_name kernel parameter_count parameter launch
+        kernel_release program_release);
+    layout!(text, "accelrt_kernel_parameter", Parameter:
+        size_bytes name type_name parameter_class value_bytes);
+    layout!(text, "accelrt_kernel_argument", ArgumentRecord:
+        argument_class value_bytes number value);
+    layout!(text, "accelrt_work_size", WorkSize: global local dimensions);
     assert_that(text, &format!("ACCELRT_TEXT_BYTES == {TEXT_BYTES}"));
     text.push_str("int main(void) { return 0; }\n");
     std::mem::take(text)

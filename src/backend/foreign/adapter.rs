@@ -2,93 +2,33 @@
 #![expect(unsafe_code, reason = "calls a driver's functions, whose table its maker vouches for")]
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_void};
-use std::mem::{self, MaybeUninit};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::backend::contract::{
-    Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, MemoryKind,
-    PointerOwner, PriorityRange, StreamHandle, Turn, Work, no_shared_memory,
+    Address, Backend, DeviceProperties, DoneCallback, Kernels, Leftover, Mark, MemoryInfo,
+    MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
+    no_shared_memory,
 };
 use crate::backend::driver::ResumeThreads;
-use crate::backend::foreign::status::{Call, text};
+use crate::backend::foreign::check::copied_if_there;
+use crate::backend::foreign::instance::{Instance, call_instance};
+use crate::backend::foreign::kernels::ForeignKernels;
+use crate::backend::foreign::status::text;
 use crate::backend::foreign::table::{
-    ABI_VERSION, BackendTable, ErrorRecord, MEMORY_DEVICE, MEMORY_HOST, MEMORY_SHARED, Owner,
-    Properties, STATUS_UNSUPPORTED, TEXT_BYTES,
+    BackendTable, MEMORY_DEVICE, MEMORY_HOST, MEMORY_SHARED, Owner, Properties, TEXT_BYTES,
 };
+use crate::backend::foreign::virtual_memory::DevicePages;
 use crate::base::contain::contain;
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::{DeviceError, Error, Result};
-use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 
 /// The least alignment of the contract.
 const LEAST_ALIGN_BYTES: usize = 64;
-
-/// Size of what every table has: its head and name.
-const HEAD_BYTES: usize = mem::offset_of!(BackendTable, data);
-
-/// What a table of every version begins with.
-#[repr(C)]
-struct TableHead {
-    size_bytes: u64,
-    version: u32,
-}
-
-/// A table that was checked, with its name: of version [`ABI_VERSION`], with all that must be
-/// there.
-///
-/// # Safety
-/// `table` is null, or points to the `size_bytes` bytes that it begins with, valid and unchanged
-/// while this runs; its name ends with a zero.
-pub unsafe fn check_table(table: *const c_void) -> Result<(BackendTable, String), String> {
-    if table.is_null() {
-        return Err("it has no table".to_owned());
-    }
-    // SAFETY: the caller promises that a table begins with its size and version.
-    let head = unsafe { table.cast::<TableHead>().read() };
-    let version = head.version;
-    if version != ABI_VERSION {
-        return Err(format!("its table is of version {version}, and this is {ABI_VERSION}"));
-    }
-    let size_bytes = usize::try_from(head.size_bytes).unwrap_or(usize::MAX);
-    if size_bytes <= HEAD_BYTES {
-        return Err(format!("its table says that it has {size_bytes} bytes"));
-    }
-    let mut copied = MaybeUninit::<BackendTable>::zeroed();
-    let bytes = size_bytes.min(size_of::<BackendTable>());
-    // SAFETY: so many bytes are the table's, and the copy is as large.
-    unsafe { ptr::copy_nonoverlapping(table.cast::<u8>(), copied.as_mut_ptr().cast(), bytes) };
-    // SAFETY: zeros are a table without functions, and those that were copied are the caller's.
-    let table = unsafe { copied.assume_init() };
-    if table.name.is_null() {
-        return Err("its table has no name".to_owned());
-    }
-    // SAFETY: the caller promises that the name ends with a zero.
-    let name = unsafe { CStr::from_ptr(table.name) }.to_string_lossy().into_owned();
-    match missing(&table) {
-        Some(function) => Err(format!("its table has no function {function}")),
-        None => Ok((table, name)),
-    }
-}
-
-/// The first function that must be there and is not.
-fn missing(table: &BackendTable) -> Option<&'static str> {
-    macro_rules! first_missing {
-        ($($function:ident)*) => {
-            [$((stringify!($function), table.$function.is_some())),*]
-        };
-    }
-    let functions = first_missing! {
-        open close device_count properties memory_info priority_range stream_create stream_destroy
-        stream_query stream_synchronize mark mark_done wait_mark stream_wait when_done elapsed_ns
-        mark_release allocate release allocate_host release_host pointer_owner copy fill shutdown
-    };
-    functions.into_iter().find(|(_, is_there)| !is_there).map(|(name, _)| name)
-}
 
 /// Callbacks that drivers were given, by number: one that a driver calls again is not there.
 static CALLBACKS: Mutex<BTreeMap<usize, DoneCallback>> =
@@ -116,62 +56,48 @@ extern "C" fn call_back(data: *mut c_void) {
 /// A backend over a table of C functions.
 #[derive(Debug)]
 pub struct ForeignBackend {
-    kind: DeviceKind,
-    table: BackendTable,
-    instance: *mut c_void,
+    instance: Arc<Instance>,
     device_count: OnceLock<usize>,
     resume_threads: ResumeThreads,
+    /// By device index; empty for a kind without virtual memory.
+    pages: Vec<DevicePages>,
+    kernels: Option<ForeignKernels>,
     /// Relaxed: a late reader submits what the driver executes or drops.
     is_shut_down: AtomicBool,
 }
 
-// SAFETY: the table's maker promises that any thread may call any function, also at once.
-unsafe impl Send for ForeignBackend {}
-// SAFETY: as above.
-unsafe impl Sync for ForeignBackend {}
-
-/// Calls a function of the table; one that is not there is unsupported.
+/// Calls a function of the table.
 macro_rules! call {
-    ($self:ident.$function:ident($($argument:expr),*)) => {
-        call!($self.$function($($argument),*), for 0 of 0)
+    ($self:ident.$function:ident $arguments:tt $(, for $bytes:tt of $device:tt)?) => {
+        call_instance!(
+            $self.instance, $self.instance.table, $function $arguments $(, for $bytes of $device)?
+        )
     };
-    ($self:ident.$function:ident($($argument:expr),*), for $requested_bytes:tt of $device:tt) => {{
-        let Self { kind, table, instance, .. } = $self;
-        let call = Call {
-            kind: *kind,
-            name: stringify!($function),
-            requested_bytes: $requested_bytes,
-        };
-        let mut record = ErrorRecord { device: $device, ..ErrorRecord::new() };
-        let status = match table.$function {
-            // SAFETY: the table's maker promises that the function does what the header says, for
-            // the instance that it opened. Pointers are to locals, and live until it returns.
-            Some(function) => unsafe { function(*instance, $($argument,)* &raw mut record) },
-            None => STATUS_UNSUPPORTED,
-        };
-        call.result(status, &record)
-    }};
 }
 
 impl ForeignBackend {
-    /// Opens an instance of a table that [`check_table`] has passed.
+    /// Opens an instance of a table that [`check_table`](super::check_table) has passed.
     ///
     /// # Safety
     /// The table's functions do what `include/accelrt_backend.h` says, as long as the process runs.
-    pub unsafe fn open(kind: DeviceKind, table: BackendTable) -> Result<Arc<Self>> {
-        let (mut instance, mut record) = (ptr::null_mut(), ErrorRecord::new());
-        let status = match table.open {
-            // SAFETY: the caller promises that the function opens an instance.
-            Some(open) => unsafe { open(table.data, &raw mut instance, &raw mut record) },
-            None => STATUS_UNSUPPORTED,
-        };
-        Call { kind, name: "open", requested_bytes: 0 }.result(status, &record)?;
+    pub unsafe fn open(kind: DeviceKind, table: &BackendTable) -> Result<Arc<Self>> {
+        // SAFETY: the caller promises the same.
+        let instance = unsafe { Instance::open(kind, table) }?;
+        // SAFETY: `check_table` has passed the tables that this one points to.
+        let pages = unsafe { copied_if_there(table.virtual_memory) };
+        let pages = pages.map_or(Vec::new(), |functions| {
+            let indices = 0..=u64::from(MAX_DEVICE_INDEX);
+            indices.map(|device| DevicePages::new(&instance, functions, device)).collect()
+        });
+        // SAFETY: as above.
+        let kernels = unsafe { copied_if_there(table.kernels) };
+        let kernels = kernels.map(|functions| ForeignKernels::new(&instance, functions));
         Ok(Arc::new(Self {
-            kind,
-            table,
             instance,
             device_count: OnceLock::new(),
             resume_threads: ResumeThreads::new(kind, "accelrt-resume"),
+            pages,
+            kernels,
             is_shut_down: AtomicBool::new(false),
         }))
     }
@@ -183,7 +109,7 @@ impl ForeignBackend {
     /// A driver is not asked about devices that do not exist.
     fn device(&self, device_index: usize) -> Result<u64> {
         let count = self.device_count()?;
-        let device = Device::new(self.kind, device_index)?;
+        let device = Device::new(self.instance.kind, device_index)?;
         if device_index >= count {
             return Err(Error::Device(DeviceError::NotFound { device, count }));
         }
@@ -193,24 +119,39 @@ impl ForeignBackend {
     fn address(&self, address: u64, align_bytes: usize, call: &'static str) -> Result<Address> {
         if address == 0 || !address.is_multiple_of(align_bytes.max(LEAST_ALIGN_BYTES) as u64) {
             let message = format!("it returned {address:#x}, not aligned to {align_bytes} bytes");
-            return Err(Error::refused(self.kind, call, 0, message));
+            return Err(Error::refused(self.instance.kind, call, 0, message));
         }
         Ok(Address(address))
     }
 }
 
-impl Drop for ForeignBackend {
-    fn drop(&mut self) {
-        if let Some(close) = self.table.close
-            && !fork::is_child()
-        {
-            // SAFETY: `open` opened the instance, and nothing uses it any more.
-            unsafe { close(self.instance) };
-        }
+/// Work that starts what its tasks submitted, behind each run: no thread may wait for it.
+struct FlushAfterRun {
+    instance: Arc<Instance>,
+    stream: StreamHandle,
+    work: Arc<dyn Work>,
+}
+
+impl Work for FlushAfterRun {
+    fn run(self: Arc<Self>, turn: &Turn<'_>) {
+        Arc::clone(&self.work).run(turn);
+        flush(&self.instance, self.stream);
+    }
+
+    fn refuse(self: Arc<Self>, reason: &Error) {
+        Arc::clone(&self.work).refuse(reason);
     }
 }
 
-fn bytes(count: u64) -> usize {
+/// A driver that starts commands at once has no such function; what one cannot start now is told by
+/// the next call that waits.
+fn flush(instance: &Instance, stream: StreamHandle) {
+    if instance.table.stream_flush.is_some() {
+        let _ = call_instance!(instance, instance.table, stream_flush(stream.0));
+    }
+}
+
+pub(super) fn bytes(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
@@ -218,7 +159,7 @@ fn bytes(count: u64) -> usize {
 // Work is run by the thread that submits it, or by one resume thread.
 unsafe impl Backend for ForeignBackend {
     fn kind(&self) -> DeviceKind {
-        self.kind
+        self.instance.kind
     }
 
     fn device_count(&self) -> Result<usize> {
@@ -301,22 +242,24 @@ unsafe impl Backend for ForeignBackend {
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
             work.run(&Turn::unshared());
-            // SAFETY: the caller upholds that the stream is live.
-            unsafe { self.flush(stream) };
+            flush(&self.instance, stream);
         }
     }
 
     unsafe fn flush(&self, stream: StreamHandle) {
-        // A driver that starts commands at once has no such function; what one cannot start now is
-        // told by the next call that waits.
-        let _ = call!(self.stream_flush(stream.0));
+        flush(&self.instance, stream);
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        if !self.is_shut_down() {
-            self.resume_threads.post(work);
-            let _ = stream; // a driver with buffered commands is flushed by the next wait
+        if self.is_shut_down() {
+            return;
         }
+        let needs_flush = self.instance.table.stream_flush.is_some();
+        self.resume_threads.post(if needs_flush {
+            Arc::new(FlushAfterRun { instance: Arc::clone(&self.instance), stream, work })
+        } else {
+            work
+        });
     }
 
     unsafe fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
@@ -384,8 +327,8 @@ unsafe impl Backend for ForeignBackend {
         align_bytes: usize,
     ) -> Result<Address> {
         let (device, mut address) = (self.device(device_index)?, 0);
-        if self.table.allocate_shared.is_none() {
-            return Err(no_shared_memory(self.kind));
+        if self.instance.table.allocate_shared.is_none() {
+            return Err(no_shared_memory(self.instance.kind));
         }
         let (size, align) = (bytes as u64, align_bytes as u64);
         call!(self.allocate_shared(device, size, align, &raw mut address), for bytes of device)?;
@@ -433,6 +376,14 @@ unsafe impl Backend for ForeignBackend {
         call!(self.fill(stream.0, to.0, u32::from(byte), bytes as u64))
     }
 
+    fn virtual_memory(&self, device_index: usize) -> Option<&dyn VirtualMemory> {
+        self.pages.get(device_index).map(|pages| pages as &dyn VirtualMemory)
+    }
+
+    fn kernels(&self) -> Option<&dyn Kernels> {
+        self.kernels.as_ref().map(|kernels| kernels as &dyn Kernels)
+    }
+
     fn shutdown(&self, deadline: Instant) -> Leftover {
         self.is_shut_down.store(true, Ordering::Relaxed); // relaxed: see the field
         let left = self.resume_threads.shutdown(deadline);
@@ -444,9 +395,12 @@ unsafe impl Backend for ForeignBackend {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::{self, MaybeUninit};
     use std::sync::mpsc;
 
     use super::*;
+    use crate::backend::foreign::check_table;
+    use crate::backend::foreign::table::{ABI_VERSION, ErrorRecord};
 
     unsafe extern "C" fn count(_: *mut c_void, to: *mut u64, _: *mut ErrorRecord) -> i32 {
         // SAFETY: the adapter gives a place for the number.
@@ -500,7 +454,7 @@ mod tests {
     #[test]
     fn a_driver_is_not_asked_about_devices_that_it_does_not_have() {
         // SAFETY: the functions that are there do what the header says.
-        let backend = unsafe { ForeignBackend::open(DeviceKind::NULL, table()) }.unwrap();
+        let backend = unsafe { ForeignBackend::open(DeviceKind::NULL, &table()) }.unwrap();
         assert_eq!(backend.device_count().unwrap(), 1);
         let missing = backend.properties(1).unwrap_err().to_string();
         assert!(missing.contains("null:1 does not exist"), "{missing}");
@@ -511,7 +465,7 @@ mod tests {
     #[test]
     fn an_address_that_is_not_aligned_is_refused() {
         // SAFETY: as above.
-        let backend = unsafe { ForeignBackend::open(DeviceKind::NULL, table()) }.unwrap();
+        let backend = unsafe { ForeignBackend::open(DeviceKind::NULL, &table()) }.unwrap();
         for (address, align_bytes) in [(0, 1), (32, 1), (64, 128)] {
             assert!(backend.address(address, align_bytes, "allocate").is_err(), "{address}");
         }

@@ -3,10 +3,15 @@
 //! `include/accelrt_backend.h` declares the table; [`table`] is its layout in Rust. The adapter is
 //! a driver kind: the thread that enqueues runs the tasks, which call the driver's functions, and
 //! resume threads of its own run what callbacks resume. A driver sees streams, marks, memory,
-//! copies and fills, and nothing of the engine.
+//! copies, fills and kernels, and nothing of the engine.
 
 mod adapter;
+mod check;
+mod instance;
+mod kernels;
 mod status;
 pub mod table;
+mod virtual_memory;
 
-pub use adapter::{ForeignBackend, check_table};
+pub use adapter::ForeignBackend;
+pub use check::check_table;

@@ -139,4 +139,102 @@ pub struct BackendTable {
     pub copy: function!(u64, u64, u64, u64),
     pub fill: function!(u64, u64, u32, u64),
     pub shutdown: function!(),
+    /// Null for a kind without virtual memory.
+    pub virtual_memory: *const VirtualMemoryTable,
+    /// Null for a kind without kernels.
+    pub kernels: *const KernelsTable,
+}
+
+/// Pages that can be mapped and moved: the functions of `VirtualMemory`, for each device. All are
+/// there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each is named after its method, documented at the trait")]
+pub struct VirtualMemoryTable {
+    pub size_bytes: u64,
+    pub granularity_bytes: function!(u64, *mut u64),
+    pub reserve: function!(u64, u64, *mut u64),
+    pub unreserve: function!(u64, u64, u64),
+    pub create: function!(u64, u64, *mut u64),
+    pub map: function!(u64, u64, u64),
+    pub unmap: function!(u64, u64),
+    pub relocate: function!(u64, u64, u64),
+    pub release: function!(u64, u64),
+}
+
+/// A kernel's parameter, which [`KernelsTable::parameter`] fills in; zeros before the call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Size of the structure: a driver writes no field beyond it.
+    pub size_bytes: u64,
+    /// UTF-8 with a zero at the end; empty where the program has no names.
+    pub name: [c_char; TEXT_BYTES],
+    /// As `name`.
+    pub type_name: [c_char; TEXT_BYTES],
+    /// One of `PARAMETER_*`; 0 when the program does not say.
+    pub parameter_class: u32,
+    /// Size of a number.
+    pub value_bytes: u32,
+}
+
+/// An address that the device can access.
+pub const PARAMETER_POINTER: u32 = 1;
+/// Memory of each work-group.
+pub const PARAMETER_LOCAL: u32 = 2;
+/// A signed integer.
+pub const PARAMETER_SIGNED: u32 = 3;
+/// An unsigned integer.
+pub const PARAMETER_UNSIGNED: u32 = 4;
+/// A floating-point number.
+pub const PARAMETER_FLOAT: u32 = 5;
+
+/// An argument of a launch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ArgumentRecord {
+    /// One of `ARGUMENT_*`.
+    pub argument_class: u32,
+    /// Bytes of `value` that count.
+    pub value_bytes: u32,
+    /// The address of memory; the size of local memory.
+    pub number: u64,
+    /// A number or structure, as its bytes lie in memory.
+    pub value: [u8; 16],
+}
+
+/// Memory at an address.
+pub const ARGUMENT_MEMORY: u32 = 1;
+/// A value.
+pub const ARGUMENT_VALUE: u32 = 2;
+/// Memory of each work-group.
+pub const ARGUMENT_LOCAL: u32 = 3;
+
+/// How many work-items a launch has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct WorkSize {
+    /// 1 in the dimensions that are not in use.
+    pub global: [u64; 3],
+    /// Of a work-group; zeros leave the choice to the driver.
+    pub local: [u64; 3],
+    /// From 1 to 3.
+    pub dimensions: u64,
+}
+
+/// Programs and their kernels: the functions of `Kernels`. All are there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each is named after its method, documented at the trait")]
+pub struct KernelsTable {
+    pub size_bytes: u64,
+    pub compile: function!(u64, *const c_char, u64, u32, *const c_char, *mut u64),
+    pub kernel_count: function!(u64, *mut u64),
+    pub kernel_name: function!(u64, u64, *mut c_char, u64),
+    pub kernel: function!(u64, *const c_char, *mut u64),
+    pub parameter_count: function!(u64, *mut u64),
+    pub parameter: function!(u64, u64, *mut Parameter),
+    pub launch: function!(u64, u64, *const ArgumentRecord, u64, *const WorkSize),
+    pub kernel_release: function!(u64),
+    pub program_release: function!(u64),
 }
