@@ -12,7 +12,7 @@ absolute = $(shell realpath --no-symlinks --canonicalize-missing -- "$(1)")
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 # Every feature compiles without the others.
-EACH_FEATURE := python cuda xpu
+EACH_FEATURE := python cuda xpu conformance
 # What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
 TEST_FEATURES := async,cuda,xpu
 # Optimised builds of tests: without link-time optimisation, which would be paid for each binary.
@@ -56,7 +56,7 @@ BENCH_DIR := $(TARGET_DIR)/bench
 HANG_S ?= 1800
 RUNNER := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER
 
-test-debug test-release test-asan test-xpu core stress faults loom asan tsan: \
+test-debug test-device test-release test-asan test-xpu core stress faults loom asan tsan: \
 	export $(RUNNER) = timeout --foreground --kill-after=10 $(HANG_S)
 
 # The environment has one module at a time.
@@ -75,6 +75,7 @@ check: fmt-check clippy features doc-check tidy check-mutants check-python ## fo
 .PHONY: fmt-check
 fmt-check:
 	$(CARGO) fmt --check
+	$(CARGO) fmt $(DEVICE_CRATE) --check
 
 .PHONY: clippy
 clippy:
@@ -100,11 +101,18 @@ unsafe-list: ## writes docs/unsafe.md, the list of files with unsafe code
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --ignored
 
 .PHONY: test
-test: test-debug test-xpu-fake test-release test-asan test-python test-python-xpu-fake ## every test: Rust in three builds, then Python
+test: test-debug test-device test-xpu-fake test-release test-asan test-python test-python-xpu-fake ## every test: Rust in three builds, then Python
 
 .PHONY: test-debug
 test-debug:
 	$(CARGO) test --features $(TEST_FEATURES)
+
+# A crate of its own, as a maker of devices has one.
+DEVICE_CRATE := --manifest-path examples/device/Cargo.toml
+.PHONY: test-device
+test-device: ## a stranger's kind of device against the conformance kit, and ten that break their word
+	CARGO_TARGET_DIR="$(call absolute,$(TARGET_DIR)/device)" $(CARGO) clippy --locked $(DEVICE_CRATE) --all-targets -- -D warnings
+	CARGO_TARGET_DIR="$(call absolute,$(TARGET_DIR)/device)" $(CARGO) test --locked $(DEVICE_CRATE)
 
 # Races show up at full speed, not under debug assertions.
 .PHONY: test-release
@@ -127,11 +135,11 @@ CORE_SUITES ?= allocator buffer conformance engine ffi generator order
 # What of a folder is none of these, as files and folders.
 others = $(filter-out $(foreach name,$(2),$(1)/$(name) $(1)/$(name).rs),$(wildcard $(1)/*))
 .PHONY: core
-core: ## builds and tests the core alone: every other room is deleted
+core: ## builds and tests the core alone: every room is deleted but the kit that tests it
 	rm -rf $(CORE)/tree
 	mkdir -p $(CORE)/tree
 	cp -a Cargo.toml Cargo.lock clippy.toml README.md docs src tests benches examples fuzz $(CORE)/tree
-	cd $(CORE)/tree && rm -r $(call others,src,lib $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
+	cd $(CORE)/tree && rm -r $(call others,src,lib conformance $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
 	sed -i '/`make core` deletes this block/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
 	cd $(CORE)/tree && RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
 		$(CARGO) test --lib $(addprefix --test ,$(CORE_SUITES))

@@ -48,11 +48,11 @@
 //! `ARCHITECTURE.md` has a map of the code and follows one task from enqueue to done.
 
 #![cfg_attr(
-    not(all(feature = "python", feature = "xpu", feature = "async")),
+    not(all(feature = "python", feature = "xpu", feature = "async", feature = "conformance")),
     allow(dead_code, reason = "what faces and driver kinds need is compiled and tested always")
 )]
 #![cfg_attr(
-    not(feature = "async"),
+    not(all(feature = "async", feature = "conformance")),
     allow(unreachable_pub, reason = "futures are compiled always; the feature makes them public")
 )]
 
@@ -62,6 +62,8 @@ compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit 
 pub mod backend;
 mod base;
 mod compute;
+#[cfg(all(feature = "conformance", not(loom)))]
+pub mod conformance;
 mod engine;
 mod ffi;
 mod memory;
@@ -70,6 +72,8 @@ mod runtime;
 
 // `make core` deletes this block, up to the next empty line.
 mod integrations;
+#[cfg(not(loom))]
+pub mod kinds;
 #[cfg(not(loom))]
 mod observe;
 #[cfg(feature = "python")]
@@ -83,8 +87,8 @@ mod numbers;
 #[cfg(test)]
 #[path = "../tests/common/seed.rs"]
 mod seed;
-#[cfg(test)]
-#[path = "../tests/common/trusted.rs"]
+#[cfg(any(test, feature = "conformance"))]
+#[path = "conformance/trusted.rs"]
 mod trusted;
 
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};

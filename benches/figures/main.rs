@@ -26,7 +26,7 @@ mod raw_opencl;
 mod rounds;
 mod streams;
 mod table;
-#[path = "../../tests/common/trusted.rs"]
+#[path = "../../src/conformance/trusted.rs"]
 mod trusted;
 #[cfg(feature = "xpu")]
 mod xpu;

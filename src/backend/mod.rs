@@ -2,12 +2,20 @@
 
 pub mod contract;
 pub mod cpu;
-pub(crate) mod driver;
+pub mod driver;
+#[cfg(any(test, feature = "conformance"))]
 pub mod fault;
+#[cfg(feature = "conformance")]
 pub mod null;
+#[cfg(not(feature = "conformance"))]
+pub(crate) mod null;
 pub mod registry;
+
+pub use registry::register;
 
 // Optional kinds, each behind a cargo feature.
 // `make core` deletes this block, up to the next empty line.
+#[cfg(not(loom))]
+pub mod foreign;
 #[cfg(feature = "xpu")]
 pub mod xpu;

@@ -31,26 +31,36 @@ const BUILTINS: &[(DeviceKind, MakeBuiltin)] = &[
 /// The registered constructors, by type code.
 static CONSTRUCTORS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new() }; 128];
 
-/// Registers a backend's constructor. Each runtime created later calls `make` once, for its backend
-/// of `kind`. `make` must not start a thread or open a device.
+/// Registers a kind with its backend's constructor: all that a kind from outside of this crate
+/// needs. Each runtime created later calls `make` once, with its settings. `make` must not start a
+/// thread or open a device.
 ///
-/// The first use of the global runtime creates that runtime, so register backends before. To add
-/// one to a single runtime, see [`Runtime::with_backends`](crate::Runtime::with_backends).
+/// The first use of the global runtime creates that runtime, so register kinds before. To add a
+/// backend to a single runtime, see [`Runtime::with_backends`](crate::Runtime::with_backends).
 ///
-/// Fails when the kind already has a backend.
+/// Fails as [`DeviceKind::register`], and when the kind already has a backend.
 ///
 /// ```
 /// use accelrt::backend::null::{NullBackend, NullConfig};
-/// use accelrt::backend::registry::register_backend;
-/// use accelrt::{Config, DeviceKind, Runtime};
-/// let kind = DeviceKind::register("npu", 64)?;
-/// register_backend(kind, move |_config| {
+/// use accelrt::{Config, Runtime};
+/// accelrt::backend::register("npu", 64, |kind, _config| {
 ///     Ok(NullBackend::new(NullConfig { kind, ..NullConfig::default() }))
 /// })?;
 /// let stream = Runtime::new(Config::default())?.stream("npu:0".parse()?)?;
 /// assert_eq!(stream.device().to_string(), "npu:0");
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+pub fn register(
+    name: &str,
+    type_code: u8,
+    make: impl Fn(DeviceKind, &Config) -> Result<Arc<dyn Backend>> + Send + Sync + 'static,
+) -> Result<DeviceKind> {
+    let kind = DeviceKind::register(name, type_code)?;
+    register_backend(kind, move |config| make(kind, config))?;
+    Ok(kind)
+}
+
+/// As [`register`], for a kind that is registered already.
 pub fn register_backend(
     kind: DeviceKind,
     make: impl Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync + 'static,
@@ -92,7 +102,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Creates a backend of each builtin kind and of each [registered](register_backend) kind.
+    /// Creates a backend of each builtin kind and of each [registered](register) kind.
     /// Starts no thread and opens no device. Fails when a constructor fails.
     pub fn from_config(config: &Config) -> Result<Self> {
         register_builtin();
@@ -183,8 +193,7 @@ impl Registry {
 /// When the granularity is not a power of two of at least 64 bytes.
 #[must_use]
 pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Backend> {
-    let config = NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() };
-    NullBackend::new(config)
+    NullBackend::new(NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() })
 }
 
 fn missing_reason(kind: DeviceKind) -> String {

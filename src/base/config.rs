@@ -7,6 +7,7 @@ mod builder;
 mod pairs;
 
 use std::ops::RangeInclusive;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::base::device::DeviceKind;
@@ -31,8 +32,9 @@ const INFIX: &str = "_TEST_";
 const ACCELERATORS: &str = "cpu, cuda or xpu, or the name of a kind that is registered";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-const VARIABLES: [&str; 15] = [
+const VARIABLES: [&str; 16] = [
     "ACCELRT_ACCELERATOR",
+    "ACCELRT_KINDS",
     "ACCELRT_CPU_DEVICES",
     "ACCELRT_CPU_THREADS",
     "ACCELRT_CPU_MEMORY",
@@ -48,6 +50,9 @@ const VARIABLES: [&str; 15] = [
     "ACCELRT_PROFILE",
     "ACCELRT_MEMORY_HISTORY",
 ];
+
+/// Why a kind that `ACCELRT_KINDS` names is not there. The process's runtime is not made then.
+pub(crate) static KINDS_REFUSED: OnceLock<Error> = OnceLock::new();
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
 /// reads it. With a malformed variable, the first call that needs the process's runtime fails. An
@@ -151,6 +156,7 @@ impl Config {
     /// The defaults, replaced by every `ACCELRT_*` variable that is set. Fails on a malformed
     /// variable. The error names the variable, its value and the allowed values.
     pub fn from_environment() -> Result<Self> {
+        KINDS_REFUSED.get().map_or(Ok(()), |error| Err(error.clone()))?;
         Self::from_variables(variable)
     }
 

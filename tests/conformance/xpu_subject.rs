@@ -8,76 +8,48 @@ use std::sync::{Arc, Once};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::FaultBackend;
 use accelrt::backend::xpu::XpuBackend;
+use accelrt::conformance::Subject;
 use accelrt::size::MIB;
 use accelrt::{Config, DeviceKind};
 
-use crate::support::{HostView, OwnMemory, Subject, devices};
-use crate::trusted::Trusted;
-
-pub(crate) struct XpuSubject {
-    backend: Trusted,
-    view: OwnMemory,
-}
-
-impl XpuSubject {
-    /// Every device, of 256 MiB each.
-    pub(crate) fn new() -> Self {
-        let opencl_library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
-        let config = Config::builder()
-            .xpu_memory_bytes(256 * MIB)
-            .opencl_library(opencl_library)
-            .build()
-            .unwrap();
-        let backend = XpuBackend::new(&config);
-        assert_eq!(backend.kind(), DeviceKind::XPU);
-        let backend = Trusted(backend as Arc<dyn Backend>);
-        print_devices(&backend);
-        Self { backend, view: OwnMemory::open() }
-    }
-
-    /// A fault layer without a planned fault: it must not be noticed.
-    pub(crate) fn behind_faults() -> Self {
-        let mut subject = Self::new();
-        subject.backend = Trusted(FaultBackend::new(subject.backend.0));
-        subject
-    }
+/// Every device, of 256 MiB each.
+fn xpu(wrap: fn(Arc<XpuBackend>) -> Arc<dyn Backend>) -> Subject {
+    let opencl_library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
+    let config = Config::builder()
+        .xpu_memory_bytes(256 * MIB)
+        .opencl_library(opencl_library)
+        .build()
+        .unwrap();
+    let xpu = XpuBackend::new(&config);
+    assert_eq!(xpu.kind(), DeviceKind::XPU);
+    print_devices(&*xpu);
+    Subject::new(wrap(Arc::clone(&xpu))).with_end_check(move || {
+        for device in 0..xpu.device_count().unwrap() {
+            let info = xpu.memory_info(device).unwrap();
+            assert_eq!(info.free_bytes, info.total_bytes, "memory of xpu:{device} is out");
+        }
+    })
 }
 
 /// Once a process: a failure should not have to be looked for between names.
 #[expect(clippy::print_stdout, reason = "which device passed, for who runs these")]
-fn print_devices(backend: &Trusted) {
+fn print_devices(backend: &dyn Backend) {
     static PRINTED: Once = Once::new();
     PRINTED.call_once(|| {
-        for device in devices(backend) {
+        for device in 0..backend.device_count().unwrap() {
             println!("xpu:{device} is {}", backend.properties(device).unwrap().name);
         }
     });
 }
 
-impl Subject for XpuSubject {
-    fn backend(&self) -> Trusted {
-        self.backend.clone()
-    }
-
-    fn host_bytes(&self) -> Option<&dyn HostView> {
-        Some(&self.view)
-    }
-
-    fn assert_nothing_left(&self) {
-        for device in devices(&self.backend) {
-            let info = self.backend.memory_info(device).unwrap();
-            assert_eq!(info.free_bytes, info.total_bytes, "memory of xpu:{device} is out");
-        }
-    }
-}
-
-conformance!(
+accelrt::conformance!(
     every_device,
-    crate::xpu_subject::XpuSubject::new(),
+    xpu(|xpu| xpu),
     ignore = "needs an OpenCL runtime: make test-xpu"
 );
-conformance!(
+// A fault layer without a planned fault: it must not be noticed.
+accelrt::conformance!(
     behind_faults,
-    crate::xpu_subject::XpuSubject::behind_faults(),
+    xpu(|xpu| FaultBackend::new(xpu)),
     ignore = "needs an OpenCL runtime: make test-xpu"
 );

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::backend::null::{NullBackend, NullConfig};
+use accelrt::backend::register;
 use accelrt::backend::registry::register_backend;
 use accelrt::{
     Config, Device, DeviceError, DeviceKind, Error, Event, Runtime, StreamGuard, parse_device,
@@ -156,8 +157,7 @@ fn program() {
 fn backend_before_the_runtime() {
     let unknown = Runtime::global().unwrap_err().to_string();
     assert!(unknown.contains("outside_global"), "{unknown}");
-    let kind = registered("outside_global", 100);
-    register_backend(kind, move |_config| Ok(backend(kind))).unwrap();
+    let kind = register("outside_global", 100, |kind, _config| Ok(backend(kind))).unwrap();
     for taken in [kind, DeviceKind::CPU] {
         let refused = register_backend(taken, move |_config| Ok(backend(taken))).unwrap_err();
         let Error::Device(DeviceError::BackendRegistered { kind }) = refused else {

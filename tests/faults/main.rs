@@ -16,7 +16,7 @@ mod ledger;
 mod planted;
 mod scenarios;
 mod table;
-#[path = "../common/trusted.rs"]
+#[path = "../../src/conformance/trusted.rs"]
 mod trusted;
 #[path = "../common/watchdog.rs"]
 #[expect(dead_code, reason = "the campaign says itself which run hangs")]

@@ -40,6 +40,7 @@ const AREAS: &[Area] = &[
     area("backend::contract", (1, 0)),
     area("backend::driver", (1, 1)),
     area("backend::fault", (1, 2)),
+    Area { only_for: &["backend", "kinds"], ..area("backend::foreign", (1, 2)) },
     kind("backend::null"),
     kind("backend::cpu"),
     kind("backend::cuda"),
@@ -60,9 +61,12 @@ const AREAS: &[Area] = &[
     area("compute", (2, 9)),
     // L3, the runtime and what watches and serves it.
     area("runtime", (3, 0)),
+    area("kinds", (3, 1)),
     area("observe", (3, 1)),
     area("integrations", (3, 2)),
     area("traces", (3, 3)),
+    // The kit stands where a maker's program would: it sees the contract, faults and the runtime.
+    area("conformance", (3, 4)),
     // L4, the bindings.
     binding("python"),
     binding("capi"),

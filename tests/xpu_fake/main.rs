@@ -17,7 +17,7 @@ mod library;
 mod pattern;
 #[path = "../common/process.rs"]
 mod process;
-#[path = "../common/trusted.rs"]
+#[path = "../../src/conformance/trusted.rs"]
 mod trusted;
 #[path = "../common/watchdog.rs"]
 mod watchdog;

@@ -1,4 +1,6 @@
-//! Code that the driver kinds share.
+//! What driver kinds share, those from outside too.
 
 pub(crate) mod opencl_c;
 pub(crate) mod resume_threads;
+
+pub use resume_threads::ResumeThreads;

@@ -26,7 +26,7 @@ const PERIOD: Duration = Duration::from_micros(100);
 
 /// The resume threads of one backend. The first post starts one.
 #[derive(Debug)]
-pub(crate) struct ResumeThreads {
+pub struct ResumeThreads {
     shared: Arc<Shared>,
 }
 
@@ -80,7 +80,9 @@ impl ResumeThread {
 }
 
 impl ResumeThreads {
-    pub(crate) fn new(kind: DeviceKind, name: &'static str) -> Self {
+    /// Creates no thread yet; `name` will be that of each. Errors name `kind`.
+    #[must_use]
+    pub fn new(kind: DeviceKind, name: &'static str) -> Self {
         let state = Mutex::new(LockRank::Backend, State::default());
         Self { shared: Arc::new(Shared { kind, name, state }) }
     }
@@ -88,7 +90,7 @@ impl ResumeThreads {
     /// Posts `work`. The threads take work in the order of posting. After a shutdown, drops the
     /// work, because its stream is already cancelled. Refuses all posted work when every thread is
     /// blocked and the system starts no other.
-    pub(crate) fn post(&self, work: Arc<dyn Work>) {
+    pub fn post(&self, work: Arc<dyn Work>) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
             drop(state); // before the drop of `work`, which may end a stream
@@ -112,7 +114,8 @@ impl ResumeThreads {
 
     /// Ends the threads after the posted work. Returns the number of threads that are still inside
     /// work at the deadline. Neither waits for nor counts the calling thread.
-    pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
+    #[must_use]
+    pub fn shutdown(&self, deadline: Instant) -> Leftover {
         let (threads, asleep) = {
             let mut state = self.shared.state.lock();
             state.is_stopped = true;

@@ -10,9 +10,11 @@ use crate::base::error::{DeviceError, Error, Result};
 
 /// A kind of device: a handle of one byte to a registered name and type code.
 ///
-/// A crate with its own kind registers the kind. The crate then adds a backend of the kind to its
-/// runtimes with [`Runtime::with_backends`](crate::Runtime::with_backends), or to all runtimes with
-/// [`register_backend`](crate::backend::registry::register_backend).
+/// A crate with its own kind registers the kind and its backend with [`register`], for all
+/// runtimes; or the kind alone with [`DeviceKind::register`], and the backend of one runtime with
+/// [`Runtime::with_backends`](crate::Runtime::with_backends).
+///
+/// [`register`]: crate::backend::register
 ///
 /// ```
 /// use accelrt::{Device, DeviceKind};

@@ -1,20 +1,20 @@
 //! Probing: what a backend says of itself and its devices, before anything is used.
 
-use crate::support::{Subject, devices};
+use crate::conformance::support::{Subject, devices};
 
-pub(crate) fn a_kind_has_devices_that_can_be_counted(subject: &impl Subject) {
+pub(crate) fn a_kind_has_devices_that_can_be_counted(subject: &Subject) {
     // Goal: the suite has something to test. Method: the count, twice, and every device by name.
     let backend = subject.backend();
     let count = backend.device_count().unwrap();
     assert!((1..=128).contains(&count), "{count} devices");
     assert_eq!(backend.device_count().unwrap(), count);
     for index in 0..count {
-        let device = accelrt::Device::new(backend.kind(), index).unwrap();
+        let device = crate::Device::new(backend.kind(), index).unwrap();
         assert_eq!(device.to_string(), format!("{}:{index}", backend.kind()));
     }
 }
 
-pub(crate) fn a_device_says_what_it_is(subject: &impl Subject) {
+pub(crate) fn a_device_says_what_it_is(subject: &Subject) {
     // Goal: no property is nonsense that others would divide by. Method: bounds of each.
     let backend = subject.backend();
     for device in devices(&backend) {
@@ -30,7 +30,7 @@ pub(crate) fn a_device_says_what_it_is(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn memory_info_agrees_with_the_properties(subject: &impl Subject) {
+pub(crate) fn memory_info_agrees_with_the_properties(subject: &Subject) {
     let backend = subject.backend();
     for device in devices(&backend) {
         let info = backend.memory_info(device).unwrap();
@@ -39,7 +39,7 @@ pub(crate) fn memory_info_agrees_with_the_properties(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn priorities_go_from_the_first_to_the_last_through_zero(subject: &impl Subject) {
+pub(crate) fn priorities_go_from_the_first_to_the_last_through_zero(subject: &Subject) {
     let backend = subject.backend();
     for device in devices(&backend) {
         let range = backend.priority_range(device);
@@ -49,7 +49,7 @@ pub(crate) fn priorities_go_from_the_first_to_the_last_through_zero(subject: &im
     }
 }
 
-pub(crate) fn probing_changes_nothing(subject: &impl Subject) {
+pub(crate) fn probing_changes_nothing(subject: &Subject) {
     // Goal: looking is free. Method: everything is asked twice; the answers are the same.
     let backend = subject.backend();
     let look = || {

@@ -1,15 +1,15 @@
 //! Virtual memory: reserved addresses, physical memory, and pages that move; where a device has it.
 
-use accelrt::backend::contract::{Address, StreamHandle, VirtualMemory};
-use accelrt::{Error, MemoryError};
+use crate::backend::contract::{Address, StreamHandle, VirtualMemory};
+use crate::{Error, MemoryError};
 
-use crate::pattern::pattern;
-use crate::support::{HostMemory, Subject, devices, on_stream, settle, stream_on};
+use crate::conformance::support::pattern;
+use crate::conformance::support::{HostMemory, Subject, devices, on_stream, settle, stream_on};
 use crate::trusted::{Trusted, TrustedPages};
 
 /// Calls a test for each device that has virtual memory, with its index.
 fn each_device(
-    subject: &impl Subject,
+    subject: &Subject,
     test: impl Fn(&Trusted, TrustedPages<&dyn VirtualMemory>, usize),
 ) {
     let backend = subject.backend();
@@ -30,7 +30,7 @@ fn copy(backend: &Trusted, stream: StreamHandle, to: Address, from: Address, byt
     settle(backend, stream);
 }
 
-pub(crate) fn a_reservation_takes_addresses_and_no_memory(subject: &impl Subject) {
+pub(crate) fn a_reservation_takes_addresses_and_no_memory(subject: &Subject) {
     // Goal: ranges are aligned, apart, and free of charge: together more than the capacity.
     each_device(subject, |backend, pages, device| {
         let granule = pages.granularity_bytes();
@@ -47,7 +47,7 @@ pub(crate) fn a_reservation_takes_addresses_and_no_memory(subject: &impl Subject
     });
 }
 
-pub(crate) fn physical_memory_counts_against_the_capacity(subject: &impl Subject) {
+pub(crate) fn physical_memory_counts_against_the_capacity(subject: &Subject) {
     each_device(subject, |backend, pages, device| {
         let granule = pages.granularity_bytes();
         let free = || backend.memory_info(device).unwrap().free_bytes;
@@ -66,7 +66,7 @@ pub(crate) fn physical_memory_counts_against_the_capacity(subject: &impl Subject
     });
 }
 
-pub(crate) fn too_much_physical_memory_is_refused_with_true_numbers(subject: &impl Subject) {
+pub(crate) fn too_much_physical_memory_is_refused_with_true_numbers(subject: &Subject) {
     each_device(subject, |backend, pages, device| {
         let granule = pages.granularity_bytes();
         let info = backend.memory_info(device).unwrap();
@@ -89,7 +89,7 @@ pub(crate) fn too_much_physical_memory_is_refused_with_true_numbers(subject: &im
     });
 }
 
-pub(crate) fn mapped_pages_have_an_owner_where_they_are(subject: &impl Subject) {
+pub(crate) fn mapped_pages_have_an_owner_where_they_are(subject: &Subject) {
     // Goal: a page is known by its bytes and by no byte beside it, where it was mapped and where it
     // has moved.
     each_device(subject, |backend, pages, device| {
@@ -117,7 +117,7 @@ pub(crate) fn mapped_pages_have_an_owner_where_they_are(subject: &impl Subject) 
     });
 }
 
-pub(crate) fn pages_keep_their_bytes_while_they_move(subject: &impl Subject) {
+pub(crate) fn pages_keep_their_bytes_while_they_move(subject: &Subject) {
     // Goal: contents follow the physical memory. Method: bytes go in at one place, the page moves
     // by `relocate` and by `unmap` and `map`, into another range too; the bytes come out there.
     each_device(subject, |backend, pages, device| {
@@ -148,7 +148,7 @@ pub(crate) fn pages_keep_their_bytes_while_they_move(subject: &impl Subject) {
     });
 }
 
-pub(crate) fn pages_that_touch_are_one_range(subject: &impl Subject) {
+pub(crate) fn pages_that_touch_are_one_range(subject: &Subject) {
     // Goal: stitched pages serve as one allocation. Method: three pages of their own are mapped
     // side by side in reverse; one copy crosses both borders, in and out.
     each_device(subject, |backend, pages, device| {
@@ -177,7 +177,7 @@ pub(crate) fn pages_that_touch_are_one_range(subject: &impl Subject) {
     });
 }
 
-pub(crate) fn a_place_is_used_again_after_its_page_left(subject: &impl Subject) {
+pub(crate) fn a_place_is_used_again_after_its_page_left(subject: &Subject) {
     // Goal: an address shows what is mapped there now. Method: two pages swap places.
     each_device(subject, |backend, pages, device| {
         let granule = pages.granularity_bytes();

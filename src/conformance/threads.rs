@@ -1,12 +1,12 @@
 //! Threads: any method from any thread, each thread's order kept, and no deadlock.
 
-use std::sync::{Barrier, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 
-use accelrt::backend::contract::StreamHandle;
+use crate::backend::contract::StreamHandle;
 
-use crate::support::{
-    Actor, Subject, all_sent, ask_until, callback, destroy_streams, devices, on_stream,
+use crate::conformance::support::{
+    Actor, Meeting, Subject, all_sent, ask_until, callback, destroy_streams, devices, on_stream,
     release_marks, stream_on,
 };
 use crate::trusted::Trusted;
@@ -15,7 +15,7 @@ const THREADS: usize = 4;
 
 /// Calls a function in several threads at once, with the number of each.
 fn at_once(function: impl Fn(usize) + Sync) {
-    let barrier = Barrier::new(THREADS);
+    let barrier = Meeting::of(THREADS);
     thread::scope(|scope| {
         for number in 0..THREADS {
             let (barrier, function) = (&barrier, &function);
@@ -27,7 +27,7 @@ fn at_once(function: impl Fn(usize) + Sync) {
     });
 }
 
-pub(crate) fn tasks_from_many_threads_keep_each_threads_order(subject: &impl Subject) {
+pub(crate) fn tasks_from_many_threads_keep_each_threads_order(subject: &Subject) {
     // Goal: order of submission is order of enqueueing, for each thread. Method: four threads feed
     // one stream; the tasks of each arrive in its order, all of them once.
     let backend = subject.backend();
@@ -85,7 +85,7 @@ fn one_life(backend: &Trusted, device: usize) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn every_method_may_be_called_from_any_thread(subject: &impl Subject) {
+pub(crate) fn every_method_may_be_called_from_any_thread(subject: &Subject) {
     // Goal: no call needs a thread that was prepared. Method: four fresh threads live the whole
     // life at once; then nothing is taken any more, and no counter went back.
     let backend = subject.backend();
@@ -104,7 +104,7 @@ pub(crate) fn every_method_may_be_called_from_any_thread(subject: &impl Subject)
     assert!(backend.counters().num_spare_workers >= counters.num_spare_workers);
 }
 
-pub(crate) fn a_mark_of_one_thread_is_waited_for_by_others(subject: &impl Subject) {
+pub(crate) fn a_mark_of_one_thread_is_waited_for_by_others(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     for _ in 0..20 {
@@ -123,23 +123,23 @@ pub(crate) fn a_mark_of_one_thread_is_waited_for_by_others(subject: &impl Subjec
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn streams_wait_for_each_other_without_deadlock(subject: &impl Subject) {
-    // Goal: waits across streams never wait for each other, whoever makes them. Method: each thread
+pub(crate) fn streams_wait_for_each_other_without_deadlock(subject: &Subject) {
+    // Goal: waits across streams never wait for each other, from any thread. Method: each thread
     // has a stream and makes it wait for the next thread's latest mark, all around, fifty times.
     let backend = subject.backend();
     let count = devices(&backend).end;
     let streams: Vec<StreamHandle> =
         (0..THREADS).map(|thread| stream_on(&backend, thread % count)).collect();
-    let rounds: Vec<Barrier> = (0..50).map(|_| Barrier::new(THREADS)).collect();
+    let rounds: Vec<Meeting> = (0..50).map(|_| Meeting::of(THREADS)).collect();
     let (sender, receiver) = mpsc::channel();
-    let latest: Vec<_> = streams.iter().map(|_| std::sync::Mutex::new(None)).collect();
+    let latest = [(); 50 * THREADS].map(|()| OnceLock::new());
     at_once(|thread| {
-        for round in &rounds {
+        for (round, latest) in rounds.iter().zip(latest.chunks(THREADS)) {
             let mark = backend.mark(streams[thread], false).unwrap();
             sender.send(mark).unwrap();
-            *latest[thread].lock().unwrap() = Some(mark);
+            latest[thread].set(mark).expect("each thread has a place in each round");
             round.wait();
-            let next = latest[(thread + 1) % THREADS].lock().unwrap().expect("placed before");
+            let next = *latest[(thread + 1) % THREADS].get().expect("placed before");
             backend.stream_wait(streams[thread], next).unwrap();
         }
         backend.stream_synchronize(streams[thread]).unwrap();

@@ -1,7 +1,7 @@
 //! Backends whose contract the test keeps: their unsafe methods, without a block at each call.
 //!
-//! Test targets have `use accelrt::{Result, backend};` at their root for this. A test that breaks a
-//! promise on purpose does so on the null kind, which looks everything up.
+//! Test targets include this file, with `use accelrt::{Result, backend};` at their root.
+//! A test that breaks a promise on purpose does so on the null kind, which looks everything up.
 #![expect(unsafe_code, reason = "calls what tests keep the contract of")]
 #![allow(dead_code, reason = "each test target calls some of it")]
 

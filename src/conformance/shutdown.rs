@@ -4,17 +4,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use accelrt::backend::contract::Leftover;
+use crate::backend::contract::Leftover;
 
-use crate::support::{
+use crate::conformance::support::{
     Subject, devices, far_deadline, on_stream, resume_once, stream_on, submit_once,
 };
 
-pub(crate) fn an_unused_backend_stops(subject: &impl Subject) {
+pub(crate) fn an_unused_backend_stops(subject: &Subject) {
     assert_eq!(subject.backend().shutdown(Instant::now()), Leftover::default());
 }
 
-pub(crate) fn a_second_shutdown_finds_nothing(subject: &impl Subject) {
+pub(crate) fn a_second_shutdown_finds_nothing(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     on_stream(&backend, stream, |_, _| ());
@@ -25,7 +25,7 @@ pub(crate) fn a_second_shutdown_finds_nothing(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn work_before_a_shutdown_runs_or_is_dropped(subject: &impl Subject) {
+pub(crate) fn work_before_a_shutdown_runs_or_is_dropped(subject: &Subject) {
     // Goal: nothing is half there after a shutdown, on no device. Method: works by both doors hold
     // a sender each; after the shutdown every channel has an answer or has ended.
     let backend = subject.backend();
@@ -43,10 +43,10 @@ pub(crate) fn work_before_a_shutdown_runs_or_is_dropped(subject: &impl Subject) 
     for answer in answers {
         assert!(answer.into_iter().count() <= 1);
     }
-    crate::support::destroy_streams(&backend, streams);
+    crate::conformance::support::destroy_streams(&backend, streams);
 }
 
-pub(crate) fn work_after_a_shutdown_is_dropped_or_over_at_once(subject: &impl Subject) {
+pub(crate) fn work_after_a_shutdown_is_dropped_or_over_at_once(subject: &Subject) {
     // Goal: a late submission neither hangs nor is kept: it is dropped, or executed at once so that
     // a cancelled stream retires what it has. Method: its channel has ended when `submit` returns.
     let backend = subject.backend();
@@ -60,7 +60,7 @@ pub(crate) fn work_after_a_shutdown_is_dropped_or_over_at_once(subject: &impl Su
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn work_resumed_after_a_shutdown_is_not_on_the_callers_stack(subject: &impl Subject) {
+pub(crate) fn work_resumed_after_a_shutdown_is_not_on_the_callers_stack(subject: &Subject) {
     // Goal: the promise of `resume` has no end: a chain of completers would grow one stack. Method:
     // the work says where it ran, if it was not dropped.
     let backend = subject.backend();
@@ -74,7 +74,7 @@ pub(crate) fn work_resumed_after_a_shutdown_is_not_on_the_callers_stack(subject:
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_thread_inside_user_code_is_left_alone(subject: &impl Subject) {
+pub(crate) fn a_thread_inside_user_code_continues(subject: &Subject) {
     // Goal: a shutdown ends at its deadline and says what it left. Method: a resumed task waits for
     // the test; the deadline has passed already.
     let backend = subject.backend();
@@ -92,7 +92,7 @@ pub(crate) fn a_thread_inside_user_code_is_left_alone(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn everything_can_be_given_back_after_a_shutdown(subject: &impl Subject) {
+pub(crate) fn everything_can_be_given_back_after_a_shutdown(subject: &Subject) {
     // Goal: objects that outlive the runtime do not fail. Method: one of each is given back late.
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);

@@ -1,17 +1,17 @@
 //! Memory: alignment, owners, what is free, and what is said when there is too little.
 
-use accelrt::backend::contract::{Address, MemoryKind, PointerOwner};
-use accelrt::size::{KIB, MIB};
-use accelrt::{DriverError, Error, MemoryError};
+use crate::backend::contract::{Address, MemoryKind, PointerOwner};
+use crate::base::size::{KIB, MIB};
+use crate::{DriverError, Error, MemoryError};
 
-use crate::support::{Subject, devices};
+use crate::conformance::support::{Subject, devices};
 use crate::trusted::Trusted;
 
 fn free_bytes(backend: &Trusted, device: usize) -> usize {
     backend.memory_info(device).unwrap().free_bytes
 }
 
-pub(crate) fn allocations_are_aligned_as_asked(subject: &impl Subject) {
+pub(crate) fn allocations_are_aligned_as_asked(subject: &Subject) {
     // Goal: every power of two from a cache line to a huge page, and never less than 64 bytes.
     let backend = subject.backend();
     let mut live = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn allocations_are_aligned_as_asked(subject: &impl Subject) {
     backend.release_host(host).unwrap();
 }
 
-pub(crate) fn live_allocations_do_not_overlap(subject: &impl Subject) {
+pub(crate) fn allocations_do_not_overlap(subject: &Subject) {
     // Goal: no byte has two owners. Method: sizes of all magnitudes on every device and the host,
     // with every third released and its place taken again; the sorted ranges are disjoint.
     let backend = subject.backend();
@@ -64,7 +64,7 @@ fn give_back(backend: &Trusted, (device, address, _): (Option<usize>, Address, u
     }
 }
 
-pub(crate) fn every_address_of_an_allocation_has_its_owner(subject: &impl Subject) {
+pub(crate) fn every_address_of_an_allocation_has_its_owner(subject: &Subject) {
     // Goal: the first, an interior and the last byte are owned, one past the end and what was given
     // back are not. Method: two sizes on every device.
     let backend = subject.backend();
@@ -86,7 +86,7 @@ pub(crate) fn every_address_of_an_allocation_has_its_owner(subject: &impl Subjec
     }
 }
 
-pub(crate) fn host_memory_has_an_owner_that_says_so(subject: &impl Subject) {
+pub(crate) fn host_memory_has_an_owner_that_says_so(subject: &Subject) {
     let backend = subject.backend();
     let base = backend.allocate_host(10 * KIB, 1).unwrap();
     for offset in [0, 5_000, 10 * KIB - 1] {
@@ -100,7 +100,7 @@ pub(crate) fn host_memory_has_an_owner_that_says_so(subject: &impl Subject) {
     assert_eq!(backend.pointer_owner(base).unwrap(), None);
 }
 
-pub(crate) fn shared_memory_is_there_where_the_properties_say_so(subject: &impl Subject) {
+pub(crate) fn shared_memory_is_there_where_the_properties_say_so(subject: &Subject) {
     // Goal: it is aligned as asked, has its owner, counts against its device and comes back, and
     // a device without it takes nothing. Method: free memory before, during and after.
     let backend = subject.backend();
@@ -130,7 +130,7 @@ pub(crate) fn shared_memory_is_there_where_the_properties_say_so(subject: &impl 
     }
 }
 
-pub(crate) fn memory_of_others_has_no_owner(subject: &impl Subject) {
+pub(crate) fn memory_of_others_has_no_owner(subject: &Subject) {
     let backend = subject.backend();
     let foreign = Box::new(0u64);
     let address = Address(std::ptr::from_ref(&*foreign).addr() as u64);
@@ -139,7 +139,7 @@ pub(crate) fn memory_of_others_has_no_owner(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn free_memory_comes_back_with_a_release(subject: &impl Subject) {
+pub(crate) fn free_memory_comes_back_with_a_release(subject: &Subject) {
     // Goal: the device's numbers follow every allocation, and all of it comes back. Method: free
     // memory before, during and after; a backend may round up, never down.
     let backend = subject.backend();
@@ -179,7 +179,7 @@ fn assert_refused(backend: &Trusted, device: usize, bytes: usize, free_at_most: 
     assert!(free_bytes <= free_at_most, "{free_bytes} free, at most {free_at_most}");
 }
 
-pub(crate) fn too_much_is_refused_with_true_numbers(subject: &impl Subject) {
+pub(crate) fn too_much_is_refused_with_true_numbers(subject: &Subject) {
     let backend = subject.backend();
     for device in devices(&backend) {
         let info = backend.memory_info(device).unwrap();
@@ -191,7 +191,7 @@ pub(crate) fn too_much_is_refused_with_true_numbers(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn a_full_device_serves_again_after_a_release(subject: &impl Subject) {
+pub(crate) fn a_full_device_serves_again_after_a_release(subject: &Subject) {
     // Goal: capacity is a limit, and comes back. Method: three quarters are taken, a half is
     // refused; after one release it is not.
     let backend = subject.backend();
@@ -205,7 +205,7 @@ pub(crate) fn a_full_device_serves_again_after_a_release(subject: &impl Subject)
     }
 }
 
-pub(crate) fn devices_have_capacities_of_their_own(subject: &impl Subject) {
+pub(crate) fn devices_have_separate_capacities(subject: &Subject) {
     let backend = subject.backend();
     let free: Vec<usize> = devices(&backend).map(|each| free_bytes(&backend, each)).collect();
     let address = backend.allocate(0, 2 * MIB, 64).unwrap();

@@ -3,16 +3,16 @@
 use std::sync::mpsc;
 use std::thread;
 
-use accelrt::backend::contract::{Mark, StreamHandle};
+use crate::backend::contract::{Mark, StreamHandle};
 
-use crate::support::{
+use crate::conformance::support::{
     Subject, all_sent, ask_until, callback, destroy_streams, devices, on_stream, release_marks,
     stream_on,
 };
 use crate::trusted::Trusted;
 
 /// Untimed marks, one behind the other, with a task before each.
-fn marks_on<const COUNT: usize>(subject: &impl Subject, stream: StreamHandle) -> [Mark; COUNT] {
+fn marks_on<const COUNT: usize>(subject: &Subject, stream: StreamHandle) -> [Mark; COUNT] {
     let backend = subject.backend();
     [(); COUNT]
         .map(|()| on_stream(&backend, stream, |inside, stream| inside.mark(stream, false).unwrap()))
@@ -22,7 +22,7 @@ fn is_done(backend: &Trusted, mark: Mark) -> bool {
     backend.mark_done(mark).unwrap()
 }
 
-pub(crate) fn a_mark_becomes_done_by_being_asked(subject: &impl Subject) {
+pub(crate) fn a_mark_becomes_done_by_being_asked(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     let marks = marks_on::<3>(subject, stream);
@@ -34,7 +34,7 @@ pub(crate) fn a_mark_becomes_done_by_being_asked(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_mark_that_was_waited_for_is_done_and_stays_so(subject: &impl Subject) {
+pub(crate) fn a_mark_that_was_waited_for_remains_done(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     let [mark] = marks_on(subject, stream);
@@ -47,7 +47,7 @@ pub(crate) fn a_mark_that_was_waited_for_is_done_and_stays_so(subject: &impl Sub
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn marks_of_one_stream_complete_in_order(subject: &impl Subject) {
+pub(crate) fn marks_of_one_stream_complete_in_order(subject: &Subject) {
     // Goal: a later mark is never done before an earlier one. Method: each is asked until done, the
     // last first; everything before a done one must be done at the first question.
     let backend = subject.backend();
@@ -61,7 +61,7 @@ pub(crate) fn marks_of_one_stream_complete_in_order(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_wait_for_a_later_mark_completes_the_earlier_ones(subject: &impl Subject) {
+pub(crate) fn a_wait_for_a_later_mark_completes_the_earlier_ones(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     let marks = marks_on::<8>(subject, stream);
@@ -71,7 +71,7 @@ pub(crate) fn a_wait_for_a_later_mark_completes_the_earlier_ones(subject: &impl 
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_mark_behind_a_wait_is_never_done_before_what_it_waits_for(subject: &impl Subject) {
+pub(crate) fn a_mark_behind_a_wait_is_never_done_before_what_it_waits_for(subject: &Subject) {
     // Goal: law 4 across streams. Method: only the waiting stream's mark is asked for; at the first
     // yes the other one must be done at once. Then the same by waiting.
     let backend = subject.backend();
@@ -91,8 +91,8 @@ pub(crate) fn a_mark_behind_a_wait_is_never_done_before_what_it_waits_for(subjec
     destroy_streams(&backend, [first, second]);
 }
 
-pub(crate) fn waits_are_transitive_across_streams_and_devices(subject: &impl Subject) {
-    // Goal: order goes through streams that nobody asks. Method: a chain of 12 over all devices;
+pub(crate) fn waits_are_transitive_across_streams_and_devices(subject: &Subject) {
+    // Goal: order goes through streams that no call asks. Method: a chain of 12 over all devices;
     // only the last mark is waited for.
     let backend = subject.backend();
     let count = devices(&backend).end;
@@ -111,7 +111,7 @@ pub(crate) fn waits_are_transitive_across_streams_and_devices(subject: &impl Sub
     destroy_streams(&backend, streams);
 }
 
-pub(crate) fn a_stream_may_wait_for_its_own_mark(subject: &impl Subject) {
+pub(crate) fn a_stream_may_wait_for_a_mark_of_itself(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     let [mark] = marks_on(subject, stream);
@@ -122,7 +122,7 @@ pub(crate) fn a_stream_may_wait_for_its_own_mark(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_wait_outlives_the_mark_it_was_made_with(subject: &impl Subject) {
+pub(crate) fn a_wait_outlives_the_mark_it_was_made_with(subject: &Subject) {
     // Goal: a mark may be given back right behind the wait. Method: a second mark of the same place
     // tells whether the wait still orders.
     let backend = subject.backend();
@@ -137,7 +137,7 @@ pub(crate) fn a_wait_outlives_the_mark_it_was_made_with(subject: &impl Subject) 
     destroy_streams(&backend, [first, second]);
 }
 
-pub(crate) fn a_callback_comes_exactly_once(subject: &impl Subject) {
+pub(crate) fn a_callback_comes_exactly_once(subject: &Subject) {
     // Goal: never zero times, never twice, before or after completion. Method: the channel ends
     // when the last callback is gone; what came until then is counted.
     let backend = subject.backend();
@@ -157,7 +157,7 @@ pub(crate) fn a_callback_comes_exactly_once(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn callbacks_come_once_each_when_registered_from_many_threads(subject: &impl Subject) {
+pub(crate) fn callbacks_come_once_each_when_registered_from_many_threads(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     let marks = marks_on::<3>(subject, stream);
@@ -179,7 +179,7 @@ pub(crate) fn callbacks_come_once_each_when_registered_from_many_threads(subject
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_callback_comes_also_when_the_mark_is_given_back_first(subject: &impl Subject) {
+pub(crate) fn a_callback_comes_also_when_the_mark_is_given_back_first(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     let [mark] = marks_on(subject, stream);
@@ -190,7 +190,7 @@ pub(crate) fn a_callback_comes_also_when_the_mark_is_given_back_first(subject: &
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_mark_can_be_given_back_at_any_time(subject: &impl Subject) {
+pub(crate) fn a_mark_can_be_given_back_at_any_time(subject: &Subject) {
     // Goal: never used, asked, waited for, timed, a stream waits for it, its stream is gone: each
     // mark is given back without an error. Method: one of each; the subject counts what is left.
     let backend = subject.backend();
@@ -210,11 +210,11 @@ pub(crate) fn a_mark_can_be_given_back_at_any_time(subject: &impl Subject) {
     backend.stream_destroy(other).unwrap();
 }
 
-fn timed_mark(subject: &impl Subject, stream: StreamHandle) -> Mark {
+fn timed_mark(subject: &Subject, stream: StreamHandle) -> Mark {
     on_stream(&subject.backend(), stream, |inside, stream| inside.mark(stream, true).unwrap())
 }
 
-pub(crate) fn elapsed_time_is_not_negative_and_adds_up(subject: &impl Subject) {
+pub(crate) fn elapsed_time_is_not_negative_and_adds_up(subject: &Subject) {
     // Goal: time on a stream goes forward, and distances are sums of their parts. Method: five
     // timed marks; a driver that counts in float milliseconds may round each distance.
     const ROUNDING_NS: i64 = 1_000;
@@ -234,7 +234,7 @@ pub(crate) fn elapsed_time_is_not_negative_and_adds_up(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn elapsed_time_across_a_wait_is_not_negative(subject: &impl Subject) {
+pub(crate) fn elapsed_time_across_a_wait_is_not_negative(subject: &Subject) {
     let backend = subject.backend();
     let [first, second] = [0; 2].map(|device| stream_on(&backend, device));
     for _ in 0..10 {

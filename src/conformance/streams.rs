@@ -1,21 +1,22 @@
 //! Streams: where work runs and in which order, when they are idle, and what they are natively.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use accelrt::backend::contract::StreamHandle;
-use accelrt::{DriverError, Error};
+use crate::backend::contract::StreamHandle;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicUsize;
+use crate::{DriverError, Error};
 
-use crate::support::{
+use crate::conformance::support::{
     Actor, Subject, all_sent, ask_until, destroy_streams, devices, on_stream, once, resume_once,
     settle, stream_on, submit_once,
 };
 use crate::trusted::Trusted;
 
-pub(crate) fn live_streams_of_a_driver_have_handles_of_their_own(subject: &impl Subject) {
+pub(crate) fn streams_of_a_driver_have_distinct_handles(subject: &Subject) {
     // Goal: what is submitted to one stream is not in another. Method: many at once everywhere.
     // A kind that runs on the host may give one handle for all: its streams are the engine's alone.
     let backend = subject.backend();
@@ -30,7 +31,7 @@ pub(crate) fn live_streams_of_a_driver_have_handles_of_their_own(subject: &impl 
     destroy_streams(&backend, streams);
 }
 
-pub(crate) fn a_stream_can_have_any_priority_of_its_range(subject: &impl Subject) {
+pub(crate) fn a_stream_can_have_any_priority_of_its_range(subject: &Subject) {
     // Goal: no level is for show. Method: a stream of every level executes a task.
     let backend = subject.backend();
     for device in devices(&backend) {
@@ -43,7 +44,7 @@ pub(crate) fn a_stream_can_have_any_priority_of_its_range(subject: &impl Subject
     }
 }
 
-pub(crate) fn a_fresh_stream_is_idle(subject: &impl Subject) {
+pub(crate) fn a_fresh_stream_is_idle(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     assert!(backend.stream_query(stream).unwrap());
@@ -51,7 +52,7 @@ pub(crate) fn a_fresh_stream_is_idle(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn submitted_work_runs_where_the_kind_says(subject: &impl Subject) {
+pub(crate) fn submitted_work_runs_where_the_kind_says(subject: &Subject) {
     // Goal: a kind that runs on the host never executes on the enqueuing thread, a driver kind
     // always. Method: tasks say which thread they were on.
     let backend = subject.backend();
@@ -64,7 +65,7 @@ pub(crate) fn submitted_work_runs_where_the_kind_says(subject: &impl Subject) {
 }
 
 pub(crate) fn submitted_work_runs_in_order_on_a_kind_that_uses_the_calling_thread(
-    subject: &impl Subject,
+    subject: &Subject,
 ) {
     // Goal: such a kind has executed a work when `submit` returns. Method: separate works, each
     // looked for right behind its submission. A kind with workers may execute separate works of one
@@ -80,7 +81,7 @@ pub(crate) fn submitted_work_runs_in_order_on_a_kind_that_uses_the_calling_threa
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn tasks_of_one_stream_run_in_order(subject: &impl Subject) {
+pub(crate) fn tasks_of_one_stream_run_in_order(subject: &Subject) {
     // Goal: law 4 for a stream's work, however it is batched and resumed. Method: three streams
     // fed in turns, numbered tasks.
     let backend = subject.backend();
@@ -100,7 +101,7 @@ pub(crate) fn tasks_of_one_stream_run_in_order(subject: &impl Subject) {
     destroy_streams(&backend, streams);
 }
 
-pub(crate) fn every_work_runs_exactly_once(subject: &impl Subject) {
+pub(crate) fn every_work_runs_exactly_once(subject: &Subject) {
     // Goal: law 5. Method: separate works by both doors, counted; a second run would panic.
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
@@ -127,7 +128,7 @@ pub(crate) fn every_work_runs_exactly_once(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn resumed_work_never_runs_on_the_callers_stack(subject: &impl Subject) {
+pub(crate) fn resumed_work_never_runs_on_the_callers_stack(subject: &Subject) {
     let backend = subject.backend();
     for device in devices(&backend) {
         let stream = stream_on(&backend, device);
@@ -143,7 +144,7 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(crate) fn work_that_resumes_another_does_not_execute_it(subject: &impl Subject) {
+pub(crate) fn work_that_resumes_another_does_not_execute_it(subject: &Subject) {
     // Goal: a completer that is itself inside a task keeps its stack. Method: a chain of works,
     // each of which resumes the next and looks for another one below it on its thread's stack.
     fn link(backend: &Trusted, stream: StreamHandle, left: usize, answer: Sender<bool>) {
@@ -164,7 +165,7 @@ pub(crate) fn work_that_resumes_another_does_not_execute_it(subject: &impl Subje
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_stream_is_idle_after_a_synchronise(subject: &impl Subject) {
+pub(crate) fn a_stream_is_idle_after_a_synchronise(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     for _ in 0..3 {
@@ -175,7 +176,7 @@ pub(crate) fn a_stream_is_idle_after_a_synchronise(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_stream_becomes_idle_by_being_asked(subject: &impl Subject) {
+pub(crate) fn a_stream_becomes_idle_by_being_asked(subject: &Subject) {
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
     on_stream(&backend, stream, |_, _| ());
@@ -184,7 +185,7 @@ pub(crate) fn a_stream_becomes_idle_by_being_asked(subject: &impl Subject) {
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn a_stream_can_be_given_back_right_behind_its_submissions(subject: &impl Subject) {
+pub(crate) fn a_stream_can_be_given_back_right_behind_its_submissions(subject: &Subject) {
     // Goal: the device finishes alone what was submitted. Method: a mark outlives its stream.
     let backend = subject.backend();
     let stream = stream_on(&backend, 0);
@@ -196,9 +197,7 @@ pub(crate) fn a_stream_can_be_given_back_right_behind_its_submissions(subject: &
     backend.mark_release(mark).unwrap();
 }
 
-pub(crate) fn native_handles_come_back_as_the_same_stream_or_are_unsupported(
-    subject: &impl Subject,
-) {
+pub(crate) fn native_handles_come_back_as_the_same_stream_or_are_unsupported(subject: &Subject) {
     // Goal: a wrapped stream is used like one of ours and gives its owner's nothing away. Method:
     // a stream is wrapped by its own native handle, used and unwrapped; the owner's still works.
     let backend = subject.backend();

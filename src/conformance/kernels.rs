@@ -2,13 +2,13 @@
 
 use std::thread;
 
-use accelrt::backend::contract::{
+use crate::backend::contract::{
     Address, KernelHandle, KernelParameter, LaunchArgument, LaunchSize, ParameterClass,
     ProgramHandle, ProgramSource, StreamHandle, ValueBytes,
 };
-use accelrt::{DriverError, Error, ProgramError};
+use crate::{DriverError, Error, ProgramError};
 
-use crate::support::{HostMemory, Subject, devices, on_stream, settle, stream_on};
+use crate::conformance::support::{HostMemory, Subject, devices, on_stream, settle, stream_on};
 use crate::trusted::{Trusted, TrustedKernels};
 
 const TEXT: &str = "
@@ -30,7 +30,7 @@ const COUNT: usize = 256;
 
 /// Calls a test for each device of a kind with a compiler, with a program of [`TEXT`].
 fn each_device(
-    subject: &impl Subject,
+    subject: &Subject,
     test: impl Fn(&Trusted, TrustedKernels<'_>, ProgramHandle, usize),
 ) {
     let backend = subject.backend();
@@ -82,12 +82,7 @@ impl Numbers {
     }
 
     /// Waits, and gives the memory back. Asserts the contents where the subject can look at them.
-    fn assert_hold(
-        self,
-        subject: &impl Subject,
-        stream: StreamHandle,
-        number: impl Fn(usize) -> i32,
-    ) {
+    fn assert_hold(self, subject: &Subject, stream: StreamHandle, number: impl Fn(usize) -> i32) {
         let result = HostMemory::new(subject, COUNT * 4);
         let (to, from) = (result.address, self.address);
         let copy = move |inside: &Trusted, stream| inside.copy(stream, to, from, COUNT * 4);
@@ -99,7 +94,7 @@ impl Numbers {
     }
 }
 
-pub(crate) fn a_program_has_the_kernels_of_its_text(subject: &impl Subject) {
+pub(crate) fn a_program_has_the_kernels_of_its_text(subject: &Subject) {
     // Goal: names, and what each kernel takes, come from the text; where a kind tells types.
     each_device(subject, |_, kernels, program, _| {
         let mut names = kernels.kernel_names(program).unwrap();
@@ -122,9 +117,7 @@ pub(crate) fn a_program_has_the_kernels_of_its_text(subject: &impl Subject) {
     });
 }
 
-pub(crate) fn a_text_that_is_no_program_is_refused_with_the_compilers_words(
-    subject: &impl Subject,
-) {
+pub(crate) fn a_text_that_is_no_program_is_refused_with_the_compilers_words(subject: &Subject) {
     let backend = subject.backend();
     let Some(kernels) = backend.kernels() else { return };
     let text = "kernel void broken(global int* numbers) { numbers[0] = ";
@@ -136,7 +129,7 @@ pub(crate) fn a_text_that_is_no_program_is_refused_with_the_compilers_words(
     assert!(!log.trim().is_empty());
 }
 
-pub(crate) fn a_binary_that_is_none_is_refused(subject: &impl Subject) {
+pub(crate) fn a_binary_that_is_none_is_refused(subject: &Subject) {
     let backend = subject.backend();
     let Some(kernels) = backend.kernels() else { return };
     let refused = kernels.compile(0, ProgramSource::Binary(b"\xffno program"), "");
@@ -149,7 +142,7 @@ pub(crate) fn a_binary_that_is_none_is_refused(subject: &impl Subject) {
     assert!(is_explained, "{refused}");
 }
 
-pub(crate) fn launches_of_one_stream_run_in_order(subject: &impl Subject) {
+pub(crate) fn launches_of_one_stream_run_in_order(subject: &Subject) {
     // Goal: the numbers show every launch in its place. Method: additions and multiplications do
     // not commute.
     each_device(subject, |backend, kernels, program, device| {
@@ -178,7 +171,7 @@ pub(crate) fn launches_of_one_stream_run_in_order(subject: &impl Subject) {
     });
 }
 
-pub(crate) fn a_launch_takes_memory_values_and_memory_of_its_groups(subject: &impl Subject) {
+pub(crate) fn a_launch_takes_memory_values_and_memory_of_its_groups(subject: &Subject) {
     const GROUP: usize = 32;
     each_device(subject, |backend, kernels, program, device| {
         let stream = stream_on(backend, device);
@@ -199,7 +192,7 @@ pub(crate) fn a_launch_takes_memory_values_and_memory_of_its_groups(subject: &im
     });
 }
 
-pub(crate) fn kernels_may_be_given_back_before_their_launches_are_done(subject: &impl Subject) {
+pub(crate) fn kernels_may_be_given_back_before_their_launches_are_done(subject: &Subject) {
     let backend = subject.backend();
     let Some(kernels) = backend.kernels() else { return };
     let stream = stream_on(&backend, 0);
@@ -215,9 +208,7 @@ pub(crate) fn kernels_may_be_given_back_before_their_launches_are_done(subject: 
     backend.stream_destroy(stream).unwrap();
 }
 
-pub(crate) fn one_kernel_is_launched_from_many_threads_with_arguments_of_their_own(
-    subject: &impl Subject,
-) {
+pub(crate) fn one_kernel_is_launched_from_many_threads_with_separate_arguments(subject: &Subject) {
     // Goal: arguments of two launches never mix. Method: each thread adds a number of its own to
     // memory of its own, through the same kernel.
     const THREADS: i32 = 4;

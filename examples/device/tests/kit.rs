@@ -1,0 +1,35 @@
+//! The kind against the conformance kit, and in a program as any user of accelrt writes it.
+
+use accelrt::conformance::Subject;
+use accelrt::{Config, DeviceKind, Error, Runtime};
+use accelrt_example_device::{Npu, TYPE_CODE, backend, register};
+
+fn npu() -> Subject {
+    let kind = DeviceKind::register("npu", TYPE_CODE).unwrap();
+    let npu = Npu::new(kind);
+    Subject::new(npu.clone()).with_end_check(move || assert_eq!(npu.live(), (0, 0)))
+}
+
+accelrt::conformance!(kit, npu());
+
+#[test]
+fn the_table_has_every_promise_and_says_that_it_is_kept() {
+    let report = accelrt::conformance::report(backend);
+    println!("{report}");
+    assert!(report.is_passed(), "{:?}", report.failed());
+}
+
+#[test]
+fn a_registered_kind_is_used_as_ours_are() -> Result<(), Error> {
+    register()?;
+    let runtime = Runtime::new(Config::default())?;
+    let device = "npu:1".parse()?;
+    let (produce, consume) = (runtime.stream(device)?, runtime.stream(device)?);
+    let (first, second) = (runtime.empty(4096, device)?, runtime.empty(4096, device)?);
+    first.fill(7, &produce)?;
+    consume.wait_event(&produce.record_event()?)?;
+    second.copy_from(&first, &consume)?;
+    assert_eq!(second.copy_to_host(vec![0; 4096], &consume)?.wait()?, vec![7; 4096]);
+    assert_eq!(runtime.memory_statistics(device)?.allocated_bytes.all.current, 8192);
+    Ok(())
+}
