@@ -61,6 +61,7 @@ const AREAS: &[Area] = &[
     // L3, the runtime and what watches and serves it.
     area("runtime", (3, 0)),
     area("observe", (3, 1)),
+    area("face", (3, 1)),
     area("integrations", (3, 2)),
     area("traces", (3, 3)),
     // L4, the bindings.
