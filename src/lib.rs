@@ -13,6 +13,7 @@
 //! * [`Completion`]: finishes a task of a stream, from any thread
 //! * [`Event`]: a place in a stream that other streams and threads wait for, with time stamps
 //! * [`Buffer`]: memory on a device, freed in stream order; a host access waits for earlier uses
+//! * [`TypedBuffer`]: a buffer as numbers; [`Stream::enqueue_with`] gives them to a task as slices
 //! * [`CachingAllocator`]: caches freed memory, with settings from an [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`Generator`]: random numbers, the same bits on every kind
@@ -71,6 +72,7 @@ mod queue;
 mod runtime;
 
 // `make core` deletes this block, up to the next empty line.
+mod face;
 mod integrations;
 #[cfg(not(loom))]
 pub mod kinds;
@@ -116,10 +118,14 @@ pub use memory::allocator::{
 #[cfg(feature = "async")]
 pub use memory::buffer::future::{HostTransferFuture, TransferFuture};
 pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
-pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
-pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
+pub use runtime::guard::{DeviceGuard, StreamGuard};
+pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport};
 
 // `make core` deletes this block, up to the next empty line.
+pub use face::{
+    OptionalDeviceGuard, OptionalStreamGuard, Plain, Reads, TypedBuffer, Uses, Writes,
+    cpu_capability,
+};
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 #[cfg(not(loom))]

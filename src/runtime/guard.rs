@@ -1,7 +1,7 @@
 //! Guards: each makes a device or stream current for its thread until the guard is dropped.
 //!
-//! Source: c10's `DeviceGuard` and `StreamGuard`, with their optional forms. A guard restores the
-//! previous device or stream, also when a panic unwinds, and cannot move to another thread.
+//! Source: c10's `DeviceGuard` and `StreamGuard`. A guard restores the previous device or stream,
+//! also when a panic unwinds, and cannot move to another thread.
 
 use std::marker::PhantomData;
 
@@ -98,55 +98,5 @@ impl StreamGuard {
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         self.device.runtime.restore_stream(&self.previous);
-    }
-}
-
-/// A [`DeviceGuard`] that may start without a device.
-#[derive(Debug, Default)]
-#[must_use = "the previous device is current again when the guard is dropped"]
-pub struct OptionalDeviceGuard(Option<DeviceGuard>);
-
-impl OptionalDeviceGuard {
-    /// Makes `device` current; `None` changes nothing until [`Self::set`].
-    pub fn new(runtime: &Runtime, device: Option<Device>) -> Result<Self> {
-        device.map(|device| DeviceGuard::new(runtime, device)).transpose().map(Self)
-    }
-
-    /// Makes a device current. The drop restores the device from before the guard's first change.
-    pub fn set(&mut self, runtime: &Runtime, device: Device) -> Result<()> {
-        match &mut self.0 {
-            Some(guard) => guard.set(device),
-            none => DeviceGuard::new(runtime, device).map(|guard| *none = Some(guard)),
-        }
-    }
-
-    /// Restores the previous device now instead of at the drop. Has no effect on an empty guard.
-    pub fn reset(&mut self) {
-        self.0 = None;
-    }
-}
-
-/// A [`StreamGuard`] that may start without a stream.
-#[derive(Debug, Default)]
-#[must_use = "the previous stream is current again when the guard is dropped"]
-pub struct OptionalStreamGuard(Option<StreamGuard>);
-
-impl OptionalStreamGuard {
-    /// Makes `stream` current; `None` changes nothing until [`Self::set`].
-    pub fn new(runtime: &Runtime, stream: Option<&Stream>) -> Result<Self> {
-        stream.map(|stream| StreamGuard::new(runtime, stream)).transpose().map(Self)
-    }
-
-    /// Restores the stream and device from before the guard, then makes `stream` current.
-    pub fn set(&mut self, runtime: &Runtime, stream: &Stream) -> Result<()> {
-        self.reset();
-        self.0 = Some(StreamGuard::new(runtime, stream)?);
-        Ok(())
-    }
-
-    /// Restores the previous stream and device now instead of at the drop. Has no effect on an
-    /// empty guard.
-    pub fn reset(&mut self) {
-        self.0 = None;
     }
 }

@@ -2,11 +2,9 @@
 //!
 //! * [`instance`]: [`Runtime`], with its devices, streams and counters
 //! * [`allocators`]: the caching allocators
-//! * [`capability`]: the vector instructions of this machine
 //! * [`current`]: the current devices, streams and pools of each thread
 //! * [`guard`]: guards that make a device or stream current for a scope
 //! * [`generators`]: creates generators, and seeds the default ones
-//! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: creates buffers
 //! * [`memory_watch`]: makes allocators tell the log what they do
 //! * [`observers`]: callbacks for out-of-memory errors
@@ -18,11 +16,9 @@
 //! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
 
 mod allocators;
-mod capability;
 pub(crate) mod current;
 mod generators;
 pub(crate) mod guard;
-mod index;
 mod instance;
 pub(crate) mod memory;
 pub(crate) mod memory_watch;
@@ -34,7 +30,6 @@ mod report;
 pub(crate) mod shutdown;
 mod streams;
 
-pub use capability::cpu_capability;
 pub use instance::{Counters, Runtime};
 pub use pools::{MemPool, PoolGuard};
 pub use shutdown::ShutdownReport;

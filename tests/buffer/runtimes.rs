@@ -1,8 +1,6 @@
 //! Handles of two runtimes, which share nothing: refused wherever they meet, and nothing changes.
 
-use accelrt::{
-    Config, Error, Event, OptionalStreamGuard, RawType, Result, Runtime, RuntimeError, StreamGuard,
-};
+use accelrt::{Config, Error, Event, RawType, Result, Runtime, RuntimeError, StreamGuard};
 
 use crate::support::CPU;
 
@@ -28,10 +26,6 @@ fn a_stream_of_another_runtime_becomes_current_by_no_call() {
     refused(ours.set_stream(&stream), "a stream", &theirs, &ours);
     refused(ours.exchange_stream(&stream), "a stream", &theirs, &ours);
     refused(StreamGuard::new(&ours, &stream), "a stream", &theirs, &ours);
-    refused(OptionalStreamGuard::new(&ours, Some(&stream)), "a stream", &theirs, &ours);
-    let mut guard = OptionalStreamGuard::default();
-    refused(guard.set(&ours, &stream), "a stream", &theirs, &ours);
-    drop(guard);
     let current = ours.current_stream().unwrap();
     assert_eq!(current, ours.default_stream(CPU).unwrap());
     assert_eq!(ours.empty(64, CPU).unwrap().stream(), current);

@@ -2,10 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use accelrt::{
-    Device, DeviceError, DeviceGuard, Error, OptionalDeviceGuard, OptionalStreamGuard, Runtime,
-    StreamGuard,
-};
+use accelrt::{Device, DeviceError, DeviceGuard, Error, Runtime, StreamGuard};
 
 use crate::support::{CPU, devices};
 
@@ -110,35 +107,6 @@ fn what_a_guard_saves_is_per_thread() {
         other_thread.join().unwrap();
     });
     assert_eq!(runtime.current_stream().unwrap(), stream);
-}
-
-#[test]
-fn an_optional_device_guard_restores_the_first_device_it_replaced() {
-    let runtime = devices(3, 1);
-    let mut guard = OptionalDeviceGuard::new(&runtime, None).unwrap();
-    assert_eq!(current(&runtime), 0);
-    guard.set(&runtime, Device::cpu(1)).unwrap();
-    guard.set(&runtime, Device::cpu(2)).unwrap();
-    assert_eq!(current(&runtime), 2);
-    guard.reset();
-    assert_eq!(current(&runtime), 0);
-    drop(OptionalDeviceGuard::new(&runtime, Some(Device::cpu(1))).unwrap());
-    assert_eq!(current(&runtime), 0);
-}
-
-#[test]
-fn an_optional_stream_guard_restores_before_it_takes_another_stream() {
-    let runtime = devices(2, 1);
-    let (here, there) = (runtime.stream(CPU).unwrap(), runtime.stream(Device::cpu(1)).unwrap());
-    let mut guard = OptionalStreamGuard::new(&runtime, None).unwrap();
-    assert_eq!(runtime.current_stream().unwrap().id(), 0);
-    guard.set(&runtime, &there).unwrap();
-    assert_eq!(runtime.current_stream().unwrap(), there);
-    guard.set(&runtime, &here).unwrap();
-    assert_eq!(runtime.current_stream().unwrap(), here);
-    assert_eq!(runtime.current_stream_of(Device::cpu(1)).unwrap().id(), 0);
-    guard.reset();
-    assert_eq!((current(&runtime), runtime.current_stream().unwrap().id()), (0, 0));
 }
 
 #[test]

@@ -46,7 +46,7 @@ LOOM = {
 }
 # Cargo's integration tests that defects name.
 INTEGRATION = (
-    "engine", "order", "buffer", "ffi", "conformance", "allocator", "xpu_fake", "generator",
+    "engine", "order", "buffer", "ffi", "conformance", "allocator", "xpu_fake", "generator", "face",
 )  # fmt: skip
 
 # Debug assertions are among what catches a defect; line numbers are not.

@@ -54,6 +54,13 @@ pub enum MemoryError {
         display_bytes(*bytes)
     )]
     Exported { device: Device, address: u64, bytes: usize, exports: usize },
+    /// A task that would have the bytes of exported memory as slices.
+    #[error(
+        "Buffer of {} at {address:#x} on {device} cannot be a task's slice: {exports} exports of \
+         its memory exist, whose accesses have no order",
+        display_bytes(*bytes)
+    )]
+    SliceOfExported { device: Device, address: u64, bytes: usize, exports: usize },
     /// A range that is not inside a buffer.
     #[error("Range {start}..{end} is not inside a buffer of {bytes} bytes")]
     RangeOutside { start: usize, end: usize, bytes: usize },
@@ -71,6 +78,30 @@ pub enum MemoryError {
         /// Offset of the source range in the same allocation.
         source_offset: usize,
         bytes: usize,
+    },
+    /// A buffer that holds no whole number of aligned elements of a type.
+    #[error(
+        "Buffer of {bytes} bytes at {address:#x} is no slice of {element}: that takes a multiple \
+         of {element_bytes} bytes at a multiple of {align_bytes}"
+    )]
+    NotElements {
+        address: u64,
+        bytes: usize,
+        element: &'static str,
+        element_bytes: usize,
+        align_bytes: usize,
+    },
+    /// Two views for one task that have bytes in common, of which the task writes one.
+    #[error(
+        "The views of {} bytes at {:#x} and of {} bytes at {:#x} overlap, and the task would write \
+         one of them",
+        first.1, first.0, second.1, second.0
+    )]
+    ViewOverlap {
+        /// Address and bytes of a view.
+        first: (u64, usize),
+        /// Address and bytes of the other view.
+        second: (u64, usize),
     },
     /// A task for a stream whose device does not reach the buffer's memory.
     #[error("A stream of {stream} cannot work on a buffer of {buffer}: it runs on another device")]

@@ -39,7 +39,7 @@ pub(super) struct State {
     uses: Uses,
     /// The number of threads that are enqueuing uses or are accessing the bytes on the host.
     accesses: usize,
-    exports: usize,
+    pub(super) exports: usize,
     is_released: bool,
     pub(super) host_accesses: HostAccesses,
 }
@@ -64,6 +64,7 @@ const NO_STREAM: u64 = 0;
 pub(super) enum Refusal {
     Released,
     Exported(usize),
+    SliceOfExported(usize),
 }
 
 impl Allocation {

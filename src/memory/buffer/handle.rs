@@ -270,6 +270,9 @@ impl Buffer {
             Refusal::Exported(exports) => {
                 Error::Memory(MemoryError::Exported { device, address, bytes, exports })
             }
+            Refusal::SliceOfExported(exports) => {
+                Error::Memory(MemoryError::SliceOfExported { device, address, bytes, exports })
+            }
         }
     }
 }

@@ -67,12 +67,35 @@ impl Buffer {
     /// the bytes either complete before the copy or run after it.
     ///
     /// Fails on memory that the host cannot access: use [`Buffer::copy_to_slice`] there.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.empty(4, accelrt::Device::cpu(0))?;
+    /// buffer.fill(7, &buffer.stream())?;
+    /// assert_eq!(buffer.read_to_vec()?, [7; 4]); // waits for the fill
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
     pub fn read_to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.nbytes()];
+        self.read_to_slice(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// As [`Buffer::read_to_vec`], into a slice of the same size.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.zeros(4, accelrt::Device::cpu(0))?;
+    /// let mut bytes = [1; 4];
+    /// buffer.read_to_slice(&mut bytes)?;
+    /// assert_eq!(bytes, [0; 4]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn read_to_slice(&self, bytes: &mut [u8]) -> Result<()> {
+        check_sizes(bytes.len(), self.nbytes())?;
         let _access = self.host_access(false)?;
         let to = Address(bytes.as_mut_ptr().expose_provenance() as u64);
-        self.copy_on_this_thread(to, self.begin())?;
-        Ok(bytes)
+        self.copy_on_this_thread(to, self.begin())
     }
 
     /// Blocks until every recorded use is done; then sets the bytes. Fails as

@@ -25,7 +25,7 @@ mod host_accesses_tests;
 mod launch;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod order;
+pub(crate) mod order;
 pub(crate) mod thread_hints;
 mod transfer;
 mod uses;

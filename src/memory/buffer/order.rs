@@ -44,17 +44,24 @@ pub(crate) enum Order {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct BufferUse<'a> {
+pub(crate) struct BufferUse<'a> {
     buffer: &'a Buffer,
     writes: bool,
+    /// True when exports of the memory refuse the task: their accesses have no order.
+    is_tracked: bool,
 }
 
 pub(super) fn write_use(buffer: &Buffer) -> BufferUse<'_> {
-    BufferUse { buffer, writes: true }
+    BufferUse { buffer, writes: true, is_tracked: false }
 }
 
 pub(super) fn read_use(buffer: &Buffer) -> BufferUse<'_> {
-    BufferUse { buffer, writes: false }
+    BufferUse { buffer, writes: false, is_tracked: false }
+}
+
+/// A use by safe code of the host, which no untracked access may meet.
+pub(crate) fn tracked_use(buffer: &Buffer, writes: bool) -> BufferUse<'_> {
+    BufferUse { buffer, writes, is_tracked: true }
 }
 
 impl<'a> BufferUse<'a> {
@@ -90,8 +97,19 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
         core.lifecycle.check()?;
         return LockedBuffers::new(&used).map(|_| Transfer(None));
     }
+    enqueue_task(stream, used, order, command)
+}
+
+/// As [`enqueue`], also for a task that does something without the bytes of any buffer.
+#[inline]
+pub(crate) fn enqueue_task<T: Command<TaskContext>, const N: usize>(
+    stream: &Stream,
+    used: [BufferUse<'_>; N],
+    order: Order,
+    command: T,
+) -> Result<Transfer> {
     debug_assert!(reports_every_buffer(&command, &used), "a subscriber is told of every buffer");
-    core.enqueue(BufferTask { used: &used, order, command }, Checked)
+    stream.core().enqueue(BufferTask { used: &used, order, command }, Checked)
 }
 
 /// True when the command's details list each of its buffers.
@@ -179,7 +197,11 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
             let is_locked = nth > 0 && used[indices[nth - 1]].address() == used[index].address();
             if !is_locked {
                 let state = used[index].allocation().lock();
-                states[index] = Some(state.ok_or_else(|| buffer.refused(Refusal::Released))?);
+                let state = state.ok_or_else(|| buffer.refused(Refusal::Released))?;
+                if used[index].is_tracked && state.exports > 0 {
+                    return Err(buffer.refused(Refusal::SliceOfExported(state.exports)));
+                }
+                states[index] = Some(state);
             }
         }
         Ok(Self { used, states })

@@ -20,7 +20,7 @@ use crate::memory::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
 use crate::memory::buffer::order::{Order, enqueue, read_use, write_use};
 use crate::queue::Command;
 
-/// An enqueued copy or fill. Dropping the handle does not cancel the work.
+/// An enqueued copy, fill or task over views. Dropping the handle does not cancel the work.
 #[derive(Debug)]
 pub struct Transfer(
     /// `None` for a transfer of zero bytes, which has no task.
@@ -108,6 +108,11 @@ impl<O> HostTransfer<O> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.transfer.is_done()
+    }
+
+    /// As [`Transfer::wait_unless`]. After a success, [`wait`](Self::wait) returns at once.
+    pub fn wait_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        self.transfer.wait_unless(is_interrupted)
     }
 
     /// As [`Transfer::wait_timeout`]. After a success, [`wait`](Self::wait) returns at once.

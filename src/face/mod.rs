@@ -1,0 +1,23 @@
+//! The Rust face beside the core: what programs like to have, and the core does not need.
+//!
+//! * [`plain`], [`typed`]: plain data, and buffers of it
+//! * [`views`]: which views a task has, and whether it writes them
+//! * [`enqueue_with`]: tasks over views
+//! * [`home`]: buffers with a home stream that the caller names
+//! * [`optional_guards`]: guards that may start empty
+//! * [`device_index`], [`cpu_capability`]: torch's names
+
+mod cpu_capability;
+mod device_index;
+mod enqueue_with;
+mod home;
+mod optional_guards;
+mod plain;
+mod typed;
+mod views;
+
+pub use cpu_capability::cpu_capability;
+pub use optional_guards::{OptionalDeviceGuard, OptionalStreamGuard};
+pub use plain::Plain;
+pub use typed::TypedBuffer;
+pub use views::{Reads, Uses, Writes};

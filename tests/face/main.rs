@@ -1,0 +1,16 @@
+//! The Rust face beside the core: tasks over typed views, homes that are named, cancelled streams.
+//!
+//! No test is decided by a clock: tasks are held by gates and watched by channels.
+
+#[path = "../common/gate.rs"]
+mod gate;
+#[path = "../common/thread_id.rs"]
+mod thread_id;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
+
+mod guards;
+mod homes;
+mod refusals;
+mod support;
+mod views;
