@@ -75,6 +75,26 @@ fn a_buffer_that_is_dropped_behind_a_launch_goes_back_when_the_device_is_done() 
     assert_eq!(machine.taken(), 0);
 }
 
+/// Method: the home stream still has a task that uses the memory of an earlier buffer.
+#[test]
+fn a_launch_on_another_stream_runs_behind_the_earlier_life_of_the_memory() {
+    let machine = machine();
+    let (scale, home, other) = (scale_of(&machine), machine.home(), machine.stream());
+    let first = machine.runtime.empty(100, machine.device()).unwrap();
+    let address = first.address().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    home.enqueue_deferred(move |completion| drop(tell.send(completion))).unwrap();
+    first.fill(1, &home).unwrap();
+    drop(first);
+    let second = machine.runtime.empty(100, machine.device()).unwrap();
+    assert_eq!(second.address().unwrap(), address, "the memory is used again");
+    launch(&other, &scale, &[(&second).into(), 2.0_f32.into()]).unwrap();
+    assert_eq!(machine.launched().len(), 0);
+    told.recv().unwrap().finish(Ok(()));
+    other.synchronize().unwrap();
+    assert_eq!(machine.launched().len(), 1);
+}
+
 #[test]
 fn programs_and_kernels_go_back_with_their_last_handles_and_launches() {
     let machine = machine();

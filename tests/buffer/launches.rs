@@ -5,6 +5,10 @@
 //! shows in the tickets.
 #![expect(unsafe_code, reason = "native calls are made on a promise")]
 
+use std::time::Duration;
+
+use accelrt::backend::fault::Method;
+use accelrt::backend::null::CompletionMode;
 use accelrt::{Error, FfiCall, MemoryError, RuntimeError};
 
 use crate::gate::Gate;
@@ -54,6 +58,68 @@ fn a_launch_with_buffers_wakes_the_host_and_nothing_is_pushed_for_that() {
     });
 }
 
+/// Goal: what the program cannot order it need not order. Method: the home stream still has a task
+/// that writes the memory of an earlier buffer; what uses the new buffer on another stream, in an
+/// order that is the program's business, runs behind it.
+#[test]
+fn what_the_program_orders_runs_behind_the_memorys_earlier_life_all_the_same() {
+    let uses: [fn(&accelrt::Stream, &accelrt::Buffer); 3] = [
+        |stream, buffer| assert!(launch(stream, buffer).unwrap() > 0),
+        // SAFETY: nothing else accesses the new buffer.
+        |stream, buffer| drop(unsafe { buffer.fill_unordered(9, stream) }.unwrap()),
+        |stream, buffer| {
+            let nines = vec![9; buffer.nbytes()];
+            let (source, bytes) = (nines.as_ptr(), nines.len());
+            // SAFETY: nothing else accesses the new buffer; the vector's elements stay in place.
+            let copy = unsafe { buffer.copy_from_host_range(source, bytes, nines, stream) };
+            drop(copy.unwrap());
+        },
+    ];
+    finishes(move || {
+        for enqueue in uses {
+            let machine = Machine::cpu(1);
+            let (home, other) = (machine.home(), machine.stream());
+            let first = machine.runtime.empty(4096, CPU).unwrap();
+            let address = first.address().unwrap();
+            let gate = Gate::shut(&home);
+            let _ = first.fill(1, &home).unwrap();
+            drop(first);
+            let second = machine.runtime.empty(4096, CPU).unwrap();
+            assert_eq!(second.address().unwrap(), address, "the memory is used again");
+            enqueue(&other, &second);
+            std::thread::sleep(Duration::from_millis(10)); // the other stream stays idle
+            assert!(!other.is_done());
+            gate.open();
+            assert_eq!(second.read_to_vec().unwrap(), [9; 4096]);
+        }
+    });
+}
+
+/// Goal: neither does the thread that enqueues run it at once, as it may on a driver's idle stream.
+#[test]
+fn a_drivers_fill_that_the_program_orders_runs_behind_the_memorys_earlier_life_too() {
+    finishes(|| {
+        let machine = Machine::null(CompletionMode::AtOnce);
+        let (device, home, other) = (machine.device(), machine.home(), machine.stream());
+        // A stream's first task is queued in any case.
+        machine.runtime.empty(16, device).unwrap().fill(0, &other).unwrap().wait().unwrap();
+        let first = machine.runtime.empty(4096, device).unwrap();
+        let address = first.address().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        home.enqueue_deferred(move |completion| drop(tell.send(completion))).unwrap();
+        let _ = first.fill(1, &home).unwrap();
+        drop(first);
+        let second = machine.runtime.empty(4096, device).unwrap();
+        assert_eq!(second.address().unwrap(), address, "the memory is used again");
+        // SAFETY: nothing else accesses the new buffer.
+        let filled = unsafe { second.fill_unordered(9, &other) }.unwrap();
+        assert_eq!(machine.backend.calls(Method::Fill), 1, "both fills are held back");
+        told.recv().unwrap().finish(Ok(()));
+        filled.wait().unwrap();
+        assert_eq!(machine.backend.calls(Method::Fill), 3);
+    });
+}
+
 #[test]
 fn a_copy_wakes_the_host_and_nothing_is_pushed_for_that() {
     finishes(|| {
@@ -86,8 +152,7 @@ fn a_skipped_launch_wakes_the_host_with_the_error() {
 #[test]
 fn a_cancelled_launch_wakes_the_host() {
     finishes(|| {
-        let config =
-            accelrt::Config::builder().exit_timeout(std::time::Duration::ZERO).build().unwrap();
+        let config = accelrt::Config::builder().exit_timeout(Duration::ZERO).build().unwrap();
         let machine = Machine::cpu_with(&config);
         let (buffer, stream) = (machine.runtime.empty(8, CPU).unwrap(), machine.stream());
         let gate = Gate::shut(&stream);

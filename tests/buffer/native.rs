@@ -46,6 +46,7 @@ fn the_host_waits_for_the_earlier_life_of_memory_that_its_thread_kept() {
             drop(freed);
             let buffer = machine.runtime.empty(bytes, device).unwrap();
             assert_eq!(buffer.address().unwrap(), address, "it stands behind the fill");
+            assert!(has_to_wait(&buffer), "{bytes} bytes");
             let opener = std::thread::spawn(move || gate.open());
             buffer.write_from_slice(&vec![7; bytes]).unwrap();
             opener.join().unwrap();

@@ -13,12 +13,16 @@ mod hang;
 mod numbers;
 #[path = "../common/plain.rs"]
 mod plain;
+#[path = "../semantics/mod.rs"]
+mod semantics;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 
+mod findings;
 mod hazards;
 mod model;
 mod program;
+mod promises;
 mod random;
 mod run;
 mod scenarios;

@@ -17,7 +17,6 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
-use crate::memory::buffer::{Access, Buffer, Task};
 use crate::queue::{Class, Command};
 
 /// A launch as the queue stores it. The launch stores addresses instead of buffers: each buffer's
@@ -120,12 +119,11 @@ impl Stream {
             _ => None,
         });
         let uses: Vec<_> = uses.collect();
-        let accesses = uses.iter().map(|(it, _)| self.access(it)).collect::<Result<Vec<_>>>()?;
-        let ticket = self.core().enqueue(launch, Checked)?.ticket;
-        for (access, (buffer, writes)) in accesses.into_iter().zip(&uses) {
-            access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
+        if let Some((buffer, _)) = uses.iter().find(|(it, _)| !it.is_reached_by(self.device())) {
+            let (buffer, stream) = (buffer.device(), self.device());
+            return Err(Error::Memory(MemoryError::DeviceMismatch { buffer, stream }));
         }
-        Ok(ticket)
+        self.enqueue_using(&uses, || Ok(self.core().enqueue(launch, Checked)?.ticket))
     }
 
     /// Checks the kernel, the arguments and the sizes, and creates the launch without enqueuing it.
@@ -158,14 +156,5 @@ impl Stream {
         }
         let (kernel, stream, on_host) = (kernel.name().to_owned(), self.device(), core.on_host);
         Err(Error::Program(ProgramError::DeviceMismatch { kernel, compiled, stream, on_host }))
-    }
-
-    fn access<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
-        self.core().lifecycle.check_same_runtime("a buffer", buffer.runtime())?;
-        if !buffer.is_reached_by(self.device()) {
-            let (buffer, stream) = (buffer.device(), self.device());
-            return Err(Error::Memory(MemoryError::DeviceMismatch { buffer, stream }));
-        }
-        buffer.access()
     }
 }

@@ -171,6 +171,15 @@ impl Allocation {
         state.uses.record(stream, task, accessed, done, checks)
     }
 
+    /// The home stream's last task that used the memory for an earlier allocation, if a task of
+    /// `own` has to wait for it: on the home stream the queue gives the order.
+    #[inline]
+    pub(super) fn earlier_life(&self, own: &Arc<StreamCore>) -> Option<(&Arc<StreamCore>, Task)> {
+        let last = Task::any(self.busy_until());
+        let is_loose = !Arc::ptr_eq(&self.home, own) && self.home.progress.done() < last.ticket;
+        is_loose.then_some((&self.home, last))
+    }
+
     /// Yields the unfinished tasks of streams other than `own` that a use must follow. These are
     /// the tasks with conflicting uses, and the home stream's last task that used the memory for an
     /// earlier allocation.

@@ -28,8 +28,9 @@ use crate::memory::buffer::uses::Task;
 ///
 /// Copies, fills and host accesses are ordered after conflicting uses on any stream: see
 /// [`Buffer::copy_from`]. The program orders functions that take the address, by events or
-/// [`Stream::wait_stream`]. These functions must also follow the home stream, because a new buffer
-/// may reuse memory whose earlier tasks are still queued on that stream.
+/// [`Stream::wait_stream`]. A new buffer may reuse memory whose earlier tasks are still queued on
+/// the home stream. Whatever is enqueued with its buffers waits for these by itself; on another
+/// stream, a function that is given a bare address must be ordered behind the home stream.
 ///
 /// [`Runtime::empty`](crate::Runtime::empty) and similar functions create buffers. A buffer
 /// created with zero bytes has no memory; its address is 0.

@@ -5,6 +5,7 @@ use crate::base::error::Result;
 use crate::engine::stream::Stream;
 use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
+use crate::memory::buffer::order::follow_earlier_life;
 use crate::memory::buffer::uses::Task;
 
 impl Stream {
@@ -49,15 +50,30 @@ impl Stream {
         call: FfiCall,
         uses: &[(&Buffer, Option<bool>)],
     ) -> Result<u64> {
-        let lifecycle = &self.core().lifecycle;
-        uses.iter()
-            .try_for_each(|(it, _)| lifecycle.check_same_runtime("a buffer", it.runtime()))?;
+        // SAFETY: the caller upholds `launch`'s contract. The buffers stay allocated until their
+        // uses are recorded.
+        self.enqueue_using(uses, || unsafe { self.launch_marker(call) })
+    }
+
+    /// Enqueues a task, which is a marker, by `enqueue`, and records its uses. On another stream
+    /// than a buffer's home, the task runs behind what the home still does with the memory for an
+    /// earlier buffer.
+    pub(crate) fn enqueue_using(
+        &self,
+        uses: &[(&Buffer, Option<bool>)],
+        enqueue: impl FnOnce() -> Result<u64>,
+    ) -> Result<u64> {
+        let core = self.core();
+        for (buffer, _) in uses {
+            core.lifecycle.check_same_runtime("a buffer", buffer.runtime())?;
+        }
         let accesses: Vec<_> = uses.iter().map(|(it, _)| it.access()).collect::<Result<_>>()?;
-        // SAFETY: the caller upholds `launch`'s contract. `accesses` keeps the buffers allocated
-        // until their uses are recorded.
-        let ticket = unsafe { self.launch_marker(call) }?;
+        for (buffer, _) in uses {
+            follow_earlier_life(core, buffer);
+        }
+        let ticket = enqueue()?;
         for (access, (buffer, writes)) in accesses.into_iter().zip(uses) {
-            access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
+            access.record_use(core, Task::marker(ticket), buffer, *writes);
         }
         Ok(ticket)
     }

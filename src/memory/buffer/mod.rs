@@ -32,9 +32,7 @@ mod uses;
 #[cfg(all(test, not(loom)))]
 mod uses_tests;
 
-pub(crate) use allocation::Access;
 pub use handle::{Buffer, ExportGuard};
 pub(crate) use order::Order;
-pub(crate) use uses::Task;
 
 pub use transfer::{HostTransfer, Transfer};

@@ -10,8 +10,8 @@
 //! stream waits for conflicting accesses in the queue of `host_accesses`. Memory that the home
 //! stream still uses for an earlier allocation counts as written by the home stream.
 //!
-//! Code that orders streams by events passes [`Order::ByCaller`]; this file then only records the
-//! uses.
+//! Code that orders streams by events passes [`Order::ByCaller`]; this file then records the uses,
+//! and waits for the memory's earlier allocation alone: the program cannot know of that.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::engine::stream::commands::WaitForMarker;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
-use crate::engine::stream::enqueue::{Attempt, Checked, Enqueue, Unscheduled};
+use crate::engine::stream::enqueue::{Always, Attempt, Checked, Enqueue, Unscheduled};
 use crate::engine::stream::internal::Marker;
 use crate::engine::stream::latch_commands::WaitForLatch;
 use crate::engine::stream::operation::MemoryAccess;
@@ -171,6 +171,9 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         if self.order == Order::BehindConflicts {
             locked.each_conflict(core, |source, last| waits.push(core, source, last));
             locked.each_queued(core, |wait| waits.push_command(core, wait));
+        } else {
+            let earlier = self.used.iter().filter_map(|used| used.allocation().earlier_life(core));
+            earlier.for_each(|(source, last)| waits.push(core, source, last));
         }
         let pushed = push(self.command);
         let forgotten = locked.note(core, Task::marker(pushed.ticket), self.order);
@@ -220,7 +223,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
     /// True when no conflict delays the task, so that this thread can run it at once.
     fn can_run(&mut self, core: &Arc<StreamCore>, order: Order) -> bool {
         if order == Order::ByCaller {
-            return true;
+            return self.used.iter().all(|used| used.allocation().earlier_life(core).is_none());
         }
         let is_behind_host_access = (0..N).any(|index| {
             let accessed = self.used[index].accessed();
@@ -303,6 +306,17 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
             let (used, accessed) = (self.used[index], self.used[index].accessed());
             used.allocation().note(self.state(index), core, task, &accessed, done, checks)
         })
+    }
+}
+
+/// Makes a stream wait for what its home stream still does with a buffer's memory for an earlier
+/// allocation. For tasks of functions and kernels, which the program orders otherwise.
+#[inline]
+pub(crate) fn follow_earlier_life(core: &Arc<StreamCore>, buffer: &Buffer) {
+    if let Some((source, last)) = buffer.allocation().earlier_life(core) {
+        debug_assert!(!last.is_marker, "a free places no marker");
+        let ticket = source.enqueue(Marker, Always).ticket;
+        core.enqueue(WaitForMarker::new(Arc::clone(source), ticket), Always);
     }
 }
 
