@@ -1,6 +1,5 @@
 //! The phase of a runtime, from running to cancelled, which all its streams read.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
@@ -9,28 +8,14 @@ use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
-use crate::engine::log::collector::now;
 use crate::engine::stream::task_report::{TaskObserver, TaskWatch};
 
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
 /// Added to `RUNNING` or `STOPPED` for each watch of the tasks. So one comparison per task detects
-/// a watch or a cancellation. Not below the places of a queue's segment: see
-/// [`Lifecycle::is_first_or_watched`].
-const WATCHED: usize = 64;
-
-thread_local! {
-    /// When this thread last passed [`Lifecycle::check`] of a watched runtime, as every enqueue
-    /// does before it pushes its task. Stands here so that the common enqueue passes no time on.
-    static ENQUEUE_START: Cell<u64> = const { Cell::new(0) };
-}
-
-/// When the call began in which this thread enqueues a task of a watched runtime; `None` when the
-/// watch has begun since.
-pub(super) fn take_enqueue_start() -> Option<u64> {
-    Some(ENQUEUE_START.take()).filter(|start| *start != 0)
-}
+/// a watch or a cancellation, and one per enqueue a watch or a stop.
+const WATCHED: usize = 4;
 
 /// The state of a runtime that all its streams share.
 ///
@@ -139,32 +124,25 @@ impl Lifecycle {
         })
     }
 
+    /// True when the runtime accepts new work and no task is watched.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        // Relaxed: a call that races with a shutdown or a watch may go either way.
+        !fork::is_child() && self.phase.load(Ordering::Relaxed) == RUNNING
+    }
+
     /// Fails when the runtime accepts no new work: in a forked child and after the stop.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        fork::check()?;
-        // Relaxed: a call that races with a shutdown may go either way.
-        let phase = self.phase.load(Ordering::Relaxed);
-        if phase == RUNNING { Ok(()) } else { Self::check_phase(phase) }
-    }
-
-    /// True at place 0 of a segment of a queue, and at all 64 places while a watch is on: then the
-    /// phase is above them. One comparison, because every enqueue asks. After a stop the answer may
-    /// be true at other places.
-    #[inline]
-    pub(crate) fn is_first_or_watched(&self, place_in_segment: u64) -> bool {
-        // Relaxed: as in `check`.
-        self.phase.load(Ordering::Relaxed) as u64 >= place_in_segment
+        if self.is_plain() { Ok(()) } else { self.check_phase() }
     }
 
     #[cold]
-    fn check_phase(phase: usize) -> Result<()> {
-        if phase % WATCHED == RUNNING {
-            ENQUEUE_START.set(now());
-            Ok(())
-        } else {
-            Err(Error::Runtime(RuntimeError::ShutDown))
-        }
+    fn check_phase(&self) -> Result<()> {
+        fork::check()?;
+        // Relaxed: as in `is_plain`.
+        let is_running = self.phase.load(Ordering::Relaxed) % WATCHED == RUNNING;
+        if is_running { Ok(()) } else { Err(Error::Runtime(RuntimeError::ShutDown)) }
     }
 
     /// Fails when an object, described by `what`, belongs to another runtime.

@@ -21,7 +21,7 @@ use crate::engine::log::record::{LogRecord, RecordKind};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
-use crate::engine::stream::lifecycle::{self, Lifecycle};
+use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Entry};
 
@@ -136,13 +136,16 @@ impl StreamCore {
         }
     }
 
+    /// The time for [`Self::log_enqueued`]; `None` when the task is not told of.
+    pub(super) fn enqueue_start(&self, operation: OperationKind) -> Option<u64> {
+        (operation.name().is_some() && self.lifecycle.is_watched()).then(now)
+    }
+
     /// Writes a record of a task that got its ticket just now.
-    pub(super) fn log_enqueued(&self, operation: OperationKind, ticket: u64) {
-        if operation.name().is_some() && self.lifecycle.is_watched() {
+    pub(super) fn log_enqueued(&self, operation: OperationKind, ticket: u64, start: Option<u64>) {
+        if let Some(start) = start {
             let record = self.record(RecordKind::Enqueued, operation, ticket);
-            let end = now();
-            let start = lifecycle::take_enqueue_start().unwrap_or(end);
-            log(&LogRecord { start, end, ..record });
+            log(&LogRecord { start, end: now(), ..record });
         }
     }
 
