@@ -8,7 +8,8 @@ use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
-use crate::engine::stream::task_report::{TaskObserver, TaskWatch};
+use crate::engine::log::immediate::Immediate;
+use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
@@ -30,10 +31,8 @@ pub(crate) struct Lifecycle {
     pub(crate) stream_task_limit: u64,
     /// The counters of all dropped streams, summed.
     retired_counters: StreamCounters,
-    /// Called with the report of each executed task that is not internal, with their numbers.
-    observers: Mutex<Vec<(u64, TaskObserver)>>,
-    /// The length of `observers`, which tasks read without the lock.
-    num_observers: AtomicUsize,
+    /// Told of each executed task that is not internal.
+    pub(crate) task_reports: Immediate<TaskReport>,
     /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
     /// Called with each error before it enters `unseen`, to drop everything but the error's text.
@@ -117,8 +116,7 @@ impl Lifecycle {
             phase: AtomicUsize::new(RUNNING),
             stream_task_limit,
             retired_counters: StreamCounters::default(),
-            observers: Mutex::new(LockRank::TaskObservers, Vec::new()),
-            num_observers: AtomicUsize::new(0),
+            task_reports: Immediate::new(),
             unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
             reduce_error: OnceLock::new(),
         })
@@ -180,48 +178,28 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
-    /// Begins a watch: until its drop the tasks of all streams take the way on which the log and
-    /// the observers are told. With `observer`, it gets a report of each task that ran.
-    pub(crate) fn watch(self: &Arc<Self>, observer: Option<TaskObserver>) -> TaskWatch {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: only uniqueness matters.
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        if let Some(observer) = observer {
-            self.change_observers(|observers| observers.push((number, observer)));
-        }
+    /// Begins a watch: until its drop the tasks of all streams take the way on which the log is
+    /// told. Then `subscription` to the task reports ends too.
+    pub(crate) fn watch(self: &Arc<Self>, subscription: Option<u64>) -> TaskWatch {
         // The result is ignored: after a cancellation no task is told of.
         let more = |phase| (phase % WATCHED < CANCELLED).then_some(phase + WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        TaskWatch::new(Arc::clone(self), number)
+        TaskWatch::new(Arc::clone(self), subscription)
     }
 
-    /// Ends the watch with this number.
-    pub(super) fn unwatch(&self, number: u64) {
+    /// Ends a watch, and its subscription.
+    pub(super) fn unwatch(&self, subscription: Option<u64>) {
         // Relaxed: a task that races with this call may be told of or not.
         let fewer = |phase: usize| phase.checked_sub(WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
-        self.change_observers(|observers| observers.retain(|(own, _)| *own != number));
-    }
-
-    fn change_observers(&self, change: impl FnOnce(&mut Vec<(u64, TaskObserver)>)) {
-        let mut observers = self.observers.lock();
-        change(&mut observers);
-        // Relaxed: a task that races with this call may be told of or not.
-        self.num_observers.store(observers.len(), Ordering::Relaxed);
+        if let Some(id) = subscription {
+            self.task_reports.unsubscribe(id);
+        }
     }
 
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= WATCHED
-    }
-
-    /// The observers that are to be told of a task.
-    pub(super) fn observers(&self) -> Vec<TaskObserver> {
-        // Relaxed: as in `change_observers`.
-        if self.num_observers.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
-        self.observers.lock().iter().map(|(_, observer)| *observer).collect()
     }
 
     /// Adds the counts and unseen error of a dropped stream. Returns the errors beyond the maximum.
