@@ -151,7 +151,7 @@ pub(crate) enum LockRank {
     Capture = 6,
     /// The output that the reader of one pipe for descriptor 1 has collected.
     Drain = 7,
-    /// A runtime's tables of streams and of allocators, and its observers.
+    /// A runtime's tables of streams and of allocators.
     Runtime = 10,
     /// The default generators of a runtime.
     Defaults = 12,
@@ -165,8 +165,6 @@ pub(crate) enum LockRank {
     Allocator = 30,
     /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
-    /// The observers of the tasks of one runtime.
-    TaskObservers = 42,
     /// The errors that consumers add for one synchronising thread.
     SyncPoint = 45,
     /// The frontier history of one stream.
@@ -185,7 +183,7 @@ pub(crate) enum LockRank {
     Backend = 90,
     /// The object tables of the Python bindings.
     Bindings = 95,
-    /// The rings and subscriptions of the log, which every part of the runtime writes to.
+    /// The rings of the log, and all its subscriptions, which every part of the runtime writes to.
     Log = 100,
 }
 

@@ -34,9 +34,11 @@ fn write(text: &[u8]) -> io::Result<()> {
 }
 
 fn line(report: &TaskReport) -> String {
-    let TaskReport { device, stream_id, operation, details, time } = report;
-    let (what, bytes) = (operation.name().unwrap_or_default(), details.bytes);
-    let (kind, index, ms) = (device.kind(), device.index(), time.as_secs_f64() * 1e3);
+    let TaskReport { record, details, time } = report;
+    let Some(device) = record.device else { return String::new() };
+    let (kind, index, stream_id) = (device.kind(), device.index(), record.stream_id);
+    let (what, bytes) = (record.operation.name().unwrap_or_default(), details.bytes);
+    let ms = time.as_secs_f64() * 1e3;
     format!("accelrt_verbose,{kind},{index},{stream_id},{what},{bytes},{ms:.6}\n")
 }
 
@@ -46,15 +48,16 @@ mod tests {
 
     use super::*;
     use crate::base::device::Device;
+    use crate::engine::log::record::{LogRecord, RecordKind};
     use crate::engine::stream::operation::{Details, OperationKind};
 
     #[test]
     fn a_line_has_kind_device_stream_action_bytes_and_milliseconds() {
         let time = Duration::from_nanos(12_345);
-        let device = Device::cpu(1);
+        let record = LogRecord::new(RecordKind::Ended, OperationKind::Copy);
+        let record = LogRecord { device: Some(Device::cpu(1)), stream_id: 7, ..record };
         let details = Details { bytes: 4096, ..Details::default() };
-        let operation = OperationKind::Copy;
-        let report = TaskReport { device, stream_id: 7, operation, details, time };
+        let report = TaskReport { record, details, time };
         assert_eq!(line(&report), "accelrt_verbose,cpu,1,7,copy,4096,0.012345\n");
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use crate::backend::contract::{MemoryKind, no_shared_memory};
 use crate::base::config::AllocatorSettings;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::fork;
-use crate::base::sync::{LockRank, MutexGuard};
+use crate::base::sync::MutexGuard;
+use crate::engine::log::immediate::Immediate;
 use crate::memory::allocator::snapshot::SegmentInfo;
-use crate::memory::allocator::{AllocatorConfig, CachingAllocator, Observers, PoolId, Statistics};
+use crate::memory::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
 use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
 
@@ -18,7 +19,8 @@ use crate::runtime::Runtime;
 #[derive(Debug)]
 pub(super) struct Allocators {
     settings: AllocatorSettings,
-    pub(super) observers: Arc<Observers>,
+    /// Told of the shortages of all of them but the heap.
+    pub(super) shortages: Arc<Immediate<Error>>,
     pub(super) by_device: BTreeMap<Device, Arc<CachingAllocator>>,
     /// For memory that the device shares with the host.
     shared: BTreeMap<Device, Arc<CachingAllocator>>,
@@ -32,7 +34,7 @@ impl Allocators {
     pub(super) fn new(settings: AllocatorSettings) -> Self {
         Self {
             settings,
-            observers: Arc::new(Observers::new(LockRank::Runtime)),
+            shortages: Arc::new(Immediate::new()),
             by_device: BTreeMap::new(),
             shared: BTreeMap::new(),
             pinned: BTreeMap::new(),
@@ -79,10 +81,12 @@ impl Runtime {
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
     ) -> Result<(Arc<CachingAllocator>, MutexGuard<'_, Allocators>)> {
-        let observers = Arc::clone(&self.inner.allocators.lock().observers);
-        let config = self.inner.allocators.lock().settings.config().clone();
+        let (shortages, config) = {
+            let allocators = self.inner.allocators.lock();
+            (Arc::clone(&allocators.shortages), allocators.settings.config().clone())
+        };
         let allocator = Arc::new(create(config)?); // without the lock: `create` may call a backend
-        allocator.add_oom_observer(move |error| observers.notify(error));
+        allocator.add_oom_observer(move |error| shortages.tell(error));
         let allocators = self.inner.allocators.lock();
         // Another thread may have changed the settings while `create` ran.
         allocator.set_config(allocators.settings.config().clone());

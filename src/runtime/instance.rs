@@ -25,7 +25,7 @@ use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, UnseenErrors};
 use crate::engine::stream::synchronize::{raise_counted, raised};
 use crate::engine::stream::table::StreamTable;
 #[cfg(not(loom))]
-use crate::engine::stream::task_report::{TaskObserver, TaskWatch};
+use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 use crate::memory::allocator::CachingAllocator;
 use crate::runtime::allocators::Allocators;
 use crate::runtime::current::Selected;
@@ -218,11 +218,15 @@ impl Runtime {
         !fork::is_child() && !self.inner.tables.lock().is_empty()
     }
 
-    /// Reports the tasks of this runtime's streams, except internal ones, to `observer` after they
-    /// ran, until the drop of what is returned.
+    /// Tells `subscriber` of this runtime's tasks, except internal ones, after they ran, on their
+    /// threads and without a lock, until the drop of what is returned.
     #[cfg(not(loom))]
-    pub(crate) fn watch_tasks(&self, observer: TaskObserver) -> TaskWatch {
-        self.inner.lifecycle.watch(Some(observer))
+    pub(crate) fn watch_tasks(
+        &self,
+        subscriber: impl Fn(&TaskReport) + Send + Sync + 'static,
+    ) -> TaskWatch {
+        let lifecycle = &self.inner.lifecycle;
+        lifecycle.watch(Some(lifecycle.task_reports.subscribe(subscriber)))
     }
 
     /// Lets this runtime's streams write records of their tasks and waits to the log, until the

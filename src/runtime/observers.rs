@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Error;
+use crate::engine::log::immediate::Immediate;
 use crate::runtime::Runtime;
 
 impl Runtime {
@@ -27,14 +28,16 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
-        let observers = Arc::clone(&self.inner.allocators.lock().observers);
-        observers.add(observer)
+        self.shortages().subscribe(observer)
     }
 
     /// Removes an observer by the id that [`Runtime::add_oom_observer`] returned. An unknown id has
     /// no effect.
     pub fn remove_oom_observer(&self, id: u64) {
-        let observers = Arc::clone(&self.inner.allocators.lock().observers);
-        observers.remove(id);
+        self.shortages().unsubscribe(id);
+    }
+
+    fn shortages(&self) -> Arc<Immediate<Error>> {
+        Arc::clone(&self.inner.allocators.lock().shortages)
     }
 }

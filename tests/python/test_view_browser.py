@@ -7,6 +7,7 @@ from the page, pictures are compared by their pixels. Skipped where there is no 
 
 import contextlib
 import gzip
+import itertools
 import json
 import os
 import pickle
@@ -326,6 +327,69 @@ def test_each_state_of_a_snapshot_has_what_is_live_reserved_and_awaited(
         "tagged": [1],
         "others": [0],
     }
+
+
+@pytest.mark.parametrize("seed", [int.from_bytes(os.urandom(4), "little") for _ in range(4)])
+def test_segments_that_grow_and_shrink_are_in_each_state_what_was_mapped_then(
+    browser: Browser, tmp_path: Path, seed: int
+) -> None:
+    numbers = random.Random(seed)  # noqa: S311  the test's name has what repeats it
+    snapshot, states = traces.growing(numbers, 60)
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps(snapshot))
+    statement = """
+        const model = new MemoryModel(view);
+        const segments = new Segments(model.head, model.entries);
+        const states = [...model.reserved.keys()];
+        const places = (ranges) => ranges.map((range) => [range.address, range.end]);
+        return {
+            reserved: [...model.reserved],
+            runs: states.map((state) => places(segments.runsIn(state))),
+            regions: places(segments.byAddress.filter((region) => region.parts[0].isExpandable)),
+        };
+    """
+    found = told(browser, page_of(tmp_path, path), statement)
+    assert found["reserved"] == [sum(end - begin for begin, end in runs) for runs in states]
+    assert found["runs"] == [[list(run) for run in runs] for runs in states]
+    # What was ever mapped has one place: no region touches another.
+    regions = found["regions"]
+    assert all(one[1] < following[0] for one, following in itertools.pairwise(regions))
+    for state in found["runs"]:
+        for begin, end in state:
+            has_place = any(least <= begin and end <= most for least, most in regions)
+            assert has_place or end - begin == traces.SEGMENT_BYTES
+
+
+def test_the_map_shows_the_pages_of_the_moment_under_the_pointer(
+    browser: Browser, tmp_path: Path
+) -> None:
+    # What a segment was at its largest is gone at the end of the program.
+    page = traces.PAGE_BYTES
+    trace = [
+        *({"action": "segment_map", "addr": n * page, "size": page} for n in range(8, 20)),
+        {"action": "segment_unmap", "addr": 12 * page, "size": 8 * page},
+        {"action": "segment_unmap", "addr": 8 * page, "size": 4 * page},
+    ]
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [trace]}))
+    browser.open(page_of(tmp_path, path))
+    assert browser.figure("Peak reserved") == str(12 * page)
+    assert browser.figure("Reserved at the end") == "0"
+    assert browser.text(".map-panel .caption").startswith("0 with 0 B at the end")
+    left, top, width, height = browser.box(".chart .marks")
+    captions = []
+    for state in (1, 12, 13, 14):
+        # The plot leaves 74 pixels for its axis, and 14 on the other side.
+        x = left + 74 + (width - 88) * (state + 0.5) / (len(trace) + 1)
+        browser.mouse("mouseMoved", x, top + height / 2)
+        browser.settle()
+        captions.append(browser.text(".map-panel .caption").split(";")[0])
+    assert captions == [
+        "1 with 2.00 MiB after entry 1",
+        "1 with 24.0 MiB after entry 12",
+        "1 with 8.00 MiB after entry 13",
+        "0 with 0 B at the end",
+    ]
 
 
 def test_a_window_of_a_profile_has_the_parts_inside_and_a_slice_its_arrows(

@@ -231,6 +231,62 @@ def training(steps: int, *, width: int = 1) -> Program:
     return program
 
 
+PAGE_BYTES = 2 * MIB
+_PAGES = 24
+
+Ranges = list[tuple[int, int]]
+"""Beginnings and ends of ranges of addresses, in their order."""
+
+
+def growing(numbers: random.Random, steps: int) -> tuple[dict[str, Any], list[Ranges]]:
+    """Return a snapshot of segments that grew and shrank, and what was mapped after each entry.
+
+    Some pages are there before the recording, and an ordinary segment comes and goes beside them.
+    """
+    mapped = {page for page in range(_PAGES) if numbers.random() < 0.5}
+    beside = _BASE + 2 * _PAGES * PAGE_BYTES
+    has_beside = False
+    trace: list[dict[str, Any]] = []
+    states = [_mapped_ranges(mapped)]
+    for _ in range(steps):
+        if numbers.random() < 0.2:
+            action = "segment_free" if has_beside else "segment_alloc"
+            has_beside = not has_beside
+            trace.append({"action": action, "addr": beside, "size": SEGMENT_BYTES})
+        else:
+            pages = _some_pages(numbers, mapped)
+            action = "segment_unmap" if pages <= mapped else "segment_map"
+            mapped ^= pages
+            place = {"addr": _BASE + min(pages) * PAGE_BYTES, "size": len(pages) * PAGE_BYTES}
+            trace.append({"action": action, **place})
+        ordinary = [(beside, beside + SEGMENT_BYTES)] if has_beside else []
+        states.append([*_mapped_ranges(mapped), *ordinary])
+    segments = [
+        {"device": 0, "address": begin, "total_size": end - begin, "stream": 0, "blocks": []}
+        | {"segment_type": "large", "is_expandable": begin < beside}
+        for begin, end in states[-1]
+    ]
+    return {"segments": segments, "device_traces": [trace]}, states
+
+
+def _some_pages(numbers: random.Random, mapped: set[int]) -> set[int]:
+    """Return neighbours of which all are mapped, or none."""
+    first = numbers.randrange(_PAGES)
+    pages = {first}
+    for page in range(first + 1, min(first + numbers.randint(1, 6), _PAGES)):
+        if (page in mapped) != (first in mapped):
+            break
+        pages.add(page)
+    return pages
+
+
+def _mapped_ranges(mapped: set[int]) -> Ranges:
+    begins = [page for page in sorted(mapped) if page - 1 not in mapped]
+    ends = [page + 1 for page in sorted(mapped) if page + 1 not in mapped]
+    places = zip(begins, ends, strict=True)
+    return [(_BASE + begin * PAGE_BYTES, _BASE + end * PAGE_BYTES) for begin, end in places]
+
+
 def write_snapshot(path: Path, program: Program) -> Path:
     path.write_bytes(pickle.dumps(program.snapshot()))
     return path

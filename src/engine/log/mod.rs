@@ -7,9 +7,13 @@
 //! unless another thread does so at this moment: there is no log thread to wake, and no producer
 //! waits for another. A full ring, and a subscription at its limit, drop records and count them.
 //!
+//! Who has to act before the thread goes on subscribes to the source of the events instead, and is
+//! called there.
+//!
 //! * [`record`]: the record, and the operations of tasks
 //! * [`ring`]: one thread's records, and its protocol
 //! * [`collector`]: rings and subscriptions
+//! * [`immediate`]: subscriptions that are told at once, on the thread of the event
 //! * [`process`]: the log of this process, and each thread's ring in it
 //! * [`names`]: names as numbers
 //! * [`context`]: what a thread's allocations are for
@@ -19,6 +23,7 @@
 pub(crate) mod collector;
 pub(crate) mod context;
 pub(crate) mod device_times;
+pub(crate) mod immediate;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod memory_record;

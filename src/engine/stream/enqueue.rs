@@ -17,7 +17,6 @@ use crate::engine::stream::consumer_lock::Next;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
-use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command, Pushed};
 
 /// A task to enqueue: a command, or a task whose creator stores the ticket, as an event does.
@@ -134,24 +133,25 @@ impl StreamCore {
             M::IS_CHECKED || T::Command::CLASS == Class::Internal,
             "a user's task can be refused"
         );
-        if M::IS_CHECKED && !self.on_host {
-            return M::outcome(self.enqueue_on_driver(task));
+        if M::IS_CHECKED && !(self.on_host && self.lifecycle.is_plain()) {
+            // As a pair the task moves to memory here, and the common task stays in registers.
+            return M::outcome(Self::enqueue_slowly((self, task)));
         }
-        M::outcome(self.enter::<T, M>(task))
+        M::outcome(self.place_and_schedule::<T, M>(task))
     }
 
-    /// Runs a checked task of a driver's stream at once if possible, or queues the task.
+    /// Enqueues a checked task of a driver's stream, or one that is told to the log or refused.
     #[inline(never)]
-    fn enqueue_on_driver<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
-        self.lifecycle.check()?;
-        let direct = if T::Command::MAY_WAIT { None } else { self.enter_directly() };
+    fn enqueue_slowly<T: Enqueue>((core, task): (&Arc<Self>, T)) -> Result<T::Receipt> {
+        core.lifecycle.check()?;
+        let direct = if T::Command::MAY_WAIT { None } else { core.enter_directly() };
         match direct {
-            Some(direct) => self.enqueue_inside(direct, task),
-            None => self.place_and_schedule::<T, Checked>(task),
+            Some(direct) => core.enqueue_inside(direct, task),
+            None => core.enqueue_logged(task),
         }
     }
 
-    /// As `enqueue_on_driver`, for a caller that has entered the stream.
+    /// As `enqueue_slowly`, for a caller that has entered the stream.
     #[inline]
     pub(crate) fn enqueue_inside<T: Enqueue>(
         self: &Arc<Self>,
@@ -160,48 +160,44 @@ impl StreamCore {
     ) -> Result<T::Receipt> {
         match task.run_directly(direct) {
             Attempt::Over(outcome) => outcome,
-            Attempt::Queue(task) => self.place_and_schedule::<T, Checked>(task),
+            Attempt::Queue(task) => self.enqueue_logged(task),
         }
     }
 
-    /// Queues a task. With a checked mode, fails after a shutdown and in a forked child.
-    #[inline(always)]
-    fn enter<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
-        if M::IS_CHECKED {
-            self.lifecycle.check()?;
-        }
-        self.place_and_schedule::<T, M>(task)
+    /// Queues a checked task. Tells the log before the caller is throttled.
+    fn enqueue_logged<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
+        let start = self.enqueue_start(T::Command::OPERATION);
+        let (pushed, receipt) = task.queue(self, |command| self.sender.push(command))?;
+        self.schedule_for(pushed)?;
+        self.log_enqueued(T::Command::OPERATION, pushed.ticket, start);
+        self.throttle_at(pushed);
+        Ok(receipt)
     }
 
     #[inline(always)]
     fn place_and_schedule<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         let (pushed, receipt) = task.queue(self, |command| self.sender.push(command))?;
         if M::IS_CHECKED {
-            self.schedule_for(T::Command::OPERATION, pushed)?;
+            self.schedule_for(pushed)?;
+            self.throttle_at(pushed);
         } else if M::IS_SCHEDULED {
             self.schedule();
         }
         Ok(receipt)
     }
 
-    /// Schedules the stream if it is idle. Checks the stream's task limit once per segment, and
-    /// tells the log while the tasks are watched. Fails when no thread can execute the task, now or
-    /// later.
+    /// Schedules the stream if it is idle. Fails when no thread can execute the task, now or later.
     #[inline]
-    fn schedule_for(self: &Arc<Self>, operation: OperationKind, pushed: Pushed) -> Result<()> {
+    fn schedule_for(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
         if self.consumer_lock.schedule_if_idle() == Next::Schedule {
             self.submit_for(pushed.ticket)?;
-        }
-        if self.lifecycle.is_first_or_watched(pushed.place_in_segment) {
-            self.finish_enqueue(operation, pushed);
         }
         Ok(())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn finish_enqueue(self: &Arc<Self>, operation: OperationKind, pushed: Pushed) {
-        self.log_enqueued(operation, pushed.ticket);
+    /// Checks the stream's task limit once per segment.
+    #[inline]
+    fn throttle_at(self: &Arc<Self>, pushed: Pushed) {
         if pushed.place_in_segment == 0 {
             self.throttle(pushed.ticket);
         }

@@ -1,6 +1,5 @@
 //! The phase of a runtime, from running to cancelled, which all its streams read.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
@@ -9,28 +8,15 @@ use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
-use crate::engine::log::collector::now;
-use crate::engine::stream::task_report::{TaskObserver, TaskWatch};
+use crate::engine::log::immediate::Immediate;
+use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
 /// Added to `RUNNING` or `STOPPED` for each watch of the tasks. So one comparison per task detects
-/// a watch or a cancellation. Not below the places of a queue's segment: see
-/// [`Lifecycle::is_first_or_watched`].
-const WATCHED: usize = 64;
-
-thread_local! {
-    /// When this thread last passed [`Lifecycle::check`] of a watched runtime, as every enqueue
-    /// does before it pushes its task. Stands here so that the common enqueue passes no time on.
-    static ENQUEUE_START: Cell<u64> = const { Cell::new(0) };
-}
-
-/// When the call began in which this thread enqueues a task of a watched runtime; `None` when the
-/// watch has begun since.
-pub(super) fn take_enqueue_start() -> Option<u64> {
-    Some(ENQUEUE_START.take()).filter(|start| *start != 0)
-}
+/// a watch or a cancellation, and one per enqueue a watch or a stop.
+const WATCHED: usize = 4;
 
 /// The state of a runtime that all its streams share.
 ///
@@ -45,10 +31,8 @@ pub(crate) struct Lifecycle {
     pub(crate) stream_task_limit: u64,
     /// The counters of all dropped streams, summed.
     retired_counters: StreamCounters,
-    /// Called with the report of each executed task that is not internal, with their numbers.
-    observers: Mutex<Vec<(u64, TaskObserver)>>,
-    /// The length of `observers`, which tasks read without the lock.
-    num_observers: AtomicUsize,
+    /// Told of each executed task that is not internal.
+    pub(crate) task_reports: Immediate<TaskReport>,
     /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
     /// Called with each error before it enters `unseen`, to drop everything but the error's text.
@@ -132,39 +116,31 @@ impl Lifecycle {
             phase: AtomicUsize::new(RUNNING),
             stream_task_limit,
             retired_counters: StreamCounters::default(),
-            observers: Mutex::new(LockRank::TaskObservers, Vec::new()),
-            num_observers: AtomicUsize::new(0),
+            task_reports: Immediate::new(),
             unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
             reduce_error: OnceLock::new(),
         })
     }
 
+    /// True when the runtime accepts new work and no task is watched.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        // Relaxed: a call that races with a shutdown or a watch may go either way.
+        !fork::is_child() && self.phase.load(Ordering::Relaxed) == RUNNING
+    }
+
     /// Fails when the runtime accepts no new work: in a forked child and after the stop.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        fork::check()?;
-        // Relaxed: a call that races with a shutdown may go either way.
-        let phase = self.phase.load(Ordering::Relaxed);
-        if phase == RUNNING { Ok(()) } else { Self::check_phase(phase) }
-    }
-
-    /// True at place 0 of a segment of a queue, and at all 64 places while a watch is on: then the
-    /// phase is above them. One comparison, because every enqueue asks. After a stop the answer may
-    /// be true at other places.
-    #[inline]
-    pub(crate) fn is_first_or_watched(&self, place_in_segment: u64) -> bool {
-        // Relaxed: as in `check`.
-        self.phase.load(Ordering::Relaxed) as u64 >= place_in_segment
+        if self.is_plain() { Ok(()) } else { self.check_phase() }
     }
 
     #[cold]
-    fn check_phase(phase: usize) -> Result<()> {
-        if phase % WATCHED == RUNNING {
-            ENQUEUE_START.set(now());
-            Ok(())
-        } else {
-            Err(Error::Runtime(RuntimeError::ShutDown))
-        }
+    fn check_phase(&self) -> Result<()> {
+        fork::check()?;
+        // Relaxed: as in `is_plain`.
+        let is_running = self.phase.load(Ordering::Relaxed) % WATCHED == RUNNING;
+        if is_running { Ok(()) } else { Err(Error::Runtime(RuntimeError::ShutDown)) }
     }
 
     /// Fails when an object, described by `what`, belongs to another runtime.
@@ -202,48 +178,28 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
-    /// Begins a watch: until its drop the tasks of all streams take the way on which the log and
-    /// the observers are told. With `observer`, it gets a report of each task that ran.
-    pub(crate) fn watch(self: &Arc<Self>, observer: Option<TaskObserver>) -> TaskWatch {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: only uniqueness matters.
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        if let Some(observer) = observer {
-            self.change_observers(|observers| observers.push((number, observer)));
-        }
+    /// Begins a watch: until its drop the tasks of all streams take the way on which the log is
+    /// told. Then `subscription` to the task reports ends too.
+    pub(crate) fn watch(self: &Arc<Self>, subscription: Option<u64>) -> TaskWatch {
         // The result is ignored: after a cancellation no task is told of.
         let more = |phase| (phase % WATCHED < CANCELLED).then_some(phase + WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        TaskWatch::new(Arc::clone(self), number)
+        TaskWatch::new(Arc::clone(self), subscription)
     }
 
-    /// Ends the watch with this number.
-    pub(super) fn unwatch(&self, number: u64) {
+    /// Ends a watch, and its subscription.
+    pub(super) fn unwatch(&self, subscription: Option<u64>) {
         // Relaxed: a task that races with this call may be told of or not.
         let fewer = |phase: usize| phase.checked_sub(WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
-        self.change_observers(|observers| observers.retain(|(own, _)| *own != number));
-    }
-
-    fn change_observers(&self, change: impl FnOnce(&mut Vec<(u64, TaskObserver)>)) {
-        let mut observers = self.observers.lock();
-        change(&mut observers);
-        // Relaxed: a task that races with this call may be told of or not.
-        self.num_observers.store(observers.len(), Ordering::Relaxed);
+        if let Some(id) = subscription {
+            self.task_reports.unsubscribe(id);
+        }
     }
 
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= WATCHED
-    }
-
-    /// The observers that are to be told of a task.
-    pub(super) fn observers(&self) -> Vec<TaskObserver> {
-        // Relaxed: as in `change_observers`.
-        if self.num_observers.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
-        self.observers.lock().iter().map(|(_, observer)| *observer).collect()
     }
 
     /// Adds the counts and unseen error of a dropped stream. Returns the errors beyond the maximum.

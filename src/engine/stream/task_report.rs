@@ -1,9 +1,9 @@
-//! Tells of tasks while they are watched: records for the log, and reports for observers.
+//! Tells of tasks while they are watched: records for the log, and reports at once.
 //!
 //! On host kinds a task's time starts when the consumer first reads the task at the head of the
 //! queue, and ends when the task is done. For a wait this is the time that the stream was blocked.
 //! On driver kinds the device measures the time, by a mark before and a mark behind the task. The
-//! log reads these marks later. An observer is told at once and in order, as verbose libraries do
+//! log reads these marks later. An immediate subscription is told in order, as verbose libraries do
 //! on GPUs: for it the consumer waits for the device behind each task.
 
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use std::time::Duration;
 use crate::backend::contract::owned::OwnedMark;
 use crate::base::blocking::while_blocked;
 use crate::base::clock::Clock;
-use crate::base::device::Device;
 use crate::base::fork;
 use crate::engine::log::collector::{Wants, now, shortened};
 use crate::engine::log::device_times::{self, TimedTask};
@@ -21,33 +20,30 @@ use crate::engine::log::record::{LogRecord, RecordKind};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
-use crate::engine::stream::lifecycle::{self, Lifecycle};
+use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Entry};
 
-/// The report about one executed task.
+/// The report about one executed task, for immediate subscriptions.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskReport {
-    pub(crate) device: Device,
-    pub(crate) stream_id: u64,
-    pub(crate) operation: OperationKind,
+    /// As the log gets it: the times are the host's.
+    pub(crate) record: LogRecord,
     pub(crate) details: Details,
+    /// Of a driver's task, the device's.
     pub(crate) time: Duration,
 }
-
-/// Called on the thread that executed the task, without a lock.
-pub(crate) type TaskObserver = fn(&TaskReport);
 
 /// A watch of the tasks of one runtime, which ends with its drop. See [`Lifecycle::watch`].
 #[must_use = "the drop ends the watch"]
 pub(crate) struct TaskWatch {
     lifecycle: Arc<Lifecycle>,
-    number: u64,
+    subscription: Option<u64>,
 }
 
 impl TaskWatch {
-    pub(super) fn new(lifecycle: Arc<Lifecycle>, number: u64) -> Self {
-        Self { lifecycle, number }
+    pub(super) fn new(lifecycle: Arc<Lifecycle>, subscription: Option<u64>) -> Self {
+        Self { lifecycle, subscription }
     }
 }
 
@@ -55,7 +51,7 @@ impl Drop for TaskWatch {
     fn drop(&mut self) {
         // In a forked child no task runs, and a thread that the child lacks may hold the lock.
         if !fork::is_child() {
-            self.lifecycle.unwatch(self.number);
+            self.lifecycle.unwatch(self.subscription);
         }
     }
 }
@@ -105,24 +101,17 @@ impl StreamCore {
         stop
     }
 
-    /// Tells the log and the observers of a task that ran. `begin` is the mark before the task, on
-    /// driver kinds.
+    /// Tells immediate subscriptions and the log of a task that ran. `begin` is the mark before the
+    /// task, on driver kinds.
     fn tell_end(&self, mut record: LogRecord, details: Details, begin: Option<Arc<OwnedMark>>) {
         set_details(&mut record, &details);
         let end = begin.as_ref().and_then(|_| self.place_mark());
         let marks = begin.zip(end);
-        if record.operation.name().is_some() {
-            let observers = self.lifecycle.observers();
-            if !observers.is_empty() {
-                let on_device = marks.as_ref().and_then(|(begin, end)| wait_elapsed(begin, end));
-                let time = on_device.unwrap_or_else(|| between(record.start, record.end));
-                let (device, stream_id) = (self.identity.device, self.identity.id);
-                let operation = record.operation;
-                let report = TaskReport { device, stream_id, operation, details, time };
-                for observer in observers {
-                    observer(&report);
-                }
-            }
+        let subscribers = &self.lifecycle.task_reports;
+        if record.operation.name().is_some() && subscribers.has_any() {
+            let on_device = marks.as_ref().and_then(|(begin, end)| wait_elapsed(begin, end));
+            let time = on_device.unwrap_or_else(|| between(record.start, record.end));
+            subscribers.tell(&TaskReport { record, details, time });
         }
         match marks {
             Some((begin, end)) if record.kind == RecordKind::Ended => {
@@ -136,13 +125,16 @@ impl StreamCore {
         }
     }
 
+    /// The time for [`Self::log_enqueued`]; `None` when the task is not told of.
+    pub(super) fn enqueue_start(&self, operation: OperationKind) -> Option<u64> {
+        (operation.name().is_some() && self.lifecycle.is_watched()).then(now)
+    }
+
     /// Writes a record of a task that got its ticket just now.
-    pub(super) fn log_enqueued(&self, operation: OperationKind, ticket: u64) {
-        if operation.name().is_some() && self.lifecycle.is_watched() {
+    pub(super) fn log_enqueued(&self, operation: OperationKind, ticket: u64, start: Option<u64>) {
+        if let Some(start) = start {
             let record = self.record(RecordKind::Enqueued, operation, ticket);
-            let end = now();
-            let start = lifecycle::take_enqueue_start().unwrap_or(end);
-            log(&LogRecord { start, end, ..record });
+            log(&LogRecord { start, end: now(), ..record });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tests of the task reports.
 //!
-//! Goal: a report has the operation and the details of its task. Method: an observer records the
+//! Goal: a report has the operation and the details of its task. Method: a subscription records the
 //! reports about tasks of several operations.
 
 use std::sync::mpsc::channel;
@@ -44,7 +44,8 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     drop(watch);
 
     let reported = std::mem::take(&mut *REPORTED.lock().unwrap());
-    let of = |operation| reported.iter().find(|report| report.operation == operation).unwrap();
+    let of =
+        |operation| reported.iter().find(|report| report.record.operation == operation).unwrap();
     let fill = &of(OperationKind::Fill).details;
     assert_eq!(
         (fill.bytes, &fill.accesses[..]),
@@ -98,7 +99,7 @@ fn the_time_of_a_task_on_a_driver_is_the_devices() {
     let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let (stream, buffer) = (runtime.stream(device).unwrap(), runtime.empty(64, device).unwrap());
     let watch = runtime.watch_tasks(|report| {
-        DEVICE_TIMES.lock().unwrap().push((report.operation, report.time));
+        DEVICE_TIMES.lock().unwrap().push((report.record.operation, report.time));
     });
     buffer.fill(7, &stream).unwrap();
     stream.synchronize().unwrap();

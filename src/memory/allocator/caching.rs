@@ -10,6 +10,7 @@ use crate::base::fork;
 use crate::base::size::MIB;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex};
+use crate::engine::log::immediate::Immediate;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::allocated::{Allocated, ForeignBlock};
@@ -19,7 +20,6 @@ use crate::memory::allocator::native::caches::Caches;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::handle::Held;
 use crate::memory::allocator::native::thread_cache::LastUsed;
-use crate::memory::allocator::observers::Observers;
 use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint, Wanted};
 use crate::memory::allocator::pool::{PoolId, PoolOptions};
 use crate::memory::allocator::request::Request;
@@ -60,7 +60,8 @@ pub struct CachingAllocator {
     pub(super) source: Source,
     pub(super) state: Arc<Mutex<AllocatorState>>,
     pub(super) caches: Arc<Caches>,
-    pub(super) observers: Observers,
+    /// Told of the errors of requests that fail for want of memory.
+    pub(super) shortages: Immediate<Error>,
     /// True while the recorder is on.
     pub(super) is_recorded: AtomicBool,
     /// The other allocator of the same device memory, if any.
@@ -110,9 +111,9 @@ impl CachingAllocator {
         let state = Arc::new(Mutex::new(LockRank::Allocator, state));
         let caches = Caches::new(Arc::clone(&state));
         caches.switch(&state.lock().ledger);
-        let (observers, sibling) = (Observers::new(LockRank::Allocator), OnceLock::new());
+        let (shortages, sibling) = (Immediate::new(), OnceLock::new());
         let is_recorded = AtomicBool::new(false);
-        Self { source, state, caches, observers, is_recorded, sibling }
+        Self { source, state, caches, shortages, is_recorded, sibling }
     }
 
     /// Calls `act` with engine `torch`, under the lock.
@@ -505,12 +506,12 @@ impl CachingAllocator {
     /// Calls `observer` with the error of each request that fails for want of memory, on the
     /// requesting thread and without a lock. Returns a number that ends the calls.
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
-        self.observers.add(observer)
+        self.shortages.subscribe(observer)
     }
 
     /// Ends the calls of an observer of this allocator. Does nothing for any other number.
     pub fn remove_oom_observer(&self, id: u64) {
-        self.observers.remove(id);
+        self.shortages.unsubscribe(id);
     }
 
     /// Makes a private pool, or adds a user. While a pool has users, its free memory serves only

@@ -8,8 +8,7 @@
 //!   that must not wait; `allocated`: the result
 //! * `state`: what the lock guards: both engines, `pending` frees, and the `ledger` that they
 //!   share: settings, `limits`, `pool`, `stats`
-//! * `out_of_memory`, `turn`, `waits`, `sleepers`: the steps of a shortage, its error, and
-//!   `observers`
+//! * `out_of_memory`, `turn`, `waits`, `sleepers`: the steps of a shortage, and its error
 //! * `source`: the device's memory; `departure`: the way back; `shared`: memory that a device and
 //!   the host share
 //! * `recorder`, `recording`: what the log is told, and what blocks are for
@@ -40,7 +39,6 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod many_streams_tests;
 mod native;
-mod observers;
 mod out_of_memory;
 mod page_map;
 mod pending;
@@ -69,7 +67,6 @@ pub use crate::base::config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use allocated::{Allocated, ForeignBlock};
 pub use caching::CachingAllocator;
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
-pub(crate) use observers::Observers;
 pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};
 pub(crate) use recorder::Recorded;

@@ -5,6 +5,8 @@
 //! cache and device are asked again; streams that use free memory are waited for while it may
 //! suffice, and both are asked after each of them (`turn`).
 
+use std::cell::Cell;
+
 use crate::backend::contract::MemoryInfo;
 use crate::base::error::{Error, MemoryError, Result, RuntimeError};
 use crate::base::fork;
@@ -196,7 +198,10 @@ impl CachingAllocator {
     pub(super) fn told_of(&self, error: Error) -> Error {
         if let Error::Memory(MemoryError::OutOfMemory { requested_bytes, free_bytes, .. }) = error {
             self.state.lock().ledger.recorder.note_refused(requested_bytes, free_bytes);
-            self.observers.tell(&error);
+            // Not inside a subscriber: reports could recurse without end.
+            if let Some(_telling) = Telling::begin() {
+                self.shortages.tell(&error);
+            }
         }
         error
     }
@@ -234,6 +239,26 @@ impl CachingAllocator {
             yield_now();
         }
         unreachable!("the last look has numbers")
+    }
+}
+
+/// This thread tells of a shortage, until the drop.
+struct Telling;
+
+thread_local! {
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Telling {
+    /// `None` inside a subscriber.
+    fn begin() -> Option<Self> {
+        (!IS_TELLING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        IS_TELLING.set(false);
     }
 }
 

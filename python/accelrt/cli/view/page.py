@@ -14,7 +14,8 @@ from accelrt.cli.view.columns import Columns
 
 SCRIPTS = (
     *("format", "dom", "load", "theme", "window", "axis"),
-    *("memory_model", "memory_paint", "memory_chart", "memory_map", "memory_side", "memory_view"),
+    *("memory_model", "memory_segments", "memory_paint", "memory_chart", "memory_map"),
+    *("memory_side", "memory_view"),
     *("curves", "compare_view"),
     *("profile_model", "profile_paint", "profile_chart", "profile_view"),
     "main",

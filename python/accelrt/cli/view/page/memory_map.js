@@ -15,7 +15,7 @@ class SegmentMap {
       this.layers.element,
       this.legend(),
     );
-    this.findSegments();
+    this.segments = new Segments(model.head, model.entries);
     const redraw = () => this.draw();
     for (const signal of [this.layers.resized, shared.moved, shared.colored]) signal.listen(redraw);
     const canvas = this.layers.marks;
@@ -42,55 +42,31 @@ class SegmentMap {
     );
   }
 
-  // The segments at the end, and those that went back before it.
-  findSegments() {
-    const { segments, segmentEvents } = this.model.head;
-    const known = segments.map((segment, number) => ({
-      ...segment,
-      number,
-      born: -1,
-      died: this.model.entries,
-    }));
-    const alive = new Map(known.map((segment) => [segment.address, segment]));
-    for (const [entry, kind, address, size] of [...segmentEvents].reverse()) {
-      if (kind === 1) {
-        const segment = { address, size, number: -1, born: -1, died: entry };
-        known.push(segment);
-        alive.set(address, segment);
-      } else if (kind === 0 && alive.has(address)) {
-        alive.get(address).born = entry;
-        alive.delete(address);
-      }
-    }
-    this.segments = known;
-    this.byAddress = [...known].sort((a, b) => a.address - b.address);
-    this.order = [...known].sort((a, b) => b.size - a.size || a.address - b.address);
-    this.total = known.reduce((sum, segment) => sum + segment.size, 0);
-  }
-
   // What the cursor points at, else the end, which the snapshot itself has.
   state() {
     return this.shared.cursor() ?? this.model.entries;
   }
 
-  exists(segment, state) {
-    return segment.born < state && segment.died >= state;
-  }
-
-  // Gives each segment its place on the ribbon: so many pixels, of which a line has a width.
+  // Gives each region its place on the ribbon: so many pixels, of which a line has a width.
   layOut() {
     const { width, height } = this.layers;
+    const { bySize, total } = this.segments;
     const lines = Math.max(Math.floor(height / (RIBBON.line + RIBBON.gap)), 1);
-    const between = this.order.length * (RIBBON.between + RIBBON.least);
+    const between = bySize.length * (RIBBON.between + RIBBON.least);
     const room = Math.max(lines * width - between, width / 4);
-    this.scale = room / Math.max(this.total, 1);
+    const scale = room / Math.max(total, 1);
     let place = 0;
-    for (const segment of this.order) {
-      segment.place = place;
-      segment.length = Math.max(segment.size * this.scale, RIBBON.least);
-      place += segment.length + RIBBON.between;
+    for (const region of bySize) {
+      region.place = place;
+      region.length = Math.max(region.size * scale, RIBBON.least);
+      place += region.length + RIBBON.between;
     }
-    this.lineBytes = width / this.scale;
+    this.lineBytes = width / scale;
+  }
+
+  // Where an address of a region is on the ribbon.
+  placeOf(region, address) {
+    return region.place + ((address - region.address) / region.size) * region.length;
   }
 
   // Calls `draw` with the rectangles of a part of the ribbon.
@@ -109,28 +85,28 @@ class SegmentMap {
     this.layOut();
     const state = this.state();
     const context = this.layers.begin(this.layers.base);
-    let reserved = 0;
-    let count = 0;
-    for (const segment of this.order) {
-      if (!this.exists(segment, state)) continue;
-      reserved += segment.size;
-      count += 1;
-      this.eachPart(segment.place, segment.place + segment.length, (...part) => {
+    const runs = this.segments.runsIn(state).map(({ region, address, end, size }) => ({
+      from: this.placeOf(region, address),
+      to: this.placeOf(region, end),
+      size,
+    }));
+    for (const { from, to } of runs) {
+      this.eachPart(from, to, (...part) => {
         context.fillStyle = Theme.color("free");
         context.fillRect(...part);
       });
     }
     this.drawAllocations(context, state);
-    for (const segment of this.order) {
-      if (!this.exists(segment, state)) continue;
-      this.eachPart(segment.place, segment.place + segment.length, (x, y, width, height) => {
+    for (const { from, to } of runs) {
+      this.eachPart(from, to, (x, y, width, height) => {
         context.strokeStyle = Theme.color("edge");
         context.strokeRect(x + 0.5, y + 0.5, Math.max(width - 1, 0.5), height - 1);
       });
     }
+    const reserved = runs.reduce((sum, run) => sum + run.size, 0);
     const isEnd = state === this.model.entries ? "at the end" : `after entry ${formatCount(state)}`;
     this.caption.textContent =
-      `${formatCount(count)} with ${formatBytes(reserved)} ${isEnd}; ` +
+      `${formatCount(runs.length)} with ${formatBytes(reserved)} ${isEnd}; ` +
       `a full line is ${formatBytes(this.lineBytes)}`;
   }
 
@@ -138,16 +114,15 @@ class SegmentMap {
     const { model, shared } = this;
     let last = -1;
     for (const i of model.liveIn(state)) {
-      const segment = this.segmentOf(model.address[i]);
-      if (!segment) continue;
-      const start = (model.address[i] - segment.address) * (segment.length / segment.size);
+      const region = this.segments.runAt(model.address[i], state)?.region;
+      if (!region) continue;
       const bytes = this.blockBytes(i, state);
-      const length = Math.max(bytes * (segment.length / segment.size), 0.6);
-      const from = segment.place + start;
+      const length = Math.max(bytes * (region.length / region.size), 0.6);
+      const from = this.placeOf(region, model.address[i]);
       if (length < 1 && Math.floor(from) === last) continue;
       last = Math.floor(from);
       const isWaiting = model.isAwaitingFree(i, state);
-      const to = Math.min(from + length, segment.place + segment.length);
+      const to = Math.min(from + length, region.place + region.length);
       this.eachPart(from, to, (x, y, width, height) => {
         context.fillStyle = isWaiting ? Theme.color("waiting") : shared.cssOf(i);
         context.globalAlpha = shared.isMarked(i) ? 1 : 0.18;
@@ -172,36 +147,20 @@ class SegmentMap {
     return known ?? Math.ceil(this.model.size[allocation] / 512) * 512;
   }
 
-  segmentOf(address) {
-    let low = 0;
-    let high = this.byAddress.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.byAddress[middle].address <= address) low = middle + 1;
-      else high = middle;
-    }
-    // The same address may have been a segment's before.
-    for (let i = low - 1; i >= 0 && i >= low - 4; i -= 1) {
-      const segment = this.byAddress[i];
-      const isInside = address >= segment.address && address < segment.address + segment.size;
-      if (isInside && this.exists(segment, this.state())) return segment;
-    }
-    return null;
-  }
-
   hit(x, y) {
-    if (!this.scale) return null;
+    if (!this.lineBytes) return null;
     const line = Math.floor(y / (RIBBON.line + RIBBON.gap));
     if (y - line * (RIBBON.line + RIBBON.gap) > RIBBON.line) return null;
     const place = line * this.layers.width + x;
     const state = this.state();
-    const segment = this.order.find(
-      (one) => place >= one.place && place < one.place + one.length && this.exists(one, state),
+    const region = this.segments.bySize.find(
+      (one) => place >= one.place && place < one.place + one.length,
     );
-    if (!segment) return null;
-    const offset = ((place - segment.place) / segment.length) * segment.size;
-    const address = segment.address + offset;
-    let [before, after] = [segment.address, segment.address + segment.size];
+    if (!region) return null;
+    const address = region.address + ((place - region.place) / region.length) * region.size;
+    const segment = this.segments.runAt(address, state);
+    if (segment?.region !== region) return null;
+    let [before, after] = [segment.address, segment.end];
     for (const i of this.model.liveIn(state)) {
       const start = this.model.address[i];
       const end = start + this.blockBytes(i, state);

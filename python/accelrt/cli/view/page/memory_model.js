@@ -44,11 +44,11 @@ class MemoryModel {
     for (let i = 0; i < this.count; i += 1) this.allocationCount += this.born[i] >= 0 ? 1 : 0;
   }
 
-  // Reserved bytes in each state, backwards from the segments at the end; null without segments.
+  // Reserved bytes in each state, backwards from the segments at the end; null without any.
   findReserved() {
     const { segments, segmentEvents } = this.head;
     this.reserved = null;
-    if (!segments || segments.length === 0) return;
+    if (!segments || segments.length + segmentEvents.length === 0) return;
     this.reservedAtEnd = segments.reduce((sum, segment) => sum + segment.size, 0);
     this.reserved = new Float64Array(this.entries + 1).fill(this.reservedAtEnd);
     if (!segmentEvents.length) return;

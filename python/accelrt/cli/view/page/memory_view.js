@@ -52,7 +52,7 @@ class MemoryView {
     this.recolor(null);
     this.chart = new MemoryChart(this.model, this);
     this.side = new MemorySide(this.model, this);
-    this.map = view.head.segments?.length ? new SegmentMap(this.model, this) : null;
+    this.map = this.model.reserved ? new SegmentMap(this.model, this) : null;
     this.curves = view.head.replays?.length ? new ReplayPanel(view) : null;
     this.tip = h("div", { class: "tip", hidden: true });
     this.element = h(
