@@ -29,7 +29,7 @@ mod observers;
 mod pools;
 pub(crate) mod process_hooks;
 mod programs;
-mod report;
+pub(crate) mod report;
 pub(crate) mod shutdown;
 
 pub use capability::cpu_capability;

@@ -50,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
+    if given.command in _OF_FILES:
+        # Both are about programs, whose files these commands read.
+        for variable in ("ACCELRT_PROFILE", "ACCELRT_MEMORY_HISTORY"):
+            os.environ.pop(variable, None)
     try:
         _core.settings()  # of the environment, read at the first query
         if given.command not in {"info", *_OF_FILES}:
