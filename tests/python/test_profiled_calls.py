@@ -162,7 +162,7 @@ def test_a_page_of_the_trace_has_the_calls(tmp_path: Path) -> None:
         run.export_chrome_trace({str(path)!r})
     """
     watched(body(code))
-    head, _ = profile_page.view(profile_page.read(path))
+    head, _ = profile_page.view(profile_page.read(path)[0])
     tracks = [(track["process"], track["thread"]) for track in head["tracks"]]
     assert ("library calls", "oneMKL") in tracks
     assert "mkl::DGEMM" in head["names"]

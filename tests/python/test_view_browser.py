@@ -458,7 +458,7 @@ def test_what_has_nothing_in_it_is_still_a_page(
 ) -> None:
     if kind == "profile":
         path = tmp_path / "a.json"
-        path.write_bytes(gzip.compress(b"[]"))
+        path.write_bytes(gzip.compress(b'{"traceEvents":[],"otherData":{"dropped_records":1}}'))
         path = path.rename(tmp_path / "a.json.gz")
     elif kind == "table":
         path = tmp_path / "a.ops.csv"

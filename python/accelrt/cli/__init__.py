@@ -12,6 +12,7 @@ from accelrt import _core
 from accelrt.cli import bench, demo, info, replay, verbose, view
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
+from accelrt.cli.outputs import file_argument, refusal
 from accelrt.cli.sizes import size_argument
 
 # Commands that read files, and need no device.
@@ -65,6 +66,8 @@ def _run(given: argparse.Namespace) -> int:
     if given.command in _OF_FILES:
         return _OF_FILES[given.command](given)
     if given.command == "bench":
+        if (reason := refusal([given.json], [])) is not None:
+            return _refuse(given, reason)
         return bench.run(given.json, given.traces, given.rows, given.patience)
     return demo.run(given.file, lane_count=given.in_flight, chunk_bytes=given.chunk)
 
@@ -91,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument(
         "file",
         nargs="?",
-        type=_path,
+        type=file_argument,
         help="the file; by default the interpreter's shared library or executable",
     )
     job.add_argument(
@@ -125,7 +128,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")
     figures.add_argument(
-        "--json", type=Path, metavar="FILE", help="keep the table as records, one for each row"
+        "--json",
+        type=file_argument,
+        metavar="FILE",
+        help="keep the table as records, one for each row",
     )
     figures.add_argument(
         "--rows",
@@ -143,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     figures.add_argument(
         "--traces",
-        type=_path,
+        type=file_argument,
         default=_TRACES,
         metavar="FOLDER",
         help=f"recorded requests, in ops and pytorch below it (default {_TRACES})",
@@ -167,13 +173,6 @@ def _seconds(text: str) -> float:
         message = f"{text!r} is not a number of seconds"
         raise argparse.ArgumentTypeError(message)
     return seconds
-
-
-def _path(text: str) -> Path:
-    if not text:
-        message = "the name of a file must not be empty"
-        raise argparse.ArgumentTypeError(message)
-    return Path(text)
 
 
 def _count(text: str) -> int:
