@@ -198,6 +198,8 @@ class _Reader:
         start = _add_times(columns, trace)
         if start is not None:
             head["startUs"] = start
+            events = (i for i, entry in enumerate(trace) if _action(entry) != "snapshot")
+            head["lastEvent"] = max(events, default=0)
             head["annotations"] = _annotations(snapshot.annotations, self._device.index, start)
         return head, columns
 
