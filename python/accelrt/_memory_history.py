@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelrt import _core
-from accelrt._memory_summary import size
+from accelrt._memory_summary import shown, size
 from accelrt._whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ MAX_FRAMES = 32
 """The innermost frames that a stack has unless a program says otherwise."""
 
 _MOST_FRAMES = 256
+# The characters of a tag in a table.
+_MOST_TAG = 40
 # As many as a program can have; torch's default.
 _MOST_ENTRIES = sys.maxsize
 
@@ -174,7 +176,8 @@ class MemoryReport:
 def _cells(row: MemoryUse) -> tuple[str, ...]:
     stream = "" if row.stream is None else str(row.stream)
     site = "(not recorded)" if row.site is None else row.site
-    return size(row.bytes).rstrip(), str(row.num_blocks), row.device, stream, row.tag, site
+    tag = shown(row.tag, _MOST_TAG)
+    return size(row.bytes).rstrip(), str(row.num_blocks), row.device, stream, tag, site
 
 
 def _justified(cells: Sequence[str], widths: Sequence[int]) -> list[str]:

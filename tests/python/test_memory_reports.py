@@ -92,6 +92,22 @@ def test_statistics_have_current_and_peak_bytes_of_each_tag() -> None:
     assert accelerator.memory_stats()[f"tags.{tag}.peak"] == 1 << 20
 
 
+def test_a_tag_of_any_characters_is_one_short_line_of_tables() -> None:
+    tags = ["two\nlines", "\x1b[31mred", "nul\0", "x" * 100_000, "of a speaker: \u202e"]
+    kept = list[accelrt.Buffer]()
+    for number, tag in enumerate(tags, 1):
+        with accelrt.memory_tag(tag):
+            kept.append(accelrt.empty(number << 22))
+    report, summary = str(accelrt.memory_report()), accelerator.memory_summary()
+    for text in (report, summary):
+        assert text.replace("\n", "").replace("…", "").isprintable()
+        assert max(map(len, text.splitlines())) < 400
+        assert r"two\nlines" in text
+    assert r"\x1b[31mred" in report
+    assert f"{'x' * 39}…" in report
+    assert {row.tag for row in accelrt.memory_report().rows} >= set(tags), "as they are"
+
+
 PROGRAM = """
     import sys
     import accelrt

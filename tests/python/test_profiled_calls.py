@@ -324,3 +324,17 @@ def test_a_program_is_profiled_with_the_real_libraries_unchanged(tmp_path: Path)
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "printed\n")
     (call,) = calls_of(path)
     assert call["name"] == "mkl::DGEMM"
+
+
+def test_a_verbose_profile_without_a_library_names_both_that_would_do() -> None:
+    code = """
+        from accelrt import profiler
+        try:
+            profiler.profile(verbose=True).start()
+        except RuntimeError as error:
+            print(error)
+    """
+    settings = {"ACCELRT_MKL_LIBRARY": "/nowhere/mkl", "ACCELRT_DNNL_LIBRARY": "/nowhere/dnnl"}
+    told = output_of(code, **settings)
+    assert told.startswith("verbose=True needs oneMKL or oneDNN, and neither was found. No oneMKL")
+    assert "No oneDNN" in told

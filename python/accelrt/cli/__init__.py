@@ -21,6 +21,10 @@ _OF_FILES: dict[str, Callable[[argparse.Namespace], int]] = {
     "verbose": verbose.run,
     "view": view.run,
 }
+_XPU_HINT = (
+    "; accelrt's extra `xpu`, by pip install '.[xpu]' in a checkout, brings a device on every"
+    " x86-64 processor"
+)
 _TRACES = Path("../shared/traces")
 # Smaller chunks keep more of the data in flight in a core's cache.
 _CHUNK_BYTES = 256 << 10
@@ -60,7 +64,8 @@ def _run(given: argparse.Namespace) -> int:
         if given.command not in {"info", *_OF_FILES}:
             _core.current_accelerator()
     except (RuntimeError, ValueError) as error:
-        return _refuse(given, str(error))
+        is_missing = str(error).startswith("No xpu device is available")
+        return _refuse(given, f"{error}{_XPU_HINT if is_missing else ''}")
     if given.command == "info":
         return info.run()
     if given.command in _OF_FILES:
