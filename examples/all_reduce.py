@@ -6,7 +6,7 @@ each device has one whole sum, to hand those round. So what a device sends does 
 number of devices. `Stream.wait_event` orders a step behind the neighbour's last one; no thread
 waits before the end, and all devices work at the same time. NumPy adds in the devices' memory.
 
-Here the devices are four of the cpu's, which any machine has.
+Here the devices are four of the cpu's, which any machine has. NumPy is needed.
 
     python examples/all_reduce.py
 """

@@ -10,8 +10,8 @@ same, and the stages take turns. Nothing in the program says so, but a profile d
     python -m accelrt view wait.json --open
 """
 
+import argparse
 import ctypes
-import sys
 from collections import defaultdict, deque
 
 import accelrt
@@ -59,9 +59,13 @@ def show_waits(recorded: profiler.profile) -> None:
 
 def main() -> None:
     """Run both, or the one that is asked for, and show where streams waited."""
-    wrong = "--waits-for-every-write"
+    parser = argparse.ArgumentParser(
+        description="A wait too many, in a profile.", allow_abbrev=False
+    )
+    parser.add_argument("--waits-for-every-write", action="store_true", help="run this one alone")
+    is_wrong_alone = parser.parse_args().waits_for_every_write
     overlaps = []
-    for slots in [1] if wrong in sys.argv[1:] else [SLOTS, 1]:
+    for slots in [1] if is_wrong_alone else [SLOTS, 1]:
         with profiler.profile() as recorded:
             run(slots)
         device = recorded.devices()[0]

@@ -167,7 +167,7 @@ class Memory:
         """
         from accelrt import _memory_history  # noqa: PLC0415  few programs need it
 
-        self._index(device)
+        _core.allocated_bytes(self._name(), self._index(device))  # a device that is not there
         _memory_history.record(
             enabled=enabled,
             context=context,
@@ -188,7 +188,7 @@ class Memory:
         """
         return _core.take_memory_snapshot(self._name())
 
-    def dump_snapshot(self, path: str | PathLike[str] = "dump_snapshot.pickle") -> None:
+    def dump_snapshot(self, path: str | bytes | PathLike[str] = "dump_snapshot.pickle") -> None:
         """Write a snapshot with the history to a file, for `python -m accelrt view` and `replay`.
 
         The file is a pickle as torch's `_dump_snapshot` writes, which pytorch.org/memory_viz opens.

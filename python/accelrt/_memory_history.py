@@ -6,18 +6,18 @@ Source: `torch.cuda.memory._record_memory_history` and `_dump_snapshot` of torch
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelrt import _core
-from accelrt._memory_summary import size
+from accelrt._memory_summary import shown, size
+from accelrt._whole_file import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    import os
+    from collections.abc import Sequence
 
 MAX_ENTRIES = 100_000
 """The entries that a history keeps unless a program says otherwise: some 10 MB."""
@@ -25,6 +25,8 @@ MAX_FRAMES = 32
 """The innermost frames that a stack has unless a program says otherwise."""
 
 _MOST_FRAMES = 256
+# The characters of a tag in a table.
+_MOST_TAG = 40
 # As many as a program can have; torch's default.
 _MOST_ENTRIES = sys.maxsize
 
@@ -48,27 +50,41 @@ def record(
             " _record_memory_history that takes a bool is not there"
         )
         raise TypeError(message)
-    # Torch's texts, and its class.
+    # Torch's texts at their beginning, and its class.
     if enabled not in ("state", "all", None):
-        message = "expected state to be 'state', 'all', or None"
+        message = f"expected state to be 'state', 'all', or None: enabled is {enabled!r}"
         raise RuntimeError(message)
     if context not in ("state", "alloc", "all", None):
-        message = "expected context to be 'state', 'alloc', 'all', or None"
+        message = f"expected context to be 'state', 'alloc', 'all', or None: it is {context!r}"
         raise RuntimeError(message)
     if stacks not in ("python", "all"):
-        message = "expected stacks to be 'python', or 'all'"
+        message = f"expected stacks to be 'python', or 'all': it is {stacks!r}"
         raise RuntimeError(message)
     most = _whole("max_entries", max_entries, 0, _MOST_ENTRIES)
     frames = _whole("max_frames", max_frames, 1, _MOST_FRAMES)
     has_annotations = _core.flag("global_record_annotations", global_record_annotations)
     clears = _core.flag("clear_history", clear_history)
     _core.flag("compile_context", compile_context)
+    skipped = _actions(skip_actions)
     if enabled is None:
         _core.stop_memory_history()
         return
     most = max(most, 1) if enabled == "all" else 1
-    skipped = [] if skip_actions is None else list(skip_actions)
     _core.start_memory_history(context, most, clears, has_annotations, skipped, frames)
+
+
+def _actions(given: object) -> list[str]:
+    if given is None:
+        return []
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        message = f"skip_actions must be a list of actions, not {type(given).__name__}"
+        raise TypeError(message)
+    actions = list(given)
+    for action in actions:
+        if not isinstance(action, str):
+            message = f"an action in skip_actions must be a str, not {type(action).__name__}"
+            raise TypeError(message)
+    return actions
 
 
 def _whole(name: str, value: object, least: int, most: int) -> int:
@@ -81,34 +97,31 @@ def _whole(name: str, value: object, least: int, most: int) -> int:
     return value
 
 
-def dump(path: str | os.PathLike[str], snapshot: dict[str, Any]) -> None:
+def dump(path: str | bytes | os.PathLike[str], snapshot: dict[str, Any]) -> None:
     """Write a snapshot to a file, which is there as a whole or not at all."""
-    path = Path(path)
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:  # which names a file that no program asked for
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            pickle.dump(snapshot, file, protocol=4)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    with whole_file(path) as file:
+        pickle.dump(snapshot, file, protocol=4)
 
 
 def dump_after_shortage(kind: str, path: str) -> None:
     """Write the snapshot that `ACCELRT_MEMORY_HISTORY` asks for, and say so on standard error."""
-    try:
-        dump(path, _core.take_memory_snapshot(kind))
-    except OSError as error:
-        told = f"the memory history could not be written to {path}: {error}"
+    taken = _core.take_memory_snapshot(kind)
+    view = f"{path} (python -m accelrt view {path})"
+    if any(taken["device_traces"]):
+        told = f"out of memory: the history is in {view}"
+    elif taken["segments"]:
+        told = f"out of memory: the program has ended the history; what is in use is in {view}"
     else:
-        told = f"out of memory: the history is in {path} (python -m accelrt view {path})"
+        _tell("out of memory: the program has ended the history, and there is nothing to write")
+        return
+    try:
+        dump(path, taken)
+    except OSError as error:
+        told = f"the memory history could not be written to {path}: {error.strerror}"
+    _tell(told)
+
+
+def _tell(told: str) -> None:
     with contextlib.suppress(Exception):  # standard error may be closed
         sys.stderr.write(f"accelrt: {told}\n")
 
@@ -140,6 +153,7 @@ class MemoryReport:
 
     def table(self, row_limit: int = 20) -> str:
         """Return the rows as a text; those beyond `row_limit` in one line, unless it is -1."""
+        row_limit = _whole("row_limit", row_limit, -_MOST_ENTRIES, _MOST_ENTRIES)
         shown = self.rows if row_limit < 0 else self.rows[:row_limit]
         lines: list[tuple[str, ...]] = [("Bytes", "Blocks", "Device", "Stream", "Tag", "Call site")]
         lines += [_cells(row) for row in shown]
@@ -162,7 +176,8 @@ class MemoryReport:
 def _cells(row: MemoryUse) -> tuple[str, ...]:
     stream = "" if row.stream is None else str(row.stream)
     site = "(not recorded)" if row.site is None else row.site
-    return size(row.bytes).rstrip(), str(row.num_blocks), row.device, stream, row.tag, site
+    tag = shown(row.tag, _MOST_TAG)
+    return size(row.bytes).rstrip(), str(row.num_blocks), row.device, stream, tag, site
 
 
 def _justified(cells: Sequence[str], widths: Sequence[int]) -> list[str]:

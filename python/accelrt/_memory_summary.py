@@ -87,9 +87,19 @@ def _groups(stats: Mapping[str, int], *, abbreviated: bool) -> Iterator[list[str
         yield [_row(_fitting(key.removeprefix("tags.")), key, stats, size) for key in tags]
 
 
+def shown(tag: str, most: int) -> str:
+    r"""Return a tag as text of one line and at most so many characters.
+
+    >>> shown("kv cache", 10), shown("of two\nlines", 40), shown("a long name", 6)
+    ('kv cache', 'of two\\nlines', 'a lon…')
+    """
+    start = tag[: most + 1]  # the rest would be cut off
+    text = "".join(it if it.isprintable() else ascii(it)[1:-1] for it in start)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _fitting(tag: str) -> str:
-    label = f"'{tag}'"
-    return label if len(label) <= _LABEL else f"{label[: _LABEL - 2]}…'"
+    return f"'{shown(tag, _LABEL - 2)}'"
 
 
 def _row(label: str, key: str, stats: Mapping[str, int], text: Callable[[int], str]) -> str:

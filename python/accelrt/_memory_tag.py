@@ -1,14 +1,7 @@
 """Names what memory is for."""
 
-import functools
-import inspect
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, TypeVar, cast
-
 from accelrt import _core
-
-_Function = TypeVar("_Function", bound=Callable[..., object])
-_Generator = Generator[Any, Any, Any]
+from accelrt._decorators import Function, inside
 
 
 class memory_tag:  # noqa: N801  as torch's context managers
@@ -31,6 +24,9 @@ class memory_tag:  # noqa: N801  as torch's context managers
         if not name:
             message = "a memory tag must not be empty"
             raise ValueError(message)
+        if not name.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in name):
+            message = f"a memory tag must be Unicode, and {name!r} has half of a surrogate pair"
+            raise ValueError(message)
         self._name = name
 
     def __enter__(self) -> None:
@@ -39,59 +35,9 @@ class memory_tag:  # noqa: N801  as torch's context managers
     def __exit__(self, *_raised: object) -> None:
         _core.exit_memory_tag(self._name)
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Function) -> Function:
         """Wrap a function to run inside the tag; a coroutine or generator at each of its steps."""
-        if inspect.isasyncgenfunction(function):
-            message = "a memory tag decorates no asynchronous generator: use `with` inside of it"
-            raise TypeError(message)
-        if inspect.iscoroutinefunction(function):
-            wrapper = self._coroutines_of(function)
-        elif inspect.isgeneratorfunction(function):
-            wrapper = self._generators_of(function)
-        else:
-            wrapper = self._calls_of(function)
-        return cast("_Function", functools.update_wrapper(wrapper, function))
-
-    def _calls_of(self, function: Callable[..., object]) -> Callable[..., object]:
-        def inside(*args: object, **kwargs: object) -> object:
-            with self:
-                return function(*args, **kwargs)
-
-        return inside
-
-    def _coroutines_of(self, function: Callable[..., Awaitable[object]]) -> Callable[..., object]:
-        async def inside(*args: object, **kwargs: object) -> object:
-            with self:
-                return await function(*args, **kwargs)
-
-        return inside
-
-    def _generators_of(self, function: Callable[..., _Generator]) -> Callable[..., object]:
-        def inside(*args: object, **kwargs: object) -> _Generator:
-            return self._steps(function(*args, **kwargs))
-
-        return inside
-
-    def _steps(self, generator: _Generator) -> _Generator:
-        # The caller has its own tag between the steps.
-        try:
-            with self:
-                value = next(generator)
-            while True:
-                try:
-                    sent = yield value
-                except GeneratorExit:
-                    with self:
-                        generator.close()
-                    raise
-                except BaseException as error:  # noqa: BLE001  the generator's, as with `yield from`
-                    with self:
-                        value = generator.throw(error)
-                else:
-                    with self:
-                        value = generator.send(sent)
-        except StopIteration as end:
-            return end.value
+        return inside(lambda: self, function, "a memory tag")
 
     def __repr__(self) -> str:
         return f"accelrt.memory_tag({self._name!r})"

@@ -140,14 +140,26 @@ def tell_profiles() -> Iterator[None]:
     One that is missing is passed over: the program cannot call it. `RuntimeError` if both are.
     """
     found = [library for library in ("mkl", "mkldnn") if _core.has_verbose_library(library)]
+    if not found:
+        reasons = " ".join(map(_absence, ("mkl", "mkldnn")))
+        message = f"verbose=True needs oneMKL or oneDNN, and neither was found. {reasons}"
+        raise RuntimeError(message)
     with contextlib.ExitStack() as stack:
-        for library in found or ("mkl", "mkldnn"):
+        for library in found:
             _warn_once(library)
             flush_output()
             stack.callback(_core.VerboseCapture(library, keeps_lines=False).end)
             stack.callback(_core.VerboseScope(library, 1).leave)
         yield
         flush_output()
+
+
+def _absence(library: str) -> str:
+    try:
+        _core.VerboseScope(library, 1).leave()
+    except RuntimeError as error:
+        return f"{error}."
+    return ""
 
 
 def _capture(library: str) -> _core.VerboseCapture:

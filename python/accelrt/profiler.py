@@ -17,14 +17,15 @@
 
 from __future__ import annotations
 
-from contextlib import ContextDecorator, ExitStack
+import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from accelrt import _core, _verbose
 from accelrt._core import DeviceUse, KeyAverage, LongWait, StreamUse
+from accelrt._decorators import Function, inside
 
 if TYPE_CHECKING:
-    import os
     from types import TracebackType
     from typing import Self
 
@@ -50,8 +51,9 @@ class KeyAverages(list[KeyAverage]):
     def table(self, sort_by: str | None = None, row_limit: int = 100) -> str:
         """Return the rows as a text with torch's columns.
 
-        `sort_by` is `self_ms` (the default), `total_ms`, `mean_ms`, `stream_ms` or `count`. A
-        negative `row_limit` shows all rows.
+        `sort_by` is `self_ms` (the default), `total_ms`, `mean_ms`, `stream_ms` or `count`; with
+        `stream_ms` there is a column more. A negative `row_limit` shows all rows. Longer names
+        than 55 characters are shortened. A last line says so when records are missing.
 
         >>> from accelrt import profiler
         >>> with profiler.profile() as run:
@@ -107,7 +109,10 @@ class profile:  # noqa: N801  torch's name
     def stop(self) -> None:
         """Stop. The object then has what was recorded, until it is started again."""
         if self._running is None:
-            message = "the profile was not started"
+            has_ended = self._trace is not None
+            message = (
+                f"the profile {'has been stopped already' if has_ended else 'was not started'}"
+            )
             raise RuntimeError(message)
         running, self._running = self._running, None
         try:
@@ -155,13 +160,13 @@ class profile:  # noqa: N801  torch's name
         """Return the longest waits of streams and threads, with what they waited for."""
         return self._stopped().longest_waits(count)
 
-    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+    def export_chrome_trace(self, path: str | bytes | os.PathLike[str]) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) and Chrome open. Replaces the file.
 
         Streams and host threads are tracks, and so are the libraries whose calls are known. Arrows
         lead from an enqueue to its task and from a record to the waits for it.
         """
-        self._stopped().export_chrome_trace(path)
+        self._stopped().export_chrome_trace(os.fsdecode(path))
 
     @property
     def num_skipped_tasks(self) -> int:
@@ -174,8 +179,11 @@ class profile:  # noqa: N801  torch's name
         return self._stopped().num_dropped_records
 
 
-class record_function(ContextDecorator):  # noqa: N801  torch's name
+class record_function:  # noqa: N801  torch's name
     """A named range of a thread's time, inside a `with` or around a function.
+
+    Of a decorated coroutine function each call is a range, from its begin to its end; of a
+    generator function each step, without what the caller does between them.
 
     >>> from accelrt.profiler import profile, record_function
     >>> @record_function("decode")
@@ -195,9 +203,9 @@ class record_function(ContextDecorator):  # noqa: N801  torch's name
         self._name = name
         self._open: list[_core.OpenRange | None] = []
 
-    def _recreate_cm(self) -> Self:
-        """Return an object of its own for each call of a decorated function."""
-        return type(self)(self._name)
+    def __call__(self, function: Function) -> Function:
+        """Wrap a function; each call has an object of its own."""
+        return inside(lambda: type(self)(self._name), function, "record_function")
 
     def __enter__(self) -> Self:
         """Begin the range."""
@@ -211,6 +219,9 @@ class record_function(ContextDecorator):  # noqa: N801  torch's name
         traceback: TracebackType | None,
     ) -> None:
         """End the range."""
+        if not self._open:
+            message = "a range was left that had not been entered"
+            raise RuntimeError(message)
         begun = self._open.pop()
         if begun is not None:
             begun.end()

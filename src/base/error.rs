@@ -2,6 +2,8 @@
 //!
 //! The runtime detects its own bugs by assertions, which panic.
 
+use std::fmt;
+
 mod config;
 mod device;
 mod driver;
@@ -44,7 +46,8 @@ pub type TaskError = Box<dyn std::error::Error + Send + Sync + 'static>;
 /// }
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+/// As debug text it is its sentence, which a `main` that returns [`Result`] prints.
+#[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 #[non_exhaustive]
 pub enum Error {
@@ -68,4 +71,24 @@ pub enum Error {
     Program(#[from] ProgramError),
     /// A refusal by another library of the process.
     Integration(#[from] IntegrationError),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_ends_main_is_a_sentence() {
+        let (name, allowed) = ("exit_timeout", "up to 86400000 ms");
+        let error = ConfigError::InvalidSetting { name, value: "soon".to_owned(), allowed };
+        let error = Error::from(error);
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(error.to_string().starts_with("exit_timeout=\"soon\" is not valid"), "{error}");
+    }
 }

@@ -3,13 +3,15 @@
 //! It has the calls of those libraries that the environment makes verbose: their lines then go to
 //! the profile in place of the standard output.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::base::sync::{LockRank, Mutex};
 use crate::integrations::verbose::{VerboseCapture, VerboseLibrary};
+use crate::observe::output_file;
 use crate::observe::profiler::Profile;
-use crate::runtime::Runtime;
 use crate::runtime::process_hooks::{self, ProcessHooks};
+use crate::runtime::{Runtime, report};
 
 /// How long the end of the process waits for the times of devices.
 const DEVICES: Duration = Duration::from_millis(100);
@@ -26,9 +28,9 @@ struct Running {
 static PROFILE: Mutex<Option<Running>> = Mutex::new(LockRank::Runtime, None);
 
 /// Lets `ACCELRT_PROFILE=FILE` profile the process's runtime from its first use to its shutdown,
-/// which writes the trace to the file. Called before that first use; accelrt's Python module does.
-/// With `MKL_VERBOSE` or `ONEDNN_VERBOSE` the calls of these libraries are in the trace, and the
-/// lines about them are not printed.
+/// which writes the trace to the file, unless nothing happened. Called before that first use;
+/// accelrt's Python module does. With `MKL_VERBOSE` or `ONEDNN_VERBOSE` calls of these libraries
+/// are in the trace, and the lines about them are not printed.
 pub fn watch_environment() {
     process_hooks::register(ProcessHooks { begin, end });
 }
@@ -44,6 +46,9 @@ pub(crate) fn begin(runtime: &Runtime) {
             }
         }
     }
+    if let Err(refusal) = output_file::check(Path::new(&file)) {
+        report::line(&format!("the profile cannot be written to {file}: {refusal}"));
+    }
     let profile = Profile::start(runtime);
     let earlier = PROFILE.lock().replace(Running { profile, file, captures, refusals });
     drop(earlier);
@@ -55,7 +60,10 @@ pub(crate) fn end() -> Option<String> {
     let Running { profile, file, captures, mut refusals } = running;
     let trace = profile.stop_after_devices(DEVICES);
     drop(captures);
-    if let Err(refusal) = trace.export_chrome_trace(&file) {
+    // A process that did nothing here, as one that only reads a trace, leaves the file to others.
+    if !trace.is_empty()
+        && let Err(refusal) = trace.export_chrome_trace(&file)
+    {
         refusals.push(format!("the profile could not be written to {file}: {refusal}"));
     }
     (!refusals.is_empty()).then(|| refusals.join("; "))

@@ -2,8 +2,10 @@
 //!
 //! * [`task_lines`]: one line per task at verbose level 1
 //! * [`memory_history`]: what allocators did, for snapshots
+//! * [`output_file`]: whether a file that is written at the end can be
 //! * [`profiler`]: what ran where and when, as tables and as a trace
 
 pub mod memory_history;
+pub(crate) mod output_file;
 pub(crate) mod profiler;
 pub(crate) mod task_lines;

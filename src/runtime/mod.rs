@@ -26,7 +26,7 @@ mod observers;
 mod pools;
 pub(crate) mod process_hooks;
 mod programs;
-mod report;
+pub(crate) mod report;
 pub(crate) mod shutdown;
 mod streams;
 

@@ -29,7 +29,7 @@ pub(super) fn unclean_shutdown(report: &ShutdownReport) {
     }
 }
 
-pub(super) fn line(text: &str) {
+pub(crate) fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "accelrt: {text}");
 }
 

@@ -26,6 +26,14 @@ def test_the_example_checks_its_result(example: Path) -> None:
     assert "checked" in ended.stdout
 
 
+def test_an_option_that_an_example_does_not_know_is_refused() -> None:
+    (example,) = [path for path in EXAMPLES if path.stem == "missing_overlap"]
+    for wrong in ("--wait-for-every-write", "--waits"):
+        ended = run(str(example), wrong)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert f"unrecognized arguments: {wrong}" in ended.stderr
+
+
 @host_cores
 @pytest.mark.parametrize(("size", "ends"), [(0, "0 chunks"), (2, "1 chunks"), (3, "inside of")])
 def test_the_ring_takes_whole_samples_of_any_number(size: int, ends: str) -> None:

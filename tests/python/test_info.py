@@ -50,6 +50,21 @@ def test_info_lists_the_settings_in_force() -> None:
     assert ["ACCELRT_ALLOC_CONF", "policy:native", "(default)"] in lines
 
 
+def test_info_says_of_each_value_whether_it_is_the_default() -> None:
+    lines = [line for line in info(ACCELRT_EXIT_MS="5") if line.startswith("  ACCELRT_")]
+    given = [line.split()[0] for line in lines if "default" not in line]
+    assert given == ["ACCELRT_EXIT_MS"]
+    assert len(lines) > len(given) + 10
+
+
+def test_an_accelerator_that_an_extra_brings_is_named_with_it() -> None:
+    settings = {"ACCELRT_ACCELERATOR": "xpu", "ACCELRT_OPENCL_LIBRARY": "/nowhere/libOpenCL.so"}
+    ended = run("-m", "accelrt", "demo", **settings)
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("accelrt demo: No xpu device is available: ")
+    assert "pip install '.[xpu]'" in line
+
+
 def test_info_shows_the_memory_in_force_in_a_unit_that_fits() -> None:
     lines = info(ACCELRT_CPU_MEMORY="1000")
     assert any("1000 B of 1000 B free" in line or "1.0 KiB of 1.0 KiB" in line for line in lines)

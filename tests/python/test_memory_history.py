@@ -293,14 +293,14 @@ def test_actions_that_are_skipped_are_not_in_a_snapshot() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"enabled": "on"}, RuntimeError, "expected state to be 'state', 'all', or None"),
-        (
-            {"context": "some"},
-            RuntimeError,
-            "expected context to be 'state', 'alloc', 'all', or None",
-        ),
-        ({"stacks": "c++"}, RuntimeError, "expected stacks to be 'python', or 'all'"),
+        ({"enabled": "on"}, RuntimeError, "'state', 'all', or None: enabled is 'on'"),
+        ({"context": "some"}, RuntimeError, "'state', 'alloc', 'all', or None: it is 'some'"),
+        ({"stacks": "c++"}, RuntimeError, "to be 'python', or 'all': it is 'c[+][+]'"),
         ({"skip_actions": ["free"]}, RuntimeError, "Unknown TraceEntry action: free"),
+        ({"skip_actions": "alloc"}, TypeError, "skip_actions must be a list of actions, not str"),
+        ({"skip_actions": 5}, TypeError, "skip_actions must be a list of actions, not int"),
+        ({"skip_actions": [5]}, TypeError, "an action in skip_actions must be a str, not int"),
+        ({"device": 99}, RuntimeError, "Device .*:99 does not exist"),
         ({"enabled": True}, TypeError, "enabled must be 'state', 'all' or None, not True"),
         ({"max_entries": "many"}, TypeError, "max_entries must be an integer, not str"),
         ({"max_entries": -1}, ValueError, "max_entries must be 0 to .*, not -1"),

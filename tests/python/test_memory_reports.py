@@ -92,6 +92,22 @@ def test_statistics_have_current_and_peak_bytes_of_each_tag() -> None:
     assert accelerator.memory_stats()[f"tags.{tag}.peak"] == 1 << 20
 
 
+def test_a_tag_of_any_characters_is_one_short_line_of_tables() -> None:
+    tags = ["two\nlines", "\x1b[31mred", "nul\0", "x" * 100_000, "of a speaker: \u202e"]
+    kept = list[accelrt.Buffer]()
+    for number, tag in enumerate(tags, 1):
+        with accelrt.memory_tag(tag):
+            kept.append(accelrt.empty(number << 22))
+    report, summary = str(accelrt.memory_report()), accelerator.memory_summary()
+    for text in (report, summary):
+        assert text.replace("\n", "").replace("…", "").isprintable()
+        assert max(map(len, text.splitlines())) < 400
+        assert r"two\nlines" in text
+    assert r"\x1b[31mred" in report
+    assert f"{'x' * 39}…" in report
+    assert {row.tag for row in accelrt.memory_report().rows} >= set(tags), "as they are"
+
+
 PROGRAM = """
     import sys
     import accelrt
@@ -180,6 +196,37 @@ def test_a_history_that_cannot_be_written_is_told_and_the_error_raised_as_ever()
     told = "accelrt: the memory history could not be written to /nowhere/memory.pickle: "
     assert told in ended.stderr
     assert "OutOfMemoryError: CPU out of memory" in ended.stderr
+
+
+def test_a_history_that_the_program_has_ended_is_no_content_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "memory.pickle"
+    settings = SETTINGS | {"ACCELRT_MEMORY_HISTORY": f"dump-on-oom:{path}"}
+    body = "import accelrt; accelrt.cpu.record_memory_history(None); {}accelrt.empty(1 << 60)"
+    ended = run("-c", body.format(""), **settings)
+    told = (
+        "accelrt: out of memory: the program has ended the history, and there is nothing to write"
+    )
+    assert told in ended.stderr.splitlines()
+    assert not path.exists()
+    ended = run("-c", body.format("kept = accelrt.empty(4096); "), **settings)
+    told = (
+        f"accelrt: out of memory: the program has ended the history; what is in use is in {path} ("
+    )
+    assert told in ended.stderr
+    assert read(path).devices[0].segments
+
+
+def test_a_folder_for_a_history_is_told_at_the_begin_and_by_its_own_name(tmp_path: Path) -> None:
+    asked = f"dump-on-oom:{tmp_path}"
+    body = "import accelrt, sys; kept = accelrt.empty(64); print('begun', file=sys.stderr)"
+    ended = run("-c", f"{body}; accelrt.empty(1 << 60)", **SETTINGS, ACCELRT_MEMORY_HISTORY=asked)
+    early, begun, late, *_ = ended.stderr.splitlines()
+    assert early.startswith(f"accelrt: the memory history cannot be written to {tmp_path}: ")
+    assert (begun, late) == (
+        "begun",
+        f"accelrt: the memory history could not be written to {tmp_path}: Is a directory",
+    )
+    assert "OutOfMemoryError" in ended.stderr
 
 
 def test_a_wrong_wish_for_a_history_is_named() -> None:

@@ -230,3 +230,5 @@ def test_wrong_arguments_are_named() -> None:
         accelrt.memory_tag(test_wrong_arguments_are_named)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a memory tag must not be empty"):
         accelrt.memory_tag("")
+    with pytest.raises(ValueError, match=r"must be Unicode, and '.ud800' has half of a surrogate"):
+        accelrt.memory_tag("\ud800")

@@ -162,7 +162,7 @@ def test_a_page_of_the_trace_has_the_calls(tmp_path: Path) -> None:
         run.export_chrome_trace({str(path)!r})
     """
     watched(body(code))
-    head, _ = profile_page.view(profile_page.read(path))
+    head, _ = profile_page.view(profile_page.read(path)[0])
     tracks = [(track["process"], track["thread"]) for track in head["tracks"]]
     assert ("library calls", "oneMKL") in tracks
     assert "mkl::DGEMM" in head["names"]
@@ -324,3 +324,17 @@ def test_a_program_is_profiled_with_the_real_libraries_unchanged(tmp_path: Path)
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "printed\n")
     (call,) = calls_of(path)
     assert call["name"] == "mkl::DGEMM"
+
+
+def test_a_verbose_profile_without_a_library_names_both_that_would_do() -> None:
+    code = """
+        from accelrt import profiler
+        try:
+            profiler.profile(verbose=True).start()
+        except RuntimeError as error:
+            print(error)
+    """
+    settings = {"ACCELRT_MKL_LIBRARY": "/nowhere/mkl", "ACCELRT_DNNL_LIBRARY": "/nowhere/dnnl"}
+    told = output_of(code, **settings)
+    assert told.startswith("verbose=True needs oneMKL or oneDNN, and neither was found. No oneMKL")
+    assert "No oneDNN" in told

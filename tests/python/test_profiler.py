@@ -6,10 +6,12 @@ found by name. Times are compared with each other, never with a clock.
 
 import asyncio
 import ctypes
+import inspect
 import json
 import os
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 import accelrt
 from accelrt import profiler
 from kinds import KIND, host_cores
-from processes import output_of
+from processes import output_of, run
 
 SETTINGS = {"ACCELRT_ACCELERATOR": KIND} | {
     name: os.environ[name] for name in ("ACCELRT_OPENCL_LIBRARY",) if name in os.environ
@@ -310,6 +312,8 @@ def test_a_profile_is_used_in_order() -> None:
     with pytest.raises(RuntimeError, match="started already"):
         recorded.start()
     recorded.stop()
+    with pytest.raises(RuntimeError, match="has been stopped already"):
+        recorded.stop()
     with pytest.raises(FileNotFoundError, match=r"\[Errno 2\] .*: '/nowhere/trace.json'"):
         recorded.export_chrome_trace("/nowhere/trace.json")
 
@@ -328,15 +332,44 @@ def test_a_program_that_cannot_be_changed_is_profiled_to_its_end(tmp_path: Path)
     assert [len(named(found, name)) for name in ("fill", "len")] == [1, 1]
 
 
-def test_a_profile_that_cannot_be_written_is_told_at_the_end() -> None:
-    body = """
-        import subprocess, sys
-        program = "import accelrt; accelrt.Stream()"
-        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-        print(ended.returncode, ended.stderr)
-    """
-    told = output_of(body, **SETTINGS, ACCELRT_PROFILE="/nowhere/trace.json")
-    assert told.startswith("0 accelrt: the profile could not be written to /nowhere/trace.json: ")
+def test_a_process_that_does_nothing_leaves_the_profile_of_another_as_it_is(
+    tmp_path: Path,
+) -> None:
+    # With verbose lines of a library wanted, too: commands that read files capture none.
+    path = tmp_path / "trace.json"
+    settings = SETTINGS | {"ACCELRT_PROFILE": str(path), "MKL_VERBOSE": "1"}
+    output_of("import accelrt; accelrt.zeros(64)", **settings)
+    before = path.read_bytes()
+    assert b'"fill"' in before
+    for code in ("import accelrt", "import accelrt; accelrt.Stream(); accelrt.empty(64)"):
+        output_of(code, **settings)
+        assert path.read_bytes() == before
+    page = str(tmp_path / "page.html")
+    table = str(Path(__file__).parents[1] / "data/own_gpt_fixed.ops.csv")
+    for command in (
+        ("view", str(path), "-o", page),
+        ("info",),
+        ("verbose", str(path)),
+        ("replay", "--policy", "native", table),
+        ("replay", "--real", "--policy", "native", table),
+    ):
+        ended = run("-m", "accelrt", *command, **settings)
+        assert ended.returncode in {0, 1}, ended  # the trace has no verbose line
+        assert path.read_bytes() == before, command
+    ended = run("-m", "accelrt", "view", str(path), "-o", page, ACCELRT_PROFILE="/nowhere/a.json")
+    assert (ended.returncode, ended.stderr) == (0, ""), "it starts no profile"
+
+
+def test_a_profile_that_cannot_be_written_is_told_at_the_begin_and_at_the_end() -> None:
+    body = "import accelrt; accelrt.Stream(); print('begun', file=sys.stderr); accelrt.zeros(64)"
+    ended = run("-c", f"import sys; {body}", **SETTINGS, ACCELRT_PROFILE="/nowhere/trace.json")
+    early, begun, late = ended.stderr.splitlines()
+    assert early.startswith(
+        "accelrt: the profile cannot be written to /nowhere/trace.json: No such"
+    )
+    assert begun == "begun"
+    assert late.startswith("accelrt: the profile could not be written to /nowhere/trace.json: ")
+    assert ended.returncode == 0
 
 
 def test_a_child_of_a_profiled_parent_records_nothing() -> None:
@@ -359,3 +392,100 @@ def test_a_child_of_a_profiled_parent_records_nothing() -> None:
         print([row.key for row in recorded.key_averages()])
     """
     assert output_of(body, **SETTINGS).splitlines() == ["0", "['here']"]
+
+
+def test_a_decorated_coroutine_function_is_a_range_from_its_begin_to_its_end() -> None:
+    @profiler.record_function("serve")
+    async def serve(is_ready: asyncio.Event) -> int:
+        with profiler.record_function("inside"):
+            await is_ready.wait()
+        return 7
+
+    async def main() -> list[int]:
+        is_ready = asyncio.Event()
+        tasks = [asyncio.create_task(serve(is_ready)) for _ in range(3)]
+        await asyncio.sleep(0)
+        is_ready.set()
+        return await asyncio.gather(*tasks)
+
+    with profiler.profile() as recorded:
+        assert asyncio.run(main()) == [7] * 3
+    of = rows(recorded)
+    assert (of["serve"].count, of["inside"].count) == (3, 3)
+    assert of["serve"].total_ms > of["inside"].total_ms > 0
+    assert inspect.iscoroutinefunction(serve)
+
+
+def test_a_decorated_generator_function_is_a_range_at_each_of_its_steps() -> None:
+    @profiler.record_function("generate")
+    def generate() -> Iterator[int]:
+        with profiler.record_function("inside"):
+            pass
+        yield 1
+        yield 2
+
+    with profiler.profile() as recorded:
+        for number in generate():
+            with profiler.record_function(f"between {number}"):
+                pass
+    of = rows(recorded)
+    assert {key: row.count for key, row in of.items()} == {
+        "generate": 3,  # the last one ends it
+        "inside": 1,
+        "between 1": 1,
+        "between 2": 1,
+    }
+    assert of["generate"].total_ms >= of["inside"].total_ms
+    slices = recorded_slices(recorded)
+    inside = [span for span in slices if span[0] == "generate"]
+    for name, begin, end in slices:
+        if name.startswith("between"):
+            assert all(end <= start or stop <= begin for _, start, stop in inside)
+
+
+def recorded_slices(recorded: profiler.profile) -> list[tuple[str, float, float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        found = events(recorded, Path(folder) / "trace.json")
+    slices = [event for event in found if event["ph"] == "X"]
+    return [(it["name"], it["ts"], it["ts"] + it["dur"]) for it in slices]
+
+
+def test_a_range_is_left_once_and_decorates_no_asynchronous_generator() -> None:
+    span = profiler.record_function("a range")
+    with pytest.raises(RuntimeError, match="a range was left that had not been entered"):
+        span.__exit__(None, None, None)
+
+    async def generate() -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(TypeError, match="record_function decorates no asynchronous generator"):
+        span(generate)
+
+
+def test_a_table_says_what_it_lacks_and_refuses_what_it_does_not_know() -> None:
+    stream = accelrt.Stream()
+    with profiler.profile(max_records=9) as recorded:
+        for _ in range(10):
+            stream.launch_host(len, "")
+        stream.synchronize()
+    table = recorded.key_averages().table
+    missing = recorded.num_dropped_records
+    assert missing > 0
+    assert table().splitlines()[-1] == f"Not complete: {missing} records found no room"
+    assert table(row_limit=1 << 70) == table(row_limit=-1)
+    for wrong in ("10", 1.5, None, True):
+        message = f"row_limit must be an integer, not {type(wrong).__name__}"
+        with pytest.raises(TypeError, match=message):
+            table(row_limit=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="sort_by must be a str, not int"):
+        table(sort_by=5)  # type: ignore[arg-type]
+
+
+def test_streams_and_devices_are_shown_with_their_numbers() -> None:
+    stream = accelrt.Stream()
+    recorded = work(lambda it: it.launch_host(len, ""), stream)
+    (use,) = recorded.streams()
+    (device,) = recorded.devices()
+    expected = f"StreamUse({stream.device} stream {use.stream_id}, num_tasks=1, busy_ms="
+    assert repr(use).startswith(expected)
+    assert repr(device).startswith(f"DeviceUse({stream.device}, busy_ms=")

@@ -457,9 +457,23 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
 
 def test_an_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     place = tmp_path / "none" / "out.json"
-    ended = replay(OWN, "--json", place)
-    assert ended.returncode == 2
-    assert ended.stderr == f"accelrt replay: cannot write {place}: No such file or directory\n"
+    for option in ("--json", "--plot"):
+        ended = replay(OWN, option, place)
+        assert (ended.returncode, ended.stdout) == (2, ""), "told before anything is replayed"
+        assert ended.stderr == f"accelrt replay: cannot write {place}: No such file or directory\n"
+        ended = replay(OWN, option, "")
+        assert ended.stderr.endswith(f"{option}: the name of a file must not be empty\n")
+
+
+def test_what_is_written_is_told(tmp_path: Path) -> None:
+    kept, plot = tmp_path / "kept.json", tmp_path / "plot.html"
+    path = table(tmp_path, "0,a,1,5,0")
+    ended = replay(path, "--policy", "native,torch", "--json", kept, "--plot", plot)
+    *_, of_json, of_plot = ended.stdout.splitlines()
+    assert of_json == f"{kept}: the table as 2 records"
+    assert of_plot.startswith(f"{plot}: the page (")
+    *_, of_json = replay(path, "--minimum", "--json", kept).stdout.splitlines()
+    assert of_json == f"{kept}: the same as records"
 
 
 def as_table(operations: Sequence[tuple[bool, int, int, int]]) -> str:

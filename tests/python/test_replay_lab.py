@@ -297,7 +297,7 @@ def test_what_the_lab_is_asked_for_wrongly_is_refused(tmp_path: Path) -> None:
         "--recommend": (["--config", "max_split_size_mb:40"], ["--check"], ["--real"]),
     }.items():
         for other in others:
-            refused(replay(OWN, option, *other), f"{option} goes without {other[0]}")
+            refused(replay(OWN, option, *other), f"{option} cannot be used with {other[0]}")
         refused(replay(OWN, option, "--granularity", "3"), "granularity", "a power of two")
         refused(replay(tmp_path / "none.csv", option), "none.csv", "No such file")
         wrong = table(tmp_path, "0,a,1,5,0", "1,f,2,5,0")
@@ -352,8 +352,9 @@ def test_what_is_no_file_is_no_table(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     (tmp_path / "folder.csv").mkdir()
-    for path in (pipe, tmp_path / "folder.csv"):
-        refused(replay(path), f"cannot read {path}: it is no regular file")
+    folder = tmp_path / "folder.csv"
+    for path, expected in ((pipe, "it is no regular file"), (folder, "it is a folder")):
+        refused(replay(path), f"cannot read {path}: {expected}")
     binary = tmp_path / "binary.csv"
     binary.write_bytes(bytes(1 << 20))
     refused(replay(binary), f"cannot read {binary}: line 1 has more than 262144 bytes")

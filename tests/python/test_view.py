@@ -277,8 +277,6 @@ def test_several_files_are_tabs_and_two_are_compared(tmp_path: Path) -> None:
     assert 'data-compares="false"' in (tmp_path / "page.html").read_text()
     assert len(page_of(tmp_path, "--compare", first, second)) == 2
     assert 'data-compares="true"' in (tmp_path / "page.html").read_text()
-    for files in ([first], [first, profile_path], [first, second, first]):
-        refused(view("--compare", *files), "--compare takes two snapshots or tables")
 
 
 def test_the_page_stands_where_it_is_asked_for_and_never_on_a_file(tmp_path: Path) -> None:
@@ -323,7 +321,8 @@ def segment(**changes: object) -> list[Any]:
         (snapshot_with(segments=segment(address=None)), "segments[0]['address'] is None"),
         (snapshot_with(segments=segment(blocks=None)), "segments[0] has no list of blocks"),
         (snapshot_with(segments=segment(blocks=[7])), "segments[0]['blocks'][0] is no dict"),
-        (snapshot_with(segments=segment(blocks=[{}])), "['size'] is None"),
+        (snapshot_with(segments=segment(blocks=[{}])), "['blocks'][0] has no size"),
+        (snapshot_with(segments=segment(blocks=[{"size": 1}])), "['blocks'][0] has no state"),
         (snapshot_with(segments=segment(blocks=[{"size": 1, "state": 5}])), "['state'] is 5"),
     ],
 )
@@ -344,7 +343,12 @@ def test_wrong_snapshots_are_one_line(
         (b'{"traceEvents": 7}', "it has no list of traceEvents"),
         (b"[7]", "traceEvents[0] is 7, not an object"),
         (b'[{"ph": "X", "ts": "x"}]', "traceEvents[0]['ts'] is x, not a time in us"),
-        (b'[{"ph": "X"}]', "traceEvents[0]['ts'] is None"),
+        (b'[{"ph": "X"}]', "traceEvents[0] has no ts"),
+        (b'[{"ph": "X", "ts": null}]', "traceEvents[0]['ts'] is None"),
+        (b"[]", "the profile is empty: no slices, no marks and no counters"),
+        (b'[{"ph": "M", "name": "process_name"}]', "the profile is empty"),
+        (pickle.dumps({}), "it looks like a pickle, and a name that ends in .pickle says so"),
+        (gzip.compress(pickle.dumps({})), "only profiles are read packed by gzip, and it is none"),
         (b'[{"ph": "X", "ts": NaN}]', "traceEvents[0]['ts'] is nan"),
         (b'[{"ph": "X", "ts": 1e300}]', "traceEvents[0]['ts'] is 1e+300"),
         (b'[{"ph": "X", "ts": 1, "dur": -1}]', "traceEvents[0]['dur'] is -1, below 0"),
@@ -365,9 +369,15 @@ def test_wrong_profiles_are_one_line(
 
 def test_other_files_are_one_line(tmp_path: Path) -> None:
     refused(view(tmp_path / "none.json"), "none.json: No such file or directory")
-    refused(view(tmp_path), "neither a memory snapshot")
+    refused(view(tmp_path), f"cannot read {tmp_path}: it is a folder")
     (tmp_path / "folder.pickle").mkdir()
-    refused(view(tmp_path / "folder.pickle"), "Is a directory")
+    refused(view(tmp_path / "folder.pickle"), "folder.pickle: it is a folder")
+    (tmp_path / "a.pickle").write_text('{"traceEvents": []}')
+    refused(view(tmp_path / "a.pickle"), "it looks like JSON, and a name that ends in .json")
+    (tmp_path / "a.pickle").write_bytes(gzip.compress(b""))
+    refused(view(tmp_path / "a.pickle"), "it is packed by gzip")
+    (tmp_path / "a.txt").touch()
+    refused(view(tmp_path / "a.txt"), "neither a memory snapshot")
     table = tmp_path / "a.ops.csv"
     table.write_text("t,op,id,size,stream\n")
     refused(view(table), "the table has no events")
@@ -376,7 +386,11 @@ def test_other_files_are_one_line(tmp_path: Path) -> None:
     refused(view(table), "event 65536 is of another stream than 65536 before it")
     table.write_text("t,op,id,size,stream\n0,f,1,2,0\n")
     refused(view(table), "line 2 frees id 1, which is not live")
-    refused(view(OWN, "-o", ""), "cannot write")
+    refused(view(OWN, "-o", tmp_path), f"cannot write {tmp_path}: Is a directory")
+    for arguments in ((OWN, "-o", ""), ("",)):
+        ended = view(*arguments)
+        assert ended.returncode == 2
+        assert ended.stderr.endswith(": the name of a file must not be empty\n")
 
 
 class Hostile:
@@ -420,11 +434,15 @@ def test_devices_of_a_snapshot_are_views_of_their_own(tmp_path: Path) -> None:
     assert [found.name for found in page_of(tmp_path, path)] == ["a.pickle:0", "a.pickle:2"]
 
 
-def test_an_empty_profile_is_a_page(tmp_path: Path) -> None:
+def test_a_profile_of_one_mark_or_counter_is_a_page(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    path.write_text('{"traceEvents": []}')
-    (found,) = page_of(tmp_path, path)
-    assert found.columns["start"] == []
+    for record in (
+        {"ph": "i", "name": "mark", "pid": 1, "tid": 1, "ts": 4},
+        {"ph": "C", "name": "bytes", "pid": 1, "tid": 1, "ts": 4, "args": {"used": 7}},
+    ):
+        path.write_text(json.dumps([record]))
+        (found,) = page_of(tmp_path, path)
+        assert found.columns["start"] == []
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -513,7 +531,8 @@ def test_every_recording_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str
         out = tmp_path / "page.html"
         assert cli.main(["view", str(path), "-o", str(out), "--policy", "native"]) == 0
         (found,) = opened(out)
-        assert f"{found.head['entries']} events of {path.name}" in capsys.readouterr().out
+        noun = "events" if found.kind == "table" else "entries"
+        assert f"{found.head['entries']} {noun} of {path.name}" in capsys.readouterr().out
         assert peak(found)[0] > 0
         assert found.head["replays"][0]["error"] is None
 

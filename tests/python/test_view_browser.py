@@ -44,12 +44,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@contextlib.contextmanager
+def a_browser(width: int) -> Iterator[Browser]:
     profile = Path(tempfile.mkdtemp())
-    with Browser(profile, width=1400, height=1100) as started:
+    with Browser(profile, width=width, height=1100) as started:
         yield started
     shutil.rmtree(profile, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with a_browser(1400) as started:
+        yield started
 
 
 def page_of(tmp_path: Path, *arguments: object) -> Path:
@@ -205,9 +211,8 @@ def test_a_page_names_who_had_the_memory_when_there_was_too_little(
 ) -> None:
     # Of docs/memory.md, word by word.
     text = (ROOT / "docs/memory.md").read_text()
-    (tmp_path / "serve.py").write_text(
-        text.partition("```python\n# serve.py\n")[2].partition("```")[0]
-    )
+    program = text.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "serve.py").write_text(program)
     dump = tmp_path / "memory.pickle"
     settings = {
         "ACCELRT_CPU_MEMORY": "256M",
@@ -216,7 +221,9 @@ def test_a_page_names_who_had_the_memory_when_there_was_too_little(
     assert "OutOfMemoryError" in run(str(tmp_path / "serve.py"), **settings).stderr
     browser.open(page_of(tmp_path, dump))
     assert browser.figure("Peak live") == str((30 + 4 * 48) << 20)
-    assert "cache · serve.py:13" in browser.text(".side")
+    for line, function in ((14, "cache"), (7, "load")):
+        assert f"serve.py:{line} in {function}" in text
+        assert f"{function} · serve.py:{line}" in browser.text(".side")
     browser.evaluate(
         "(() => { const box = document.querySelector('input[type=search]');"
         "box.value = 'kv cache'; box.dispatchEvent(new Event('input')); })()"
@@ -522,7 +529,7 @@ def test_what_has_nothing_in_it_is_still_a_page(
 ) -> None:
     if kind == "profile":
         path = tmp_path / "a.json"
-        path.write_bytes(gzip.compress(b"[]"))
+        path.write_bytes(gzip.compress(b'{"traceEvents":[],"otherData":{"dropped_records":1}}'))
         path = path.rename(tmp_path / "a.json.gz")
     elif kind == "table":
         path = tmp_path / "a.ops.csv"

@@ -12,6 +12,7 @@ from accelrt import _core
 from accelrt.cli import bench, demo, info, replay, verbose, view
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
+from accelrt.cli.outputs import file_argument, refusal
 from accelrt.cli.sizes import size_argument
 
 # Commands that read files, and need no device.
@@ -20,6 +21,10 @@ _OF_FILES: dict[str, Callable[[argparse.Namespace], int]] = {
     "verbose": verbose.run,
     "view": view.run,
 }
+_XPU_HINT = (
+    "; accelrt's extra `xpu`, by pip install '.[xpu]' in a checkout, brings a device on every"
+    " x86-64 processor"
+)
 _TRACES = Path("../shared/traces")
 # Smaller chunks keep more of the data in flight in a core's cache.
 _CHUNK_BYTES = 256 << 10
@@ -50,17 +55,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
+    if given.command in _OF_FILES:
+        # Both are about programs, whose files these commands read.
+        for variable in ("ACCELRT_PROFILE", "ACCELRT_MEMORY_HISTORY"):
+            os.environ.pop(variable, None)
     try:
         _core.settings()  # of the environment, read at the first query
         if given.command not in {"info", *_OF_FILES}:
             _core.current_accelerator()
     except (RuntimeError, ValueError) as error:
-        return _refuse(given, str(error))
+        is_missing = str(error).startswith("No xpu device is available")
+        return _refuse(given, f"{error}{_XPU_HINT if is_missing else ''}")
     if given.command == "info":
         return info.run()
     if given.command in _OF_FILES:
         return _OF_FILES[given.command](given)
     if given.command == "bench":
+        if (reason := refusal([given.json], [])) is not None:
+            return _refuse(given, reason)
         return bench.run(given.json, given.traces, given.rows, given.patience)
     return demo.run(given.file, lane_count=given.in_flight, chunk_bytes=given.chunk)
 
@@ -87,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument(
         "file",
         nargs="?",
-        type=_path,
+        type=file_argument,
         help="the file; by default the interpreter's shared library or executable",
     )
     job.add_argument(
@@ -121,7 +133,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")
     figures.add_argument(
-        "--json", type=Path, metavar="FILE", help="keep the table as records, one for each row"
+        "--json",
+        type=file_argument,
+        metavar="FILE",
+        help="keep the table as records, one for each row",
     )
     figures.add_argument(
         "--rows",
@@ -139,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     figures.add_argument(
         "--traces",
-        type=_path,
+        type=file_argument,
         default=_TRACES,
         metavar="FOLDER",
         help=f"recorded requests, in ops and pytorch below it (default {_TRACES})",
@@ -163,13 +178,6 @@ def _seconds(text: str) -> float:
         message = f"{text!r} is not a number of seconds"
         raise argparse.ArgumentTypeError(message)
     return seconds
-
-
-def _path(text: str) -> Path:
-    if not text:
-        message = "the name of a file must not be empty"
-        raise argparse.ArgumentTypeError(message)
-    return Path(text)
 
 
 def _count(text: str) -> int:

@@ -48,6 +48,8 @@ def _devices(kind: str, style: Style) -> list[str]:
 
 def _setting(name: str, value: str | int | None, style: Style) -> str:
     shown = _shown(name, value)
+    if "default" not in shown and not os.environ.get(name):
+        shown += " (default)"
     return f"  {name:<22} {style.faint(shown) if 'default' in shown else shown}"
 
 

@@ -1,14 +1,28 @@
-"""Files that a command writes, beside those that it reads."""
+"""Files that commands read and write, as they are named on the command line."""
 
+import argparse
+import errno
+import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 
-def misplaced(outputs: Sequence[Path | None], inputs: Sequence[Path]) -> str | None:
-    """Return why an output must not be written: it is an input, or another output, by any name.
+def file_argument(text: str) -> Path:
+    """Return the path that a text names."""
+    if not text:
+        message = "the name of a file must not be empty"
+        raise argparse.ArgumentTypeError(message)
+    return Path(text)
 
-    >>> misplaced([Path("a.json"), Path("a.json")], [Path("a.csv")])
+
+def refusal(outputs: Sequence[Path | None], inputs: Sequence[Path]) -> str | None:
+    """Return why an output must not or cannot be written, before anything is done for it.
+
+    >>> refusal([Path("a.json"), Path("a.json")], [Path("a.csv")])
     'a.json is written twice: name another file'
+    >>> refusal([Path("no such folder/a.json")], [])
+    'cannot write no such folder/a.json: No such file or directory'
     """
     named = [output for output in outputs if output is not None]
     for place, output in enumerate(named):
@@ -16,7 +30,22 @@ def misplaced(outputs: Sequence[Path | None], inputs: Sequence[Path]) -> str | N
             return f"{output} is one of the files that are read: name another one to be written"
         if any(_is_same(output, other) for other in named[:place]):
             return f"{output} is written twice: name another file"
+        if (number := _obstacle(output)) is not None:
+            return f"cannot write {output}: {os.strerror(number)}"
     return None
+
+
+def _obstacle(output: Path) -> int | None:
+    """Return the number of the error that a write certainly ends with."""
+    if output.is_dir():
+        return errno.EISDIR
+    if output.exists():
+        return None
+    try:
+        mode = output.parent.stat().st_mode
+    except OSError as error:
+        return error.errno
+    return None if stat.S_ISDIR(mode) else errno.ENOTDIR
 
 
 def _is_same(one: Path, other: Path) -> bool:

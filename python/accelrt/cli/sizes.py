@@ -1,4 +1,4 @@
-"""Sizes in bytes, as the command line takes them."""
+"""Sizes in bytes, as the command line takes them, and counts as it shows them."""
 
 import argparse
 
@@ -14,3 +14,12 @@ def size_argument(text: str) -> int:
         message = f"{text!r} is not a number of bytes of at least 1, as 16777216, 256M or 8GiB"
         raise argparse.ArgumentTypeError(message)
     return count
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "record"), counted(2, "record")
+    ('1 record', '2 records')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"

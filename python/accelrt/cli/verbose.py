@@ -3,17 +3,17 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from accelrt import _verbose_table
 from accelrt._verbose_records import parse
+from accelrt.cli.outputs import file_argument, refusal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument(
         "file",
-        type=Path,
+        type=file_argument,
         metavar="FILE",
         help="what a program printed, with verbose lines in it; other lines are skipped",
     )
@@ -23,11 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_verbose_table.ORDERS[0],
         help=f"the table's order (default {_verbose_table.ORDERS[0]})",
     )
-    parser.add_argument("--json", type=Path, metavar="OUT", help="keep the calls as records")
+    parser.add_argument(
+        "--json", type=file_argument, metavar="OUT", help="keep the calls as records"
+    )
 
 
 def run(given: argparse.Namespace) -> int:
     """Print the table and keep the records; return the exit status."""
+    if (reason := refusal([given.json], [given.file])) is not None:
+        return _refuse(reason, 2)
     try:
         # Lines end where printers end them, not where the text has a form feed.
         with given.file.open(encoding="utf-8", errors="replace", newline="\n") as file:

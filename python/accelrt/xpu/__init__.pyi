@@ -104,7 +104,7 @@ def device_of(obj: object) -> DeviceContext:
     An object without a device of this kind has no effect.
     """
 
-def dump_snapshot(path: str | PathLike[str] = "dump_snapshot.pickle") -> None:
+def dump_snapshot(path: str | bytes | PathLike[str] = "dump_snapshot.pickle") -> None:
     """Write a snapshot with the history to a file, for `python -m accelrt view` and `replay`.
 
     The file is a pickle as torch's `_dump_snapshot` writes, which pytorch.org/memory_viz opens.

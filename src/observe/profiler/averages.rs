@@ -42,7 +42,13 @@ impl KeyAverage {
 /// The rows of a profile. Waits of streams are no row: see
 /// [`Trace::longest_waits`](super::Trace::longest_waits).
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct KeyAverages(pub Vec<KeyAverage>);
+#[non_exhaustive]
+pub struct KeyAverages {
+    /// The rows, the largest own time first.
+    pub rows: Vec<KeyAverage>,
+    /// [`Trace::num_dropped_records`](super::Trace::num_dropped_records): what the rows lack.
+    pub num_dropped_records: u64,
+}
 
 /// What a table is sorted by, the largest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +65,9 @@ pub enum SortKey {
     /// [`KeyAverage::count`].
     Count,
 }
+
+/// The most characters of a name in a table.
+const MOST_NAME: usize = 55;
 
 #[derive(Default)]
 struct Sums {
@@ -98,7 +107,8 @@ impl KeyAverages {
             stream_ms: ms(sum.stream_ns),
             bytes: sum.bytes,
         };
-        let mut averages = Self(sums.into_iter().map(average).collect());
+        let rows = sums.into_iter().map(average).collect();
+        let mut averages = Self { rows, num_dropped_records: timeline.num_dropped };
         averages.sort(SortKey::SelfMs);
         averages
     }
@@ -114,56 +124,93 @@ impl KeyAverages {
             SortKey::Count => row.count as f64,
         };
         let order = |row: &KeyAverage| (row.is_range, row.key.clone());
-        self.0.sort_by(|one, next| {
+        self.rows.sort_by(|one, next| {
             value(next).total_cmp(&value(one)).then_with(|| order(one).cmp(&order(next)))
         });
     }
 
     /// The rows as a text table with torch's columns: each row's own and total time with its share,
-    /// the average and the number of calls. `row_limit` is the most rows; a negative one means all.
+    /// the average and the number of calls, and the time of streams where it is sorted by that.
+    /// `row_limit` is the most rows; a negative one means all.
     #[must_use]
     pub fn table(&self, sort_by: Option<SortKey>, row_limit: i64) -> String {
         let mut sorted = self.clone();
         sorted.sort(sort_by.unwrap_or(SortKey::SelfMs));
-        let all_ms: f64 = self.0.iter().map(|row| row.self_ms).sum();
+        // Not `sum`, which begins at -0.0.
+        let all_ms = self.rows.iter().fold(0.0, |sum, row| sum + row.self_ms);
         let limit = usize::try_from(row_limit).unwrap_or(usize::MAX);
-        let rows = sorted.0.iter().take(limit).map(|row| cells(row, all_ms));
-        let head = ["Name", "Self %", "Self", "Total %", "Total", "Time avg", "# of Calls"];
-        let lines: Vec<_> = [head.map(str::to_owned)].into_iter().chain(rows).collect();
+        let has_stream = sort_by == Some(SortKey::StreamMs);
+        let mut lines = vec![head(has_stream)];
+        lines.extend(sorted.rows.iter().take(limit).map(|row| cells(row, all_ms, has_stream)));
         let width = |column: usize| {
             let widest = lines.iter().map(|line| line[column].chars().count()).max();
             widest.unwrap_or_default().max(12)
         };
-        let widths: [usize; 7] = std::array::from_fn(width);
-        let rule = widths.map(|width| "-".repeat(width)).join("  ");
+        let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+        let rule = widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>().join("  ");
         let mut text = format!("{rule}\n");
         for (index, line) in lines.iter().enumerate() {
             let cells: Vec<_> =
-                line.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+                line.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
             let _ = writeln!(text, "{}", cells.join("  "));
             if index == 0 {
                 let _ = writeln!(text, "{rule}");
             }
         }
         let _ = writeln!(text, "{rule}\nSelf time total: {}", time(all_ms));
+        if self.num_dropped_records > 0 {
+            let dropped = self.num_dropped_records;
+            let noun = if dropped == 1 { "record" } else { "records" };
+            let _ = writeln!(text, "Not complete: {dropped} {noun} found no room");
+        }
         text
     }
 }
 
-fn cells(row: &KeyAverage, all_ms: f64) -> [String; 7] {
+fn head(has_stream: bool) -> Vec<String> {
+    let names = ["Name", "Self %", "Self", "Total %", "Total", "Time avg", "# of Calls"];
+    let stream = has_stream.then_some("Stream");
+    names.into_iter().chain(stream).map(str::to_owned).collect()
+}
+
+fn cells(row: &KeyAverage, all_ms: f64, has_stream: bool) -> Vec<String> {
     let share = |ms: f64| {
         let percent = if all_ms > 0.0 { ms / all_ms * 100.0 } else { 0.0 };
         format!("{percent:.2}%")
     };
-    [
-        row.key.clone(),
+    let mut cells = vec![
+        shortened(&row.key),
         share(row.self_ms),
         time(row.self_ms),
         share(row.total_ms),
         time(row.total_ms),
         time(row.mean_ms()),
         row.count.to_string(),
-    ]
+    ];
+    cells.extend(has_stream.then(|| time(row.stream_ms)));
+    cells
+}
+
+/// A name on one line, of at most as many characters as torch's tables show.
+fn shortened(name: &str) -> String {
+    let mut shown = String::new();
+    let mut room = MOST_NAME;
+    for character in name.chars() {
+        let text = if character.is_control() {
+            character.escape_debug().to_string()
+        } else {
+            character.to_string()
+        };
+        let length = text.chars().count();
+        if length > room {
+            shown = shown.chars().take(MOST_NAME - 1).collect();
+            shown.push('…');
+            break;
+        }
+        room -= length;
+        shown.push_str(&text);
+    }
+    shown
 }
 
 /// A time in the unit that suits it, with three decimals, as torch's tables have it.
@@ -252,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_table_has_torchs_columns_and_as_many_rows_as_are_asked_for() {
-        let rows = KeyAverages(vec![
+        let rows = averages(vec![
             row("resize", 4, 3.0, 3.0),
             row("load", 1, 1.0, 1500.0),
             row("fill", 2, 0.001, 0.001),
@@ -267,6 +314,44 @@ mod tests {
         assert_eq!(words(lines[4])[..3], ["resize", "74.98%", "3.000ms"]);
         assert_eq!((lines.len(), lines[6]), (7, "Self time total: 4.001ms"));
         assert!(rows.table(None, -1).contains("1.000us"));
+    }
+
+    fn averages(rows: Vec<KeyAverage>) -> KeyAverages {
+        KeyAverages { rows, num_dropped_records: 0 }
+    }
+
+    #[test]
+    fn a_table_without_rows_has_no_time_and_no_minus() {
+        let table = averages(Vec::new()).table(None, 10);
+        assert!(table.ends_with("\nSelf time total: 0.000us\n"), "{table}");
+    }
+
+    #[test]
+    fn a_table_says_how_many_records_it_lacks() {
+        let complete = averages(vec![row("load", 1, 1.0, 1.0)]);
+        assert!(!complete.table(None, 10).contains("records"));
+        let table = KeyAverages { num_dropped_records: 12, ..complete }.table(None, 10);
+        assert!(table.ends_with("Not complete: 12 records found no room\n"));
+    }
+
+    #[test]
+    fn a_name_is_one_line_of_a_table_and_leaves_room_for_the_rest() {
+        let (long, lines) = ("n".repeat(500), "two\nlines\u{1b}");
+        let table = averages(vec![row(&long, 1, 2.0, 2.0), row(lines, 1, 1.0, 1.0)]);
+        let table = table.table(None, 10);
+        assert!(table.lines().all(|line| line.chars().count() <= 55 + 6 * 14), "{table}");
+        assert!(table.contains(&format!("\n{}…  ", "n".repeat(54))), "{table}");
+        assert!(table.contains(" two\\nlines\\u{1b}  ") && table.lines().count() == 7, "{table}");
+    }
+
+    #[test]
+    fn a_table_shows_the_time_that_it_is_sorted_by() {
+        let stream_ms = 2.0;
+        let rows = averages(vec![KeyAverage { stream_ms, ..row("load", 1, 1.0, 1.0) }]);
+        let table = rows.table(Some(SortKey::StreamMs), 10);
+        let lines: Vec<_> = table.lines().collect();
+        assert!(lines[1].ends_with("Stream") && lines[3].ends_with("  2.000ms"), "{table}");
+        assert!(!rows.table(None, 10).contains("Stream"));
     }
 
     #[test]
@@ -290,7 +375,7 @@ mod tests {
         ];
         let taken = Taken { records, dropped: 0 };
         let averages = KeyAverages::new(&Timeline::new(taken, Vec::new(), BTreeMap::new()));
-        let mut rows: Vec<_> = averages.0.into_iter().collect();
+        let mut rows = averages.rows;
         rows.sort_by(|one, next| one.key.cmp(&next.key));
         let times: Vec<_> = rows.iter().map(|row| (&*row.key, row.self_ms, row.total_ms)).collect();
         let expected = [

@@ -152,6 +152,13 @@ impl Trace {
         waits::longest(&self.timeline, count)
     }
 
+    /// True when nothing happened while the profile was on: no task, range, wait or call of a
+    /// library, and none that found no room.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.timeline.is_empty()
+    }
+
     /// The number of tasks that failed streams skipped.
     #[must_use]
     pub fn num_skipped_tasks(&self) -> u64 {

@@ -164,7 +164,7 @@ fn a_range_has_the_tasks_that_its_thread_enqueued_before_its_end() {
         }
         let averages = KeyAverages::new(&timeline(records));
         let stream_ms = |key: &str| {
-            let row = averages.0.iter().find(|row| row.key == key).unwrap();
+            let row = averages.rows.iter().find(|row| row.key == key).unwrap();
             format!("{:.6}", row.stream_ms)
         };
         // 2 + 4 + 8 ns, and 4.
@@ -213,7 +213,25 @@ fn a_profile_that_stops_after_the_devices_has_what_they_had_not_done() {
     let buffer = runtime.empty(64, device).unwrap();
     let profile = Profile::start(&runtime);
     buffer.fill(7, &stream).unwrap();
-    let rows = profile.stop_after_devices(Duration::from_secs(100)).key_averages();
-    assert_eq!(rows.0.iter().find(|row| row.key == "fill").map(|row| row.count), Some(1));
+    let averages = profile.stop_after_devices(Duration::from_secs(100)).key_averages();
+    assert_eq!(averages.rows.iter().find(|row| row.key == "fill").map(|row| row.count), Some(1));
     stream.synchronize().unwrap();
+}
+
+#[test]
+fn a_profile_is_empty_where_nothing_happened_and_nothing_was_lost() {
+    let of_thread = |kind| LogRecord::new(kind, OperationKind::Internal);
+    assert!(timeline(Vec::new()).is_empty());
+    assert!(timeline(vec![of_thread(RecordKind::Thread)]).is_empty(), "a name is no event");
+    for happened in [
+        ended(OperationKind::Fill, 1, [0, 1]),
+        range("a range", 1, [0, 1]),
+        record(RecordKind::Skipped, OperationKind::Fill, 1, [0, 1]),
+        record(RecordKind::Slept, OperationKind::Internal, 1, [0, 1]),
+    ] {
+        let kind = happened.kind;
+        assert!(!timeline(vec![happened]).is_empty(), "{kind:?}");
+    }
+    let lost = Taken { records: Vec::new(), dropped: 1 };
+    assert!(!Timeline::new(lost, Vec::new(), BTreeMap::new()).is_empty());
 }

@@ -260,6 +260,13 @@ impl Timeline {
         }
     }
 
+    /// True when nothing happened. Names of threads and the bytes at the begin are no events.
+    pub(super) fn is_empty(&self) -> bool {
+        let has_no_spans = self.tasks.is_empty() && self.ranges.is_empty() && self.calls.is_empty();
+        let is_complete = self.num_skipped == 0 && self.num_dropped == 0;
+        has_no_spans && self.host_waits.is_empty() && is_complete
+    }
+
     pub(super) fn key(&self, number: u32) -> &Arc<str> {
         &self.keys.texts[number as usize]
     }

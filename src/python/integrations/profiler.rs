@@ -13,7 +13,8 @@ use crate::observe::profiler::{
     DeviceUse, KeyAverage, LongWait, Profile, ProfileOptions, SortKey, StreamUse, Trace, WaitedBy,
 };
 use crate::python::objects::device::PyDevice;
-use crate::python::support::parameters::size;
+use crate::python::support::errors::wrong_type;
+use crate::python::support::parameters::{integer, size};
 use crate::runtime::Runtime;
 
 /// A profile of the process's runtime, until `stop`.
@@ -106,6 +107,18 @@ pub(crate) struct PyStreamUse {
     waited_ms: f64,
 }
 
+#[pymethods]
+impl PyStreamUse {
+    fn __repr__(&self) -> String {
+        let (device, id, count) = (self.device.__str__(), self.stream_id, self.num_tasks);
+        let (busy_ms, waited_ms) = (self.busy_ms, self.waited_ms);
+        format!(
+            "StreamUse({device} stream {id}, num_tasks={count}, busy_ms={busy_ms:.3}, \
+             waited_ms={waited_ms:.3})"
+        )
+    }
+}
+
 /// How busy a device was in a profile.
 #[pyclass(name = "DeviceUse", module = "accelrt.profiler", frozen, get_all)]
 pub(crate) struct PyDeviceUse {
@@ -117,6 +130,18 @@ pub(crate) struct PyDeviceUse {
     stream_ms: f64,
     /// The part of `busy_ms` in percent in which at least two of its streams executed tasks.
     overlap_percent: f64,
+}
+
+#[pymethods]
+impl PyDeviceUse {
+    fn __repr__(&self) -> String {
+        let (device, busy_ms, stream_ms) = (self.device.__str__(), self.busy_ms, self.stream_ms);
+        let overlap = self.overlap_percent;
+        format!(
+            "DeviceUse({device}, busy_ms={busy_ms:.3}, stream_ms={stream_ms:.3}, \
+             overlap_percent={overlap:.1})"
+        )
+    }
 }
 
 /// One wait of a stream or of a thread, and what it waited for.
@@ -159,14 +184,20 @@ impl From<LongWait> for PyLongWait {
 impl PyTrace {
     /// The rows of the table, the largest own time first.
     fn key_averages(&self, py: Python<'_>) -> Vec<PyKeyAverage> {
-        let rows = py.detach(|| self.0.key_averages()).0;
+        let rows = py.detach(|| self.0.key_averages()).rows;
         rows.into_iter().map(PyKeyAverage::from).collect()
     }
 
     /// The rows as a text.
     #[pyo3(signature = (sort_by, row_limit))]
-    fn table(&self, py: Python<'_>, sort_by: Option<&str>, row_limit: i64) -> PyResult<String> {
+    fn table(
+        &self,
+        py: Python<'_>,
+        sort_by: Option<&Bound<'_, PyAny>>,
+        row_limit: &Bound<'_, PyAny>,
+    ) -> PyResult<String> {
         let sort_by = sort_by.map(sort_key).transpose()?;
+        let row_limit = integer("row_limit", row_limit)?;
         Ok(py.detach(|| self.0.key_averages().table(sort_by, row_limit)))
     }
 
@@ -220,14 +251,19 @@ impl PyTrace {
 
 /// The exception that Python's own functions raise, with the number, its text and the file.
 fn os_error(error: io::Error, path: PathBuf) -> PyErr {
+    if error.kind() == io::ErrorKind::InvalidInput {
+        return PyValueError::new_err("embedded null byte");
+    }
     let Some(number) = error.raw_os_error() else { return error.into() };
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default().to_owned();
     PyOSError::new_err((number, text, path.into_os_string()))
 }
 
-fn sort_key(name: &str) -> PyResult<SortKey> {
-    Ok(match name {
+fn sort_key(given: &Bound<'_, PyAny>) -> PyResult<SortKey> {
+    let name = given.cast::<PyString>().map_err(|_| wrong_type("sort_by", "a str", given))?;
+    let name = name.to_string_lossy();
+    Ok(match &*name {
         "self_ms" => SortKey::SelfMs,
         "total_ms" => SortKey::TotalMs,
         "mean_ms" => SortKey::MeanMs,

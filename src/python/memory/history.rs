@@ -1,6 +1,7 @@
 //! The memory history of the process: what `record_memory_history` starts and snapshots contain.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -17,12 +18,13 @@ use crate::engine::log::context::AllocationContext;
 use crate::memory::allocator::CachingAllocator;
 use crate::memory::allocator::snapshot::TraceAction;
 use crate::observe::memory_history::{MemoryHistory, RangeHistory};
+use crate::observe::output_file;
 use crate::python::memory::allocator_settings::settings_dict;
 use crate::python::memory::snapshot::{ACTIONS, name_of};
 use crate::python::memory::snapshot_writer::SnapshotWriter;
 use crate::python::objects::device::kind_argument;
 use crate::python::support::stacks::{self, Wanted};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, report};
 
 /// As many as `record_memory_history` keeps by default.
 const USUAL_ENTRIES: usize = 100_000;
@@ -145,6 +147,9 @@ pub(crate) fn watch_environment() {
 /// where `ACCELRT_MEMORY_HISTORY` asks for it.
 pub(crate) fn begin_by_environment(runtime: &Runtime) {
     let Some(file) = runtime.config().memory_history.clone() else { return };
+    if let Err(refusal) = output_file::check(Path::new(&file)) {
+        report::line(&format!("the memory history cannot be written to {file}: {refusal}"));
+    }
     begin(runtime, Contexts::All, USUAL_ENTRIES, false, true, Vec::new());
     runtime.add_oom_observer(move |error| {
         let Error::Memory(MemoryError::OutOfMemory { device, .. }) = error else { return };

@@ -57,7 +57,7 @@ impl PyDevice {
         self.index
     }
 
-    fn __str__(&self) -> String {
+    pub(crate) fn __str__(&self) -> String {
         match self.index {
             Some(index) => format!("{}:{index}", self.kind),
             None => self.kind.to_string(),

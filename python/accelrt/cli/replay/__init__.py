@@ -10,7 +10,6 @@ it. A use of a block on another stream counts as done at the event that frees th
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli import outputs
@@ -27,7 +26,7 @@ from accelrt.cli.replay.policies import (
     settings_of,
 )
 from accelrt.cli.replay.table import Record
-from accelrt.cli.sizes import size_argument
+from accelrt.cli.sizes import counted, size_argument
 from accelrt.cli.terminal import Style
 
 
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "traces",
         nargs="+",
-        type=Path,
+        type=outputs.file_argument,
         metavar="TRACE",
         help=".ops.csv, or a pickle of torch.cuda.memory._dump_snapshot",
     )
@@ -69,9 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="on the current device and with its memory, in place of numbers",
     )
-    parser.add_argument("--json", type=Path, metavar="OUT", help="keep the table as records")
     parser.add_argument(
-        "--plot", type=Path, metavar="OUT", help="write a page of live and reserved bytes, as view"
+        "--json", type=outputs.file_argument, metavar="OUT", help="keep the table as records"
+    )
+    parser.add_argument(
+        "--plot",
+        type=outputs.file_argument,
+        metavar="OUT",
+        help="write a page of live and reserved bytes, as view",
     )
     parser.add_argument(
         "--check",
@@ -93,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Replay, print the table and keep its records; return the exit status."""
-    refusal = outputs.misplaced([given.json, given.plot], given.traces)
+    refusal = outputs.refusal([given.json, given.plot], given.traces)
     if refusal is not None:
         return _refuse(refusal)
     return _run_lab(given) if given.minimum or given.recommend else _run_replays(given)
@@ -110,30 +114,32 @@ def _run_replays(given: argparse.Namespace) -> int:
                 "--real has the device's own memory: no --capacity, --granularity, --check"
             )
         if given.plot is not None and (given.real or given.check):
-            return _refuse("--plot goes without --real and --check")
+            return _refuse("--plot cannot be used with --real or --check")
         read = [trace for path in given.traces for trace in traces.read(path)]
         if given.check:
             _expect_snapshots(read)
         records = list(_replays(given, read, policies))
         tally = _check(given, read) if given.check else None
-        if given.plot is not None:
-            _plot(given, policies)
+        page_bytes = None if given.plot is None else _plot(given, policies)
     except (TraceError, ValueError) as error:
         return _refuse(str(error))
     sys.stdout.write(table.text(records, Style.of(sys.stdout)))
     if given.json is not None:
         given.json.write_text(table.to_json(records))
+        sys.stdout.write(f"{given.json}: the table as {counted(len(records), 'record')}\n")
+    if page_bytes is not None:
+        sys.stdout.write(f"{given.plot}: the page ({page_bytes / 2**20:.1f} MiB)\n")
     if tally is not None:
         sys.stdout.write(f"\n{tally.text()}")
     is_right = all(map(_served_something, records)) and (tally is None or tally.agrees)
     return 0 if is_right else 1
 
 
-def _plot(given: argparse.Namespace, policies: list[str]) -> None:
+def _plot(given: argparse.Namespace, policies: list[str]) -> int:
     capacity_bytes = given.capacity or CAPACITY_BYTES
     granularity_bytes = given.granularity or GRANULARITY_BYTES
     replays = Replays(policies, given.config or "", capacity_bytes, granularity_bytes)
-    plot.write(given.plot, given.traces, replays)
+    return plot.write(given.plot, given.traces, replays)
 
 
 def _run_lab(given: argparse.Namespace) -> int:
@@ -148,7 +154,7 @@ def _run_lab(given: argparse.Namespace) -> int:
     }
     for other, is_given in others.items():
         if is_given:
-            return _refuse(f"{option} goes without {other}")
+            return _refuse(f"{option} cannot be used with {other}")
     try:
         policies = chosen(given.config or "", given.policy)
         read = [trace for path in given.traces for trace in traces.read(path)]
@@ -161,6 +167,7 @@ def _run_lab(given: argparse.Namespace) -> int:
     sys.stdout.write(shown)
     if given.json is not None:
         given.json.write_text(kept)
+        sys.stdout.write(f"{given.json}: the same as records\n")
     return 0 if is_right else 1
 
 

@@ -7,7 +7,7 @@ from accelrt.cli.replay.policies import Replays
 from accelrt.cli.view import page, sources
 
 
-def write(output: Path, traces: Sequence[Path], replays: Replays) -> None:
-    """Write the page of some traces; it replays each of them once more."""
+def write(output: Path, traces: Sequence[Path], replays: Replays) -> int:
+    """Write the page of some traces, which replays each of them once more; return its bytes."""
     views = [view for path in traces for view in sources.read(path, replays)]
-    page.write(output, ", ".join(path.name for path in traces), views, compares=False)
+    return page.write(output, ", ".join(path.name for path in traces), views, compares=False)

@@ -3,9 +3,12 @@
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
-from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.replay.errors import TraceError, resemblance
+
+_BEGINNING = 64
+_MOST_DROPPED = 1 << 64
 
 
 class _Unpickler(pickle.Unpickler):
@@ -33,6 +36,8 @@ class Snapshot:
     settings: str
     annotations: list[Any]
     """The beginnings and ends of ranges that the program named; not checked yet."""
+    dropped: int = 0
+    """The entries that were older than those of the traces, as accelrt counts them."""
 
 
 def read(path: Path) -> Snapshot:
@@ -57,7 +62,13 @@ def read(path: Path) -> Snapshot:
         [devices[index] for index in sorted(devices)],
         _settings(content),
         annotations if isinstance(annotations, list) else [],
+        _dropped(content.get("accelrt")),
     )
+
+
+def _dropped(lost: object) -> int:
+    count = lost.get("num_dropped_entries") if isinstance(lost, dict) else None
+    return count if type(count) is int and 0 <= count < _MOST_DROPPED else 0
 
 
 def _load(path: Path) -> object:
@@ -67,8 +78,15 @@ def _load(path: Path) -> object:
         except (TraceError, OSError, MemoryError, RecursionError):
             raise
         except Exception as error:  # a damaged pickle may raise any exception
-            message = f"it is no whole pickle ({type(error).__name__}: {error})"
+            message = f"it is no whole pickle ({type(error).__name__}: {error}){_looks(file)}"
             raise TraceError(message) from error
+
+
+def _looks(file: BinaryIO) -> str:
+    if not file.seekable():
+        return ""
+    file.seek(0)
+    return resemblance(file.read(_BEGINNING), but="a pickle")
 
 
 def _list(name: str, value: object) -> list[Any]:

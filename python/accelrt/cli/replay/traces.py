@@ -3,14 +3,13 @@
 A table is read while it is replayed, each time from its beginning, so that it may have any size.
 """
 
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli.replay import snapshots
-from accelrt.cli.replay.errors import TraceError, naming
+from accelrt.cli.replay.errors import TraceError, expect_file, naming
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ def read(path: Path) -> list[Trace]:
 
 
 def _traces(path: Path) -> Iterator[Trace]:
-    status = path.stat()  # one that is not there has no kind either
+    expect_file(path)
     if path.suffix == ".csv":
-        if not stat.S_ISREG(status.st_mode):
+        if not path.is_file():
             message = "it is no regular file, and each replay reads a table from its beginning"
             raise TraceError(message)
         yield Trace(path.name, _core.Recording.of_table(path))

@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.replay.errors import TraceError, resemblance
 from accelrt.cli.view.columns import Columns
 from accelrt.cli.view.frames import Names
 from accelrt.cli.view.texts import shown
@@ -26,6 +26,7 @@ _MOST_ROWS = 32
 _MOST_DETAIL_BYTES = 16 << 20
 # Three centuries: more than clocks of machines show.
 _MOST_US = 1e16
+_MOST_DROPPED = 1 << 64
 # Ends and starts that touch may be rounded past each other.
 _TOUCHING_NS = 1
 # What a slice's time is: a wait, work of a thread, or work of a stream, by the categories of ours
@@ -36,8 +37,8 @@ _KINDS = dict.fromkeys(("wait", "host wait"), _WAITS) | dict.fromkeys(
 )
 
 
-def read(path: Path) -> list[Any]:
-    """Return the records of a file, each still unchecked."""
+def read(path: Path) -> tuple[list[Any], int]:
+    """Return the records of a file, each still unchecked, and how many found no room in it."""
     content = _load(path)
     records = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(records, list):
@@ -46,18 +47,28 @@ def read(path: Path) -> list[Any]:
     if records and isinstance(records[0], dict) and "peak_reserved_bytes" in records[0]:
         message = "these are figures of replays: a page is made of the recording itself"
         raise TraceError(message)
-    return records
+    return records, _dropped(content.get("otherData") if isinstance(content, dict) else None)
+
+
+def _dropped(written: object) -> int:
+    count = written.get("dropped_records") if isinstance(written, dict) else None
+    return count if type(count) is int and 0 <= count < _MOST_DROPPED else 0
 
 
 def _load(path: Path) -> object:
     raw = path.read_bytes()
     try:
-        return json.loads(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
+        if is_packed := raw.startswith(b"\x1f\x8b"):
+            raw = gzip.decompress(raw)
+        return json.loads(raw)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         message = f"it is damaged: {error}"
         raise TraceError(message) from error
     except ValueError as error:
-        message = f"it is no JSON: {error}"
+        looks = resemblance(raw[:64], but="JSON")
+        if looks and is_packed:
+            looks = ": only profiles are read packed by gzip, and it is none"
+        message = f"it is no JSON{looks or f': {error}'}"
         raise TraceError(message) from error
 
 
@@ -290,9 +301,12 @@ class _Reader:
 
 
 def _ns(index: int, record: dict[str, Any], key: str) -> int:
-    value = record.get(key)
+    if key not in record:
+        message = f"traceEvents[{index}] has no {key}"
+        raise TraceError(message)
+    value = record[key]
     if not isinstance(value, int | float) or not -_MOST_US < value < _MOST_US:
-        message = f"traceEvents[{index}]['{key}'] is {shown(record.get(key))}, not a time in us"
+        message = f"traceEvents[{index}]['{key}'] is {shown(value)}, not a time in us"
         raise TraceError(message)
     return round(value * 1000)
 

@@ -192,11 +192,14 @@ class _Reader:
             "segmentEvents": self._segment_events,
             "shortages": self._shortages,
             "settings": snapshot.settings,
+            "dropped": snapshot.dropped,
             **self._stacks.head(),
         }
         start = _add_times(columns, trace)
         if start is not None:
             head["startUs"] = start
+            events = (i for i, entry in enumerate(trace) if _action(entry) != "snapshot")
+            head["lastEvent"] = max(events, default=0)
             head["annotations"] = _annotations(snapshot.annotations, self._device.index, start)
         return head, columns
 
@@ -233,8 +236,11 @@ def _action(entry: object) -> str | None:
     return action if isinstance(action, str) else None
 
 
-def _number(entry: object, key: str, place: str) -> int:
-    value = entry.get(key) if isinstance(entry, dict) else None
+def _number(entry: dict[str, Any], key: str, place: str) -> int:
+    if key not in entry:
+        message = f"{place} has no {key}"
+        raise TraceError(message)
+    value = entry[key]
     if type(value) is not int or not 0 <= value < _MOST:
         message = f"{place}['{key}'] is {shown(value)}, not a whole number of at least 0"
         raise TraceError(message)
@@ -250,7 +256,10 @@ def _stream(entry: dict[str, Any], place: str) -> int:
 
 
 def _state(block: dict[str, Any], place: str) -> int:
-    state = block.get("state")
+    if "state" not in block:
+        message = f"{place} has no state"
+        raise TraceError(message)
+    state = block["state"]
     if state == "inactive":
         return _INACTIVE
     if state == "active_allocated":

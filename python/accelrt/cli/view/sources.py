@@ -7,8 +7,9 @@ from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli.replay import snapshots
-from accelrt.cli.replay.errors import TraceError, naming
+from accelrt.cli.replay.errors import TraceError, expect_file, naming
 from accelrt.cli.replay.policies import POLICIES, Replays
+from accelrt.cli.sizes import counted
 from accelrt.cli.view import curves, memory, profile, snapshot
 from accelrt.cli.view.page import View
 
@@ -41,7 +42,7 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _views(path: Path, replays: Replays | None) -> Iterator[View]:
-    path.stat()  # one that is not there has no kind either
+    expect_file(path)
     if path.suffix == ".csv":
         recording = _core.Recording.of_table(path)
         recording.survey()  # raises the first mistake of the table
@@ -55,13 +56,24 @@ def _views(path: Path, replays: Replays | None) -> Iterator[View]:
     elif path.suffix in _PICKLES:
         yield from _snapshot(path, replays)
     elif path.suffix in _PROFILES:
-        yield View("profile", path.name, *profile.view(profile.read(path)))
+        yield _profile(path)
     else:
         message = (
             "neither a memory snapshot (.pickle), a table of events (.ops.csv) "
             "nor a profile (.json)"
         )
         raise TraceError(message)
+
+
+def _profile(path: Path) -> View:
+    records, dropped = profile.read(path)
+    head, columns = profile.view(records)
+    head["dropped"] = dropped
+    is_empty = not (len(columns["start"]) or len(columns["instant_time"]) or head["counters"])
+    if is_empty and not dropped:
+        message = "the profile is empty: no slices, no marks and no counters"
+        raise TraceError(message)
+    return View("profile", path.name, head, columns)
 
 
 def _snapshot(path: Path, replays: Replays | None) -> Iterator[View]:
@@ -87,5 +99,11 @@ def summary(view: View) -> str:
     '7 events of a.ops.csv'
     """
     if view.kind == "profile":
-        return f"{len(view.columns['start'])} slices of {view.name}"
-    return f"{view.head['entries']} events of {view.name}"
+        slices = counted(len(view.columns["start"]), "slice")
+        lost = view.head["dropped"]
+        return f"{slices} of {view.name}{f' ({lost} records found no room)' if lost else ''}"
+    # Entries of a snapshot are more than the requests and frees that a replay calls events.
+    count = view.head["entries"]
+    if view.kind == "snapshot":
+        return f"{count} {'entry' if count == 1 else 'entries'} of {view.name}"
+    return f"{counted(count, 'event')} of {view.name}"

@@ -136,7 +136,7 @@ class CompareView {
     const rows = new Map();
     this.models.forEach((model, side) => {
       const state = this.when === "peak" ? model.peakState : model.entries;
-      for (const { site, bytes, count } of model.sitesIn(state)) {
+      for (const { group: site, bytes, count } of model.sitesIn(state)) {
         const key = this.by === "line" ? site.text : site.text.replace(/:\d+$/, "");
         if (!rows.has(key)) rows.set(key, { key, bytes: [0, 0], count: [0, 0] });
         rows.get(key).bytes[side] += bytes;
@@ -161,7 +161,7 @@ class CompareView {
     );
     const rows = this.rows();
     const most = Math.max(...rows.map((row) => Math.abs(row.bytes[1] - row.bytes[0])), 1);
-    this.caption.textContent = `${formatCount(rows.length)} places, the largest differences first`;
+    this.caption.textContent = `${counted(rows.length, "place")}, the largest differences first`;
     this.body.replaceChildren(
       ...rows.slice(0, 200).map((row) => {
         const more = row.bytes[1] - row.bytes[0];

@@ -23,6 +23,11 @@ function formatCount(count) {
   return Math.round(count).toLocaleString("en-US");
 }
 
+// A count with its noun, of which another one may be told.
+function counted(count, noun, nouns = `${noun}s`) {
+  return `${formatCount(count)} ${count === 1 ? noun : nouns}`;
+}
+
 // A duration in nanoseconds.
 function formatNs(ns) {
   const value = Math.abs(ns);

@@ -161,12 +161,14 @@ class MemoryChart {
     context.fill();
     context.textAlign = isLeft ? "right" : "left";
     const text = `peak ${formatBytes(bytes)}`;
-    const place = [x + (isLeft ? -8 : 8), y + 3];
-    context.strokeStyle = Theme.color("plot");
-    context.lineWidth = 4;
-    context.lineJoin = "round";
-    context.strokeText(text, ...place);
-    context.fillText(text, ...place);
+    // Below the words of shortages, and on ground of its own: lines may go through there.
+    const left = x + (isLeft ? -8 : 8);
+    const middle = Math.max(y + 3, plot.top + 26);
+    const width = context.measureText(text).width + 6;
+    context.fillStyle = Theme.color("plot");
+    context.fillRect(isLeft ? left - width + 3 : left - 3, middle - 8, width, 16);
+    context.fillStyle = Theme.color("text");
+    context.fillText(text, left, middle);
   }
 
   stripPlot() {

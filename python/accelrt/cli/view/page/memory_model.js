@@ -20,6 +20,7 @@ class MemoryModel {
     this.findTotals();
     this.findReserved();
     this.findSites();
+    this.findTags();
   }
 
   // Live bytes in each state, and which allocation each entry starts and ends (plus one).
@@ -78,7 +79,7 @@ class MemoryModel {
     });
     const early = () => {
       const site = number("early", "before the recording");
-      names.get("early").isEarly = true;
+      names.get("early").isUnknown = true;
       return site;
     };
     const unknown = () => number("unknown", "no call stack");
@@ -91,26 +92,40 @@ class MemoryModel {
       else this.site[i] = this.born[i] < 0 ? early() : unknown();
     }
     this.sites = [...names.values()];
-    this.rankSites();
+    this.rankedSites = this.ranked(this.sites, this.site);
   }
 
-  // Sites by what they hold at the peak, then by all that they ever asked for.
-  rankSites() {
+  // What allocations are for, where the program says so.
+  findTags() {
+    const { tags = [""] } = this.head;
+    this.hasTags = tags.length > 1;
+    this.tags = tags.map((text) => ({
+      text: text || "no tag",
+      bytes: 0,
+      count: 0,
+      isUnknown: !text,
+    }));
+    this.rankedTags = this.ranked(this.tags, this.tag);
+  }
+
+  // Groups by what they hold at the peak, then by all that they ever asked for; `numberOf` has the
+  // group of each allocation.
+  ranked(groups, numberOf) {
     for (let i = 0; i < this.count; i += 1) {
-      const site = this.sites[this.site[i]];
-      site.bytes += this.size[i];
-      site.count += 1;
-      if (this.isLive(i, this.peakState)) site.peakBytes = (site.peakBytes ?? 0) + this.size[i];
+      const group = groups[numberOf[i]];
+      group.bytes += this.size[i];
+      group.count += 1;
+      if (this.isLive(i, this.peakState)) group.peakBytes = (group.peakBytes ?? 0) + this.size[i];
     }
-    const order = [...this.sites].sort(
+    const order = [...groups].sort(
       (a, b) => (b.peakBytes ?? 0) - (a.peakBytes ?? 0) || b.bytes - a.bytes,
     );
     let rank = 0;
-    for (const site of order) {
-      site.rank = site.isEarly ? GREY : rank;
-      rank += site.isEarly ? 0 : 1;
+    for (const group of order) {
+      group.rank = group.isUnknown ? GREY : rank;
+      rank += group.isUnknown ? 0 : 1;
     }
-    this.rankedSites = order;
+    return order;
   }
 
   isLive(allocation, state) {
@@ -128,16 +143,20 @@ class MemoryModel {
 
   // The live bytes and the number of allocations of each site in a state, the largest first.
   sitesIn(state) {
+    return this.sumsIn(state, this.sites, this.site);
+  }
+
+  tagsIn(state) {
+    return this.sumsIn(state, this.tags, this.tag);
+  }
+
+  sumsIn(state, groups, numberOf) {
     const sums = new Map();
     for (const i of this.liveIn(state)) {
-      const entry = sums.get(this.site[i]) ?? {
-        site: this.sites[this.site[i]],
-        bytes: 0,
-        count: 0,
-      };
+      const entry = sums.get(numberOf[i]) ?? { group: groups[numberOf[i]], bytes: 0, count: 0 };
       entry.bytes += this.size[i];
       entry.count += 1;
-      sums.set(this.site[i], entry);
+      sums.set(numberOf[i], entry);
     }
     return [...sums.values()].sort((a, b) => b.bytes - a.bytes);
   }

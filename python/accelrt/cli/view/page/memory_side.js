@@ -14,8 +14,9 @@ class MemorySide {
     this.what = "sites";
     const kinds = [
       ["sites", model.hasStacks ? "Call sites" : "Sizes", "Sums over equal places"],
+      model.hasTags && ["tags", "Tags", "Sums over equal tags"],
       ["largest", "Largest", "The largest allocations"],
-    ];
+    ].filter((kind) => kind);
     this.element = h(
       "aside",
       { class: "panel side" },
@@ -50,36 +51,34 @@ class MemorySide {
     this.title.textContent = place;
     this.where.replaceChildren(
       h("b", { "data-figure": place, "data-value": bytes }, formatBytes(bytes)),
-      ` in ${formatCount(live.length)} allocations, `,
-      state === model.entries ? "at the end" : `after ${formatCount(state)} entries`,
+      ` in ${counted(live.length, "allocation")}, `,
+      state === model.entries ? "at the end" : `after ${counted(state, "entry", "entries")}`,
       this.shared.timeText(state),
       this.shared.pinned === null
         ? ""
         : h("span", { class: "pin" }, " pinned: click again to let go"),
     );
-    if (this.what === "sites") this.drawSites(state, bytes);
+    const label = model.hasStacks ? "Call site" : "Size";
+    if (this.what === "sites") this.drawSums(label, model.sitesIn(state), bytes);
+    else if (this.what === "tags") this.drawSums("Tag", model.tagsIn(state), bytes);
     else this.drawLargest(live, bytes);
   }
 
-  drawSites(state, bytes) {
-    const label = this.model.hasStacks ? "Call site" : "Size";
+  drawSums(label, sums, bytes) {
     this.heads.replaceChildren(
       h("th", null, label),
       h("th", { class: "number" }, "Live"),
       h("th", { class: "number" }, "Blocks"),
     );
-    const rows = this.model
-      .sitesIn(state)
-      .slice(0, MOST_ROWS)
-      .map((entry) =>
-        h(
-          "tr",
-          { onclick: () => this.shared.search(entry.site.text), title: entry.site.text },
-          h("td", { class: "name" }, this.swatch(entry.site.rank), entry.site.text),
-          this.share(entry.bytes, bytes),
-          h("td", { class: "number" }, formatCount(entry.count)),
-        ),
-      );
+    const rows = sums.slice(0, MOST_ROWS).map(({ group, bytes: part, count }) =>
+      h(
+        "tr",
+        { onclick: () => this.shared.search(group.text), title: group.text },
+        h("td", { class: "name" }, this.swatch(group.rank), group.text),
+        this.share(part, bytes),
+        h("td", { class: "number" }, formatCount(count)),
+      ),
+    );
     this.body.replaceChildren(...rows);
   }
 
@@ -148,7 +147,7 @@ class MemorySide {
 
   facts(i) {
     const { model, shared } = this;
-    const bytes = `${formatCount(model.size[i])} bytes`;
+    const bytes = counted(model.size[i], "byte");
     const facts = [
       ["Size", bytes],
       ["Stream", model.head.streams[model.stream[i]] ?? "?"],

@@ -11,7 +11,8 @@ class MemoryAxis extends AxisWindow {
   setMode(mode) {
     this.mode = mode;
     if (mode === "time") {
-      const last = this.model.time[this.model.entries - 1];
+      // A snapshot is an entry of its own, and may be long after all that it shows.
+      const last = this.model.time[Math.max(this.model.head.lastEvent, 0)];
       this.tickStep = 0;
       this.setBounds(0, Math.max(last * 1e3 * 1.002, 1e3), 1e3);
     } else {
@@ -110,7 +111,7 @@ class MemoryView {
       figure(
         "Live at the end",
         model.total[model.entries],
-        `of ${formatCount(model.allocationCount)} allocations`,
+        `of ${counted(model.allocationCount, "allocation")}`,
       ),
       ...this.segmentFigures(figure),
       ...this.replayFigures(figure),
@@ -119,7 +120,13 @@ class MemoryView {
         label: "Entries",
         value: model.entries,
         text: formatCount(model.entries),
-        note: `${formatCount(model.count - model.allocationCount)} blocks from before`,
+        note: `${counted(model.count - model.allocationCount, "block")} from before`,
+      },
+      model.head.dropped > 0 && {
+        label: "Entries lost",
+        value: model.head.dropped,
+        text: formatCount(model.head.dropped),
+        note: "older than the first one here",
       },
       shortages > 0 && {
         label: "Out of memory",
@@ -147,7 +154,7 @@ class MemoryView {
     return [
       model.head.segmentEvents.length > 0 &&
         figure("Peak reserved", most, `${(most / Math.max(peak, 1)).toFixed(3)} of peak live`),
-      figure("Reserved at the end", model.reservedAtEnd, `in ${formatCount(count)} segments`),
+      figure("Reserved at the end", model.reservedAtEnd, `in ${counted(count, "segment")}`),
       figure("Free in segments", free, `largest hole ${formatBytes(largest)}`),
     ];
   }
@@ -186,9 +193,10 @@ class MemoryView {
     this.found = h("span", { class: "found" });
     const colors = [
       ["site", this.model.hasStacks ? "Call site" : "Size"],
+      this.model.hasTags && ["tag", "Tag"],
       ["stream", "Stream"],
       ["one", "Each"],
-    ];
+    ].filter((color) => color);
     const axes = [
       ["entries", "Entries"],
       ["time", "Time"],
@@ -213,6 +221,7 @@ class MemoryView {
       h("span", { class: "space" }),
       choice("Colour", colors, this.colorBy, (by) => {
         this.colorBy = by;
+        this.drawKeys();
         this.recolor(this.paint.marks);
       }),
       this.model.time
@@ -240,25 +249,30 @@ class MemoryView {
       paint();
       return h("label", { class: "key" }, box, swatch, line.name);
     });
-    const sites = this.model.rankedSites.slice(0, 6).map((site) =>
+    this.keys = h("span", { class: "keys" });
+    this.drawKeys();
+    return h("p", { class: "legend" }, lines, this.keys);
+  }
+
+  // The first of what the colours stand for.
+  drawKeys() {
+    const { rankedSites, rankedTags } = this.model;
+    const groups = { site: rankedSites, tag: rankedTags }[this.colorBy] ?? [];
+    const keys = groups.slice(0, 6).map(({ text, rank }) =>
       h(
         "button",
-        {
-          type: "button",
-          class: "key link",
-          title: site.text,
-          onclick: () => this.search(site.text),
-        },
-        this.side.swatch(site.rank),
-        site.text,
+        { type: "button", class: "key link", title: text, onclick: () => this.search(text) },
+        this.side.swatch(rank),
+        text,
       ),
     );
-    return h("p", { class: "legend" }, lines, sites);
+    this.keys.replaceChildren(...keys);
   }
 
   recolor(marks) {
     const { model } = this;
-    const numbers = this.colorBy === "site" ? model.rankedSites.length : 256;
+    const { rankedSites, rankedTags } = model;
+    const numbers = { site: rankedSites.length, tag: rankedTags.length }[this.colorBy] ?? 256;
     const plot = pixelOf(Theme.color("plot"));
     // The last shade is grey.
     const grey = Math.min(numbers, 65534);
@@ -279,6 +293,7 @@ class MemoryView {
   hueOf(i) {
     if (this.colorBy === "stream") return this.model.stream[i] % 256;
     if (this.colorBy === "one") return (i * 7) % 48;
+    if (this.colorBy === "tag") return this.model.tags[this.model.tag[i]].rank;
     return this.model.sites[this.model.site[i]].rank;
   }
 
@@ -312,7 +327,7 @@ class MemoryView {
         h("b", null, formatBytes(model.total[hit.state])),
         " live",
         h("br"),
-        `after ${formatCount(hit.state)} entries${this.timeText(hit.state)}`,
+        `after ${counted(hit.state, "entry", "entries")}${this.timeText(hit.state)}`,
       ];
     }
     const segment =
@@ -333,6 +348,7 @@ class MemoryView {
       h("b", null, formatBytes(model.size[i])),
       model.isAwaitingFree(i, hit.state) ? " freed, still used by a stream" : "",
       h("div", null, this.side.swatch(this.hueOf(i)), model.sites[model.site[i]].text),
+      model.tag[i] ? h("div", { class: "soft" }, `tag: ${model.tags[model.tag[i]].text}`) : "",
       h(
         "ol",
         { class: "frames" },

@@ -51,7 +51,14 @@ class ProfileView {
         label: "Slices",
         value: model.count,
         text: formatCount(model.count),
-        note: `of ${formatCount(model.names.length)} names`,
+        note: `of ${counted(model.names.length, "name")}`,
+      },
+      model.head.dropped > 0 && {
+        label: "Records missing",
+        value: model.head.dropped,
+        text: formatCount(model.head.dropped),
+        note: "found no room: not complete",
+        isBad: true,
       },
       {
         label: "Tracks",
@@ -108,7 +115,7 @@ class ProfileView {
     const parts = Object.entries(skipped).map(
       ([phase, count]) => `${formatCount(count)} of phase ${phase}`,
     );
-    if (detailsLeftOut) parts.push(`details of ${formatCount(detailsLeftOut)} slices`);
+    if (detailsLeftOut) parts.push(`details of ${counted(detailsLeftOut, "slice")}`);
     return parts.length ? h("p", { class: "legend" }, `Not shown: ${parts.join(", ")}.`) : null;
   }
 
