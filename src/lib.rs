@@ -69,6 +69,9 @@ mod queue;
 mod runtime;
 
 // `make core` deletes this block, up to the next empty line.
+#[cfg(all(feature = "capi", not(loom)))]
+#[expect(unreachable_pub, reason = "what cbindgen reads; C reaches it by name")]
+mod capi;
 mod integrations;
 #[cfg(not(loom))]
 mod observe;
@@ -113,9 +116,10 @@ pub use memory::allocator::{
 pub use memory::buffer::future::{HostTransferFuture, TransferFuture};
 pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
-pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
+pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport};
 
 // `make core` deletes this block, up to the next empty line.
+pub use integrations::cpu_capability;
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 #[cfg(not(loom))]

@@ -2,7 +2,6 @@
 //!
 //! * [`instance`]: [`Runtime`], with its devices, streams and counters
 //! * [`allocators`]: the caching allocators
-//! * [`capability`]: the vector instructions of this machine
 //! * [`current`]: the current devices, streams and pools of each thread
 //! * [`guard`]: guards that make a device or stream current for a scope
 //! * [`generators`]: creates generators, and seeds the default ones
@@ -17,7 +16,6 @@
 //! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
 
 mod allocators;
-mod capability;
 pub(crate) mod current;
 mod generators;
 pub(crate) mod guard;
@@ -32,7 +30,6 @@ mod programs;
 mod report;
 pub(crate) mod shutdown;
 
-pub use capability::cpu_capability;
 pub use instance::{Counters, Runtime};
 pub use pools::{MemPool, PoolGuard};
 pub use shutdown::ShutdownReport;

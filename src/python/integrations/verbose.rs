@@ -8,13 +8,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
 use crate::base::sync::{LockRank, Mutex};
+use crate::integrations;
 use crate::integrations::mkl_allocator::MklAllocator;
 use crate::integrations::verbose::library::{cudnn_version as cudnn, openmp};
 use crate::integrations::verbose::records::{VerboseLine, VerboseParser};
 use crate::integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer;
-use crate::runtime;
 
 /// A scope in which a library has a verbose level, until `leave`.
 #[pyclass(name = "VerboseScope", module = "accelrt._core", frozen)]
@@ -173,7 +173,7 @@ pub(crate) fn cudnn_version() -> Option<usize> {
 /// The widest vector instructions of this machine that torch distinguishes, by torch's name.
 #[pyfunction]
 pub(crate) fn cpu_capability() -> &'static str {
-    runtime::cpu_capability()
+    integrations::cpu_capability()
 }
 
 fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
