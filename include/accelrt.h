@@ -55,6 +55,114 @@
 // Memory that a device shares with the host.
 #define ACCELRT_MEMORY_SHARED 2
 
+// A block is free.
+#define ACCELRT_BLOCK_INACTIVE 0
+
+// A block is handed out.
+#define ACCELRT_BLOCK_ALLOCATED 1
+
+// A block was freed, and streams still use it.
+#define ACCELRT_BLOCK_AWAITING_FREE 2
+
+// A block was handed out.
+#define ACCELRT_MEMORY_ALLOC 0
+
+// The program freed a block.
+#define ACCELRT_MEMORY_FREE_REQUESTED 1
+
+// All streams have passed their uses of a freed block.
+#define ACCELRT_MEMORY_FREE_COMPLETED 2
+
+// A segment was taken from the device.
+#define ACCELRT_MEMORY_SEGMENT_ALLOC 3
+
+// A segment was given back.
+#define ACCELRT_MEMORY_SEGMENT_FREE 4
+
+// Pages were mapped.
+#define ACCELRT_MEMORY_SEGMENT_MAP 5
+
+// Pages were unmapped.
+#define ACCELRT_MEMORY_SEGMENT_UNMAP 6
+
+// A snapshot was taken.
+#define ACCELRT_MEMORY_SNAPSHOT 7
+
+// A request failed; the address is the number of bytes that the device had free.
+#define ACCELRT_MEMORY_OUT_OF_MEMORY 8
+
+// Records of tasks: enqueued, ended, failed, skipped.
+#define ACCELRT_LOG_TASKS 1
+
+// Records of waits of threads.
+#define ACCELRT_LOG_WAITS 2
+
+// Records of ranges that programs have named.
+#define ACCELRT_LOG_RANGES 4
+
+// Records of what allocators do.
+#define ACCELRT_LOG_MEMORY 8
+
+// A thread wrote its first record: `name` is the thread's.
+#define ACCELRT_RECORD_THREAD 0
+
+// A task got its ticket, between `start_ns` and `end_ns`.
+#define ACCELRT_RECORD_ENQUEUED 1
+
+// A task ran from `start_ns` to `end_ns`; of a wait, the stream was blocked meanwhile.
+#define ACCELRT_RECORD_ENDED 2
+
+// As `ACCELRT_RECORD_ENDED`, on a thread that waited for the stream.
+#define ACCELRT_RECORD_ENDED_BY_HELPER 3
+
+// As `ACCELRT_RECORD_ENDED`, with times of the device, from an origin of its own.
+#define ACCELRT_RECORD_ENDED_ON_DEVICE 4
+
+// As `ACCELRT_RECORD_ENDED`: the task failed its stream.
+#define ACCELRT_RECORD_FAILED 5
+
+// A failed stream dropped the task unrun, at `end_ns`.
+#define ACCELRT_RECORD_SKIPPED 6
+
+// A thread waited for the task, and spun.
+#define ACCELRT_RECORD_SPUN 7
+
+// A thread waited for the task, and slept.
+#define ACCELRT_RECORD_SLEPT 8
+
+// A thread was inside of a range of the program.
+#define ACCELRT_RECORD_RANGE 9
+
+// What an allocator did at `start_ns`.
+#define ACCELRT_RECORD_MEMORY 10
+
+// Integers of 32 bits, each of them random.
+#define ACCELRT_RANDOM_UINT32 0
+
+// Integers of 64 bits, each of them random.
+#define ACCELRT_RANDOM_UINT64 1
+
+// `float`s from 0 on and below 1.
+#define ACCELRT_RANDOM_UNIFORM_FLOAT 2
+
+// `double`s from 0 on and below 1.
+#define ACCELRT_RANDOM_UNIFORM_DOUBLE 3
+
+// `float`s of mean 0 and variance 1.
+#define ACCELRT_RANDOM_NORMAL_FLOAT 4
+
+// `double`s of mean 0 and variance 1.
+#define ACCELRT_RANDOM_NORMAL_DOUBLE 5
+
+// An argument is a buffer, `buffer`.
+#define ACCELRT_ARGUMENT_BUFFER 0
+
+// An argument is a number or a struct, of `bytes` bytes at `value`, or an address on the device.
+#define ACCELRT_ARGUMENT_VALUE 1
+
+// An argument is local memory: `bytes` bytes of each work-group.
+#define ACCELRT_ARGUMENT_LOCAL 2
+
 // What a function came to. Every function returns one unless it cannot fail. Numbers keep their
 // meaning; later versions may add some, so a program treats a number that it does not know as an
 // error.
@@ -117,6 +225,24 @@ typedef struct accelrt_buffer accelrt_buffer;
 
 // An event: a place in a stream. A handle is a number in a pointer's clothes.
 typedef struct accelrt_event accelrt_event;
+
+// A generator of random numbers. A handle is a number in a pointer's clothes.
+typedef struct accelrt_generator accelrt_generator;
+
+// A history of memory. A handle is a number in a pointer's clothes.
+typedef struct accelrt_history accelrt_history;
+
+// One function of a program. A handle is a number in a pointer's clothes.
+typedef struct accelrt_kernel accelrt_kernel;
+
+// A subscription to the log. A handle is a number in a pointer's clothes.
+typedef struct accelrt_log accelrt_log;
+
+// Kernels compiled for a device. A handle is a number in a pointer's clothes.
+typedef struct accelrt_program accelrt_program;
+
+// The segments and blocks of devices. A handle is a number in a pointer's clothes.
+typedef struct accelrt_snapshot accelrt_snapshot;
 
 // A stream: in-order work on one device. A handle is a number in a pointer's clothes.
 typedef struct accelrt_stream accelrt_stream;
@@ -227,6 +353,239 @@ typedef struct {
   // 0.
   int32_t reserved;
 } accelrt_buffer_info;
+
+// The memory that an address belongs to.
+typedef struct {
+  // The size of this struct in bytes, set by the caller.
+  size_t size;
+  // The device of the memory; of pinned memory one of its kind.
+  accelrt_device device;
+  // The first address of the allocation.
+  uint64_t address;
+  // The bytes of the allocation, at least those that were asked for.
+  uint64_t bytes;
+  // The bytes that were asked for.
+  uint64_t requested_bytes;
+  // `ACCELRT_MEMORY_DEVICE`, `ACCELRT_MEMORY_PINNED` or `ACCELRT_MEMORY_SHARED`.
+  int32_t memory;
+  // 1 when `accelrt_memory_allocate` has given it out; else it is a buffer's, of any language.
+  int32_t is_freed_by_address;
+} accelrt_memory_info;
+
+// A number and its history.
+typedef struct {
+  // The value now.
+  uint64_t current;
+  // The largest value since the last reset of peaks.
+  uint64_t peak;
+  // The sum of all increases since the last reset of sums.
+  uint64_t allocated;
+  // The sum of all decreases since the last reset of sums.
+  uint64_t freed;
+} accelrt_stat;
+
+// A number for small and for large requests, and for both.
+typedef struct {
+  // Both.
+  accelrt_stat all;
+  // Small requests, up to 1 MiB.
+  accelrt_stat small_pool;
+  // Large ones.
+  accelrt_stat large_pool;
+} accelrt_pooled_stat;
+
+// What an allocator has handed out and taken, by PyTorch's names and meanings where it has them.
+typedef struct {
+  // The size of this struct in bytes, set by the caller.
+  size_t size;
+  // Blocks that are handed out and not freed.
+  accelrt_pooled_stat allocation;
+  // Their bytes.
+  accelrt_pooled_stat allocated_bytes;
+  // Segments from the device.
+  accelrt_pooled_stat segment;
+  // Bytes taken from the device.
+  accelrt_pooled_stat reserved_bytes;
+  // Blocks that are handed out, or freed and still used by streams.
+  accelrt_pooled_stat active;
+  // Their bytes.
+  accelrt_pooled_stat active_bytes;
+  // The bytes of these blocks that were asked for.
+  accelrt_pooled_stat requested_bytes;
+  // Free blocks that cannot go back because others share their segment.
+  accelrt_pooled_stat inactive_split;
+  // Their bytes.
+  accelrt_pooled_stat inactive_split_bytes;
+  // Blocks of at least `max_split_bytes`.
+  accelrt_stat oversize_allocations;
+  // Segments of at least `max_split_bytes`.
+  accelrt_stat oversize_segments;
+  // Requests that asked the device again after free memory was to go back.
+  uint64_t num_alloc_retries;
+  // Requests that failed for want of memory.
+  uint64_t num_ooms;
+  // Times that all free memory was to go back.
+  uint64_t num_sync_all_streams;
+  // Segments and ranges of pages taken from the device.
+  uint64_t num_device_alloc;
+  // Segments and ranges of pages given back.
+  uint64_t num_device_free;
+  // Requests that failed at once because a setting wants that.
+  uint64_t num_oom_rejections;
+  // Pages moved to addresses that lacked them.
+  uint64_t num_pages_stolen;
+  // Requests served from another stream's memory.
+  uint64_t num_frontier_reuses;
+  // The setting `max_split_size_mb` in bytes; -1 without one.
+  int64_t max_split_bytes;
+} accelrt_memory_statistics;
+
+// Durations of one kind of call; zeros before the first.
+typedef struct {
+  // The sum, in microseconds.
+  uint64_t total_us;
+  // The longest, in microseconds.
+  uint64_t max_us;
+  // The shortest, in microseconds.
+  uint64_t min_us;
+  // The number of calls.
+  uint64_t count;
+} accelrt_duration_stat;
+
+// What the allocator of a kind's pinned memory has handed out and taken.
+typedef struct {
+  // The size of this struct in bytes, set by the caller.
+  size_t size;
+  // Blocks that are handed out, or freed and still used by streams.
+  accelrt_stat active_requests;
+  // Their bytes.
+  accelrt_stat active_bytes;
+  // Segments from the driver.
+  accelrt_stat allocations;
+  // Their bytes.
+  accelrt_stat allocated_bytes;
+  // The driver's allocations.
+  accelrt_duration_stat host_alloc_time;
+  // The driver's frees.
+  accelrt_duration_stat host_free_time;
+} accelrt_host_statistics;
+
+// A range of memory that was taken from a device.
+typedef struct {
+  // The size of this struct in bytes.
+  size_t size;
+  // The device.
+  accelrt_device device;
+  // The first address.
+  uint64_t address;
+  // All bytes.
+  uint64_t total_bytes;
+  // Bytes of blocks that are handed out.
+  uint64_t allocated_bytes;
+  // Bytes of these, and of blocks that were freed and are still used by streams.
+  uint64_t active_bytes;
+  // The number of the stream that it serves.
+  uint64_t stream;
+  // The number of its private pool; 0 for none.
+  uint64_t pool;
+  // Where its blocks begin in the array of all blocks.
+  uint64_t first_block;
+  // How many blocks it has.
+  uint64_t block_count;
+  // 1 for a segment of large requests.
+  int32_t is_large;
+  // 1 when its pages are mapped one by one.
+  int32_t is_expandable;
+} accelrt_segment;
+
+// A piece of a segment.
+typedef struct {
+  // The size of this struct in bytes.
+  size_t size;
+  // The first address.
+  uint64_t address;
+  // The bytes.
+  uint64_t bytes;
+  // The bytes that were asked for.
+  uint64_t requested_bytes;
+  // `ACCELRT_BLOCK_ALLOCATED`, `ACCELRT_BLOCK_AWAITING_FREE` or `ACCELRT_BLOCK_INACTIVE`.
+  int32_t state;
+  // 0.
+  int32_t reserved;
+} accelrt_block;
+
+// What an allocator did.
+typedef struct {
+  // The size of this struct in bytes.
+  size_t size;
+  // One of `ACCELRT_MEMORY_ALLOC` to `ACCELRT_MEMORY_OUT_OF_MEMORY`.
+  int32_t action;
+  // 1 for a request for which the device was asked.
+  int32_t is_miss;
+  // The address of the block or the segment.
+  uint64_t address;
+  // The bytes that were asked for; of a segment all of it.
+  uint64_t bytes;
+  // The bytes of the block.
+  uint64_t block_bytes;
+  // The number of the stream.
+  uint64_t stream;
+  // The number of the private pool; 0 for none.
+  uint64_t pool;
+  // When it was, in nanoseconds since 1970.
+  int64_t time_ns;
+  // The tag of the memory, which ends with a zero and may be cut; empty for none.
+  char tag[64];
+} accelrt_memory_event;
+
+// One record. Fields that have no meaning for its kind are 0 or empty; devices then have kind -1.
+typedef struct {
+  // The size of this struct in bytes.
+  size_t size;
+  // One of `ACCELRT_RECORD_THREAD` to `ACCELRT_RECORD_MEMORY`.
+  int32_t kind;
+  // The number of the thread that wrote it, from 1.
+  uint32_t thread;
+  // The device of the stream.
+  accelrt_device device;
+  // The id of the stream on its device.
+  uint64_t stream_id;
+  // The number of the task on its stream, from 1.
+  uint64_t ticket;
+  // Nanoseconds since the subscription began; what had begun before is negative.
+  int64_t start_ns;
+  // As `start_ns`.
+  int64_t end_ns;
+  // The memory that the task writes, else reads, else the function that it calls.
+  uint64_t address;
+  // The bytes of the task.
+  uint64_t bytes;
+  // Of a wait the device of the stream that it waits for.
+  accelrt_device source_device;
+  // Of a wait the id of the stream that it waits for.
+  uint64_t source_stream_id;
+  // Of a wait the task that it waits for.
+  uint64_t source_ticket;
+  // What was done, as "launch" or "copy"; ends with a zero.
+  char operation[16];
+  // The name of the function, kernel, thread, range or tag; ends with a zero, and may be cut.
+  char name[64];
+} accelrt_log_record;
+
+// An argument of a kernel.
+typedef struct {
+  // `ACCELRT_ARGUMENT_BUFFER`, `ACCELRT_ARGUMENT_VALUE` or `ACCELRT_ARGUMENT_LOCAL`.
+  int32_t kind;
+  // How the kernel uses the buffer: `ACCELRT_READS`, `ACCELRT_WRITES`, or 0 when that is not
+  // known.
+  uint32_t access;
+  // The buffer, which the launch records as used; else NULL.
+  accelrt_buffer *buffer;
+  // The value, which the launch copies; else NULL.
+  const void *value;
+  // The bytes of the value, or of local memory.
+  size_t bytes;
+} accelrt_kernel_argument;
 
 #ifdef __cplusplus
 extern "C" {
@@ -710,6 +1069,314 @@ accelrt_status accelrt_stream_fill(accelrt_stream *stream,
                                    uint8_t byte,
                                    size_t bytes);
 
+// Allocates `bytes` bytes with unspecified contents for tasks of a stream, aligned to 512 bytes or
+// more. `accelrt_memory_free` gives them back, in stream order. The address of 0 bytes is 0.
+// Blocks only while memory is short and streams still use memory that was freed.
+//
+// A handle costs less than an address, by which the allocation is found again: see
+// `accelrt_buffer_create_on`.
+//
+// Fails with `ACCELRT_STATUS_OUT_OF_MEMORY`.
+accelrt_status accelrt_memory_allocate(accelrt_stream *stream, size_t bytes, uint64_t *address);
+
+// As `accelrt_memory_allocate`, for the thread's current stream of the device, in device memory
+// (`ACCELRT_MEMORY_DEVICE`), memory of the host that the devices of the kind reach
+// (`ACCELRT_MEMORY_PINNED`), or memory that device and host share (`ACCELRT_MEMORY_SHARED`).
+//
+// Fails besides with `ACCELRT_STATUS_UNSUPPORTED` on a device without shared memory.
+accelrt_status accelrt_memory_allocate_in(accelrt_device device,
+                                          int32_t memory,
+                                          size_t bytes,
+                                          uint64_t *address);
+
+// Frees what `accelrt_memory_allocate` gave out, by its address, behind all work of its stream and
+// every recorded use. 0 is allowed. Does not block.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND` for another address, and for one that was freed.
+accelrt_status accelrt_memory_free(uint64_t address);
+
+// Says that all work which is enqueued on `stream` by now may use an allocation of
+// `accelrt_memory_allocate`: it stays until that is done. Does not block.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND` for another address.
+accelrt_status accelrt_memory_record_use(uint64_t address, accelrt_stream *stream);
+
+// Writes which allocation of accelrt contains an address: its device, its first address and sizes,
+// and what memory it is, whichever language asked for it. Waits for no device.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND` for an address in no memory that is in use, as one of
+// `malloc` or of the driver.
+//
+// What the caller promises:
+// `info` begins with the size of the memory that it names.
+accelrt_status accelrt_memory_find(uint64_t address, accelrt_memory_info *info);
+
+// Writes the statistics of a device's memory (`ACCELRT_MEMORY_DEVICE`), or of what it shares with
+// the host (`ACCELRT_MEMORY_SHARED`); zeros before its first use. Initialises no device and waits
+// for none.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+//
+// What the caller promises:
+// `statistics` begins with the size of the memory that it names.
+accelrt_status accelrt_memory_get_statistics(accelrt_device device,
+                                             int32_t memory,
+                                             accelrt_memory_statistics *statistics);
+
+// Writes the statistics of the pinned memory of a kind's devices; zeros before its first use.
+// Waits for no device.
+//
+// What the caller promises:
+// `statistics` begins with the size of the memory that it names.
+accelrt_status accelrt_memory_get_host_statistics(int32_t kind,
+                                                  accelrt_host_statistics *statistics);
+
+// Lowers the peaks of a device's statistics to what is current.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+accelrt_status accelrt_memory_reset_peaks(accelrt_device device);
+
+// Sets the sums and counts of a device's statistics to 0.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+accelrt_status accelrt_memory_reset_sums(accelrt_device device);
+
+// Gives all free memory of a kind's devices back to them, and its free pinned memory. Blocks until
+// no stream uses it.
+accelrt_status accelrt_memory_empty_cache(int32_t kind);
+
+// Writes which fraction of a device's memory may be reserved: 1 unless it was set.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+accelrt_status accelrt_memory_get_fraction(accelrt_device device, double *fraction);
+
+// Limits later reservations of a device's memory to a fraction of it. Initialises the device.
+//
+// Fails with `ACCELRT_STATUS_INVALID_SETTING` unless it is from 0 to 1, and with
+// `ACCELRT_STATUS_NOT_FOUND`.
+accelrt_status accelrt_memory_set_fraction(accelrt_device device, double fraction);
+
+// Writes the settings of the allocators that are in force, as text. `text`, `capacity` and
+// `length` are as in `accelrt_device_get_name`.
+//
+// What the caller promises:
+// `text` has room for `capacity` bytes.
+accelrt_status accelrt_memory_get_settings(char *text, size_t capacity, size_t *length);
+
+// Applies settings to later requests of all allocators, as `max_split_size_mb:64`: the keys are
+// those of PyTorch's `PYTORCH_ALLOC_CONF`, and ours; docs/allocator.md has them.
+//
+// Fails with `ACCELRT_STATUS_INVALID_SETTING`, without a change, for a text that is malformed.
+//
+// What the caller promises:
+// `settings` is a text that ends with a zero.
+accelrt_status accelrt_memory_set_settings(const char *settings);
+
+// Takes a snapshot of what the allocators of a kind's devices have, without shared and pinned
+// memory. Initialises no device and waits for none.
+accelrt_status accelrt_snapshot_take(int32_t kind, accelrt_snapshot **snapshot);
+
+// Makes the handle stale.
+accelrt_status accelrt_snapshot_destroy(accelrt_snapshot *snapshot);
+
+// Writes at most `capacity` segments, by address, into an array whose elements have `each_bytes`
+// bytes, `sizeof(accelrt_segment)`. `count`, unless it is NULL, gets the number of all.
+//
+// What the caller promises:
+// `segments` has `capacity` elements of `each_bytes` bytes.
+accelrt_status accelrt_snapshot_get_segments(accelrt_snapshot *snapshot,
+                                             accelrt_segment *segments,
+                                             size_t each_bytes,
+                                             size_t capacity,
+                                             size_t *count);
+
+// Writes at most `capacity` blocks of all segments, in their order, into an array whose elements
+// have `each_bytes` bytes, `sizeof(accelrt_block)`. `count`, unless it is NULL, gets the number of
+// all.
+//
+// What the caller promises:
+// `blocks` has `capacity` elements of `each_bytes` bytes.
+accelrt_status accelrt_snapshot_get_blocks(accelrt_snapshot *snapshot,
+                                           accelrt_block *blocks,
+                                           size_t each_bytes,
+                                           size_t capacity,
+                                           size_t *count);
+
+// Starts a history of what the allocators of all devices do, which keeps the newest `most_events`
+// events of all of them together, 64 bytes each. Requests and frees take longer while one is
+// there.
+accelrt_status accelrt_history_start(size_t most_events, accelrt_history **history);
+
+// Ends the history, and makes the handle stale.
+accelrt_status accelrt_history_destroy(accelrt_history *history);
+
+// Forgets the events so far.
+accelrt_status accelrt_history_clear(accelrt_history *history);
+
+// Writes at most `capacity` of the events of a device, oldest first, into an array whose elements
+// have `each_bytes` bytes, `sizeof(accelrt_memory_event)`; they stay in the history. `count`,
+// unless it is NULL, gets the number of all, and `dropped_count` that of the events of all devices
+// that newer ones have replaced.
+//
+// What the caller promises:
+// `events` has `capacity` elements of `each_bytes` bytes.
+accelrt_status accelrt_history_get_events(accelrt_history *history,
+                                          accelrt_device device,
+                                          accelrt_memory_event *events,
+                                          size_t each_bytes,
+                                          size_t capacity,
+                                          size_t *count,
+                                          uint64_t *dropped_count);
+
+// Subscribes to records of the process's runtime from now on: `wants` is one or more of
+// `ACCELRT_LOG_TASKS`, `ACCELRT_LOG_WAITS`, `ACCELRT_LOG_RANGES` and `ACCELRT_LOG_MEMORY`, added
+// up. At most `most_records` wait to be taken; later ones are dropped and counted. Tasks and
+// requests take longer while a subscription wants them.
+accelrt_status accelrt_log_subscribe(uint32_t wants, size_t most_records, accelrt_log **log);
+
+// Ends the subscription, and makes the handle stale.
+accelrt_status accelrt_log_destroy(accelrt_log *log);
+
+// Takes at most `capacity` records, in the order of each thread, into an array whose elements have
+// `each_bytes` bytes, `sizeof(accelrt_log_record)`. `count` gets the number of those that were
+// taken; `dropped_count`, unless it is NULL, that of the records that were dropped since the call
+// before.
+//
+// What the caller promises:
+// `records` has `capacity` elements of `each_bytes` bytes.
+accelrt_status accelrt_log_take(accelrt_log *log,
+                                accelrt_log_record *records,
+                                size_t each_bytes,
+                                size_t capacity,
+                                size_t *count,
+                                uint64_t *dropped_count);
+
+// Creates a generator for buffers of a device's kind: Philox 4x32-10, whose numbers are the same
+// bits on every kind, with the seed 67280421310721. Initialises no device.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+accelrt_status accelrt_generator_create(accelrt_device device, accelrt_generator **generator);
+
+// Returns a handle of the device's default generator, which all threads and languages share.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+accelrt_status accelrt_generator_get_default(accelrt_device device, accelrt_generator **generator);
+
+// Returns a generator with the same seed and offset, which goes on for itself.
+accelrt_status accelrt_generator_clone(accelrt_generator *generator, accelrt_generator **clone);
+
+// Makes the handle stale. Fills that were enqueued stay as they are.
+accelrt_status accelrt_generator_destroy(accelrt_generator *generator);
+
+// Sets the seed, and the offset to 0.
+accelrt_status accelrt_generator_set_seed(accelrt_generator *generator, uint64_t seed);
+
+// Writes the seed that was set last.
+accelrt_status accelrt_generator_get_seed(accelrt_generator *generator, uint64_t *seed);
+
+// Sets an unpredictable seed, and the offset to 0. Writes the seed unless `seed` is NULL.
+accelrt_status accelrt_generator_seed_randomly(accelrt_generator *generator, uint64_t *seed);
+
+// Sets how many words of 32 bits of the sequence are used.
+//
+// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` for a number that is no multiple of 4.
+accelrt_status accelrt_generator_set_offset(accelrt_generator *generator, uint64_t offset);
+
+// Writes how many words of 32 bits of the sequence are used, a multiple of 4.
+accelrt_status accelrt_generator_get_offset(accelrt_generator *generator, uint64_t *offset);
+
+// Reserves `words` words of 32 bits of the sequence, rounded up to a multiple of 4, for kernels or
+// functions that make numbers themselves: writes the seed and the offset of the first word, each
+// unless its place is NULL. No other fill gets these words, and a seed that is set later does not
+// change what was reserved.
+accelrt_status accelrt_generator_reserve(accelrt_generator *generator,
+                                         uint64_t words,
+                                         uint64_t *seed,
+                                         uint64_t *offset);
+
+// Sets the seed of the default generators of all devices of a kind, also of those that are used
+// later. Initialises no device.
+accelrt_status accelrt_generator_set_seed_of_all(int32_t kind, uint64_t seed);
+
+// Fills a buffer with random numbers, on `stream`: `numbers` is one of `ACCELRT_RANDOM_UINT32` to
+// `ACCELRT_RANDOM_NORMAL_DOUBLE`. Takes 4 words of the sequence for every 16 bytes at the call. Is
+// ordered and blocks as `accelrt_buffer_fill`; the first fill on a device of a driver compiles a
+// program.
+//
+// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when generator, buffer and stream do not fit, or
+// size and address of the buffer are no multiples of a number's size, and with
+// `ACCELRT_STATUS_UNSUPPORTED` on a device without such numbers.
+accelrt_status accelrt_generator_fill(accelrt_generator *generator,
+                                      accelrt_buffer *buffer,
+                                      int32_t numbers,
+                                      accelrt_stream *stream);
+
+// Compiles a program for a device: `source` has `bytes` bytes, of text in the language of the
+// kind's compiler (OpenCL C on xpu), or with `is_binary` of its intermediate language (SPIR-V).
+// `options` are the compiler's; NULL for none. Blocks, and initialises the device.
+//
+// Fails with `ACCELRT_STATUS_BUILD_FAILED`, whose text has the compiler's log, and with
+// `ACCELRT_STATUS_UNSUPPORTED` on kinds without a compiler, as cpu.
+//
+// What the caller promises:
+// `source` has `bytes` bytes, and `options` is NULL or a text that ends with a zero.
+accelrt_status accelrt_program_compile(accelrt_device device,
+                                       const void *source,
+                                       size_t bytes,
+                                       int32_t is_binary,
+                                       const char *options,
+                                       accelrt_program **program);
+
+// Makes the handle stale. Its kernels stay.
+accelrt_status accelrt_program_destroy(accelrt_program *program);
+
+// Writes the names of a program's kernels, with commas between them. `text`, `capacity` and
+// `length` are as in `accelrt_device_get_name`.
+//
+// What the caller promises:
+// `text` has room for `capacity` bytes.
+accelrt_status accelrt_program_get_names(accelrt_program *program,
+                                         char *text,
+                                         size_t capacity,
+                                         size_t *length);
+
+// Returns a kernel of a program by its name.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+//
+// What the caller promises:
+// `name` is a text that ends with a zero.
+accelrt_status accelrt_program_get_kernel(accelrt_program *program,
+                                          const char *name,
+                                          accelrt_kernel **kernel);
+
+// Makes the handle stale. Launches that were enqueued stay as they are.
+accelrt_status accelrt_kernel_destroy(accelrt_kernel *kernel);
+
+// Writes how many arguments a kernel takes.
+accelrt_status accelrt_kernel_get_argument_count(accelrt_kernel *kernel, size_t *count);
+
+// Enqueues a kernel of `global[0]` times … `global[dimensions - 1]` work-items, in work-groups of
+// the sizes `local`, or with NULL of those that the driver chooses. There are 1 to 3 dimensions.
+// The buffers among the `argument_count` arguments may be destroyed at once. Ordered by the stream
+// alone; blocks only as `accelrt_stream_launch`.
+//
+// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when an argument does not fit the kernel's
+// parameter, a size is not allowed or the kernel is of another device. A launch that the driver
+// refuses fails the stream.
+//
+// What the caller promises:
+// With so many work-items the kernel accesses only the memory of its buffers and of addresses
+// among its values, which stay and are ordered. `arguments`, `global` and `local` have as many
+// elements.
+accelrt_status accelrt_stream_launch_kernel(accelrt_stream *stream,
+                                            accelrt_kernel *kernel,
+                                            const accelrt_kernel_argument *arguments,
+                                            size_t argument_count,
+                                            size_t dimensions,
+                                            const size_t *global,
+                                            const size_t *local);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
@@ -787,6 +1454,50 @@ typedef struct accelrt_table {
   accelrt_status (*buffer_read_later)(accelrt_buffer *buffer, void *target, size_t bytes, accelrt_drop_function drop, accelrt_stream *stream);
   accelrt_status (*stream_copy)(accelrt_stream *stream, uint64_t to, uint64_t from, size_t bytes);
   accelrt_status (*stream_fill)(accelrt_stream *stream, uint64_t address, uint8_t byte, size_t bytes);
+  accelrt_status (*memory_allocate)(accelrt_stream *stream, size_t bytes, uint64_t *address);
+  accelrt_status (*memory_allocate_in)(accelrt_device device, int32_t memory, size_t bytes, uint64_t *address);
+  accelrt_status (*memory_free)(uint64_t address);
+  accelrt_status (*memory_record_use)(uint64_t address, accelrt_stream *stream);
+  accelrt_status (*memory_find)(uint64_t address, accelrt_memory_info *info);
+  accelrt_status (*memory_get_statistics)(accelrt_device device, int32_t memory, accelrt_memory_statistics *statistics);
+  accelrt_status (*memory_get_host_statistics)(int32_t kind, accelrt_host_statistics *statistics);
+  accelrt_status (*memory_reset_peaks)(accelrt_device device);
+  accelrt_status (*memory_reset_sums)(accelrt_device device);
+  accelrt_status (*memory_empty_cache)(int32_t kind);
+  accelrt_status (*memory_get_fraction)(accelrt_device device, double *fraction);
+  accelrt_status (*memory_set_fraction)(accelrt_device device, double fraction);
+  accelrt_status (*memory_get_settings)(char *text, size_t capacity, size_t *length);
+  accelrt_status (*memory_set_settings)(const char *settings);
+  accelrt_status (*snapshot_take)(int32_t kind, accelrt_snapshot **snapshot);
+  accelrt_status (*snapshot_destroy)(accelrt_snapshot *snapshot);
+  accelrt_status (*snapshot_get_segments)(accelrt_snapshot *snapshot, accelrt_segment *segments, size_t each_bytes, size_t capacity, size_t *count);
+  accelrt_status (*snapshot_get_blocks)(accelrt_snapshot *snapshot, accelrt_block *blocks, size_t each_bytes, size_t capacity, size_t *count);
+  accelrt_status (*history_start)(size_t most_events, accelrt_history **history);
+  accelrt_status (*history_destroy)(accelrt_history *history);
+  accelrt_status (*history_clear)(accelrt_history *history);
+  accelrt_status (*history_get_events)(accelrt_history *history, accelrt_device device, accelrt_memory_event *events, size_t each_bytes, size_t capacity, size_t *count, uint64_t *dropped_count);
+  accelrt_status (*log_subscribe)(uint32_t wants, size_t most_records, accelrt_log **log);
+  accelrt_status (*log_destroy)(accelrt_log *log);
+  accelrt_status (*log_take)(accelrt_log *log, accelrt_log_record *records, size_t each_bytes, size_t capacity, size_t *count, uint64_t *dropped_count);
+  accelrt_status (*generator_create)(accelrt_device device, accelrt_generator **generator);
+  accelrt_status (*generator_get_default)(accelrt_device device, accelrt_generator **generator);
+  accelrt_status (*generator_clone)(accelrt_generator *generator, accelrt_generator **clone);
+  accelrt_status (*generator_destroy)(accelrt_generator *generator);
+  accelrt_status (*generator_set_seed)(accelrt_generator *generator, uint64_t seed);
+  accelrt_status (*generator_get_seed)(accelrt_generator *generator, uint64_t *seed);
+  accelrt_status (*generator_seed_randomly)(accelrt_generator *generator, uint64_t *seed);
+  accelrt_status (*generator_set_offset)(accelrt_generator *generator, uint64_t offset);
+  accelrt_status (*generator_get_offset)(accelrt_generator *generator, uint64_t *offset);
+  accelrt_status (*generator_reserve)(accelrt_generator *generator, uint64_t words, uint64_t *seed, uint64_t *offset);
+  accelrt_status (*generator_set_seed_of_all)(int32_t kind, uint64_t seed);
+  accelrt_status (*generator_fill)(accelrt_generator *generator, accelrt_buffer *buffer, int32_t numbers, accelrt_stream *stream);
+  accelrt_status (*program_compile)(accelrt_device device, const void *source, size_t bytes, int32_t is_binary, const char *options, accelrt_program **program);
+  accelrt_status (*program_destroy)(accelrt_program *program);
+  accelrt_status (*program_get_names)(accelrt_program *program, char *text, size_t capacity, size_t *length);
+  accelrt_status (*program_get_kernel)(accelrt_program *program, const char *name, accelrt_kernel **kernel);
+  accelrt_status (*kernel_destroy)(accelrt_kernel *kernel);
+  accelrt_status (*kernel_get_argument_count)(accelrt_kernel *kernel, size_t *count);
+  accelrt_status (*stream_launch_kernel)(accelrt_stream *stream, accelrt_kernel *kernel, const accelrt_kernel_argument *arguments, size_t argument_count, size_t dimensions, const size_t *global, const size_t *local);
 } accelrt_table;
 
 // Whether a table has a function: ACCELRT_TABLE_HAS(table, stream_launch).
@@ -857,7 +1568,51 @@ typedef struct accelrt_table {
   X(buffer_write_later) \
   X(buffer_read_later) \
   X(stream_copy) \
-  X(stream_fill)
+  X(stream_fill) \
+  X(memory_allocate) \
+  X(memory_allocate_in) \
+  X(memory_free) \
+  X(memory_record_use) \
+  X(memory_find) \
+  X(memory_get_statistics) \
+  X(memory_get_host_statistics) \
+  X(memory_reset_peaks) \
+  X(memory_reset_sums) \
+  X(memory_empty_cache) \
+  X(memory_get_fraction) \
+  X(memory_set_fraction) \
+  X(memory_get_settings) \
+  X(memory_set_settings) \
+  X(snapshot_take) \
+  X(snapshot_destroy) \
+  X(snapshot_get_segments) \
+  X(snapshot_get_blocks) \
+  X(history_start) \
+  X(history_destroy) \
+  X(history_clear) \
+  X(history_get_events) \
+  X(log_subscribe) \
+  X(log_destroy) \
+  X(log_take) \
+  X(generator_create) \
+  X(generator_get_default) \
+  X(generator_clone) \
+  X(generator_destroy) \
+  X(generator_set_seed) \
+  X(generator_get_seed) \
+  X(generator_seed_randomly) \
+  X(generator_set_offset) \
+  X(generator_get_offset) \
+  X(generator_reserve) \
+  X(generator_set_seed_of_all) \
+  X(generator_fill) \
+  X(program_compile) \
+  X(program_destroy) \
+  X(program_get_names) \
+  X(program_get_kernel) \
+  X(kernel_destroy) \
+  X(kernel_get_argument_count) \
+  X(stream_launch_kernel)
 
 #ifndef ACCELRT_TABLE
 // The table of the library, valid for ever. Never blocks, never fails.
@@ -931,6 +1686,50 @@ const accelrt_table *accelrt_get_table(void);
 #define accelrt_buffer_read_later (ACCELRT_TABLE->buffer_read_later)
 #define accelrt_stream_copy (ACCELRT_TABLE->stream_copy)
 #define accelrt_stream_fill (ACCELRT_TABLE->stream_fill)
+#define accelrt_memory_allocate (ACCELRT_TABLE->memory_allocate)
+#define accelrt_memory_allocate_in (ACCELRT_TABLE->memory_allocate_in)
+#define accelrt_memory_free (ACCELRT_TABLE->memory_free)
+#define accelrt_memory_record_use (ACCELRT_TABLE->memory_record_use)
+#define accelrt_memory_find (ACCELRT_TABLE->memory_find)
+#define accelrt_memory_get_statistics (ACCELRT_TABLE->memory_get_statistics)
+#define accelrt_memory_get_host_statistics (ACCELRT_TABLE->memory_get_host_statistics)
+#define accelrt_memory_reset_peaks (ACCELRT_TABLE->memory_reset_peaks)
+#define accelrt_memory_reset_sums (ACCELRT_TABLE->memory_reset_sums)
+#define accelrt_memory_empty_cache (ACCELRT_TABLE->memory_empty_cache)
+#define accelrt_memory_get_fraction (ACCELRT_TABLE->memory_get_fraction)
+#define accelrt_memory_set_fraction (ACCELRT_TABLE->memory_set_fraction)
+#define accelrt_memory_get_settings (ACCELRT_TABLE->memory_get_settings)
+#define accelrt_memory_set_settings (ACCELRT_TABLE->memory_set_settings)
+#define accelrt_snapshot_take (ACCELRT_TABLE->snapshot_take)
+#define accelrt_snapshot_destroy (ACCELRT_TABLE->snapshot_destroy)
+#define accelrt_snapshot_get_segments (ACCELRT_TABLE->snapshot_get_segments)
+#define accelrt_snapshot_get_blocks (ACCELRT_TABLE->snapshot_get_blocks)
+#define accelrt_history_start (ACCELRT_TABLE->history_start)
+#define accelrt_history_destroy (ACCELRT_TABLE->history_destroy)
+#define accelrt_history_clear (ACCELRT_TABLE->history_clear)
+#define accelrt_history_get_events (ACCELRT_TABLE->history_get_events)
+#define accelrt_log_subscribe (ACCELRT_TABLE->log_subscribe)
+#define accelrt_log_destroy (ACCELRT_TABLE->log_destroy)
+#define accelrt_log_take (ACCELRT_TABLE->log_take)
+#define accelrt_generator_create (ACCELRT_TABLE->generator_create)
+#define accelrt_generator_get_default (ACCELRT_TABLE->generator_get_default)
+#define accelrt_generator_clone (ACCELRT_TABLE->generator_clone)
+#define accelrt_generator_destroy (ACCELRT_TABLE->generator_destroy)
+#define accelrt_generator_set_seed (ACCELRT_TABLE->generator_set_seed)
+#define accelrt_generator_get_seed (ACCELRT_TABLE->generator_get_seed)
+#define accelrt_generator_seed_randomly (ACCELRT_TABLE->generator_seed_randomly)
+#define accelrt_generator_set_offset (ACCELRT_TABLE->generator_set_offset)
+#define accelrt_generator_get_offset (ACCELRT_TABLE->generator_get_offset)
+#define accelrt_generator_reserve (ACCELRT_TABLE->generator_reserve)
+#define accelrt_generator_set_seed_of_all (ACCELRT_TABLE->generator_set_seed_of_all)
+#define accelrt_generator_fill (ACCELRT_TABLE->generator_fill)
+#define accelrt_program_compile (ACCELRT_TABLE->program_compile)
+#define accelrt_program_destroy (ACCELRT_TABLE->program_destroy)
+#define accelrt_program_get_names (ACCELRT_TABLE->program_get_names)
+#define accelrt_program_get_kernel (ACCELRT_TABLE->program_get_kernel)
+#define accelrt_kernel_destroy (ACCELRT_TABLE->kernel_destroy)
+#define accelrt_kernel_get_argument_count (ACCELRT_TABLE->kernel_get_argument_count)
+#define accelrt_stream_launch_kernel (ACCELRT_TABLE->stream_launch_kernel)
 #endif
 
 #endif // ACCELRT_H

@@ -14,7 +14,7 @@ use cbindgen::{
 };
 
 /// The files with functions, in the order of the header.
-const FILES: [&str; 9] = [
+const FILES: [&str; 16] = [
     "status",
     "last_error",
     "runtime",
@@ -24,10 +24,17 @@ const FILES: [&str; 9] = [
     "event",
     "buffer",
     "transfer",
+    "memory",
+    "allocator",
+    "snapshot",
+    "history",
+    "log",
+    "generator",
+    "program",
 ];
 
 /// Names of types in Rust, and in C. Constants get `ACCELRT_` in front.
-const TYPES: [(&str, &str); 12] = [
+const TYPES: [(&str, &str); 29] = [
     ("Status", "accelrt_status"),
     ("RuntimeCounters", "accelrt_runtime_counters"),
     ("CDevice", "accelrt_device"),
@@ -40,6 +47,23 @@ const TYPES: [(&str, &str); 12] = [
     ("BufferUse", "accelrt_buffer_use"),
     ("TaskFunction", "accelrt_task_function"),
     ("DropFunction", "accelrt_drop_function"),
+    ("CMemoryInfo", "accelrt_memory_info"),
+    ("CStat", "accelrt_stat"),
+    ("CPooledStat", "accelrt_pooled_stat"),
+    ("CMemoryStatistics", "accelrt_memory_statistics"),
+    ("CDurationStat", "accelrt_duration_stat"),
+    ("CHostStatistics", "accelrt_host_statistics"),
+    ("CSnapshot", "accelrt_snapshot"),
+    ("CSegment", "accelrt_segment"),
+    ("CBlock", "accelrt_block"),
+    ("CHistory", "accelrt_history"),
+    ("CMemoryEvent", "accelrt_memory_event"),
+    ("CLog", "accelrt_log"),
+    ("CLogRecord", "accelrt_log_record"),
+    ("CGenerator", "accelrt_generator"),
+    ("CProgram", "accelrt_program"),
+    ("CKernel", "accelrt_kernel"),
+    ("CKernelArgument", "accelrt_kernel_argument"),
 ];
 
 const HEAD: &str = "\

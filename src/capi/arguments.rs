@@ -152,6 +152,7 @@ pub(super) unsafe fn write_all<T: Growing>(
 }
 
 fn check_size<T: Growing>(given: usize, name: &'static str) -> Outcome {
+    const { assert!(T::FIRST_VERSION_BYTES <= size_of::<T>(), "structs only grow") };
     let first = T::FIRST_VERSION_BYTES;
     if given >= first && given.is_multiple_of(align_of::<usize>()) {
         return Ok(());

@@ -3,15 +3,18 @@
 
 use std::mem::MaybeUninit;
 
+use crate::base::device::Device;
 use crate::capi::arguments::{Growing, place, write_sized};
 use crate::capi::device::{CDevice, limit};
 use crate::capi::handle::{LocalPlaces, Slots, of_pointer, to_pointer};
 use crate::capi::last_error::guard;
 use crate::capi::runtime::runtime;
-use crate::capi::status::{Outcome, Status};
+use crate::capi::status::{Outcome, Refused, Status};
 use crate::capi::stream::{CStream, handle_of, stream_of};
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::buffer::Buffer;
+use crate::memory::buffer::allocation::Origin;
+use crate::runtime::Runtime;
 
 /// A buffer: a view of memory. A handle is a number in a pointer's clothes.
 pub struct CBuffer {
@@ -39,6 +42,19 @@ pub const MEMORY_SHARED: i32 = 2;
 #[inline]
 pub(super) fn handle_of_buffer(buffer: Buffer) -> *mut CBuffer {
     to_pointer(BUFFERS.insert(buffer))
+}
+
+/// Where memory of a kind comes from.
+pub(super) fn origin_in(runtime: &Runtime, device: Device, memory: i32) -> Outcome<Origin> {
+    Ok(match memory {
+        MEMORY_DEVICE => runtime.origin(device)?,
+        MEMORY_PINNED => runtime.pinned_origin(device)?,
+        MEMORY_SHARED => runtime.shared_origin(device)?,
+        other => {
+            let text = format!("There is no memory {other}: allowed are 0, 1 and 2");
+            return Err(Refused::argument(text));
+        }
+    })
 }
 
 /// Allocates `bytes` bytes with unspecified contents on a device, aligned to 512 bytes or more. The
@@ -95,12 +111,7 @@ pub extern "C" fn accelrt_buffer_create_in(
     guard(|| {
         let to = place(buffer, "buffer")?;
         let (runtime, device) = (runtime()?, device.device()?);
-        let origin = match memory {
-            MEMORY_DEVICE => runtime.origin(device)?,
-            MEMORY_PINNED => runtime.pinned_origin(device)?,
-            MEMORY_SHARED => runtime.shared_origin(device)?,
-            other => return Err(super::runtime::not_allowed("memory", &other, "0, 1 or 2")),
-        };
+        let origin = origin_in(runtime, device, memory)?;
         let home = runtime.current_stream_of(device)?;
         to.write(handle_of_buffer(Buffer::allocate(
             &home,

@@ -187,13 +187,17 @@ fn launch_with_uses(stream: &Stream, launch: Launch, uses: &[BufferUse]) -> Outc
 
 impl BufferUse {
     /// The buffer, and whether the task writes its bytes.
-    pub(super) fn resolve(&self) -> Outcome<(&'static Buffer, Option<bool>)> {
-        let writes = match self.access {
-            0 => None,
-            READS => Some(false),
-            WRITES => Some(true),
-            other => return Err(Refused::argument(format!("There is no access {other} of uses"))),
-        };
-        Ok((buffer_of(self.buffer)?, writes))
+    fn resolve(&self) -> Outcome<(&'static Buffer, Option<bool>)> {
+        Ok((buffer_of(self.buffer)?, writes_of(self.access)?))
+    }
+}
+
+/// Whether a task writes the bytes that it uses, if that is said.
+pub(super) fn writes_of(access: u32) -> Outcome<Option<bool>> {
+    match access {
+        0 => Ok(None),
+        READS => Ok(Some(false)),
+        WRITES => Ok(Some(true)),
+        other => Err(Refused::argument(format!("There is no access {other} of buffers"))),
     }
 }

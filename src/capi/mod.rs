@@ -9,17 +9,26 @@
 //! * [`arguments`]: texts, arrays, places for results, structs that begin with their size
 //! * [`runtime`], [`device`]: settings and the process's runtime; devices by kind and index
 //! * [`stream`], [`launch`], [`event`]: streams, functions as their tasks, events
-//! * [`buffer`], [`transfer`]: memory by handle, copies and fills
+//! * [`buffer`], [`transfer`], [`memory`]: memory by handle, copies and fills, memory by address
+//! * [`allocator`], [`snapshot`], [`history`], [`log`]: what allocators have and did, what ran
+//! * [`generator`], [`program`]: random numbers, kernels
 //! * [`table`]: all functions as one table
 
+mod allocator;
 mod arguments;
 mod buffer;
 mod device;
 mod event;
+mod generator;
 mod handle;
+mod history;
 mod last_error;
 mod launch;
+mod log;
+mod memory;
+mod program;
 mod runtime;
+mod snapshot;
 mod status;
 mod stream;
 mod table;

@@ -6,10 +6,10 @@ use std::mem::MaybeUninit;
 
 use crate::base::config;
 use crate::base::device::DeviceKind;
-use crate::base::error::{ConfigError, Error};
 use crate::capi::arguments::{Growing, place, text, write_sized, write_text};
 use crate::capi::last_error::guard;
 use crate::capi::status::{Outcome, Refused, Status};
+use crate::integrations::process_runtime;
 use crate::runtime::Runtime;
 
 /// Grows when something that a program relies on changes; see docs/c.md.
@@ -40,10 +40,17 @@ pub extern "C" fn accelrt_version() -> *const c_char {
 /// The process's runtime, which the first call begins.
 #[inline(always)]
 pub(super) fn runtime() -> Outcome<&'static Runtime> {
-    match Runtime::of_process() {
-        Ok(runtime) => Ok(runtime),
-        Err(error) => Err(error.into()),
+    match Runtime::existing_of_process() {
+        Some(runtime) => Ok(runtime),
+        None => begin(),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn begin() -> Outcome<&'static Runtime> {
+    process_runtime::watch(); // `ACCELRT_PROFILE`, and another copy of this library
+    Ok(Runtime::of_process()?)
 }
 
 /// Sets a setting in place of the environment variable of the same name, such as
@@ -258,14 +265,4 @@ pub(super) fn kind_of(kind: i32) -> Outcome<DeviceKind> {
             Refused::new(Status::NotFound, format!("There is no kind of device {kind}"))
         }),
     }
-}
-
-/// The error of a number that is not allowed.
-pub(super) fn not_allowed(
-    name: &'static str,
-    value: &impl ToString,
-    allowed: &'static str,
-) -> Refused {
-    let value = value.to_string();
-    Error::Config(ConfigError::InvalidSetting { name, value, allowed }).into()
 }

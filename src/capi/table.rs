@@ -5,7 +5,10 @@
 #![expect(unsafe_code, reason = "exports functions by name, and shares their addresses")]
 
 use crate::capi::runtime::ABI_VERSION;
-use crate::capi::{buffer, device, event, last_error, launch, runtime, stream, transfer};
+use crate::capi::{
+    allocator, buffer, device, event, generator, history, last_error, launch, log, memory, program,
+    runtime, snapshot, stream, transfer,
+};
 
 /// The functions by their addresses, behind the size of the table in bytes.
 #[derive(Debug)]
@@ -103,6 +106,50 @@ table! {
     transfer::accelrt_buffer_read_later
     transfer::accelrt_stream_copy
     transfer::accelrt_stream_fill
+    memory::accelrt_memory_allocate
+    memory::accelrt_memory_allocate_in
+    memory::accelrt_memory_free
+    memory::accelrt_memory_record_use
+    memory::accelrt_memory_find
+    allocator::accelrt_memory_get_statistics
+    allocator::accelrt_memory_get_host_statistics
+    allocator::accelrt_memory_reset_peaks
+    allocator::accelrt_memory_reset_sums
+    allocator::accelrt_memory_empty_cache
+    allocator::accelrt_memory_get_fraction
+    allocator::accelrt_memory_set_fraction
+    allocator::accelrt_memory_get_settings
+    allocator::accelrt_memory_set_settings
+    snapshot::accelrt_snapshot_take
+    snapshot::accelrt_snapshot_destroy
+    snapshot::accelrt_snapshot_get_segments
+    snapshot::accelrt_snapshot_get_blocks
+    history::accelrt_history_start
+    history::accelrt_history_destroy
+    history::accelrt_history_clear
+    history::accelrt_history_get_events
+    log::accelrt_log_subscribe
+    log::accelrt_log_destroy
+    log::accelrt_log_take
+    generator::accelrt_generator_create
+    generator::accelrt_generator_get_default
+    generator::accelrt_generator_clone
+    generator::accelrt_generator_destroy
+    generator::accelrt_generator_set_seed
+    generator::accelrt_generator_get_seed
+    generator::accelrt_generator_seed_randomly
+    generator::accelrt_generator_set_offset
+    generator::accelrt_generator_get_offset
+    generator::accelrt_generator_reserve
+    generator::accelrt_generator_set_seed_of_all
+    generator::accelrt_generator_fill
+    program::accelrt_program_compile
+    program::accelrt_program_destroy
+    program::accelrt_program_get_names
+    program::accelrt_program_get_kernel
+    program::accelrt_kernel_destroy
+    program::accelrt_kernel_get_argument_count
+    program::accelrt_stream_launch_kernel
 }
 
 /// The table of this library's functions, valid for ever.

@@ -5,6 +5,7 @@
 //! * `host_heap`: `malloc` and related functions over an allocator of pinned memory
 //! * `mkl_allocator`: the selection of oneMKL's allocator
 //! * `process_profile`: the profile that `ACCELRT_PROFILE` asks for
+//! * `process_runtime`: what happens at the begin and the end of the process's runtime
 //! * `verbose`: the lines that oneMKL, oneDNN and this runtime print per call
 
 mod capability;
@@ -16,6 +17,8 @@ pub(crate) mod host_heap;
 pub(crate) mod mkl_allocator;
 #[cfg(not(loom))]
 pub(crate) mod process_profile;
+#[cfg(not(loom))]
+pub(crate) mod process_runtime;
 #[cfg(not(loom))]
 pub(crate) mod verbose;
 

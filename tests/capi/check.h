@@ -66,7 +66,17 @@ void gate_open(gate *gate);
     X(errors_belong_to_their_thread)                                                               \
     X(handles_come_and_go_on_many_threads)                                                         \
     X(a_forked_child_is_refused)                                                                   \
-    X(what_comes_behind_the_shutdown_is_refused)
+    X(what_comes_behind_the_shutdown_is_refused)                                                   \
+    X(memory_is_allocated_and_found_by_its_address)                                                \
+    X(statistics_count_what_is_allocated)                                                          \
+    X(limits_and_settings_hold)                                                                    \
+    X(a_snapshot_has_segments_and_blocks)                                                          \
+    X(a_history_tells_what_allocators_did)                                                         \
+    X(the_log_tells_what_ran)                                                                      \
+    X(generators_give_the_same_bits_everywhere)                                                    \
+    X(kernels_are_compiled_and_launched)                                                           \
+    X(a_stream_of_the_driver_is_wrapped)                                                           \
+    X(a_lost_device_is_lost_for_good)
 
 #define DECLARE(name) void name(void);
 TESTS(DECLARE)

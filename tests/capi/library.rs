@@ -20,7 +20,15 @@ pub(crate) fn folder() -> &'static Path {
     BUILT.get_or_init(|| {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["rustc", "--quiet", "--lib", "--crate-type", "cdylib", "--features", "capi"]);
+        cargo.args([
+            "rustc",
+            "--quiet",
+            "--lib",
+            "--crate-type",
+            "cdylib",
+            "--features",
+            "capi,xpu",
+        ]);
         cargo.arg("--target-dir").arg(&target).current_dir(root());
         for flags in ["RUSTFLAGS", "RUSTC_BOOTSTRAP", "CARGO_ENCODED_RUSTFLAGS"] {
             cargo.env_remove(flags);

@@ -4,6 +4,8 @@
 //! user builds it; one C program with all tests is linked to it, strictly compiled, and runs each
 //! test in a process of its own, plainly and under the address sanitizer. So do the examples.
 
+#[path = "../fake_opencl/library.rs"]
+mod fake_opencl;
 mod library;
 
 use std::path::{Path, PathBuf};
@@ -38,13 +40,25 @@ fn command(program: &Path) -> Command {
     command
 }
 
+/// What the fake OpenCL is told for the tests that need a driver.
+const ON_FAKE: [(&str, &str); 3] = [
+    ("kernels_are_compiled_and_launched", "strict=1"),
+    ("a_stream_of_the_driver_is_wrapped", "strict=1"),
+    ("a_lost_device_is_lost_for_good", "strict=1,lose=after:9"),
+];
+
 fn run_test(name: &str) {
-    run(command(tests(false)).arg(name));
-    let mut sanitized = command(tests(true));
-    if name == FORKS {
-        sanitized.env("ASAN_OPTIONS", "detect_leaks=0");
+    for is_sanitized in [false, true] {
+        let mut command = command(tests(is_sanitized));
+        if let Some((_, settings)) = ON_FAKE.iter().find(|(test, _)| *test == name) {
+            command.env("ACCELRT_OPENCL_LIBRARY", fake_opencl::whole());
+            command.env("FAKE_OPENCL", settings);
+        }
+        if is_sanitized && name == FORKS {
+            command.env("ASAN_OPTIONS", "detect_leaks=0");
+        }
+        run(command.arg(name));
     }
-    run(sanitized.arg(name));
 }
 
 macro_rules! c_tests {
@@ -80,6 +94,16 @@ c_tests! {
     handles_come_and_go_on_many_threads
     a_forked_child_is_refused
     what_comes_behind_the_shutdown_is_refused
+    memory_is_allocated_and_found_by_its_address
+    statistics_count_what_is_allocated
+    limits_and_settings_hold
+    a_snapshot_has_segments_and_blocks
+    a_history_tells_what_allocators_did
+    the_log_tells_what_ran
+    generators_give_the_same_bits_everywhere
+    kernels_are_compiled_and_launched
+    a_stream_of_the_driver_is_wrapped
+    a_lost_device_is_lost_for_good
 }
 
 #[test]

@@ -55,7 +55,7 @@ void buffers_are_copied_filled_and_viewed(void)
     ASSERT(info.is_released && info.address == 0);
     FAILS(accelrt_buffer_get_address(view, &address), INVALID_STATE, "released");
     FAILS(accelrt_buffer_fill(view, 1, stream), INVALID_STATE, "released");
-    FAILS(accelrt_buffer_create_in(cpu, 3, 50, &none), INVALID_SETTING, "0, 1 or 2");
+    FAILS(accelrt_buffer_create_in(cpu, 3, 50, &none), INVALID_ARGUMENT, "memory 3");
     OK(accelrt_buffer_create_in(cpu, ACCELRT_MEMORY_SHARED, 50, &none));
     OK(accelrt_buffer_get_info(none, &info));
     ASSERT(info.memory == ACCELRT_MEMORY_SHARED);
