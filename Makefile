@@ -12,9 +12,9 @@ absolute = $(shell realpath --no-symlinks --canonicalize-missing -- "$(1)")
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 # Every feature compiles without the others.
-EACH_FEATURE := python cuda xpu conformance
+EACH_FEATURE := python capi cuda xpu conformance
 # What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
-TEST_FEATURES := async,cuda,xpu
+TEST_FEATURES := async,capi,cuda,xpu
 # Optimised builds of tests: without link-time optimisation, which would be paid for each binary.
 RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # The sanitizer is unstable in the compiler, which RUSTC_BOOTSTRAP admits. Naming the target keeps
@@ -70,7 +70,7 @@ help: ## list the targets
 ci: check core loom test oracle test-numpy-selection test-intel demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
-check: fmt-check clippy features doc-check tidy check-mutants check-python ## format, lints, documentation, rules
+check: fmt-check clippy features doc-check tidy check-header check-mutants check-python ## format, lints, documentation, rules
 
 .PHONY: fmt-check
 fmt-check:
@@ -95,6 +95,14 @@ doc-check:
 .PHONY: tidy
 tidy: ## the house rules alone
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --nocapture
+
+.PHONY: check-header
+check-header:
+	$(CARGO) test --quiet --features $(TEST_FEATURES) --test header
+
+.PHONY: header
+header: ## writes include/accelrt.h, the functions of src/capi for C
+	$(CARGO) test --quiet --features $(TEST_FEATURES) --test header -- --ignored
 
 .PHONY: unsafe-list
 unsafe-list: ## writes docs/unsafe.md, the list of files with unsafe code

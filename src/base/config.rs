@@ -6,6 +6,8 @@ mod allocator_tests;
 mod builder;
 mod pairs;
 
+#[cfg(not(loom))]
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,6 +15,8 @@ use std::time::Duration;
 use crate::base::device::DeviceKind;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size;
+#[cfg(not(loom))]
+use crate::base::sync::{LockRank, Mutex};
 
 pub(crate) use allocator::ROUNDUP_INTERVALS;
 pub use allocator::{AllocatorConfig, AllocatorSettings, PolicyName, recorded_settings};
@@ -32,7 +36,7 @@ const INFIX: &str = "_TEST_";
 const ACCELERATORS: &str = "cpu, cuda or xpu, or the name of a kind that is registered";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-const VARIABLES: [&str; 16] = [
+pub(crate) const VARIABLES: [&str; 16] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_KINDS",
     "ACCELRT_CPU_DEVICES",
@@ -157,7 +161,7 @@ impl Config {
     /// variable. The error names the variable, its value and the allowed values.
     pub fn from_environment() -> Result<Self> {
         KINDS_REFUSED.get().map_or(Ok(()), |error| Err(error.clone()))?;
-        Self::from_variables(variable)
+        Self::from_variables(setting)
     }
 
     /// The set variables that begin with `ACCELRT_` and that no code reads, sorted: most are
@@ -238,6 +242,30 @@ impl Config {
         let tasks = self.stream_task_limit;
         check("stream_task_limit", tasks.to_string(), tasks >= 64, "at least 64")
     }
+}
+
+/// Settings that a program has made in place of variables.
+#[cfg(not(loom))]
+static SETTINGS: Mutex<BTreeMap<&str, String>> = Mutex::new(LockRank::Runtime, BTreeMap::new());
+
+/// Makes a setting in place of the variable of its name, or leaves it to the variable again. False
+/// for a name that no setting has.
+#[cfg(not(loom))]
+pub(crate) fn set_setting(name: &str, value: Option<&str>) -> bool {
+    let Some(name) = VARIABLES.iter().find(|known| **known == name) else { return false };
+    let mut settings = SETTINGS.lock();
+    settings.remove(name);
+    settings.extend(value.map(|value| (*name, value.to_owned())));
+    true
+}
+
+/// Reads a setting: what the program has set, else the variable.
+pub(crate) fn setting(name: &'static str) -> Option<String> {
+    #[cfg(not(loom))]
+    if let Some(set) = SETTINGS.lock().get(name) {
+        return Some(set.clone());
+    }
+    variable(name)
 }
 
 /// Reads any environment variable, of this runtime or another library; `None` when it is not set.

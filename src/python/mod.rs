@@ -22,7 +22,7 @@ mod _core {
     use super::memory::history;
     use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
-    use crate::integrations::process_profile;
+    use crate::integrations::process_runtime;
     use crate::observe::profiler::timeline::set_function_names;
     use crate::runtime::Runtime;
     use crate::runtime::process_hooks::{self, ProcessHooks};
@@ -96,13 +96,13 @@ mod _core {
         errors::add_attributes(module)?;
         set_function_names(name_at);
         history::watch_environment();
-        process_hooks::register(ProcessHooks { begin, end: process_profile::end });
+        process_hooks::register(ProcessHooks { begin, end: process_runtime::end });
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 
     /// What the environment asks for at the begin of the process's runtime.
     fn begin(runtime: &Runtime) {
-        process_profile::begin(runtime);
+        process_runtime::begin(runtime);
         history::begin_by_environment(runtime);
     }
 

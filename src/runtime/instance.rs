@@ -441,7 +441,7 @@ impl Runtime {
     }
 
     /// The backend of a device's kind. Fails when the device does not exist; initialises no device.
-    pub(super) fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
+    pub(crate) fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let backend = self.inner.registry.backend(device.kind())?;
         let count = backend.device_count()?;
         if device.index() < count {
@@ -457,7 +457,7 @@ impl Runtime {
         self.backend(device)
     }
 
-    pub(super) fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
+    pub(crate) fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
         let backend = self.backend(device)?;
         self.inner.lifecycle.check()?;
         fork::watch();

@@ -33,6 +33,20 @@ impl OwnedStream {
         Ok(Arc::new(Self { backend: Arc::clone(backend), stream }))
     }
 
+    /// As [`Backend::stream_wrap`]; the drop destroys what the backend has made of it.
+    ///
+    /// # Safety
+    /// As for [`Backend::stream_wrap`].
+    pub(crate) unsafe fn wrap(
+        backend: &Arc<dyn Backend>,
+        device_index: usize,
+        native: u64,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: the caller upholds the conditions on the native stream.
+        let stream = unsafe { backend.stream_wrap(device_index, native) }?;
+        Ok(Arc::new(Self { backend: Arc::clone(backend), stream }))
+    }
+
     pub(crate) fn native(&self) -> Result<u64> {
         // SAFETY: the stream is live, because only the drop of `self` destroys it.
         unsafe { self.backend.stream_native(self.stream) }

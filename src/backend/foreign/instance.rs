@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::backend::foreign::status::Call;
-use crate::backend::foreign::table::{BackendTable, ErrorRecord, STATUS_UNSUPPORTED, Status};
+use crate::backend::foreign::table::{BackendTable, ErrorRecord, STATUS_UNSUPPORTED, StatusCode};
 use crate::base::device::DeviceKind;
 use crate::base::error::Result;
 use crate::base::fork;
@@ -46,7 +46,7 @@ impl Instance {
         name: &'static str,
         requested_bytes: usize,
         device: u64,
-        call: impl FnOnce(*mut c_void, *mut ErrorRecord) -> Status,
+        call: impl FnOnce(*mut c_void, *mut ErrorRecord) -> StatusCode,
     ) -> Result<()> {
         let mut record = ErrorRecord { device, ..ErrorRecord::new() };
         let status = call(self.this, &raw mut record);

@@ -7,7 +7,7 @@ use crate::backend::contract::MemoryInfo;
 use crate::backend::contract::capacity::out_of_memory;
 use crate::backend::foreign::table::{
     ErrorRecord, STATUS_DEVICE_LOST, STATUS_OK, STATUS_OUT_OF_MEMORY, STATUS_REFUSED,
-    STATUS_UNSUPPORTED, Status, TEXT_BYTES,
+    STATUS_UNSUPPORTED, StatusCode, TEXT_BYTES,
 };
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::{DriverError, Error, Result};
@@ -44,7 +44,7 @@ pub(super) fn text(mut field: [c_char; TEXT_BYTES]) -> String {
 
 impl Call {
     /// What the call came to.
-    pub(super) fn result(self, status: Status, record: &ErrorRecord) -> Result<()> {
+    pub(super) fn result(self, status: StatusCode, record: &ErrorRecord) -> Result<()> {
         let Self { kind, name, requested_bytes } = self;
         let of_driver = text(record.text);
         let index = usize::try_from(record.device).unwrap_or(usize::MAX);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::base::error::MemoryError;
 
-    fn result(status: Status, requested_bytes: usize, text: &[u8]) -> Result<()> {
+    fn result(status: StatusCode, requested_bytes: usize, text: &[u8]) -> Result<()> {
         let mut record = ErrorRecord { code: -7, device: 1, free_bytes: 10, ..ErrorRecord::new() };
         record.total_bytes = 30;
         for (to, byte) in record.text.iter_mut().zip(text) {

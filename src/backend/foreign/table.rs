@@ -10,18 +10,18 @@ use std::ffi::{c_char, c_int, c_void};
 pub const ABI_VERSION: u32 = 1;
 
 /// What a function of a table returns: one of `STATUS_*`.
-pub type Status = c_int;
+pub type StatusCode = c_int;
 
 /// The call did what it should.
-pub const STATUS_OK: Status = 0;
+pub const STATUS_OK: StatusCode = 0;
 /// The driver refused; [`ErrorRecord::code`] is its code.
-pub const STATUS_REFUSED: Status = 1;
+pub const STATUS_REFUSED: StatusCode = 1;
 /// The device has too little memory; the record has the free and total bytes.
-pub const STATUS_OUT_OF_MEMORY: Status = 2;
+pub const STATUS_OUT_OF_MEMORY: StatusCode = 2;
 /// The device is lost for good; [`ErrorRecord::device`] is its index.
-pub const STATUS_DEVICE_LOST: Status = 3;
+pub const STATUS_DEVICE_LOST: StatusCode = 3;
 /// The device cannot do this.
-pub const STATUS_UNSUPPORTED: Status = 4;
+pub const STATUS_UNSUPPORTED: StatusCode = 4;
 
 /// Bytes of [`ErrorRecord::text`], the zero at the end included.
 pub const TEXT_BYTES: usize = 256;
@@ -93,7 +93,7 @@ pub type Callback = unsafe extern "C" fn(data: *mut c_void);
 /// The type of a function of the table: the instance first, the error's record last.
 macro_rules! function {
     ($($argument:ty),*) => {
-        Option<unsafe extern "C" fn(*mut c_void, $($argument,)* *mut ErrorRecord) -> Status>
+        Option<unsafe extern "C" fn(*mut c_void, $($argument,)* *mut ErrorRecord) -> StatusCode>
     };
 }
 
@@ -110,7 +110,7 @@ pub struct BackendTable {
     /// For `open` alone.
     pub data: *mut c_void,
     pub open:
-        Option<unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut ErrorRecord) -> Status>,
+        Option<unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut ErrorRecord) -> StatusCode>,
     pub close: Option<unsafe extern "C" fn(*mut c_void)>,
     pub device_count: function!(*mut u64),
     pub properties: function!(u64, *mut Properties),

@@ -145,7 +145,7 @@ impl Generator {
     }
 
     /// Advances the offset by `blocks` blocks. Returns the seed and the number of the first block.
-    pub(super) fn take(&self, blocks: usize) -> Result<(u64, u64)> {
+    pub(crate) fn take(&self, blocks: usize) -> Result<(u64, u64)> {
         self.with_state(|state| (state.seed, state.take(blocks as u64)))
     }
 

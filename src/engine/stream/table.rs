@@ -84,7 +84,7 @@ impl StreamTable {
         }
         // Created without the lock, because `create` calls the backend. Racing threads get the same
         // stream.
-        let new = self.create(DEFAULT_ID, 0, false)?;
+        let new = self.create(DEFAULT_ID, 0)?;
         let first = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&new)));
         Ok(first)
     }
@@ -102,7 +102,7 @@ impl StreamTable {
             return Ok(stream);
         }
         let id = self.streams.lock().take_id();
-        let new = self.create(id, priority, false)?;
+        let new = self.create(id, priority)?;
         let mut streams = self.streams.lock();
         let first = streams.pool(priority).streams[index].get_or_insert_with(|| Arc::clone(&new));
         Ok(Arc::clone(first)) // a stream that lost the race is dropped after the lock
@@ -110,8 +110,15 @@ impl StreamTable {
 
     pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
         self.check_priority(priority)?;
+        self.lifecycle.check()?;
+        let handle = OwnedStream::create(&self.backend, self.device.index(), priority)?;
+        Ok(self.dedicate(handle, priority))
+    }
+
+    /// Makes a stream of the backend a dedicated one.
+    pub(crate) fn dedicate(&self, handle: Arc<OwnedStream>, priority: i32) -> Arc<StreamCore> {
         let id = self.streams.lock().take_id();
-        let new = self.create(id, priority, true)?;
+        let new = self.stream(handle, id, priority, true);
         let mut streams = self.streams.lock();
         if streams.dedicated.len() >= streams.sweep_at {
             streams.dedicated.retain(|dedicated| !dedicated.progress.has_ended());
@@ -121,7 +128,7 @@ impl StreamTable {
         // Not always the end of the list: a thread with a later id may have inserted before.
         let index = streams.index_of(id);
         streams.dedicated.insert(index, Dedicated { id, stream, progress });
-        Ok(new)
+        new
     }
 
     /// The stream with this id. Fails for ids that were never issued and for streams that ended.
@@ -157,12 +164,23 @@ impl StreamTable {
         all
     }
 
-    fn create(&self, id: u64, priority: i32, is_dedicated: bool) -> Result<Arc<StreamCore>> {
+    /// Creates a stream that the device keeps.
+    fn create(&self, id: u64, priority: i32) -> Result<Arc<StreamCore>> {
         self.lifecycle.check()?;
         let handle = OwnedStream::create(&self.backend, self.device.index(), priority)?;
+        Ok(self.stream(handle, id, priority, false))
+    }
+
+    fn stream(
+        &self,
+        handle: Arc<OwnedStream>,
+        id: u64,
+        priority: i32,
+        is_dedicated: bool,
+    ) -> Arc<StreamCore> {
         let identity = Identity { device: self.device, id, priority, is_dedicated };
         let (backend, lifecycle) = (Arc::clone(&self.backend), Arc::clone(&self.lifecycle));
-        Ok(StreamCore::new(identity, backend, handle, lifecycle))
+        StreamCore::new(identity, backend, handle, lifecycle)
     }
 
     fn check_priority(&self, priority: i32) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Copies and fills as tasks, which hold no buffer: the free of a buffer follows its tasks.
-#![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked")]
+#![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked, or a binding's caller")]
 
-use crate::backend::contract::Address;
+pub(crate) use crate::backend::contract::Address;
 use crate::base::error::FailureCause;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
@@ -9,13 +9,13 @@ use crate::queue::{Class, Command};
 
 /// Two ranges of equal size that do not overlap.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ranges {
-    pub(super) to: Address,
-    pub(super) from: Address,
-    pub(super) bytes: usize,
+pub(crate) struct Ranges {
+    pub(crate) to: Address,
+    pub(crate) from: Address,
+    pub(crate) bytes: usize,
 }
 
-pub(super) struct Copy(pub(super) Ranges);
+pub(crate) struct Copy(pub(crate) Ranges);
 
 impl Command<TaskContext> for Copy {
     const CLASS: Class = Class::User;
@@ -31,10 +31,10 @@ impl Command<TaskContext> for Copy {
         // A host access may wait for this copy, so the retirement of the copy must wake waiters.
         context.is_marker = true;
         let Ranges { to, from, bytes } = self.0;
-        // SAFETY: both ranges must be live and ordered against other accesses. `transfer.rs`, the
-        // only creator of this task, checks the ranges and records the use of the buffers, whose
-        // free follows this task. `transfer.rs` also owns or borrows the host's range until the
-        // task is done. Streams order all tasks that use the ranges.
+        // SAFETY: both ranges must be live and ordered against other accesses. `transfer.rs` checks
+        // the ranges and records the use of the buffers, whose free follows this task; it also owns
+        // or borrows the host's range until the task is done. Streams order all tasks that use the
+        // ranges. Other creators of this task, in bindings, have their callers uphold both.
         if let Err(refusal) = unsafe { context.handle.copy(to, from, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }
@@ -61,10 +61,10 @@ impl<O: Send + 'static> Command<TaskContext> for OwningCopy<O> {
     }
 }
 
-pub(super) struct Fill {
-    pub(super) to: Address,
-    pub(super) bytes: usize,
-    pub(super) byte: u8,
+pub(crate) struct Fill {
+    pub(crate) to: Address,
+    pub(crate) bytes: usize,
+    pub(crate) byte: u8,
 }
 
 impl Command<TaskContext> for Fill {
@@ -79,8 +79,8 @@ impl Command<TaskContext> for Fill {
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
         let Self { to, bytes, byte } = self;
-        // SAFETY: the range must be live. `transfer.rs`, the only creator of this task, records the
-        // use of the buffer, whose free follows this task.
+        // SAFETY: the range must be live. `transfer.rs` records the use of the buffer, whose free
+        // follows this task. The callers of bindings, the other creators, keep it live.
         if let Err(refusal) = unsafe { context.handle.fill(to, byte, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }

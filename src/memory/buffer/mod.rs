@@ -13,7 +13,7 @@
 //! * [`host`], [`host_accesses`]: accesses by host threads, and the queue of waiting threads
 
 pub(crate) mod allocation;
-mod commands;
+pub(crate) mod commands;
 mod counted;
 pub(crate) mod free;
 pub(crate) mod future;

@@ -1,0 +1,164 @@
+//! Arguments from C: texts, arrays, structs that begin with their size, places for results.
+#![expect(unsafe_code, reason = "reads and writes memory that a caller in C names")]
+
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+use std::slice;
+
+use crate::capi::status::{Outcome, Refused};
+
+/// The place for a result, which may hold anything before.
+type Place<'a, T> = &'a mut MaybeUninit<T>;
+
+/// The place that an argument names. Fails when it is NULL.
+#[inline(always)]
+pub(super) fn place<'a, T>(
+    given: Option<Place<'a, T>>,
+    name: &'static str,
+) -> Outcome<Place<'a, T>> {
+    given.ok_or_else(|| null(name))
+}
+
+#[cold]
+#[inline(never)]
+pub(super) fn null(name: &'static str) -> Refused {
+    Refused::argument(format!("The argument {name} is NULL"))
+}
+
+/// Reads a text. Fails when it is NULL or no UTF-8.
+///
+/// # Safety
+/// The pointer is NULL, or that of a text that ends with a zero and stays as it is for `'a`.
+pub(super) unsafe fn text<'a>(given: *const c_char, name: &'static str) -> Outcome<&'a str> {
+    if given.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: the caller promises a text that ends with a zero and does not change.
+    let text = unsafe { CStr::from_ptr(given) };
+    text.to_str().map_err(|_| Refused::argument(format!("The argument {name} is not UTF-8")))
+}
+
+/// Writes a text with its zero, cut to the room that there is, and its whole length without the
+/// zero. Without room, and without a place for the length, there is nothing to write.
+///
+/// # Safety
+/// `to` has room for `capacity` bytes, which no other thread uses meanwhile.
+pub(super) unsafe fn write_text(
+    text: &str,
+    to: *mut c_char,
+    capacity: usize,
+    length: Option<&mut MaybeUninit<usize>>,
+) -> Outcome {
+    if let Some(length) = length {
+        length.write(text.len());
+    }
+    if capacity == 0 {
+        return Ok(());
+    }
+    if to.is_null() {
+        return Err(null("text"));
+    }
+    let mut count = text.len().min(capacity - 1);
+    while !text.is_char_boundary(count) {
+        count -= 1;
+    }
+    // SAFETY: `to` has `capacity` bytes by the caller's promise, and `count` is below it. The text
+    // is memory of this library, apart from that of the caller.
+    unsafe { text.as_ptr().cast::<c_char>().copy_to_nonoverlapping(to, count) };
+    // SAFETY: as above.
+    let end = unsafe { to.add(count) };
+    // SAFETY: as above.
+    unsafe { end.write(0) };
+    Ok(())
+}
+
+/// Reads an array. NULL is allowed for one without elements.
+///
+/// # Safety
+/// `first` is NULL, or that of `count` elements that stay as they are for `'a`.
+pub(super) unsafe fn array<'a, T>(
+    first: *const T,
+    count: usize,
+    name: &'static str,
+) -> Outcome<&'a [T]> {
+    match (first.is_null(), count) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(null(name)),
+        // SAFETY: the caller promises as many elements that do not change.
+        (false, _) => Ok(unsafe { slice::from_raw_parts(first, count) }),
+    }
+}
+
+/// A struct whose first field is its size in bytes, as `size_t`, and which grows at its end.
+///
+/// # Safety
+/// Every bit pattern is a value, there is no padding, and the first field is a `usize` at the
+/// struct's address.
+pub(super) unsafe trait Growing {
+    /// The size of the struct in the first version that had it: no caller has a smaller one.
+    const FIRST_VERSION_BYTES: usize;
+}
+
+/// Writes what a caller's struct has room for, and the size that was written. The caller has set
+/// the first field to the size of the struct that it knows.
+///
+/// # Safety
+/// `to` is NULL, or aligned and with as many bytes as its first field says, which no other thread
+/// uses meanwhile.
+pub(super) unsafe fn write_sized<T: Growing>(value: &T, to: *mut T, name: &'static str) -> Outcome {
+    if to.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: the first field is there by the caller's promise, and a `usize` by the trait's.
+    let given = unsafe { to.cast::<usize>().read() };
+    check_size::<T>(given, name)?;
+    let bytes = given.min(size_of::<T>());
+    // SAFETY: the caller's struct has `given` bytes and ours as many as its type.
+    unsafe { std::ptr::from_ref(value).cast::<u8>().copy_to_nonoverlapping(to.cast(), bytes) };
+    // SAFETY: as above.
+    unsafe { to.cast::<usize>().write(bytes) };
+    Ok(())
+}
+
+/// Writes structs into an array whose elements have `each_bytes` bytes: those of the version that
+/// the caller knows, whatever else stands between them.
+///
+/// # Safety
+/// `first` is NULL, or aligned and that of `capacity` elements of so many bytes, which no other
+/// thread uses meanwhile.
+pub(super) unsafe fn write_all<T: Growing>(
+    values: &[T],
+    first: *mut T,
+    each_bytes: usize,
+    name: &'static str,
+) -> Outcome {
+    if values.is_empty() {
+        return Ok(());
+    }
+    if first.is_null() {
+        return Err(null(name));
+    }
+    check_size::<T>(each_bytes, name)?;
+    let bytes = each_bytes.min(size_of::<T>());
+    for (index, value) in values.iter().enumerate() {
+        // SAFETY: the caller promises as many elements of `each_bytes` bytes.
+        let to = unsafe { first.cast::<u8>().add(index * each_bytes) };
+        // SAFETY: as above; `bytes` is within both structs.
+        unsafe { std::ptr::from_ref(value).cast::<u8>().copy_to_nonoverlapping(to, bytes) };
+        // SAFETY: the element begins with its size.
+        unsafe { to.cast::<usize>().write_unaligned(bytes) };
+    }
+    Ok(())
+}
+
+fn check_size<T: Growing>(given: usize, name: &'static str) -> Outcome {
+    const { assert!(T::FIRST_VERSION_BYTES <= size_of::<T>(), "structs only grow") };
+    let first = T::FIRST_VERSION_BYTES;
+    if given >= first && given.is_multiple_of(align_of::<usize>()) {
+        return Ok(());
+    }
+    Err(Refused::argument(format!(
+        "The size of {name} is {given}: set the first field to the size of the struct, which has \
+         {first} bytes or more"
+    )))
+}

@@ -1,0 +1,127 @@
+//! The C interface, as C programs see it: the tests of `*.c`, and the programs of `examples/c`.
+//!
+//! Goal: what `include/accelrt.h` says of each function is true. Method: the library is built as a
+//! user builds it; one C program with all tests is linked to it, strictly compiled, and runs each
+//! test in a process of its own, plainly and under the address sanitizer. So do the examples.
+
+#[path = "../fake_opencl/library.rs"]
+mod fake_opencl;
+mod library;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use library::{files, folder, program, root, run};
+
+/// What the second builds are compiled with. Leaks too are failures.
+const SANITIZED: [&str; 2] = ["-fsanitize=address", "-fno-omit-frame-pointer"];
+
+/// The test that forks: what threads held that its child lacks counts as leaked there.
+const FORKS: &str = "a_forked_child_is_refused";
+
+/// The C program, plain and sanitized.
+fn tests(is_sanitized: bool) -> &'static Path {
+    static BUILT: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
+    BUILT[usize::from(is_sanitized)].get_or_init(|| {
+        let version = concat!("-DVERSION=\"", env!("CARGO_PKG_VERSION"), "\"");
+        let mut flags = vec![version];
+        flags.extend(SANITIZED.iter().filter(|_| is_sanitized));
+        let name = if is_sanitized { "tests_sanitized" } else { "tests_plain" };
+        program(name, &flags, &files(&root().join("tests/capi"), "c"))
+    })
+}
+
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for name in ["ACCELRT_ACCELERATOR", "ACCELRT_CPU_DEVICES", "ACCELRT_OPENCL_LIBRARY"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What the fake OpenCL is told for the tests that need a driver.
+const ON_FAKE: [(&str, &str); 3] = [
+    ("kernels_are_compiled_and_launched", "strict=1"),
+    ("a_stream_of_the_driver_is_wrapped", "strict=1"),
+    ("a_lost_device_is_lost_for_good", "strict=1,lose=after:9"),
+];
+
+fn run_test(name: &str) {
+    for is_sanitized in [false, true] {
+        let mut command = command(tests(is_sanitized));
+        if let Some((_, settings)) = ON_FAKE.iter().find(|(test, _)| *test == name) {
+            command.env("ACCELRT_OPENCL_LIBRARY", fake_opencl::whole());
+            command.env("FAKE_OPENCL", settings);
+        }
+        if is_sanitized && name == FORKS {
+            command.env("ASAN_OPTIONS", "detect_leaks=0");
+        }
+        run(command.arg(name));
+    }
+}
+
+macro_rules! c_tests {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            run_test(stringify!($name));
+        })*
+
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+c_tests! {
+    versions_and_the_table_agree
+    settings_before_the_first_use_count
+    a_wrong_setting_fails_the_first_use
+    devices_are_counted_named_and_made_current
+    streams_run_tasks_in_order_behind_events
+    a_stream_has_one_handle_which_counts
+    waits_have_limits
+    an_event_tells_when_it_was_passed
+    data_is_dropped_once_whatever_becomes_of_the_task
+    a_failed_task_fails_its_stream_with_its_text
+    buffers_are_copied_filled_and_viewed
+    memory_of_a_use_stays_until_the_task_has_run
+    host_memory_is_given_back_behind_its_copy
+    addresses_are_copied_and_filled
+    stale_handles_are_errors
+    null_is_an_error
+    structs_of_other_versions_are_filled_as_far_as_both_go
+    errors_belong_to_their_thread
+    handles_come_and_go_on_many_threads
+    a_forked_child_is_refused
+    what_comes_behind_the_shutdown_is_refused
+    memory_is_allocated_and_found_by_its_address
+    statistics_count_what_is_allocated
+    limits_and_settings_hold
+    a_snapshot_has_segments_and_blocks
+    a_history_tells_what_allocators_did
+    the_log_tells_what_ran
+    generators_give_the_same_bits_everywhere
+    kernels_are_compiled_and_launched
+    a_stream_of_the_driver_is_wrapped
+    a_lost_device_is_lost_for_good
+}
+
+#[test]
+fn every_test_of_the_program_is_run() {
+    let listed = run(&mut command(tests(false)));
+    assert_eq!(listed.lines().collect::<Vec<_>>(), NAMES);
+}
+
+#[test]
+fn the_examples_compute_what_they_say() {
+    for extension in ["c", "cpp"] {
+        for example in files(&root().join("examples/c"), extension) {
+            let name = example.file_stem().and_then(|name| name.to_str()).expect("plain letters");
+            for (kind, flags) in [("plain", &[][..]), ("sanitized", &SANITIZED)] {
+                let name = format!("example_{name}_{extension}_{kind}");
+                run(&mut command(&program(&name, flags, std::slice::from_ref(&example))));
+            }
+        }
+    }
+    assert!(folder().join("example_two_streams_c_plain").exists());
+}
