@@ -37,7 +37,7 @@ pub type DropFunction = Option<unsafe extern "C" fn(data: *mut c_void)>;
 /// How a task uses a buffer.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct BufferAccess {
+pub struct BufferUse {
     /// The buffer.
     pub buffer: *mut CBuffer,
     /// `ACCELRT_READS`, `ACCELRT_WRITES`, or 0 when that is not known: the task may then use all of
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn accelrt_stream_launch(
     run: TaskFunction,
     data: *mut c_void,
     drop: DropFunction,
-    uses: *const BufferAccess,
+    uses: *const BufferUse,
     use_count: usize,
 ) -> Status {
     let owned = Owned { data, drop };
@@ -168,15 +168,15 @@ fn no_host_functions(stream: &Stream) -> Refused {
 }
 
 #[inline(never)]
-fn launch_with_uses(stream: &Stream, launch: Launch, uses: &[BufferAccess]) -> Outcome {
+fn launch_with_uses(stream: &Stream, launch: Launch, uses: &[BufferUse]) -> Outcome {
     let buffers: Vec<(&Buffer, Option<bool>)> =
-        uses.iter().map(BufferAccess::resolve).collect::<Outcome<_>>()?;
+        uses.iter().map(BufferUse::resolve).collect::<Outcome<_>>()?;
     let enqueue = || Ok(stream.core().enqueue(launch, Checked)?.ticket);
     stream.enqueue_using(&buffers, enqueue)?;
     Ok(())
 }
 
-impl BufferAccess {
+impl BufferUse {
     /// The buffer, and whether the task writes its bytes.
     fn resolve(&self) -> Outcome<(&'static Buffer, Option<bool>)> {
         Ok((buffer_of(self.buffer)?, writes_of(self.access)?))

@@ -44,27 +44,27 @@ pub(crate) enum Order {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct BufferUse<'a> {
+pub(crate) struct OrderedUse<'a> {
     buffer: &'a Buffer,
     writes: bool,
     /// True when exports of the memory refuse the task: their accesses have no order.
     is_tracked: bool,
 }
 
-pub(super) fn write_use(buffer: &Buffer) -> BufferUse<'_> {
-    BufferUse { buffer, writes: true, is_tracked: false }
+pub(super) fn write_use(buffer: &Buffer) -> OrderedUse<'_> {
+    OrderedUse { buffer, writes: true, is_tracked: false }
 }
 
-pub(super) fn read_use(buffer: &Buffer) -> BufferUse<'_> {
-    BufferUse { buffer, writes: false, is_tracked: false }
+pub(super) fn read_use(buffer: &Buffer) -> OrderedUse<'_> {
+    OrderedUse { buffer, writes: false, is_tracked: false }
 }
 
 /// A use by safe code of the host, which no untracked access may meet.
-pub(crate) fn tracked_use(buffer: &Buffer, writes: bool) -> BufferUse<'_> {
-    BufferUse { buffer, writes, is_tracked: true }
+pub(crate) fn tracked_use(buffer: &Buffer, writes: bool) -> OrderedUse<'_> {
+    OrderedUse { buffer, writes, is_tracked: true }
 }
 
-impl<'a> BufferUse<'a> {
+impl<'a> OrderedUse<'a> {
     fn allocation(&self) -> &'a Allocation {
         self.buffer.allocation()
     }
@@ -88,7 +88,7 @@ impl<'a> BufferUse<'a> {
 #[inline]
 pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     stream: &Stream,
-    used: [BufferUse<'_>; N],
+    used: [OrderedUse<'_>; N],
     order: Order,
     command: T,
 ) -> Result<Transfer> {
@@ -104,7 +104,7 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
 #[inline]
 pub(crate) fn enqueue_task<T: Command<TaskContext>, const N: usize>(
     stream: &Stream,
-    used: [BufferUse<'_>; N],
+    used: [OrderedUse<'_>; N],
     order: Order,
     command: T,
 ) -> Result<Transfer> {
@@ -113,7 +113,7 @@ pub(crate) fn enqueue_task<T: Command<TaskContext>, const N: usize>(
 }
 
 /// True when the command's details list each of its buffers.
-fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[BufferUse<'_>]) -> bool {
+fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[OrderedUse<'_>]) -> bool {
     let reported = command.details().accesses;
     used.iter().all(|used| reported.iter().any(|access| access.agrees_with(&used.access())))
 }
@@ -121,7 +121,7 @@ fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[BufferUse<
 /// A task to enqueue, and its buffers. The enqueue locks the buffers' states while it takes the
 /// ticket and records the uses.
 struct BufferTask<'a, T, const N: usize> {
-    used: &'a [BufferUse<'a>; N],
+    used: &'a [OrderedUse<'a>; N],
     order: Order,
     command: T,
 }
@@ -184,19 +184,19 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
 }
 
 struct LockedBuffers<'a, const N: usize> {
-    used: &'a [BufferUse<'a>; N],
+    used: &'a [OrderedUse<'a>; N],
     /// `None` for a repeated allocation, whose lock is in an earlier entry.
     states: [Option<SpinGuard<'a, State>>; N],
 }
 
 impl<'a, const N: usize> LockedBuffers<'a, N> {
     #[inline]
-    fn new(used: &'a [BufferUse<'a>; N]) -> Result<Self> {
+    fn new(used: &'a [OrderedUse<'a>; N]) -> Result<Self> {
         let mut indices: [usize; N] = std::array::from_fn(|index| index);
         indices.sort_by_key(|index| used[*index].address()); // stable: the first use holds the lock
         let mut states = [const { None }; N];
         for (nth, index) in indices.into_iter().enumerate() {
-            let BufferUse { buffer, .. } = used[index];
+            let OrderedUse { buffer, .. } = used[index];
             let is_locked = nth > 0 && used[indices[nth - 1]].address() == used[index].address();
             if !is_locked {
                 let state = used[index].allocation().lock();
