@@ -163,6 +163,7 @@ class profile:  # noqa: N801  torch's name
     def export_chrome_trace(self, path: str | bytes | os.PathLike[str]) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) and Chrome open. Replaces the file.
 
+        A name that ends in `.gz` has it packed by gzip, which they open too.
         Streams and host threads are tracks, and so are the libraries whose calls are known. Arrows
         lead from an enqueue to its task and from a record to the waits for it.
         """

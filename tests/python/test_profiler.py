@@ -6,9 +6,11 @@ found by name. Times are compared with each other, never with a clock.
 
 import asyncio
 import ctypes
+import gzip
 import inspect
 import json
 import os
+import random
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 import accelrt
 from accelrt import profiler
@@ -318,6 +322,26 @@ def test_a_profile_is_used_in_order() -> None:
         recorded.export_chrome_trace("/nowhere/trace.json")
 
 
+# What fails is not made smaller: that would take minutes.
+@settings(max_examples=30, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(
+    names=st.lists(st.text(max_size=300) | st.sampled_from(["again", "a" * 70_000]), max_size=30),
+    seed=st.integers(0, 1 << 32),
+)
+def test_a_trace_is_packed_where_its_name_says_so(names: list[str], seed: int) -> None:
+    # Noise packs badly, and names of 400 KB are longer than the piece that is packed at once.
+    noise = random.Random(seed)  # noqa: S311  what repeats it is printed
+    with profiler.profile() as recorded:
+        for name in [*names, "".join(chr(noise.randrange(32, 1 << 16)) for _ in range(100_000))]:
+            with profiler.record_function(name):
+                pass
+    with tempfile.TemporaryDirectory() as folder:
+        plain, packed = Path(folder) / "trace.json", Path(folder) / "trace.json.gz"
+        recorded.export_chrome_trace(plain)
+        recorded.export_chrome_trace(packed)
+        assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+
+
 def test_a_program_that_cannot_be_changed_is_profiled_to_its_end(tmp_path: Path) -> None:
     body = """
         import accelrt
@@ -329,6 +353,10 @@ def test_a_program_that_cannot_be_changed_is_profiled_to_its_end(tmp_path: Path)
     path = tmp_path / "trace.json"
     output_of(body, **SETTINGS, ACCELRT_PROFILE=str(path))
     found = json.loads(path.read_text())["traceEvents"]
+    assert [len(named(found, name)) for name in ("fill", "len")] == [1, 1]
+    packed = tmp_path / "trace.json.gz"
+    output_of(body, **SETTINGS, ACCELRT_PROFILE=str(packed))
+    found = json.loads(gzip.decompress(packed.read_bytes()))["traceEvents"]
     assert [len(named(found, name)) for name in ("fill", "len")] == [1, 1]
 
 

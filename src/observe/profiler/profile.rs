@@ -17,6 +17,7 @@ use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::engine::stream::task_report::TaskWatch;
 use crate::observe::profiler::averages::KeyAverages;
 use crate::observe::profiler::chrome_trace;
+use crate::observe::profiler::gzip::GzipWriter;
 use crate::observe::profiler::library_calls::CallSubscription;
 use crate::observe::profiler::memory::{self, MemoryBytes};
 use crate::observe::profiler::occupancy::{self, DeviceUse, StreamUse};
@@ -173,11 +174,18 @@ impl Trace {
 
     /// Writes the trace in the format of Chrome's trace viewer, which Perfetto opens: streams and
     /// threads of the host as tracks, arrows from a record to the waits for it and from an enqueue
-    /// to its task. Replaces the file.
+    /// to its task. Replaces the file. A name that ends in `.gz` has it packed by gzip.
     pub fn export_chrome_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
-        self.write_chrome_trace(&mut file)?;
-        file.flush()
+        let is_packed = path.as_ref().extension().is_some_and(|ending| ending == "gz");
+        let file = File::create(path)?;
+        if !is_packed {
+            let mut file = BufWriter::with_capacity(1 << 20, file);
+            self.write_chrome_trace(&mut file)?;
+            return file.flush();
+        }
+        let mut buffer = BufWriter::with_capacity(1 << 18, GzipWriter::new(file)?);
+        self.write_chrome_trace(&mut buffer)?;
+        buffer.into_inner()?.finish()
     }
 
     /// As [`Trace::export_chrome_trace`], to a writer.
