@@ -126,7 +126,7 @@ pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport};
 
 // `make core` deletes this block, up to the next empty line.
 pub use face::{
-    OptionalDeviceGuard, OptionalStreamGuard, Plain, Reads, TypedBuffer, Uses, Writes,
+    ErrorKind, OptionalDeviceGuard, OptionalStreamGuard, Plain, Reads, TypedBuffer, Uses, Writes,
     cpu_capability,
 };
 #[cfg(not(loom))]

@@ -9,8 +9,11 @@ mod thread_id;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 
+mod cancel;
+mod error_kinds;
 mod guards;
 mod homes;
+mod outcomes;
 mod refusals;
 mod support;
 mod views;

@@ -49,6 +49,9 @@ pub enum FailureCause {
     /// The stream waited for an event of a failed stream.
     #[error("it waited for a failed event")]
     Inherited,
+    /// The stream was cancelled before the task ran: [`Stream::cancel`](crate::Stream::cancel).
+    #[error("it was cancelled")]
+    StreamCancelled,
     /// The runtime was shut down before the task ran.
     #[error("the runtime was shut down first")]
     Cancelled,
@@ -75,6 +78,7 @@ impl StreamFailure {
             FailureCause::Returned(error) => FailureCause::Returned(shorten_chain(error)),
             other => other,
         };
+        let is_cancel = matches!(cause, FailureCause::StreamCancelled);
         Arc::new(Self {
             device,
             stream_id,
@@ -83,7 +87,8 @@ impl StreamFailure {
             skipped_count: AtomicU64::new(0),
             cause,
             inherited_from,
-            is_raised: AtomicBool::new(false),
+            // A cancel was asked for, so a report at exit would tell nothing new.
+            is_raised: AtomicBool::new(is_cancel),
         })
     }
 

@@ -18,22 +18,41 @@ use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command};
 
-/// The return type of a task: `()`, or a `Result` whose error becomes the stream's error.
-pub trait TaskOutcome {
+/// What a task returns: a `Result` whose error becomes the stream's error, or a value that is
+/// dropped, on the thread that ran the task.
+///
+/// `()`, `!` (of a function that never returns), numbers, texts, tuples, the usual containers of
+/// anything (`Option`, `Box`, `Vec`, maps) and handles of this crate are such values. A closure
+/// whose value is of another type ends with `;`: only this crate implements the trait.
+///
+/// ```
+/// use accelrt::{Config, Device, Runtime};
+/// # let runtime = Runtime::new(Config::default())?;
+/// # let stream = runtime.stream(Device::cpu(0))?;
+/// let mut read = std::io::Cursor::new(vec![1, 2, 3]);
+/// stream.enqueue(move || std::io::Read::read(&mut read, &mut [0; 2]))?; // the number is dropped
+/// let mut names = Vec::new();
+/// stream.enqueue(move || names.push("first"))?;
+/// stream.enqueue(|| panic!("a function that never returns"))?;
+/// assert!(stream.synchronize().unwrap_err().to_string().contains("never returns"));
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a task cannot return `{Self}`",
+    note = "end the function with `;`, or return a `Result`"
+)]
+pub trait TaskOutcome: Sized {
     /// Returns the error that fails the stream, if any. Called on the thread that ran the task.
-    fn into_task_result(self) -> Result<(), TaskError>;
-}
-
-impl TaskOutcome for () {
-    #[inline]
     fn into_task_result(self) -> Result<(), TaskError> {
         Ok(())
     }
 }
 
-impl<E: Into<TaskError>> TaskOutcome for Result<(), E> {
+impl TaskOutcome for () {}
+
+impl<T, E: Into<TaskError>> TaskOutcome for Result<T, E> {
     fn into_task_result(self) -> Result<(), TaskError> {
-        self.map_err(Into::into)
+        self.map(drop).map_err(Into::into)
     }
 }
 

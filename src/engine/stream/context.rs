@@ -31,6 +31,8 @@ pub(crate) struct TaskContext {
     pub(crate) operation: OperationKind,
     /// The consumer's first read of the head, while the tasks are watched.
     pub(crate) since: FirstRead,
+    /// The ticket of a user's task that has begun without being over, as deferred tasks do.
+    pub(crate) begun: u64,
     /// True when threads and streams may wait for the command: its retirement wakes them.
     pub(crate) is_marker: bool,
 }

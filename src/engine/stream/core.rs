@@ -59,6 +59,8 @@ pub(crate) struct StreamCore {
     pub(crate) waiters: Waiters<StreamCore>,
     /// Markers that waiting threads have pushed behind the last task.
     pub(super) markers: Mutex<MarkerRun>,
+    /// The last ticket that a cancel covers. Read only while the tasks are watched.
+    pub(crate) cancelled_until: AtomicU64,
     /// The sync points of the threads that are synchronising with this stream.
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) batch_state: CachePadded<BatchState>,
@@ -98,6 +100,7 @@ impl StreamCore {
             has_effects: false,
             operation: OperationKind::Internal,
             since: None,
+            begun: 0,
             is_marker: false,
         };
         let consumer = Consumer { receiver, context, stopwatch: Stopwatch::default() };
@@ -111,6 +114,7 @@ impl StreamCore {
             marks: Marks::new(&backend, &progress),
             waiters: Waiters::new(),
             markers: Mutex::new(LockRank::Waiters, MarkerRun::EMPTY),
+            cancelled_until: AtomicU64::new(0),
             synchronizing: Mutex::new(LockRank::ErrorLog, Vec::new()),
             batch_state: CachePadded::new(BatchState {
                 counters: StreamCounters::default(),

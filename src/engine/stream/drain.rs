@@ -14,7 +14,7 @@ use crate::backend::contract::Turn;
 use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::stack;
 use crate::base::sync::unmodelled::AtomicBool;
-use crate::base::sync::{spin_hint, yield_now};
+use crate::base::sync::{Ordering, spin_hint, yield_now};
 use crate::engine::stream::commands::{catch_panic, drop_quietly, panic_cause};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
@@ -200,9 +200,28 @@ impl StreamCore {
         } else if entry.is_ready(context) {
             entry.run(context);
         } else {
+            context.begun = self.progress.retired() + 1;
             return Some(Stop::Blocked);
         }
         None
+    }
+
+    /// Fails the stream before a user's task that a cancel covers, unless the task has begun. The
+    /// stream then skips it, as it skips tasks behind any failure.
+    pub(super) fn fail_if_cancelled(
+        &self,
+        entry: &mut Entry<'_, TaskContext>,
+        context: &mut TaskContext,
+    ) {
+        let ticket = self.progress.retired() + 1;
+        // Relaxed: a task that races with a cancel may run or not.
+        let is_covered = ticket <= self.cancelled_until.load(Ordering::Relaxed);
+        let can_begin = entry.class() != Class::Internal && context.begun != ticket;
+        if is_covered && can_begin && context.error.is_none() {
+            context.operation = entry.operation();
+            context.fail(FailureCause::StreamCancelled);
+            self.apply_effects(ticket, context);
+        }
     }
 
     /// True when a waiting thread may execute a task of this class. A native function needs a

@@ -32,7 +32,7 @@ use crate::engine::stream::interrupt::Interrupt;
 /// let runtime = Runtime::new(Config::default())?;
 /// let stream = runtime.stream(Device::cpu(0))?;
 /// stream.enqueue(|| Err::<(), _>("no such file"))?;
-/// stream.enqueue(|| -> () { unreachable!("skipped") })?; // enqueueing never raises
+/// stream.enqueue(|| unreachable!("skipped"))?; // enqueueing never raises
 /// let error = stream.synchronize().unwrap_err();
 /// assert!(matches!(&error, Error::Stream(StreamError::Failed(_))));
 /// assert!(error.to_string().contains("no such file"));
@@ -93,10 +93,11 @@ impl Stream {
     /// has more tasks queued than its limit. The function runs once, on some thread, after
     /// everything enqueued before. If the stream has failed by then, it drops the function unrun.
     ///
-    /// The function may return nothing or a `Result<(), E>`; an error or a panic becomes the
-    /// stream's error. A function larger than 40 bytes is boxed. A worker has a stack of 8 MiB; a
-    /// thread that waits for the stream may execute the function on its own stack. Fails on kinds
-    /// whose streams do not run on the host, after a shutdown, and in a forked child.
+    /// An error that the function returns, or a panic, becomes the stream's error; any other
+    /// [value](TaskOutcome) is dropped. A function larger than 40 bytes is boxed. A worker has a
+    /// stack of 8 MiB; a thread that waits for the stream may execute the function on its own
+    /// stack. Fails on kinds whose streams do not run on the host, after a shutdown, and in a
+    /// forked child.
     #[inline]
     pub fn enqueue<F, R>(&self, function: F) -> Result<()>
     where

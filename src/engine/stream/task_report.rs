@@ -74,6 +74,7 @@ impl StreamCore {
         if !self.lifecycle.is_watched() {
             return self.execute_as(entry, context, is_helping, is_cancelled);
         }
+        self.fail_if_cancelled(&mut entry, context); // a cancel watches too, until it is over
         let (operation, details) = (entry.operation(), entry.details());
         if operation.name().is_none() && details.source.is_none() {
             return self.execute_as(entry, context, is_helping, is_cancelled);
