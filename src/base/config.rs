@@ -7,7 +7,6 @@ mod builder;
 mod pairs;
 
 use std::ops::RangeInclusive;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::base::device::DeviceKind;
@@ -52,7 +51,7 @@ const VARIABLES: [&str; 16] = [
 ];
 
 /// Why a kind that `ACCELRT_KINDS` names is not there. The process's runtime is not made then.
-pub(crate) static KINDS_REFUSED: OnceLock<Error> = OnceLock::new();
+pub(crate) static KINDS_REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
 /// reads it. With a malformed variable, the first call that needs the process's runtime fails. An
