@@ -109,7 +109,7 @@ unsafe-list: ## writes docs/unsafe.md, the list of files with unsafe code
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --ignored
 
 .PHONY: test
-test: test-debug test-device test-xpu-fake test-release test-asan test-python test-python-xpu-fake ## every test: Rust in three builds, then Python
+test: test-debug test-device test-xpu-fake test-release test-asan test-python test-python-xpu-fake test-python-device ## every test: Rust in three builds, then Python
 
 .PHONY: test-debug
 test-debug:
@@ -185,6 +185,17 @@ test-python-xpu-fake: module ## the Python tests of every kind, on three devices
 	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
 	ACCELRT_TEST_KIND=xpu ACCELRT_OPENCL_LIBRARY="$(FAKE_OPENCL_LIBRARY)" FAKE_OPENCL=$(FAKE_DEVICES),devices=3 \
 		$(VENV)/bin/python -m pytest $(EVERY_KIND_TESTS)
+
+# The example kind in C, of three devices.
+NPU_LIBRARY = $(call absolute,$(TARGET_DIR)/tmp/libnpu.so)
+.PHONY: test-python-device
+test-python-device: module ## the Python tests of every kind, and the plug-in's, on a stranger's kind in C
+	mkdir -p $(dir $(NPU_LIBRARY))
+	cc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -pthread -DNPU_DEVICES=3 -Iinclude \
+		examples/device/c/npu.c -o "$(NPU_LIBRARY)"
+	ACCELRT_TEST_KIND=npu ACCELRT_KINDS="npu=$(NPU_LIBRARY)" ACCELRT_ACCELERATOR=npu \
+		$(VENV)/bin/python -m pytest $(EVERY_KIND_TESTS)
+	$(VENV)/bin/python -m pytest --accelrt-kind npu --accelrt-library "$(NPU_LIBRARY)"
 
 $(INTEL)/ready: pyproject.toml
 	rm -rf $(INTEL)

@@ -103,6 +103,7 @@ __all__ = [
     "kind_index",
     "kind_names",
     "left_out_devices",
+    "load_kind",
     "manual_seed",
     "manual_seed_all",
     "manual_seed_device",
@@ -953,6 +954,13 @@ def unavailable_reason(kind: str) -> str | None:
 
 def left_out_devices(kind: str) -> list[tuple[str, str]]:
     """The name of each existing device of a kind that cannot be used, with the reason."""
+
+def load_kind(library: str | os.PathLike[str]) -> str:
+    """Load a library of a kind of device and return the kind's name; see docs/devices.md.
+
+    The library exports `accelrt_backend_table`. Call this before the first use of a device: the
+    runtime has the kinds that were there when it began. A library is never closed.
+    """
 
 def is_initialized() -> bool:
     """True after this process has initialised a device."""

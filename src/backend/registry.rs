@@ -143,9 +143,8 @@ impl Registry {
     /// may have no device.
     pub fn backend(&self, kind: DeviceKind) -> Result<&Arc<dyn Backend>> {
         let found = self.backends.iter().find(|backend| backend.kind() == kind);
-        found.ok_or_else(|| {
-            Error::Device(DeviceError::KindUnavailable { kind, reason: missing_reason(kind) })
-        })
+        let missing = || DeviceError::KindUnavailable { kind, reason: missing_reason(kind) };
+        Ok(found.ok_or_else(missing)?)
     }
 
     /// Every backend, sorted by kind.

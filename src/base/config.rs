@@ -9,7 +9,6 @@ mod pairs;
 #[cfg(not(loom))]
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::base::device::DeviceKind;
@@ -56,7 +55,7 @@ pub(crate) const VARIABLES: [&str; 16] = [
 ];
 
 /// Why a kind that `ACCELRT_KINDS` names is not there. The process's runtime is not made then.
-pub(crate) static KINDS_REFUSED: OnceLock<Error> = OnceLock::new();
+pub(crate) static KINDS_REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
 /// reads it. With a malformed variable, the first call that needs the process's runtime fails. An

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
+    use super::integrations::outside_kinds;
     use super::integrations::verbose::library_folder;
     use super::launch::ffi_launch::LaunchMethod;
     use super::launch::function::name_at;
@@ -31,6 +32,7 @@ mod _core {
     use super::{
         integrations::{
             numpy_memory::exchange_numpy_handler,
+            outside_kinds::load_kind,
             profiler::{
                 PyDeviceUse, PyKeyAverage, PyLongWait, PyOpenRange, PyProfile, PyStreamUse,
                 PyTrace, begin_profiled_range,
@@ -95,6 +97,7 @@ mod _core {
         dylib::set_python_lib_dir(library_folder(module.py())?);
         errors::add_attributes(module)?;
         set_function_names(name_at);
+        outside_kinds::load_named();
         history::watch_environment();
         process_hooks::register(ProcessHooks { begin, end: process_runtime::end });
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())

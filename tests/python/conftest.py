@@ -20,7 +20,7 @@ from kinds import KIND, default_stream, module, why_not
 from loops import LOOPS, Run
 
 for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
-    if name not in ("ACCELRT_TEST_KIND", "ACCELRT_OPENCL_LIBRARY"):
+    if name not in ("ACCELRT_TEST_KIND", "ACCELRT_OPENCL_LIBRARY", "ACCELRT_KINDS"):
         del os.environ[name]
 os.environ["ACCELRT_CPU_DEVICES"] = "3"
 if KIND != "cpu":

@@ -11,9 +11,10 @@ import pytest
 import accelrt
 
 KIND = os.environ.get("ACCELRT_TEST_KIND", "cpu")
-# Torch's code of the kind.
-TYPE = {"cpu": 0, "xpu": 12}[KIND]
-module = {"cpu": accelrt.cpu, "xpu": accelrt.xpu}[KIND]
+# Torch's code of the kind; the example kind's, which `ACCELRT_KINDS` brings.
+TYPE = {"cpu": 0, "xpu": 12, "npu": 64}[KIND]
+os.environ["ACCELRT_CPU_DEVICES"] = "3"
+module = accelrt.get_device_module(KIND) if KIND == "npu" else getattr(accelrt, KIND)
 
 needs_xpu = pytest.mark.skipif(KIND != "xpu", reason="needs ACCELRT_TEST_KIND=xpu")
 only_without_xpu = pytest.mark.skipif(KIND == "xpu", reason="there is an xpu device")

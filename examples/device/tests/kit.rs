@@ -1,7 +1,7 @@
 //! The kind against the conformance kit, and in a program as any user of accelrt writes it.
 
 use accelrt::conformance::Subject;
-use accelrt::{Config, DeviceKind, Error, Runtime};
+use accelrt::{Config, Device, DeviceKind, Error, FloatType, RawType, Runtime};
 use accelrt_example_device::{Npu, TYPE_CODE, backend, register};
 
 fn npu() -> Subject {
@@ -31,5 +31,20 @@ fn a_registered_kind_is_used_as_ours_are() -> Result<(), Error> {
     second.copy_from(&first, &consume)?;
     assert_eq!(second.copy_to_host(vec![0; 4096], &consume)?.wait()?, vec![7; 4096]);
     assert_eq!(runtime.memory_statistics(device)?.allocated_bytes.all.current, 8192);
+    Ok(())
+}
+
+#[test]
+fn random_numbers_of_a_kind_without_a_compiler_are_those_of_the_cpu() -> Result<(), Error> {
+    let runtime = Runtime::with_backends(Config::default(), [backend()])?;
+    let numbers = |device: Device| -> Result<Vec<u8>, Error> {
+        let (stream, buffer) = (runtime.stream(device)?, runtime.empty(1004, device)?);
+        let generator = runtime.generator(device)?;
+        generator.manual_seed(7)?;
+        generator.fill_normal(&buffer, FloatType::Float32, &stream)?;
+        generator.fill_raw(&runtime.empty(16, device)?, RawType::Uint32, &stream)?;
+        buffer.copy_to_host(vec![0; 1004], &stream)?.wait()
+    };
+    assert_eq!(numbers("npu:0".parse()?)?, numbers(Device::cpu(0))?);
     Ok(())
 }

@@ -7,15 +7,8 @@ use crate::base::sync::{AtomicUsize, Ordering};
 
 /// The error of a request for more memory than the device has free.
 pub(crate) fn out_of_memory(device: Device, requested_bytes: usize, info: MemoryInfo) -> Error {
-    let MemoryInfo { free_bytes, total_bytes } = info;
-    let cache = None;
-    Error::Memory(MemoryError::OutOfMemory {
-        device,
-        requested_bytes,
-        free_bytes,
-        total_bytes,
-        cache,
-    })
+    let (MemoryInfo { free_bytes, total_bytes }, cache) = (info, None);
+    MemoryError::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache }.into()
 }
 
 /// The capacity of one device, shared by all its allocators.

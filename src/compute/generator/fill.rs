@@ -5,7 +5,7 @@ use crate::base::error::{Error, GeneratorError, Result};
 use crate::compute::generator::Generator;
 use crate::compute::generator::fill_cache::launch;
 use crate::compute::generator::host::{HostFill, Range};
-use crate::compute::generator::values::{BLOCK_BYTES, Values};
+use crate::compute::generator::values::{BLOCK_BYTES, Block, Values};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Order};
 
@@ -47,7 +47,8 @@ impl Generator {
     /// Enqueues a fill of a buffer with raw numbers. Does not wait for the fill; blocks as
     /// [`Buffer::fill`]. The first fill on a driver's device also compiles a program.
     ///
-    /// Advances the offset by 4 words per 16 bytes, rounded up. The device generates the numbers. A
+    /// Advances the offset by 4 words per 16 bytes, rounded up. The device generates the numbers;
+    /// for one of a kind that compiles no programs this thread does, and enqueues a copy. A
     /// failed stream skips the fill, but the offset stays advanced. The fill waits for conflicting
     /// uses of the buffer, as [`Buffer::fill`].
     ///
@@ -134,6 +135,15 @@ impl Generator {
                 HostFill(Range { seed, first_block, to, bytes, values, core_count })
             });
             return filled.map(drop);
+        }
+        let backend = &stream.core().backend;
+        if backend.kernels().is_none() && backend.has_host_addresses() {
+            let (seed, first_block) = self.take(blocks)?;
+            let mut numbers = vec![Block::default(); blocks];
+            values.write(seed, first_block, &mut numbers);
+            let words = numbers.into_iter().flatten().flat_map(u32::to_ne_bytes);
+            let source: Vec<u8> = words.take(bytes).collect();
+            return buffer.copy_from_host(source, stream).map(drop);
         }
         let kernel = cache.kernel(values, stream)?;
         if bytes == 0 {

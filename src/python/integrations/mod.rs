@@ -1,5 +1,6 @@
-//! L4, integrations: NumPy's memory, the verbose lines of oneMKL and oneDNN, and the profiler.
+//! L4, integrations: NumPy's memory, verbose lines, the profiler, and kinds from outside.
 
 pub(crate) mod numpy_memory;
+pub(crate) mod outside_kinds;
 pub(crate) mod profiler;
 pub(crate) mod verbose;

@@ -8,8 +8,8 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::base::device::{Device, DeviceKind};
 use crate::python::memory::dlpack::{
-    CPU, CapsuleStructure, ElementType, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API, Owned,
-    READ_ONLY, Tensor,
+    CPU, CapsuleStructure, EXTENSION, ElementType, MAJOR, MINOR, Managed, ManagedVersioned,
+    ONE_API, Owned, READ_ONLY, Tensor,
 };
 use crate::python::memory::element::Element;
 use crate::python::memory::exposure::strides_of;
@@ -229,12 +229,27 @@ fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     }
 }
 
+/// The kind from outside: DLPack has one type for all of them.
+fn extension_kind() -> PyResult<DeviceKind> {
+    let mut kinds = DeviceKind::named().filter(|kind| kind.type_code() >= 64);
+    match (kinds.next(), kinds.next()) {
+        (Some(kind), None) => Ok(kind),
+        (None, _) => Err(PyBufferError::new_err(
+            "memory of DLPack's device type 12 is of a kind that is not loaded",
+        )),
+        (Some(one), Some(other)) => Err(PyBufferError::new_err(format!(
+            "memory of DLPack's device type 12 may be of {one} or of {other}: DLPack does not tell"
+        ))),
+    }
+}
+
 /// The device for DLPack's type and index. `BufferError` for types other than cpu and xpu.
 fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
     let index = usize::try_from(device_id);
     match (device_type, index) {
         (CPU, _) => Ok(Device::cpu(0)),
         (ONE_API, Ok(index)) => Ok(Device::new(DeviceKind::XPU, index)?),
+        (EXTENSION, Ok(index)) => Ok(Device::new(extension_kind()?, index)?),
         _ => Err(PyBufferError::new_err(format!(
             "memory of DLPack's device type {device_type} is neither cpu's nor xpu's"
         ))),

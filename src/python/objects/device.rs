@@ -4,6 +4,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::base::config::KINDS_REFUSED;
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 use crate::base::error::{DeviceError, Error, Result};
 use crate::python::objects::contexts::{Context, default_device};
@@ -134,7 +135,11 @@ pub(crate) fn device_or_default(
 }
 
 fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
-    let (kind, index) = parse_device(text)?;
+    let (kind, index) = parse_device(text).map_err(|error| match (error, KINDS_REFUSED.get()) {
+        // The name may be one that could not be loaded.
+        (Error::Device(DeviceError::UnknownKind { .. }), Some(refused)) => refused.clone(),
+        (error, _) => error,
+    })?;
     if kind == DeviceKind::NULL {
         // The null kind is registered, but only a Rust program can add its backend to a runtime.
         return Err(Error::Device(DeviceError::UnknownKind { given: kind.name().to_owned() }));
