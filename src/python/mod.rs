@@ -97,6 +97,8 @@ mod _core {
         set_function_names(name_at);
         history::watch_environment();
         process_hooks::register(ProcessHooks { begin, end: process_runtime::end });
+        #[cfg(feature = "capi")]
+        super::support::capsule::add(module, crate::c_functions())?;
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 
