@@ -292,7 +292,7 @@ BENCH_SETTINGS ?=
 BENCH_WAIT_S ?= 60
 # And how long each thing that a row measures waits for one, at most.
 BENCH_PATIENCE_S ?= 3
-FIGURES = $(CARGO) bench --features xpu --bench figures --
+FIGURES = $(CARGO) bench --features capi,xpu --bench figures --
 
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
 # and oneMKL's on what `make peers` has; else on what the machine has. PyTorch's own allocator is

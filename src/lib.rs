@@ -81,6 +81,11 @@ mod integrations;
 pub mod kinds;
 #[cfg(not(loom))]
 mod observe;
+/// The table of the functions for C, which the binding of Python hands on and does not know.
+#[cfg(all(feature = "capi", feature = "python"))]
+fn c_functions() -> *const std::ffi::c_void {
+    capi::table::accelrt_get_table().cast()
+}
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
 mod python;

@@ -10,6 +10,8 @@
 mod allocation;
 mod anchors;
 mod backlog;
+#[cfg(feature = "capi")]
+mod c_calls;
 mod copies;
 mod events;
 mod log;
@@ -100,7 +102,11 @@ impl<'a> Wanted<'a> {
                     let seconds = seconds.parse().map_err(|_| io::Error::other(USAGE))?;
                     wanted.patience = Some(Duration::from_secs(seconds));
                 }
-                ["--rows", letter @ ("A" | "A15" | "C" | "D" | "E" | "G" | "Q" | "V"), ..] => {
+                [
+                    "--rows",
+                    letter @ ("A" | "A15" | "C" | "D" | "E" | "F" | "G" | "Q" | "V"),
+                    ..,
+                ] => {
                     wanted.rows = Some(letter);
                 }
                 _ => return Err(io::Error::other(USAGE)),
@@ -134,6 +140,10 @@ impl<'a> Wanted<'a> {
         }
         if are_wanted("V") {
             log::measure(&runtime, &mut table)?;
+        }
+        #[cfg(feature = "capi")]
+        if are_wanted("F") {
+            c_calls::measure(&mut table)?;
         }
         #[cfg(feature = "xpu")]
         if are_wanted("D") {

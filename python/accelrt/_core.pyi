@@ -137,6 +137,7 @@ __all__ = [
 ]
 
 __VERSION__: Final[str]
+_C_API: Final[CapsuleType]
 
 # Inside classes that have a `device` themselves.
 _Device: TypeAlias = device

@@ -31,5 +31,5 @@ mod runtime;
 mod snapshot;
 mod status;
 mod stream;
-mod table;
+pub(crate) mod table;
 mod transfer;

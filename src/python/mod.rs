@@ -100,6 +100,8 @@ mod _core {
         outside_kinds::load_named();
         history::watch_environment();
         process_hooks::register(ProcessHooks { begin, end: process_runtime::end });
+        #[cfg(feature = "capi")]
+        super::support::capsule::add(module, crate::c_functions())?;
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 

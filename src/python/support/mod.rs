@@ -1,6 +1,8 @@
-//! L4, support for all bindings: errors, parameters, waits without the GIL, awaits, stacks, drops.
+//! L4, support for all bindings: errors, the table for C, parameters, waits without the GIL, awaits, stacks, drops.
 
 pub(crate) mod awaiting;
+#[cfg(feature = "capi")]
+pub(crate) mod capsule;
 pub(crate) mod deferred_drops;
 pub(crate) mod errors;
 pub(crate) mod event_loop;
