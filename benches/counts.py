@@ -32,6 +32,7 @@ _PATHS = (
     "grow",
     "remote_free",
     "empty",
+    "logged",
 )
 _PYTHON_PATHS = ("python_launch", "python_launch_two")
 _HOW_TO_GET = "valgrind is not installed: apt-get install valgrind, or make peers"

@@ -14,6 +14,7 @@ use std::thread;
 
 use accelrt::allocator::replay::Accounting;
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
+use accelrt::profiler::Profile;
 use accelrt::{AllocatorConfig, Buffer, Config, Device, Event, Runtime, Stream};
 
 /// What paths work with.
@@ -42,6 +43,7 @@ fn main() {
         "grow" => grow,
         "remote_free" => remote_free,
         "empty" => counted_empty,
+        "logged" => logged,
         _ => panic!("there is no path {name}"),
     };
     let count = count.parse().expect("a count");
@@ -56,9 +58,10 @@ fn main() {
     let gate = shut_gate(&held);
     // Enqueueing and recording are counted on a stream that somebody is responsible for already, as
     // in the middle of a program; a round trip on one that this thread drains.
-    let stream = if name == "round_trip" { &free } else { &held };
+    let drains = ["round_trip", "logged"];
+    let stream = if drains.contains(&&**name) { &free } else { &held };
     let allocator = &runtime.allocator(Device::cpu(0)).expect("an allocator");
-    let other = if name == "round_trip" { &held } else { &free };
+    let other = if drains.contains(&&**name) { &held } else { &free };
     path(&Ground { runtime: &runtime, stream, other, event: &event, allocator }, count);
     gate.send(()).expect("the worker waits");
     held.synchronize().expect("no task fails");
@@ -110,6 +113,30 @@ fn counted_record(&Ground { stream, event, .. }: &Ground<'_>, count: u64) {
 fn counted_query(&Ground { event, .. }: &Ground<'_>, count: u64) {
     for _ in 0..count {
         assert!(black_box(event).is_done(), "it is done");
+    }
+}
+
+/// As a round trip of 64 tasks, each of which a profile is told of twice. What the profile keeps is
+/// memory that the heap has from the profile before.
+fn logged(ground: &Ground<'_>, count: u64) {
+    for _ in 0..2 {
+        let profile = Profile::start(ground.runtime);
+        counted_logged(ground, count / 2);
+        drop(profile);
+    }
+}
+
+#[inline(never)]
+fn counted_logged(&Ground { stream, .. }: &Ground<'_>, count: u64) {
+    for _ in 0..count / 64 {
+        for number in 0..64 {
+            let payload = [number; 4];
+            let task = move || {
+                black_box(payload);
+            };
+            stream.enqueue(task).expect("the runtime runs");
+        }
+        stream.synchronize().expect("no task fails");
     }
 }
 

@@ -69,9 +69,9 @@ struct Buffer {
     wants: Wants,
     /// The only runtime whose tasks and waits are wanted.
     runtime: Option<u32>,
-    records: VecDeque<LogRecord>,
-    /// Records that `settle` puts in order, before it drops the oldest.
-    unsettled: Vec<LogRecord>,
+    records: Vec<LogRecord>,
+    /// Of one that keeps the newest: what `settle` has put in order before.
+    settled: VecDeque<LogRecord>,
     limit: usize,
     keeps: Keeps,
     dropped: u64,
@@ -91,25 +91,31 @@ impl Buffer {
         if !self.wants.has(record.kind) || has_runtime && !is_of_runtime {
             return;
         }
-        if self.keeps == Keeps::Newest {
-            self.unsettled.push(*record);
-        } else if self.records.len() < self.limit {
-            self.records.push_back(*record);
-        } else {
+        if self.keeps == Keeps::Oldest && self.records.len() >= self.limit {
             self.dropped += 1;
+        } else {
+            self.records.push(*record);
         }
     }
 
     /// Drops the oldest records beyond the limit. Rings are read one behind the other, so that what
     /// comes last is not the newest.
     fn settle(&mut self) {
-        self.unsettled.sort_by_key(|record| record.start);
-        self.records.extend(self.unsettled.drain(..));
         if self.keeps == Keeps::Newest {
-            let beyond = self.records.len().saturating_sub(self.limit);
-            self.records.drain(..beyond);
+            self.records.sort_by_key(|record| record.start);
+            self.settled.extend(self.records.drain(..));
+            let beyond = self.settled.len().saturating_sub(self.limit);
+            self.settled.drain(..beyond);
             self.dropped += beyond as u64;
         }
+    }
+
+    fn take(&mut self) -> Taken {
+        let records = match self.keeps {
+            Keeps::Oldest => std::mem::take(&mut self.records),
+            Keeps::Newest => std::mem::take(&mut self.settled).into(),
+        };
+        Taken { records, dropped: std::mem::take(&mut self.dropped) }
     }
 }
 
@@ -188,9 +194,8 @@ impl Log {
 
     /// Writes a record of this thread.
     #[inline]
-    pub(super) fn write(&self, thread: &ThreadLog, record: LogRecord) {
-        let record = LogRecord { thread: thread.number, ..record };
-        thread.writer.write(record, || self.try_collect());
+    pub(super) fn write(&self, thread: &ThreadLog, record: &LogRecord) {
+        thread.writer.write(record, thread.number, || self.try_collect());
     }
 
     /// Collects, unless another thread collects at this moment.
@@ -223,13 +228,13 @@ impl Log {
         collector.last_subscription += 1;
         let subscription = collector.last_subscription;
         let runtime = runtime.map(shortened);
-        let mut records = VecDeque::new();
+        let mut records = Vec::new();
         if wants.has(RecordKind::Thread) {
             records.extend(collector.rings.iter().map(|ring| ring.thread));
         }
-        let (unsettled, dropped) = (Vec::new(), 0);
+        let (settled, dropped) = (VecDeque::new(), 0);
         let buffer =
-            Buffer { subscription, wants, runtime, records, unsettled, limit, keeps, dropped };
+            Buffer { subscription, wants, runtime, records, settled, limit, keeps, dropped };
         collector.buffers.push(buffer);
         self.publish_wanted(&collector);
         drop(collector);
@@ -279,8 +284,7 @@ impl Subscription {
         collector.collect();
         let own = collector.buffers.iter_mut().find(|one| one.subscription == self.number);
         let own = own.expect("a subscription has its buffer until the drop");
-        let (records, dropped) = (&mut own.records, &mut own.dropped);
-        Taken { records: std::mem::take(records).into(), dropped: std::mem::take(dropped) }
+        own.take()
     }
 }
 
@@ -329,7 +333,7 @@ mod tests {
     fn each_subscription_gets_what_it_asks_for_from_its_begin_on() {
         let log = Log::new();
         let thread = log.add_thread(NameId::NONE);
-        let write = |kind, runtime, ticket| log.write(&thread, record(kind, runtime, ticket));
+        let write = |kind, runtime, ticket| log.write(&thread, &record(kind, runtime, ticket));
         write(RecordKind::Ended, 1, 1);
         let all = log.subscribe(Wants::TASKS.and(Wants::WAITS), None, 100, Keeps::Oldest);
         write(RecordKind::Ended, 1, 2);
@@ -351,11 +355,11 @@ mod tests {
         let all = log.subscribe(Wants::TASKS, None, 3, Keeps::Oldest);
         let thread = log.add_thread(NameId::NONE);
         for ticket in 1..=5 {
-            log.write(&thread, record(RecordKind::Ended, 0, ticket));
+            log.write(&thread, &record(RecordKind::Ended, 0, ticket));
         }
         let taken = all.take(); // the record about the thread is one of the three
         assert_eq!((taken.records.len(), taken.dropped), (3, 3));
-        log.write(&thread, record(RecordKind::Ended, 0, 6));
+        log.write(&thread, &record(RecordKind::Ended, 0, 6));
         let taken = all.take();
         assert_eq!((taken.records[0].ticket, taken.dropped), (6, 0));
     }
@@ -365,7 +369,7 @@ mod tests {
         let log = Log::new();
         let all = log.subscribe(Wants::TASKS, None, 100, Keeps::Oldest);
         let thread = log.add_thread(NameId::of("worker 1"));
-        log.write(&thread, record(RecordKind::Ended, 0, 1));
+        log.write(&thread, &record(RecordKind::Ended, 0, 1));
         log.remove_thread(&thread);
         assert!(log.inner.lock().rings.is_empty());
         let records = all.take().records;
@@ -384,7 +388,7 @@ mod tests {
         let of_thread = Arc::clone(&log);
         let write = move || {
             let records = (0..CAPACITY + 3).map(|ticket| record(RecordKind::Ended, 0, ticket));
-            records.for_each(|record| of_thread.write(&thread, record));
+            records.for_each(|record| of_thread.write(&thread, &record));
         };
         std::thread::spawn(write).join().unwrap();
         drop(collector);
@@ -405,7 +409,7 @@ mod tests {
                 scope.spawn(|| {
                     let thread = log.add_thread(NameId::NONE);
                     for ticket in 0..10 * CAPACITY {
-                        log.write(&thread, record(RecordKind::Ended, 0, ticket));
+                        log.write(&thread, &record(RecordKind::Ended, 0, ticket));
                         if ticket % CAPACITY == 0 {
                             std::thread::yield_now();
                         }

@@ -21,7 +21,7 @@ fn loom_a_ring_hands_over_each_record_once_or_counts_it() {
     model_without_fences(EVERY, || {
         let (writer, mut reader) = ring();
         let writing = thread::spawn(move || {
-            (1..=CAPACITY + 2).for_each(|ticket| writer.write(record(ticket), || ()));
+            (1..=CAPACITY + 2).for_each(|ticket| writer.write(&record(ticket), 0, || ()));
         });
         let mut seen = Vec::new();
         reader.drain(|record| seen.push(record.ticket));
@@ -50,7 +50,7 @@ fn loom_a_thread_that_collects_beside_a_reader_loses_nothing() {
         let own = Arc::clone(&log);
         let writing = thread::spawn(move || {
             let thread = own.add_thread(NameId::NONE);
-            (1..=CAPACITY + 1).for_each(|ticket| own.write(&thread, record(ticket)));
+            (1..=CAPACITY + 1).for_each(|ticket| own.write(&thread, &record(ticket)));
             own.remove_thread(&thread);
         });
         let early = count(&all);

@@ -37,7 +37,7 @@ pub(crate) fn is_wanted(wants: Wants) -> bool {
 
 /// Writes a record of this thread. A thread whose variables were dropped hands it over without a
 /// ring, and so without its number. Nothing is written in a forked child.
-pub(crate) fn write(record: LogRecord) {
+pub(crate) fn write(record: &LogRecord) {
     let Some(log) = LOG.get().filter(|_| !fork::is_child()) else { return };
     let written = THREAD.try_with(|own| {
         let thread = own.0.get_or_init(|| {
@@ -47,7 +47,7 @@ pub(crate) fn write(record: LogRecord) {
         log.write(thread, record);
     });
     if written.is_err() {
-        log.add(&[record]); // a value of the thread that was dropped behind the ring, as a buffer
+        log.add(&[*record]); // a value of the thread that was dropped behind the ring, as a buffer
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
             records.iter().any(|it| &*it.name.text() == "a thread that ends")
         };
         let earlier = subscribe();
-        let range = || write(LogRecord::new(RecordKind::Range, OperationKind::Internal));
+        let range = || write(&LogRecord::new(RecordKind::Range, OperationKind::Internal));
         let thread = std::thread::Builder::new().name("a thread that ends".to_owned());
         thread.spawn(range).unwrap().join().unwrap();
         let later = subscribe();

@@ -71,17 +71,20 @@ impl Ring {
 }
 
 impl RingWriter {
-    /// Writes a record, or drops and counts it when the ring is full. Calls `collect` first when
-    /// half of the ring was written since the last look; it may read the ring.
+    /// Writes a record of a thread, or drops and counts it when the ring is full. Calls `collect`
+    /// first when half of the ring was written since the last look; it may read the ring.
     #[inline]
-    pub(super) fn write(&self, record: LogRecord, collect: impl FnOnce()) {
+    pub(super) fn write(&self, record: &LogRecord, thread: u32, collect: impl FnOnce()) {
         let written = self.written.get();
         if written == self.limit.get() && !self.extend(collect) {
             return;
         }
-        // SAFETY: `written` is below `limit`, which is at most `read + CAPACITY`: the reader is
-        // behind this slot's previous record. Only this thread writes, as `Cell` makes sure.
-        self.ring.slot(written).with_mut(|slot| unsafe { &mut *slot }.write(record));
+        self.ring.slot(written).with_mut(|slot| {
+            // SAFETY: `written` is below `limit`, which is at most `read + CAPACITY`: the reader is
+            // behind this slot's previous record. Only this thread writes, as `Cell` makes sure.
+            let slot = unsafe { &mut *slot };
+            slot.write(*record).thread = thread; // the only copy
+        });
         self.written.set(written + 1);
         // Release: publishes the record; pairs with the load in `drain`.
         self.ring.written.store(written + 1, Ordering::Release);
@@ -159,11 +162,11 @@ mod tests {
     fn a_full_ring_drops_counts_and_goes_on_behind_a_drain() {
         let (writer, mut reader) = ring();
         for ticket in 0..CAPACITY + 3 {
-            writer.write(record(ticket), || ());
+            writer.write(&record(ticket), 0, || ());
         }
         assert_eq!(tickets(&mut reader), (0..CAPACITY).collect::<Vec<_>>());
         assert_eq!((reader.take_dropped(), reader.take_dropped()), (3, 0));
-        writer.write(record(7), || ());
+        writer.write(&record(7), 0, || ());
         assert_eq!((tickets(&mut reader), reader.take_dropped()), (vec![7], 0));
     }
 
@@ -172,7 +175,7 @@ mod tests {
         let (writer, mut reader) = ring();
         let (mut asked, mut seen) = (0, 0);
         for ticket in 0..10 * CAPACITY {
-            writer.write(record(ticket), || {
+            writer.write(&record(ticket), 0, || {
                 asked += 1;
                 reader.drain(|record| {
                     assert_eq!(record.ticket, seen);

@@ -148,7 +148,7 @@ impl StreamCore {
     pub(super) fn log_wait(&self, kind: RecordKind, ticket: u64, start: Option<u64>) {
         if let Some(start) = start {
             let record = self.record(kind, OperationKind::Internal, ticket);
-            process::write(LogRecord { start, end: now(), ..record });
+            process::write(&LogRecord { start, end: now(), ..record });
         }
     }
 
@@ -175,7 +175,7 @@ impl StreamCore {
 /// Writes a record about a task, if some subscription asks for tasks.
 fn log(record: &LogRecord) {
     if process::is_wanted(Wants::TASKS) {
-        process::write(*record);
+        process::write(record);
     }
 }
 

@@ -212,6 +212,6 @@ impl Recorder {
             context,
             time,
         };
-        process::write(record.to_log());
+        process::write(&record.to_log());
     }
 }

@@ -237,6 +237,6 @@ impl OpenRange {
     pub(crate) fn end(self) {
         let Self { name, start } = self;
         let record = LogRecord::new(RecordKind::Range, OperationKind::Internal);
-        process::write(LogRecord { name, start, end: now(), ..record });
+        process::write(&LogRecord { name, start, end: now(), ..record });
     }
 }
