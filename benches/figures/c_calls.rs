@@ -82,7 +82,7 @@ struct Both {
 
 pub(crate) fn measure(table: &mut Table) -> io::Result<()> {
     let runtime = Runtime::global().expect("the environment is right");
-    let stream = runtime.dedicated_stream(Device::cpu(0), 0).expect("a stream");
+    let stream = runtime.stream(Device::cpu(0)).expect("a stream");
     let mut handle = ptr::null_mut();
     // SAFETY: the place is one of a handle.
     assert_eq!(unsafe { accelrt_stream_find(CPU, stream.id(), &raw mut handle) }, 0);

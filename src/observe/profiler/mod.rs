@@ -4,7 +4,6 @@
 
 mod averages;
 mod chrome_trace;
-mod gzip;
 mod json;
 pub(crate) mod library_calls;
 mod memory;

@@ -8,6 +8,9 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
 use crate::base::device::Device;
 use crate::base::fork;
 use crate::engine::log::collector::{Keeps, Wants, now};
@@ -17,7 +20,6 @@ use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::engine::stream::task_report::TaskWatch;
 use crate::observe::profiler::averages::KeyAverages;
 use crate::observe::profiler::chrome_trace;
-use crate::observe::profiler::gzip::GzipWriter;
 use crate::observe::profiler::library_calls::CallSubscription;
 use crate::observe::profiler::memory::{self, MemoryBytes};
 use crate::observe::profiler::occupancy::{self, DeviceUse, StreamUse};
@@ -183,9 +185,12 @@ impl Trace {
             self.write_chrome_trace(&mut file)?;
             return file.flush();
         }
-        let mut buffer = BufWriter::with_capacity(1 << 18, GzipWriter::new(file)?);
+        let mut packed = GzEncoder::new(file, Compression::fast());
+        let mut buffer = BufWriter::with_capacity(1 << 18, &mut packed);
         self.write_chrome_trace(&mut buffer)?;
-        buffer.into_inner()?.finish()
+        buffer.flush()?;
+        drop(buffer);
+        packed.finish().map(drop)
     }
 
     /// As [`Trace::export_chrome_trace`], to a writer.

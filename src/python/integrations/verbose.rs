@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
 use crate::base::sync::{LockRank, Mutex};
-use crate::integrations;
 use crate::integrations::mkl_allocator::MklAllocator;
 use crate::integrations::verbose::library::{cudnn_version as cudnn, openmp};
 use crate::integrations::verbose::records::{VerboseLine, VerboseParser};
