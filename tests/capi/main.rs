@@ -8,6 +8,7 @@
 mod fake_opencl;
 mod library;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -112,6 +113,19 @@ c_tests! {
 fn every_test_of_the_program_is_run() {
     let listed = run(&mut command(tests(false)));
     assert_eq!(listed.lines().collect::<Vec<_>>(), NAMES);
+}
+
+#[test]
+fn the_program_of_the_documentation_runs() {
+    let page = fs::read_to_string(root().join("docs/c.md")).expect("docs/c.md can be read");
+    let code = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    let source = folder().join("documentation.c");
+    fs::write(&source, code.expect("it has a first program")).expect("a file can be written");
+    let printed = run(&mut command(&program("documentation", &SANITIZED, &[source])));
+    assert!(
+        printed.starts_with("a worker runs this\nthe bytes are there: loading took "),
+        "{printed}"
+    );
 }
 
 #[test]
