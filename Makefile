@@ -10,6 +10,7 @@ CARGO ?= cargo
 absolute = $(shell realpath --no-symlinks --canonicalize-missing -- "$(1)")
 # Builds with other flags have folders of their own: sharing one would rebuild everything each time.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+comma := ,
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 # Every feature compiles without the others.
 EACH_FEATURE := python capi cuda xpu conformance
@@ -445,6 +446,27 @@ nightly: mutants weaken mutation core-nightly wheel packages ## what takes hours
 build: ## the optimised shared library
 	$(CARGO) rustc --release --lib --crate-type cdylib $(if $(FEATURES),--features $(FEATURES))
 	@ls -l $(TARGET_DIR)/release/libaccelrt.*
+
+# Where programs in C find it: library, headers, and what pkg-config says. Packagers set DESTDIR.
+PREFIX ?= /usr/local
+DESTDIR ?=
+C_FEATURES := $(or $(FEATURES),capi$(comma)xpu)
+C_ABI = $(shell sed -n 's/^\#define ACCELRT_ABI_VERSION //p' include/accelrt.h)
+C_LIBRARY = libaccelrt.so.$(C_ABI)
+INSTALLED = $(DESTDIR)$(PREFIX)
+.PHONY: install
+install: ## installs the library for C, its headers and its pkg-config file below PREFIX
+	$(CARGO) rustc --release --lib --crate-type cdylib --features $(C_FEATURES) -- \
+		-C link-arg=-Wl,-soname,$(C_LIBRARY)
+	install -d "$(INSTALLED)/lib/pkgconfig" "$(INSTALLED)/include"
+	install -m 755 $(TARGET_DIR)/release/libaccelrt.so "$(INSTALLED)/lib/$(C_LIBRARY)"
+	ln -sf $(C_LIBRARY) "$(INSTALLED)/lib/libaccelrt.so"
+	install -m 644 include/accelrt.h include/accelrt.hpp "$(INSTALLED)/include"
+	printf '%s\n' 'prefix=$(PREFIX)' 'Name: accelrt' \
+		'Description: Streams, events and stream-ordered memory of any device' \
+		"Version: $$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" \
+		'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -laccelrt' \
+		>"$(INSTALLED)/lib/pkgconfig/accelrt.pc"
 
 $(PACKAGING)/ready: pyproject.toml
 	rm -rf $(PACKAGING)

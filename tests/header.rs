@@ -255,6 +255,17 @@ fn the_table_has_every_function_once() {
 }
 
 #[test]
+fn the_documentation_names_every_function() {
+    let page = fs::read_to_string(root().join("docs/c.md")).expect("docs/c.md can be read");
+    let table = page.split("## Functions").nth(1).expect("it has a table of functions");
+    let is_missing = |name: &String| {
+        let short = name.trim_start_matches("accelrt_");
+        !table.contains(&format!("`{short}`"))
+    };
+    assert_eq!(listed().into_iter().filter(is_missing).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[test]
 #[ignore = "writes a file: `make header`"]
 fn the_header_is_written() {
     fs::create_dir_all(path().parent().expect("a file is in a folder")).expect("a folder");

@@ -1,7 +1,7 @@
 //! Calls through C: what each takes beyond the same call in Rust (F1).
 //!
-//! A program in C reaches the functions by addresses, of a library or of the capsule's table, and so
-//! does this: nothing is in line. Both sides use the process's runtime and the same stream.
+//! A program in C reaches the functions by addresses, of a library or of the capsule's table, and
+//! so does this: nothing is in line. Both sides use the process's runtime and the same stream.
 #![expect(unsafe_code, reason = "calls the functions of include/accelrt.h")]
 
 use std::ffi::{c_char, c_void};
@@ -24,7 +24,7 @@ const PEER: &str = "in Rust";
 type Handle = *mut c_void;
 type Task = unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> i32;
 
-/// As the header's accelrt_device.
+/// As the header's `accelrt_device`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct CpuDevice {

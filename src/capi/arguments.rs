@@ -162,3 +162,64 @@ fn check_size<T: Growing>(given: usize, name: &'static str) -> Outcome {
          {first} bytes or more"
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capi::status::Status;
+
+    /// A struct as this library has it; its first version had two fields.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[repr(C)]
+    struct Grown {
+        size: usize,
+        first: u64,
+        later: u64,
+    }
+
+    // SAFETY: numbers of eight bytes each, the first of them the size.
+    unsafe impl Growing for Grown {
+        const FIRST_VERSION_BYTES: usize = 16;
+    }
+
+    const VALUE: Grown = Grown { size: 24, first: 1, later: 2 };
+
+    fn write(words: &mut [u64]) -> Outcome {
+        // SAFETY: the words are those of a struct of the size that the first one says.
+        unsafe { write_sized(&VALUE, words.as_mut_ptr().cast(), "words") }
+    }
+
+    #[test]
+    fn a_struct_of_another_version_is_written_as_far_as_both_go() {
+        let mut older = [16, 7, 7, 7];
+        write(&mut older).unwrap();
+        assert_eq!(older, [16, 1, 7, 7]);
+        let mut newer = [32, 7, 7, 7];
+        write(&mut newer).unwrap();
+        assert_eq!(newer, [24, 1, 2, 7]);
+        for size in [0, 8, 15, 17] {
+            let refused = write(&mut [size, 7, 7, 7]).unwrap_err();
+            assert_eq!(refused.status, Status::InvalidArgument, "{size}: {}", refused.text);
+        }
+    }
+
+    #[test]
+    fn an_array_of_another_version_is_written_by_its_own_size() {
+        let mut words = [7_u64; 8];
+        // SAFETY: there are two elements of four words.
+        let written = unsafe { write_all(&[VALUE; 2], words.as_mut_ptr().cast(), 32, "words") };
+        written.unwrap();
+        assert_eq!(words, [24, 1, 2, 7, 24, 1, 2, 7]);
+    }
+
+    #[test]
+    fn a_text_is_cut_between_letters() {
+        let mut room = [7; 4];
+        let mut length = MaybeUninit::uninit();
+        // SAFETY: there is room for as many bytes.
+        let written = unsafe { write_text("aé-", room.as_mut_ptr(), 3, Some(&mut length)) };
+        written.unwrap();
+        // SAFETY: a success has written it.
+        assert_eq!((room, unsafe { length.assume_init() }), ([97, 0, 7, 7], 4));
+    }
+}

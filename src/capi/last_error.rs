@@ -73,3 +73,22 @@ pub extern "C" fn accelrt_error_text() -> *const c_char {
 pub extern "C" fn accelrt_error_clear() {
     refuse(Refused::new(Status::Ok, ""));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_status_with_its_text() {
+        assert_eq!(guard(|| panic!("on purpose")), Status::Internal);
+        assert_eq!(accelrt_error_status(), Status::Internal);
+        let told = || LAST.with(|last| last.borrow().text.to_string_lossy().into_owned());
+        assert!(told().ends_with("on purpose"), "{}", told());
+        assert_eq!(guard(|| Ok(())), Status::Ok);
+        assert!(told().ends_with("on purpose"), "a success leaves it");
+        refuse(Refused::argument("with a \0 inside"));
+        assert_eq!(told(), "with a   inside");
+        accelrt_error_clear();
+        assert_eq!((accelrt_error_status(), told().as_str()), (Status::Ok, ""));
+    }
+}

@@ -8,6 +8,7 @@
 mod fake_opencl;
 mod library;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -37,6 +38,8 @@ fn command(program: &Path) -> Command {
     for name in ["ACCELRT_ACCELERATOR", "ACCELRT_CPU_DEVICES", "ACCELRT_OPENCL_LIBRARY"] {
         command.env_remove(name);
     }
+    // Of cargo: there may be another library of this name, as Python's module.
+    command.env_remove("LD_LIBRARY_PATH");
     command
 }
 
@@ -62,7 +65,7 @@ fn run_test(name: &str) {
 }
 
 macro_rules! c_tests {
-    ($($name:ident)*) => {
+    ($(fn $name:ident;)*) => {
         $(#[test]
         fn $name() {
             run_test(stringify!($name));
@@ -73,43 +76,56 @@ macro_rules! c_tests {
 }
 
 c_tests! {
-    versions_and_the_table_agree
-    settings_before_the_first_use_count
-    a_wrong_setting_fails_the_first_use
-    devices_are_counted_named_and_made_current
-    streams_run_tasks_in_order_behind_events
-    a_stream_has_one_handle_which_counts
-    waits_have_limits
-    an_event_tells_when_it_was_passed
-    data_is_dropped_once_whatever_becomes_of_the_task
-    a_failed_task_fails_its_stream_with_its_text
-    buffers_are_copied_filled_and_viewed
-    memory_of_a_use_stays_until_the_task_has_run
-    host_memory_is_given_back_behind_its_copy
-    addresses_are_copied_and_filled
-    stale_handles_are_errors
-    null_is_an_error
-    structs_of_other_versions_are_filled_as_far_as_both_go
-    errors_belong_to_their_thread
-    handles_come_and_go_on_many_threads
-    a_forked_child_is_refused
-    what_comes_behind_the_shutdown_is_refused
-    memory_is_allocated_and_found_by_its_address
-    statistics_count_what_is_allocated
-    limits_and_settings_hold
-    a_snapshot_has_segments_and_blocks
-    a_history_tells_what_allocators_did
-    the_log_tells_what_ran
-    generators_give_the_same_bits_everywhere
-    kernels_are_compiled_and_launched
-    a_stream_of_the_driver_is_wrapped
-    a_lost_device_is_lost_for_good
+    fn versions_and_the_table_agree;
+    fn settings_before_the_first_use_count;
+    fn a_wrong_setting_fails_the_first_use;
+    fn devices_are_counted_named_and_made_current;
+    fn streams_run_tasks_in_order_behind_events;
+    fn a_stream_has_one_handle_which_counts;
+    fn waits_have_limits;
+    fn an_event_tells_when_it_was_passed;
+    fn data_is_dropped_once_whatever_becomes_of_the_task;
+    fn a_failed_task_fails_its_stream_with_its_text;
+    fn buffers_are_copied_filled_and_viewed;
+    fn memory_of_a_use_stays_until_the_task_has_run;
+    fn host_memory_is_given_back_behind_its_copy;
+    fn addresses_are_copied_and_filled;
+    fn stale_handles_are_errors;
+    fn null_is_an_error;
+    fn structs_of_other_versions_are_filled_as_far_as_both_go;
+    fn errors_belong_to_their_thread;
+    fn handles_come_and_go_on_many_threads;
+    fn a_forked_child_is_refused;
+    fn what_comes_behind_the_shutdown_is_refused;
+    fn memory_is_allocated_and_found_by_its_address;
+    fn statistics_count_what_is_allocated;
+    fn limits_and_settings_hold;
+    fn a_snapshot_has_segments_and_blocks;
+    fn a_history_tells_what_allocators_did;
+    fn the_log_tells_what_ran;
+    fn generators_give_the_same_bits_everywhere;
+    fn kernels_are_compiled_and_launched;
+    fn a_stream_of_the_driver_is_wrapped;
+    fn a_lost_device_is_lost_for_good;
 }
 
 #[test]
 fn every_test_of_the_program_is_run() {
     let listed = run(&mut command(tests(false)));
     assert_eq!(listed.lines().collect::<Vec<_>>(), NAMES);
+}
+
+#[test]
+fn the_program_of_the_documentation_runs() {
+    let page = fs::read_to_string(root().join("docs/c.md")).expect("docs/c.md can be read");
+    let code = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    let source = folder().join("documentation.c");
+    fs::write(&source, code.expect("it has a first program")).expect("a file can be written");
+    let printed = run(&mut command(&program("documentation", &SANITIZED, &[source])));
+    assert!(
+        printed.starts_with("a worker runs this\nthe bytes are there: loading took "),
+        "{printed}"
+    );
 }
 
 #[test]

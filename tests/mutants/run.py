@@ -46,7 +46,8 @@ LOOM = {
 }
 # Cargo's integration tests that defects name.
 INTEGRATION = (
-    "engine", "order", "buffer", "ffi", "conformance", "allocator", "xpu_fake", "generator", "face",
+    "engine", "order", "buffer", "capi", "ffi", "conformance", "allocator", "xpu_fake", "generator",
+    "face", "foreign", "header",
 )  # fmt: skip
 
 # Debug assertions are among what catches a defect; line numbers are not.
@@ -128,7 +129,7 @@ class Rust:
 
     def __init__(self, target: list[str], *, is_loom: bool = False) -> None:
         """Take cargo's arguments that choose the target."""
-        self._command = ["cargo", "test", "--quiet", "--features", "async,cuda,xpu", *target]
+        self._command = ["cargo", "test", "--quiet", "--features", "async,capi,cuda,xpu", *target]
         self._command += ["--release"] if is_loom else []
         folder = WORK / ("loom" if is_loom else "debug")
         self._settings = {"CARGO_TARGET_DIR": str(folder)} | (LOOM if is_loom else DEBUG)
@@ -161,7 +162,9 @@ class Python:
     def build(self) -> Ended:
         """Compile the module into the copied package."""
         command = ["cargo", "rustc", "--quiet", "--lib", "--crate-type", "cdylib"]
-        ended = run([*command, "--features", "python,xpu"], self._settings, BUILD_LIMIT_SECONDS)
+        ended = run(
+            [*command, "--features", "python,capi,xpu"], self._settings, BUILD_LIMIT_SECONDS
+        )
         if ended.status == 0:
             module = TREE / "python" / "accelrt" / "_core.abi3.so"
             # A new file: who still runs the old one keeps it.

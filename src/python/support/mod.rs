@@ -1,4 +1,4 @@
-//! L4, support for all bindings: errors, the table for C, parameters, waits without the GIL, awaits, stacks, drops.
+//! L4, support for all bindings: errors, arguments, waits without the GIL, awaits, stacks, drops.
 
 pub(crate) mod awaiting;
 #[cfg(feature = "capi")]
