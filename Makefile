@@ -71,7 +71,7 @@ help: ## list the targets
 ci: check core loom test oracle test-numpy-selection test-intel demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
-check: fmt-check clippy features doc-check tidy check-header check-mutants check-python ## format, lints, documentation, rules
+check: fmt-check clippy features doc-check tidy check-header check-public check-mutants check-python ## format, lints, documentation, rules
 
 .PHONY: fmt-check
 fmt-check:
@@ -92,6 +92,20 @@ features: ## each feature alone, and none
 .PHONY: doc-check
 doc-check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --document-private-items
+
+# rustdoc's description of the crate is unstable, which RUSTC_BOOTSTRAP admits; its form is that of
+# the toolchain. The feature `python` adds nothing to name.
+PUBLIC_DOC := $(TARGET_DIR)/public
+PUBLIC_ITEMS := docs/public_items.txt
+.PHONY: check-public
+check-public: ## the public items are those of docs/public_items.txt, half have examples, pages name nothing private
+	RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$(PUBLIC_DOC) $(CARGO) rustdoc --quiet --lib --features $(TEST_FEATURES) \
+		-- -Z unstable-options --output-format json
+	$(PYTHON) tests/public/items.py $(PUBLIC_DOC)/doc/accelrt.json $(PUBLIC_ITEMS) $(PUBLIC_FLAGS)
+
+.PHONY: public-items
+public-items: ## writes docs/public_items.txt
+	$(MAKE) check-public PUBLIC_FLAGS=--accept
 
 .PHONY: tidy
 tidy: ## the house rules alone
@@ -550,10 +564,12 @@ pictures: module ## takes the pictures in docs/pictures anew; needs Chromium (ma
 dpctl: module ## a SYCL queue to compare with in `make bench`, by pip: a gigabyte, so not among the peers
 	$(VENV)/bin/python -m pip install --quiet dpctl
 
+# Advisories are a database in the network; the rest needs what Cargo.lock has and no more.
+DENY ?= bans licenses sources
 .PHONY: deny
-deny: ## licences, advisories and sources of the dependencies
+deny: ## licences, bans and sources of the dependencies; with DENY=advisories known defects, by the network
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
-		$(CARGO) deny --all-features check; \
+		$(CARGO) deny --all-features --offline check $(DENY); \
 	else \
 		echo "cargo-deny is not installed: cargo install --locked cargo-deny"; \
 		exit 1; \

@@ -15,8 +15,8 @@
 //!   memory of this backend or in other memory that its devices can access;
 //! - memory is *exclusive* to a task when every other access is ordered before or after the task.
 //!
-//! Callers: `contract/owned.rs` for streams and marks, `memory/allocator/source.rs` for memory,
-//! `compute/program` for programs and kernels, and `memory/buffer` for the accesses of tasks.
+//! Callers: the engine of streams for streams and marks, allocators for memory, programs for
+//! programs and kernels, and the tasks of buffers for accesses.
 //!
 //! How each method maps to the drivers:
 //!
@@ -36,7 +36,7 @@
 //! | `stream_native` | `CUstream` | `cl_command_queue` |
 //! | `submit` | the enqueuing thread runs the tasks, which call the driver | the same, then `clFlush` |
 //! | `flush` | not needed: the driver starts each command at once | `clFlush`, unless a mark has flushed |
-//! | `resume` | a resume thread (`resume_threads.rs`) runs the tasks | the same, then `clFlush` |
+//! | `resume` | a resume thread runs the tasks | the same, then `clFlush` |
 //! | `stream_query` | `cuStreamQuery` | status of a marker after all commands |
 //! | `stream_synchronize` | `cuStreamSynchronize` | `clFinish` |
 //! | `mark` | `cuEventRecord` (`CU_EVENT_DISABLE_TIMING` unless timed) | `clEnqueueMarkerWithWaitList`, `clFlush` |

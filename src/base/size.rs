@@ -1,4 +1,12 @@
 //! Sizes in bytes: units, rounding, and text for messages.
+//!
+//! ```
+//! use accelrt::size::{GIB, KIB, MIB, display_bytes, parse_bytes, round_up};
+//! assert_eq!(parse_bytes("8GiB"), Some(8 * GIB));
+//! assert_eq!(parse_bytes("8GB"), None); // which often means another number
+//! assert_eq!(round_up(5 * KIB, MIB), Some(MIB));
+//! assert_eq!(display_bytes(3 * MIB / 2), "1.50 MiB");
+//! ```
 
 /// 1024 bytes.
 pub const KIB: usize = 1 << 10;

@@ -7,6 +7,17 @@ use crate::runtime::Runtime;
 use crate::runtime::guard::{DeviceGuard, StreamGuard};
 
 /// A [`DeviceGuard`] that may start without a device.
+///
+/// ```
+/// use accelrt::{Config, Device, OptionalDeviceGuard, Runtime};
+/// let runtime = Runtime::new(Config::builder().cpu_devices(2).build()?)?;
+/// let mut guard = OptionalDeviceGuard::new(&runtime, None)?; // nothing yet
+/// guard.set(&runtime, Device::cpu(1))?;
+/// assert_eq!(runtime.current_device()?, Device::cpu(1));
+/// guard.reset(); // or the drop
+/// assert_eq!(runtime.current_device()?, Device::cpu(0));
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Debug, Default)]
 #[must_use = "the previous device is current again when the guard is dropped"]
 pub struct OptionalDeviceGuard(Option<DeviceGuard>);
@@ -32,6 +43,18 @@ impl OptionalDeviceGuard {
 }
 
 /// A [`StreamGuard`] that may start without a stream.
+///
+/// ```
+/// use accelrt::{Config, Device, OptionalStreamGuard, Runtime};
+/// let runtime = Runtime::new(Config::builder().cpu_devices(2).build()?)?;
+/// let stream = runtime.stream(Device::cpu(1))?;
+/// let mut guard = OptionalStreamGuard::new(&runtime, None)?; // nothing yet
+/// guard.set(&runtime, &stream)?;
+/// assert_eq!(runtime.current_stream()?, stream);
+/// guard.reset(); // or the drop
+/// assert_eq!(runtime.current_stream()?.id(), 0);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Debug, Default)]
 #[must_use = "the previous stream is current again when the guard is dropped"]
 pub struct OptionalStreamGuard(Option<StreamGuard>);

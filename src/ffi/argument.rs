@@ -13,6 +13,7 @@ use std::ffi::c_void;
 /// assert_eq!(Argument::from(&raw const bytes), Argument::Pointer(bytes.as_ptr() as _));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Argument {
     /// `int8_t`.
     I8(i8),

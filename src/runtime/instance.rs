@@ -39,6 +39,51 @@ use crate::runtime::{current, process_hooks, report};
 /// [`Runtime::global`]. Independent runtimes, with their own settings, are for tests and for
 /// libraries that share no state. `Runtime` is a handle that is cheap to clone; the drop of the
 /// last handle shuts the runtime down.
+///
+/// ```
+/// use std::time::Duration;
+/// use accelrt::{Config, Device, DeviceKind, Runtime};
+/// let runtime = Runtime::new(Config::builder().cpu_devices(2).build()?)?;
+///
+/// // What exists. Asking initialises nothing.
+/// let (kind, device) = (runtime.accelerator()?, Device::cpu(1));
+/// assert_eq!(runtime.device_count(DeviceKind::CPU)?, 2);
+/// assert!(runtime.left_out_devices(DeviceKind::CPU).is_empty());
+/// println!("{}: {:?}", kind, runtime.properties(device)?.name);
+/// assert!(runtime.memory_info(device)?.total_bytes > 0 && !runtime.is_initialized());
+///
+/// // What is current on this thread; guards restore it.
+/// runtime.set_device(device)?;
+/// assert_eq!(runtime.current_device_of(DeviceKind::CPU)?, runtime.current_device()?);
+/// assert_eq!(runtime.exchange_device(Device::cpu(0))?, device);
+/// let stream = runtime.stream_with_priority(device, runtime.priority_range(device)?.greatest)?;
+/// let previous = runtime.exchange_stream(&stream)?;
+/// assert_eq!(runtime.current_stream_of(device)?, stream);
+/// assert_eq!(previous, runtime.default_stream(device)?);
+/// runtime.set_stream(&previous)?;
+/// assert_eq!(runtime.current_stream()?, previous);
+/// assert_eq!(runtime.stream_by_id(device, stream.id())?, stream);
+/// let urgent = runtime.pooled_stream_with_priority(device, -1)?;
+///
+/// // Memory.
+/// let buffer = runtime.zeros(1000, device)?;
+/// let allocator = runtime.allocator(device)?;
+/// assert!(runtime.allocators_of(DeviceKind::CPU)?.len() >= 1);
+/// assert_eq!(runtime.memory_statistics(device)?.requested_bytes.all.current, 1000);
+/// assert_eq!(runtime.shared_memory_statistics(device)?.requested_bytes.all.current, 0);
+/// assert_eq!(runtime.memory_segments(DeviceKind::CPU)?.len(), 1);
+/// let (pinned, shared) = (runtime.pinned_allocator(device)?, runtime.shared_allocator(device)?);
+/// println!("{:?}, {:?}", runtime.current_pool(device), runtime.allocator_settings());
+///
+/// // Random numbers, waits and the end.
+/// runtime.manual_seed_device(device, 7)?;
+/// let own = runtime.generator(device)?;
+/// runtime.synchronize_timeout(device, Duration::from_secs(60))?;
+/// runtime.synchronize_unless(device, &mut || false)?;
+/// println!("{:?}", runtime.counters());
+/// assert!(runtime.shutdown().is_clean());
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Runtime {
     pub(super) inner: Inherited<Arc<Inner>>,

@@ -7,6 +7,7 @@ use crate::traces::{Events, TraceError, replay_all};
 
 /// The smallest capacity on which a trace completes, and what it was found by.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Minimum {
     /// The replay on the largest capacity.
     pub figures: ReplayFigures,

@@ -4,6 +4,7 @@ use crate::memory::allocator::snapshot::{Snapshot, TraceAction, TraceEntry};
 
 /// The last request of a recording, which ran out of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FailedRequest {
     /// The size of the request.
     pub bytes: usize,

@@ -12,6 +12,7 @@ const MOST_MIB: usize = 1 << 16;
 
 /// What the events of a trace need, whatever serves them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Survey {
     /// The number of events.
     pub events: usize,

@@ -9,6 +9,7 @@ use crate::traces::{Events, TraceError};
 
 /// The peaks in a run of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TimelinePoint {
     /// The index of the run's first event.
     pub event: usize,
@@ -20,6 +21,7 @@ pub struct TimelinePoint {
 
 /// Live and reserved bytes over a replay.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Timeline {
     /// Runs of equally many events, except for the last one; together they are the whole replay.
     pub points: Vec<TimelinePoint>,

@@ -279,7 +279,7 @@ fn blocks_go_back_to_the_policy_that_made_them() {
 fn a_pool_that_keeps_blocks_whole_does_so_natively_and_helps_out() {
     use accelrt::allocator::{PoolId, PoolOptions};
     let bench = Bench::of_capacity("policy:native", 20 * MIB);
-    let (pool, options) = (PoolId(7, 0), PoolOptions { use_on_oom: true, no_split: true });
+    let (pool, options) = (PoolId(7, 0), PoolOptions::default().use_on_oom(true).no_split(true));
     bench.allocator.retain_pool(pool, options);
     let whole = bench.request(Request::new(15 * MIB, 0).from_pool(pool)).unwrap();
     let of_whole = (whole.address(), whole.bytes());
@@ -298,7 +298,7 @@ fn a_pool_that_keeps_blocks_whole_does_so_natively_and_helps_out() {
 fn a_pool_that_helps_out_natively_gives_what_is_free_there() {
     use accelrt::allocator::{PoolId, PoolOptions};
     let bench = Bench::of_capacity(NATIVE, 20 * MIB);
-    let (pool, options) = (PoolId(7, 0), PoolOptions { use_on_oom: true, no_split: false });
+    let (pool, options) = (PoolId(7, 0), PoolOptions::default().use_on_oom(true));
     bench.allocator.retain_pool(pool, options);
     let own = bench.request(Request::new(18 * MIB, 0).from_pool(pool)).unwrap();
     let place = own.address();

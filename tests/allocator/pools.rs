@@ -85,7 +85,7 @@ fn a_pool_lives_until_its_last_user_and_its_last_segment_are_gone() {
 fn a_pool_that_keeps_blocks_whole_hands_out_whole_ones() {
     // Specification 2.3, should_split: a pool in no_split_pools.
     let bench = Bench::new("");
-    let options = PoolOptions { no_split: true, ..PoolOptions::default() };
+    let options = PoolOptions::default().no_split(true);
     bench.allocator.retain_pool(POOL, options);
     let block = bench.request(Request::new(512, 0).from_pool(POOL)).unwrap();
     assert_eq!(block.bytes(), 2 * MIB);
@@ -97,7 +97,7 @@ fn a_pool_that_keeps_blocks_whole_hands_out_whole_ones() {
 fn a_pool_helps_out_when_memory_is_short() {
     // Specification 2.4.6b: try_mempool_fallback.
     let bench = Bench::of_capacity("", 20 * MIB);
-    let options = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+    let options = PoolOptions::default().use_on_oom(true);
     bench.allocator.retain_pool(POOL, options);
     let own = bench.request(Request::new(15 * MIB, 0).from_pool(POOL)).unwrap();
     let own = bench.free(own);
@@ -121,7 +121,11 @@ fn a_pool_helps_out_with_what_a_stream_was_waited_for() {
         let runtime = Runtime::with_backends(config, [backend as _]).unwrap();
         runtime.set_allocator_settings(settings).unwrap();
         let device = Device::new(DeviceKind::NULL, 0).unwrap();
-        let pool = MemPool::new(&runtime, device, PoolOptions { use_on_oom: true, no_split });
+        let pool = MemPool::new(
+            &runtime,
+            device,
+            PoolOptions::default().use_on_oom(true).no_split(no_split),
+        );
         let pool = pool.unwrap();
         let home = runtime.stream(device).unwrap();
         runtime.exchange_stream(&home).unwrap();

@@ -240,7 +240,7 @@ fn the_largest_hole_of_an_error_is_one_that_the_request_could_have_had() {
     assert_eq!(largest(Request::new(17 * MIB, 2)), 0);
     assert_eq!(largest(Request::new(17 * MIB, 0).from_pool(POOL)), 15 * MIB);
     assert_eq!(largest(Request::new(usize::MAX, 1)), 11 * MIB);
-    let helper = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+    let helper = PoolOptions::default().use_on_oom(true);
     bench.allocator.retain_pool(POOL, helper);
     assert_eq!(largest(Request::new(17 * MIB, 0)), 15 * MIB, "what helps out was looked at too");
     for block in kept {

@@ -58,7 +58,7 @@ fn random_pieces_on_small_pages_count_as_their_memory_does() {
         let settings = ["exact_statistics:True", "deterministic:True"][numbers.below(2)];
         let page_bytes = (16 * KIB) << numbers.below(6);
         let bench = bench(&format!("policy:native,{settings}"), page_bytes, 8 + numbers.below(60));
-        let helps_out = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+        let helps_out = PoolOptions::default().use_on_oom(true);
         bench.allocator.retain_pool(POOL, helps_out);
         let mut live = Vec::new();
         for _ in 0..100 {

@@ -248,11 +248,13 @@ fn what_a_thread_counted_outlives_it_in_each_class_of_sizes() {
     // Of each quantity: what is held and what the thread had of small and of large blocks.
     let amounts =
         [[1, 1, 1], [1024, 1024, 20 * MIB as u64 + 512], [700, 1000, 20 * MIB as u64 + 1]];
-    let stat = |held, small, large| Stat {
-        current: held + small,
-        peak: held + 5 * small + 2 * large,
-        allocated: 5 * small + 2 * large,
-        freed: 4 * small + 2 * large,
+    let stat = |held, small, large| {
+        let mut stat = Stat::default();
+        stat.current = held + small;
+        stat.peak = held + 5 * small + 2 * large;
+        stat.allocated = 5 * small + 2 * large;
+        stat.freed = 4 * small + 2 * large;
+        stat
     };
     let truth = amounts.map(|[held, small, large]| {
         [stat(held, small, large), stat(held, small, 0), stat(0, 0, large)]

@@ -45,7 +45,7 @@ fn garbage_is_collected_in_rounds_until_it_is_enough() {
 fn a_pool_does_not_help_another_pool_out() {
     // Specification 2.4.6b: skipped when the request itself is for a private pool.
     let bench = Bench::of_capacity("", 20 * MIB);
-    let helper = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+    let helper = PoolOptions::default().use_on_oom(true);
     bench.allocator.retain_pool(POOL, helper);
     let own = bench.request(Request::new(15 * MIB, 0).from_pool(POOL)).unwrap();
     bench.free(own);

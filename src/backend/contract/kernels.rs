@@ -14,6 +14,7 @@ pub struct KernelHandle(pub u64);
 
 /// The input of [`Kernels::compile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProgramSource<'a> {
     /// Text in the kind's language: OpenCL C.
     Text(&'a str),

@@ -8,6 +8,40 @@ use crate::base::error::Result;
 
 /// Collects settings for a [`Config`]. [`Config::builder`] and [`Config::into_builder`] create a
 /// builder; [`ConfigBuilder::build`] checks the settings and returns the [`Config`].
+///
+/// ```
+/// use std::time::Duration;
+/// use accelrt::{Config, DeviceKind, Runtime};
+/// let config = Config::builder()
+///     .accelerator(DeviceKind::CPU)
+///     .cpu_devices(2)
+///     .cpu_threads(3) // of each device
+///     .cpu_memory_bytes(256 << 20)
+///     .xpu_memory_bytes(1 << 30)
+///     .allocator_settings("policy:torch,max_split_size_mb:64")
+///     .stream_task_limit(10_000)
+///     .exit_timeout(Duration::from_millis(500))
+///     .host_threads(4)
+///     .tracebacks(true)
+///     .build()?;
+/// assert_eq!(Runtime::new(config)?.device_count(DeviceKind::CPU)?, 2);
+/// assert!(Config::builder().cpu_devices(1000).build().is_err());
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+///
+/// Files that it names are opened when they are needed:
+///
+/// ```no_run
+/// # use accelrt::Config;
+/// let config = Config::builder()
+///     .opencl_library("/opt/vendor/libOpenCL.so.1".to_owned())
+///     .mkl_library("libmkl_rt.so.2".to_owned())
+///     .dnnl_library("libdnnl.so.3".to_owned())
+///     .profile("trace.json".to_owned())
+///     .memory_history("memory.pickle".to_owned())
+///     .build()?;
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "settings have no effect before `build`"]
 pub struct ConfigBuilder {

@@ -25,6 +25,16 @@ use crate::base::error::{DeviceError, Error, Result};
 /// assert!(taken.contains("64") && taken.contains("npu"), "{taken}");
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+///
+/// ```
+/// use accelrt::DeviceKind;
+/// let own = [DeviceKind::CPU, DeviceKind::CUDA, DeviceKind::NULL, DeviceKind::XPU];
+/// for kind in own {
+///     assert_eq!(DeviceKind::from_name(kind.name()), Some(kind));
+///     assert_eq!(DeviceKind::from_type_code(kind.type_code().into()), Some(kind));
+///     assert!(DeviceKind::registered().any(|registered| registered == kind));
+/// }
+/// ```
 // Holds the type code plus one: comparisons read no table, and an `Option` has the same size.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]

@@ -13,6 +13,26 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 ///
 /// The failed stream skips users' tasks until a synchronise of the stream or its device raises
 /// this error.
+///
+/// ```
+/// use accelrt::{Error, FailureCause, StreamError};
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let device = accelrt::Device::cpu(0);
+/// let (first, second) = (runtime.stream(device)?, runtime.stream(device)?);
+/// first.enqueue(|| Err::<(), _>("a broken file"))?;
+/// second.wait_stream(&first)?;
+/// second.enqueue(|| println!("skipped"))?;
+/// let Err(Error::Stream(StreamError::Failed(failure))) = second.synchronize() else {
+///     panic!("it waited for a failed stream")
+/// };
+/// assert_eq!((failure.device(), failure.stream_id()), (device, second.id()));
+/// assert_eq!((failure.operation(), failure.ticket()), (Some("wait"), 1));
+/// assert_eq!(failure.skipped_count(), 1);
+/// let root = failure.inherited_from().expect("of the first stream");
+/// assert_eq!(root.stream_id(), failure.root().stream_id());
+/// assert!(matches!(root.failure(), FailureCause::Returned(_)));
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct StreamFailure {
     device: Device,

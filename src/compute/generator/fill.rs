@@ -11,6 +11,7 @@ use crate::memory::buffer::{Buffer, Order};
 
 /// The integer type that [`Generator::fill_raw`] writes, every bit of which is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RawType {
     /// 32 bits: one word per number.
     Uint32,
@@ -20,6 +21,7 @@ pub enum RawType {
 
 /// The IEEE 754 type that [`Generator::fill_uniform`] and [`Generator::fill_normal`] write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FloatType {
     /// 4 bytes per number.
     Float32,

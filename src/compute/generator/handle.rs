@@ -33,6 +33,30 @@ use crate::compute::generator::values::{Block, Values};
 /// assert_eq!(f32::from_ne_bytes(first), 0.399_046_42);
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+///
+/// ```
+/// use accelrt::{FloatType, RawType};
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let (device, stream) = (accelrt::Device::cpu(0), runtime.current_stream()?);
+/// let generator = runtime.generator(device)?;
+/// generator.manual_seed(7)?;
+/// assert_eq!((generator.device(), generator.initial_seed()?), (device, 7));
+///
+/// // What was drawn can be drawn again, from the state or from a clone that has its own.
+/// let (state, twin) = (generator.state()?, generator.clone_state()?);
+/// let mut numbers = [0; 2];
+/// generator.random_raw_into(&mut numbers)?;
+/// assert_eq!(twin.random_raw(2)?, numbers);
+/// generator.set_state(state)?;
+/// assert_eq!(generator.random_raw(2)?, numbers);
+/// generator.set_offset(4096)?; // elsewhere in the same sequence
+///
+/// let buffer = runtime.empty(64, device)?;
+/// generator.fill_raw(&buffer, RawType::Uint32, &stream)?;
+/// generator.fill_normal(&buffer, FloatType::Float64, &stream)?;
+/// generator.seed()?; // a seed by chance
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Generator {
     core: Inherited<Arc<Core>>,

@@ -10,6 +10,7 @@ use crate::memory::buffer::Buffer;
 
 /// An argument of a kernel. Buffers and Rust's numbers convert into it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum KernelArgument<'a> {
     /// A buffer of the kernel's device, or a pinned buffer of the device's kind. The launch records
     /// a use of the buffer.

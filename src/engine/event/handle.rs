@@ -39,6 +39,23 @@ use crate::engine::stream::synchronize::raise;
 /// assert!(start.elapsed_ms(&end)? >= 0.0);
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+///
+/// ```
+/// use std::time::Duration;
+/// use accelrt::{DeviceKind, Event};
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// let stream = runtime.stream(accelrt::Device::cpu(0))?;
+/// let event = Event::for_kind(DeviceKind::CPU, false);
+/// assert!(event.is_done() && !event.is_timed(), "never recorded");
+/// assert_eq!((event.version(), event.id(), event.device()), (0, 0, None));
+/// stream.record(&event)?;
+/// assert_eq!((event.version(), event.device()), (1, Some(stream.device())));
+/// assert_ne!(event.id(), 0);
+/// event.synchronize_timeout(Duration::from_secs(60))?;
+/// event.synchronize_unless(&mut || false)?; // the check could end the wait
+/// assert!(event.is_done());
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Event {
     pub(super) core: Inherited<Shared>,

@@ -39,6 +39,28 @@ use crate::engine::stream::interrupt::Interrupt;
 /// stream.synchronize()?; // the error ended
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+///
+/// ```
+/// use accelrt::Event;
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let device = accelrt::Device::cpu(0);
+/// let (load, compute) = (runtime.stream_with_priority(device, -1)?, runtime.stream(device)?);
+/// assert!(load.is_dedicated() && load.id() != 0);
+/// assert!(load.priority() == -1 && load.priority_range().contains(1));
+/// assert!(load.native_handle().is_err(), "the cpu has no driver");
+///
+/// load.enqueue(|| println!("load"))?;
+/// let loaded = load.record_event()?;
+/// compute.wait_event(&loaded)?; // or `compute.wait_stream(&load)`, for all of it
+/// assert!(compute.is_ordered_after(&loaded));
+/// compute.enqueue(|| println!("compute"))?;
+/// let end = Event::new();
+/// compute.record(&end)?;
+/// load.wait_stream(&compute)?;
+/// load.synchronize_unless(&mut || false)?; // the check could end the wait
+/// assert!(compute.is_done() && compute.is_quiet() && end.is_done());
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Stream {
     core: Inherited<Arc<StreamCore>>,

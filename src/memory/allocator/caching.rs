@@ -55,6 +55,37 @@ use crate::memory::allocator::torch::{Plan, Torch};
 /// assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+///
+/// ```
+/// use accelrt::allocator::{CachingAllocator, PoolId, PoolOptions, Request};
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let device = accelrt::Device::cpu(0);
+/// let allocator = runtime.allocator(device)?;
+/// let observer = allocator.add_oom_observer(|error| eprintln!("{error}"));
+/// allocator.set_memory_fraction(0.5)?; // of the device's memory, for this process
+/// assert_eq!(allocator.memory_fraction(), 0.5);
+/// let settings = allocator.config();
+/// allocator.set_config(settings);
+///
+/// // A pool: its memory serves its own requests alone.
+/// let pool = PoolId(0, 7);
+/// allocator.retain_pool(pool, PoolOptions::default());
+/// let block = allocator.allocate(Request::new(5000, 0).from_pool(pool))?;
+/// assert_eq!(allocator.snapshot().segments.len(), 1);
+/// assert!(allocator.block_at(block.address()).is_some());
+/// allocator.free(block).expect("it is its own");
+/// allocator.release_pool(pool);
+///
+/// allocator.reset_peak_statistics();
+/// allocator.reset_accumulated_statistics();
+/// assert_eq!(allocator.statistics_at_rest().requested_bytes.all.current, 0);
+/// assert!(allocator.tag_statistics().is_empty(), "no memory has a tag");
+/// allocator.trim(); // what is free goes back to the device
+/// allocator.check_all(); // panics when the allocator contradicts itself
+/// allocator.remove_oom_observer(observer);
+/// assert!(runtime.pinned_allocator(device)?.host_statistics().is_some());
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct CachingAllocator {
     pub(super) source: Source,

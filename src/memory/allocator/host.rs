@@ -74,6 +74,7 @@ impl HostStatistics {
 
 /// Durations of one kind of call; zeros before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DurationStat {
     /// The sum, in microseconds.
     pub total_us: u64,

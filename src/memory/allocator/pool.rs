@@ -12,12 +12,36 @@ impl PoolId {
 }
 
 /// The properties of a private pool.
+///
+/// ```
+/// use accelrt::{MemPool, PoolOptions};
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// let options = PoolOptions::default().use_on_oom(true);
+/// let pool = MemPool::new(&runtime, accelrt::Device::cpu(0), options)?;
+/// # drop(pool);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolOptions {
     /// The pool serves requests of the default pool before the allocator reports a shortage.
     pub use_on_oom: bool,
     /// A request gets a whole block: engine `torch` serves such a pool under policy `native` too.
     pub no_split: bool,
+}
+
+impl PoolOptions {
+    /// Sets [`PoolOptions::use_on_oom`].
+    #[must_use]
+    pub const fn use_on_oom(self, use_on_oom: bool) -> Self {
+        Self { use_on_oom, ..self }
+    }
+
+    /// Sets [`PoolOptions::no_split`].
+    #[must_use]
+    pub const fn no_split(self, no_split: bool) -> Self {
+        Self { no_split, ..self }
+    }
 }
 
 #[derive(Debug, Default)]

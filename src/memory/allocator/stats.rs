@@ -6,6 +6,7 @@ use crate::memory::allocator::snapshot::PoolClass;
 /// A value and its history. Equation: until the sums are reset, `current` is `allocated - freed`;
 /// `peak` is the largest `current` since the last reset of peaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stat {
     /// The value now.
     pub current: u64,
@@ -72,6 +73,7 @@ impl Stat {
 
 /// A statistic for each class of requests, and for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PooledStat {
     /// Both classes.
     pub all: Stat,

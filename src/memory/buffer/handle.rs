@@ -47,6 +47,25 @@ use crate::memory::buffer::uses::Task;
 /// assert_eq!(copy.read_to_vec()?, [7; 512]); // waits for the uses of `copy`
 /// # Ok::<(), accelrt::Error>(())
 /// ```
+///
+/// ```
+/// use std::time::Duration;
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let stream = runtime.current_stream()?;
+/// let buffer = runtime.empty(4, accelrt::Device::cpu(0))?;
+/// buffer.copy_from_slice(&[1, 2, 3, 4], &stream)?; // blocks, and borrows for as long
+/// let mut bytes = [0; 4];
+/// buffer.copy_to_slice(&mut bytes, &stream)?;
+/// assert_eq!(bytes, [1, 2, 3, 4]);
+/// assert!(buffer.is_host_accessible() && !buffer.is_pinned() && !buffer.is_shared());
+/// assert!(!buffer.is_empty() && !buffer.is_released());
+///
+/// // Before code that takes the address looks at the bytes:
+/// buffer.wait_for_host()?; // or, with an end:
+/// buffer.wait_for_host_timeout(Duration::from_secs(60))?;
+/// buffer.wait_for_host_unless(&mut || false)?;
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Buffer {
     allocation: Inherited<Counted<Allocation>>,

@@ -21,6 +21,20 @@ use crate::memory::buffer::order::{Order, enqueue, read_use, write_use};
 use crate::queue::Command;
 
 /// An enqueued copy, fill or task over views. Dropping the handle does not cancel the work.
+///
+/// ```
+/// use std::time::Duration;
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let stream = runtime.current_stream()?;
+/// let buffer = runtime.empty(1 << 20, accelrt::Device::cpu(0))?;
+/// let filled = buffer.fill(7, &stream)?;
+/// stream.enqueue(|| println!("behind the fill"))?; // which `wait` does not wait for
+/// filled.wait()?; // or, with an end:
+/// filled.wait_timeout(Duration::from_secs(60))?;
+/// filled.wait_unless(&mut || false)?;
+/// assert!(filled.is_done());
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Transfer(
     /// `None` for a transfer of zero bytes, which has no task.
@@ -95,6 +109,20 @@ impl Transfer {
 
 /// An enqueued copy to host memory that it owns; [`wait`](Self::wait) returns the memory. Dropping
 /// the handle does not cancel the copy: the memory lives until the copy is done.
+///
+/// ```
+/// use std::time::Duration;
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let stream = runtime.current_stream()?;
+/// let buffer = runtime.zeros(4, accelrt::Device::cpu(0))?;
+/// let copy = buffer.copy_to_host([1_u8; 4], &stream)?;
+/// copy.wait_timeout(Duration::from_secs(60))?;
+/// copy.wait_unless(&mut || false)?;
+/// assert!(copy.is_done());
+/// assert_eq!(copy.wait()?, [0; 4]);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[must_use = "the copied bytes are dropped with it"]
 pub struct HostTransfer<O> {
     pub(super) transfer: Transfer,
     target: Arc<Target<O>>,

@@ -370,7 +370,7 @@ impl<'a> Program<'a> {
     fn make_pool(&mut self) {
         let (use_on_oom, no_split) = (self.choices.below(2) == 0, self.choices.below(4) == 0);
         let no_split = no_split && self.short_of.is_none(); // those have other rules
-        let options = PoolOptions { use_on_oom, no_split };
+        let options = PoolOptions::default().use_on_oom(use_on_oom).no_split(no_split);
         let pool = MemPool::new(&self.runtime, self.device, options).unwrap();
         self.pools.push((pool, options));
     }

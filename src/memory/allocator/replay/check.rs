@@ -20,6 +20,7 @@ const CAPACITY_BYTES: usize = 1024 * GIB;
 
 /// The part of a recording that was reproduced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Agreement {
     /// Requests that got the recorded address.
     pub addresses_agreed: usize,

@@ -21,6 +21,7 @@ pub enum Operation {
 
 /// The figures of a replay.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct ReplayFigures {
     /// The number of events replayed: all, or those before the one that failed.
     pub events: usize,

@@ -10,6 +10,7 @@ use crate::memory::allocator::replay::Operation;
 
 /// An event with the place of its block in place of the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Step {
     /// The place of the block.
     pub place: usize,

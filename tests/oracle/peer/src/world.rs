@@ -258,7 +258,7 @@ impl World {
     fn make_pool(&mut self, step: &Step<'_>) {
         let number = step.number(0);
         let is = |word| step.rest.split_whitespace().any(|it| it == word);
-        let options = PoolOptions { use_on_oom: is("helps"), no_split: is("whole") };
+        let options = PoolOptions::default().use_on_oom(is("helps")).no_split(is("whole"));
         let device = self.device;
         let here = &mut self.devices[device];
         let pool = MemPool::new(&self.runtime, here.device, options).expect("a device is there");
