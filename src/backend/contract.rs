@@ -554,7 +554,8 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The allocation that contains this address; `None` when the backend knows none.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>>;
 
-    /// Copies `bytes` bytes, in stream order. The ranges must not overlap.
+    /// Copies `bytes` bytes, in stream order, and does not wait for the copy. Each range is memory
+    /// of this kind's devices or of the process, pageable too. The ranges must not overlap.
     ///
     /// # Safety
     /// The stream is live. Both ranges are valid for the task, `to` is exclusive to it, and nothing

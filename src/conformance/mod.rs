@@ -21,10 +21,14 @@
 //! Work is waited for with channels, marks by asking the backend; nothing reads a clock but for a
 //! deadline that only a hang reaches. `docs/devices.md` walks through the contract.
 
+mod allocator;
 mod copies;
+mod engine;
+mod faults;
 mod kernels;
 mod marks;
 mod memory;
+mod order;
 mod probing;
 mod promises;
 mod report;

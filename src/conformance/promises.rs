@@ -209,6 +209,23 @@ macro_rules! conformance {
                     one_kernel_is_launched_from_many_threads_with_separate_arguments
                 }
             }
+            order {
+                "programs of the engine leave the bytes of their text" {
+                    random_programs_leave_the_bytes_of_their_text
+                }
+            }
+            allocator {
+                "the allocator's laws hold on the kind" {
+                    buffers_of_policy_native_share_no_byte_and_go_back
+                    buffers_of_policy_torch_share_no_byte_and_go_back
+                    a_full_device_serves_a_buffer_again_when_others_are_freed
+                }
+            }
+            faults {
+                "a failure of any call is told, breaks nothing and leaks nothing" {
+                    a_failure_of_any_call_is_told_and_the_next_program_succeeds
+                }
+            }
             threads {
                 "any thread may call anything, and each thread's order is kept" {
                     tasks_from_many_threads_keep_each_threads_order
