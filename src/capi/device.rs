@@ -36,6 +36,10 @@ pub const CURRENT: i32 = -1;
 /// As a number of milliseconds: a wait without a limit.
 pub const NO_LIMIT: i64 = -1;
 
+// Only the header uses them.
+const _: [i32; 5] = [CPU, CUDA, XPU, ACCELERATOR, CURRENT];
+const _: i64 = NO_LIMIT;
+
 impl CDevice {
     pub(super) fn of(device: Device) -> Self {
         let index = i32::try_from(device.index()).unwrap_or(i32::MAX); // at most 127

@@ -314,8 +314,3 @@ pub extern "C" fn accelrt_stream_get_native(
 pub extern "C" fn accelrt_stream_wait_stream(stream: *mut CStream, other: *mut CStream) -> Status {
     guard(|| Ok(stream_of(stream)?.wait_stream(stream_of(other)?)?))
 }
-
-/// Fails for a handle that is NULL where it may be left out.
-pub(super) fn optional_stream(stream: *mut CStream) -> Outcome<Option<&'static Stream>> {
-    if stream.is_null() { Ok(None) } else { stream_of(stream).map(Some) }
-}

@@ -35,7 +35,7 @@ impl Machine {
         let count = runtime.device_count(kind).unwrap();
         let devices: Vec<Device> =
             (0..count).map(|index| Device::new(kind, index).unwrap()).collect();
-        let stream = |number: usize| runtime.dedicated_stream(devices[number % count], 0).unwrap();
+        let stream = |number: usize| runtime.stream(devices[number % count]).unwrap();
         let streams = (0..STREAMS).map(stream).collect();
         Self { runtime, devices, streams, has_bytes }
     }

@@ -29,7 +29,7 @@ const PAIRS: [(Method, Method); 3] = [
 fn program(machine: &Machine) -> Result<()> {
     let (runtime, device) = (&machine.runtime, machine.devices[0]);
     let [first, second] =
-        [runtime.dedicated_stream(device, 0)?, runtime.dedicated_stream(device, 0)?];
+        [runtime.stream(device)?, runtime.stream(device)?];
     let source = runtime.empty_pinned(BYTES)?;
     let [one, other] = [runtime.empty(BYTES, device)?, runtime.empty(BYTES, device)?];
     one.fill(7, &first)?;

@@ -66,7 +66,7 @@ impl Program<'_> {
                     stream.wait_event(&event).unwrap();
                     if draws.below(2) == 0 {
                         event.synchronize().unwrap();
-                        assert!(event.query(), "an event is done when it was waited for");
+                        assert!(event.is_done(), "an event is done when it was waited for");
                     }
                 }
             }
