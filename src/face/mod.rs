@@ -8,7 +8,7 @@
 //! * [`outcomes`]: what closures of tasks may return
 //! * [`error_kind`]: what a program does about an error
 //! * [`optional_guards`]: guards that may start empty
-//! * [`device_index`], [`cpu_capability`]: torch's names
+//! * [`device_index`], [`mod@cpu_capability`]: torch's names
 
 mod cancel;
 mod cpu_capability;
