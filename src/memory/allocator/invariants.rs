@@ -23,7 +23,8 @@ impl CachingAllocator {
             return;
         }
         let snapshot = self.snapshot();
-        let total = self.statistics_so_far();
+        let mut total = self.sums_so_far();
+        self.state.lock().native.look_at_splits().add_to(&mut total);
         let state = self.state.lock();
         state.check_pending();
         let AllocatorState { ledger, torch, native, .. } = &*state;

@@ -89,8 +89,7 @@ impl Native {
         let piece = match room {
             Room::Slab(slab) => self.take_of_slab(slab),
             Room::Place(found) if found.cost.missing == 0 => {
-                let kind = self.areas[self.blocks[found.id].area].kind;
-                let block = self.carve(&found, kind);
+                let block = self.carve(&found);
                 self.finish(block, &plan.whole())
             }
             Room::Place(_) if !self.may_move_pages(ledger) => return Step::Wait,
@@ -129,7 +128,7 @@ impl Native {
         let unit_bytes = self.sizes.granularity.block_bytes;
         let plan = |units: usize| {
             let bytes = units * unit_bytes;
-            self.sizes.plan(&Request { bytes, ..*request })
+            self.sizes.plan(&Request { bytes, ..*request }, None)
         };
         let Some(least) = plan(1) else { return 0 };
         let rooms = self.rooms(ledger, &least, left_bytes, Uses::Known(None), Search::Last);
