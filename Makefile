@@ -495,7 +495,7 @@ wheel: $(PACKAGING)/ready ## the wheel for any Linux on x86-64, checked and trie
 	rm -rf $(WHEELS) $(TRIED)
 	PATH="$(call absolute,$(PACKAGING)/bin):$$PATH" CARGO_TARGET_DIR="$(call absolute,$(TARGET_DIR)/packaging)" \
 		$(PACKAGING)/bin/maturin build --quiet --release --zig --compatibility manylinux2014 \
-		--out $(WHEELS)
+		--compression-level 9 --out $(WHEELS)
 	ls -l $(WHEELS)
 	test $$(stat --format %s $(WHEELS)/*.whl) -le $(MOST_WHEEL_BYTES)
 	$(PACKAGING)/bin/auditwheel show $(WHEELS)/*.whl | grep manylinux_2_17_x86_64
