@@ -7,10 +7,10 @@
 //! | word of a slot | value | who may write |
 //! |---|---|---|
 //! | `VACANT` and the handle that comes next | none | the thread that took the place off the vacant ones |
-//! | the handle | there | the thread that destroys the handle |
+//! | the handle | there | the thread whose exchange makes it vacant |
 //!
 //! A lookup reads the value by a shared reference. A program that destroys a handle on one thread
-//! while another thread's call uses or destroys it breaks the rule that docs/c.md states; the
+//! while another thread's call uses it breaks the rule that docs/c.md states; the
 //! generation shows uses that come later.
 #![expect(
     unsafe_code,
@@ -191,16 +191,15 @@ impl<T: Send + Sync> Slots<T> {
         #[expect(clippy::cast_possible_truncation, reason = "the place is the lower half")]
         let place = handle as u32;
         let Some(slot) = self.slot(place) else { return Err(self.stale(handle)) };
-        // Acquire: pairs with `insert`, whose value is moved out.
-        if slot.word.load(Ordering::Acquire) != handle {
+        let vacant = VACANT | next_generation(handle);
+        // Acquire: pairs with `insert`, whose value is moved out. Of two threads that destroy a
+        // handle one exchanges the word. Relaxed: a failed exchange reads no value.
+        let exchanged =
+            slot.word.compare_exchange(handle, vacant, Ordering::Acquire, Ordering::Relaxed);
+        if exchanged.is_err() {
             return Err(self.stale(handle));
         }
-        // Relaxed, and no exchange, which would take as long as the rest: a program destroys a
-        // handle on one thread. What is written to the slot next is by the thread that gets the
-        // place, from this thread or under the lock of the vacant ones.
-        slot.word.store(VACANT | next_generation(handle), Ordering::Relaxed);
-        // SAFETY: the word was the handle, so the value is there; it is moved out once, because
-        // from now on the handle is stale.
+        // SAFETY: this thread made the slot vacant, so it alone moves the value, once.
         let value = unsafe { slot.value.get().read() };
         // SAFETY: as above; `insert` has written it.
         let value = unsafe { value.assume_init() };
