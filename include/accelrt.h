@@ -665,6 +665,27 @@ accelrt_status accelrt_runtime_shutdown(void);
 // `counters` begins with the size of the memory that it names.
 accelrt_status accelrt_runtime_get_counters(accelrt_runtime_counters *counters);
 
+// Registers the kind of device of a table of functions, an `accelrt_backend` of
+// `include/accelrt_backend.h`: runtimes that are made from now on have it, so call this before the
+// first use. Writes the kind's number. docs/devices.md says what a maker of devices promises.
+//
+// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when the table is of another version, lacks a
+// function, or names a kind that is there already.
+//
+// What the caller promises:
+// `table` is NULL or such a table, which stays unchanged while the process runs, as do its name
+// and the tables that it names. Its functions do what the header says.
+accelrt_status accelrt_backend_register(const void *table, int32_t *kind);
+
+// Opens a shared library that exports `accelrt_backend_table`, for good, and registers its kind as
+// `accelrt_backend_register` does. A path without a slash is searched for as the dynamic loader
+// does.
+//
+// What the caller promises:
+// `path` is a text that ends with a zero. The library's table keeps what
+// `include/accelrt_backend.h` says.
+accelrt_status accelrt_backend_load(const char *path, int32_t *kind);
+
 // Writes the kind of device for `ACCELRT_ACCELERATOR`: the configured one, else the first of cuda
 // and xpu that has a GPU, else cpu. The first call may load a driver.
 //
@@ -1498,6 +1519,8 @@ typedef struct accelrt_table {
   accelrt_status (*kernel_destroy)(accelrt_kernel *kernel);
   accelrt_status (*kernel_get_argument_count)(accelrt_kernel *kernel, size_t *count);
   accelrt_status (*stream_launch_kernel)(accelrt_stream *stream, accelrt_kernel *kernel, const accelrt_kernel_argument *arguments, size_t argument_count, size_t dimensions, const size_t *global, const size_t *local);
+  accelrt_status (*backend_register)(const void *table, int32_t *kind);
+  accelrt_status (*backend_load)(const char *path, int32_t *kind);
 } accelrt_table;
 
 // Whether a table has a function: ACCELRT_TABLE_HAS(table, stream_launch).
@@ -1612,7 +1635,9 @@ typedef struct accelrt_table {
   X(program_get_kernel) \
   X(kernel_destroy) \
   X(kernel_get_argument_count) \
-  X(stream_launch_kernel)
+  X(stream_launch_kernel) \
+  X(backend_register) \
+  X(backend_load)
 
 #ifndef ACCELRT_TABLE
 // The table of the library, valid for ever. Never blocks, never fails.
@@ -1730,6 +1755,8 @@ const accelrt_table *accelrt_get_table(void);
 #define accelrt_kernel_destroy (ACCELRT_TABLE->kernel_destroy)
 #define accelrt_kernel_get_argument_count (ACCELRT_TABLE->kernel_get_argument_count)
 #define accelrt_stream_launch_kernel (ACCELRT_TABLE->stream_launch_kernel)
+#define accelrt_backend_register (ACCELRT_TABLE->backend_register)
+#define accelrt_backend_load (ACCELRT_TABLE->backend_load)
 #endif
 
 #endif // ACCELRT_H

@@ -1,7 +1,7 @@
 //! The process's runtime: versions, settings before its first use, counters, the shutdown.
 #![expect(unsafe_code, reason = "exports functions by name, and reads texts from C")]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
 use crate::base::config;
@@ -10,6 +10,7 @@ use crate::capi::arguments::{Growing, place, text, write_sized, write_text};
 use crate::capi::last_error::guard;
 use crate::capi::status::{Outcome, Refused, Status};
 use crate::integrations::process_runtime;
+use crate::kinds::{self, KindLibrary};
 use crate::runtime::Runtime;
 
 /// Grows when something that a program relies on changes; see docs/c.md.
@@ -194,6 +195,53 @@ pub unsafe extern "C" fn accelrt_runtime_get_counters(counters: *mut RuntimeCoun
         };
         // SAFETY: the caller passes a struct that begins with its size.
         unsafe { write_sized(&value, counters, "counters") }
+    })
+}
+
+/// Registers the kind of device of a table of functions, an `accelrt_backend` of
+/// `include/accelrt_backend.h`: runtimes that are made from now on have it, so call this before the
+/// first use. Writes the kind's number. docs/devices.md says what a maker of devices promises.
+///
+/// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when the table is of another version, lacks a
+/// function, or names a kind that is there already.
+///
+/// # Safety
+/// `table` is NULL or such a table, which stays unchanged while the process runs, as do its name
+/// and the tables that it names. Its functions do what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelrt_backend_register(
+    table: *const c_void,
+    kind: Option<&mut MaybeUninit<i32>>,
+) -> Status {
+    guard(|| {
+        let to = place(kind, "kind")?;
+        // SAFETY: the caller promises that it is a table.
+        let registered = unsafe { kinds::register_table(table) }?;
+        to.write(registered.type_code().into());
+        Ok(())
+    })
+}
+
+/// Opens a shared library that exports `accelrt_backend_table`, for good, and registers its kind as
+/// `accelrt_backend_register` does. A path without a slash is searched for as the dynamic loader
+/// does.
+///
+/// # Safety
+/// `path` is a text that ends with a zero. The library's table keeps what
+/// `include/accelrt_backend.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelrt_backend_load(
+    path: *const c_char,
+    kind: Option<&mut MaybeUninit<i32>>,
+) -> Status {
+    guard(|| {
+        let to = place(kind, "kind")?;
+        // SAFETY: the caller passes a text.
+        let path = unsafe { text(path, "path") }?;
+        // SAFETY: the caller promises that the library's table keeps what the header says.
+        let loaded = unsafe { KindLibrary::open(path) }?.register()?;
+        to.write(loaded.type_code().into());
+        Ok(())
     })
 }
 

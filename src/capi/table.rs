@@ -150,6 +150,8 @@ table! {
     program::accelrt_kernel_destroy
     program::accelrt_kernel_get_argument_count
     program::accelrt_stream_launch_kernel
+    runtime::accelrt_backend_register
+    runtime::accelrt_backend_load
 }
 
 /// The table of this library's functions, valid for ever.

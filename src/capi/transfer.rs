@@ -127,7 +127,7 @@ pub unsafe extern "C" fn accelrt_buffer_read_later(
 ) -> Status {
     guard(|| {
         let target = HostBytes::new(target, bytes, drop, "target")?;
-        // The memory is the caller's, so that nobody waits for it here.
+        // The memory is the caller's: no thread waits here to return it.
         let _transfer = buffer_of(buffer)?.copy_to_host(target, stream_of(stream)?)?;
         Ok(())
     })

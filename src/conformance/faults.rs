@@ -28,8 +28,7 @@ const PAIRS: [(Method, Method); 3] = [
 /// A bit of everything: streams, events, copies, fills, host memory, frees while work is queued.
 fn program(machine: &Machine) -> Result<()> {
     let (runtime, device) = (&machine.runtime, machine.devices[0]);
-    let [first, second] =
-        [runtime.stream(device)?, runtime.stream(device)?];
+    let [first, second] = [runtime.stream(device)?, runtime.stream(device)?];
     let source = runtime.empty_pinned(BYTES)?;
     let [one, other] = [runtime.empty(BYTES, device)?, runtime.empty(BYTES, device)?];
     one.fill(7, &first)?;

@@ -6,9 +6,8 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::backend::contract::{
-    Backend, DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange,
-};
+use crate::backend::contract::{Backend, DeviceProperties, LeftOutDevice};
+use crate::backend::contract::{MemoryInfo, PriorityRange};
 use crate::backend::registry::Registry;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
@@ -579,10 +578,9 @@ fn synchronize_all(
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime")
-            .field("config", &self.inner.config)
-            .field("is_initialized", &self.is_initialized())
-            .finish_non_exhaustive()
+        let mut runtime = f.debug_struct("Runtime");
+        let runtime = runtime.field("config", &self.inner.config);
+        runtime.field("is_initialized", &self.is_initialized()).finish_non_exhaustive()
     }
 }
 

@@ -39,30 +39,30 @@ fn assert_that(text: &mut String, condition: &str) {
 
 fn assertions() -> String {
     let text = &mut String::from(
-        "#include <assert.h>\n#include <stddef.h>\n#include \"accelrt_backend.h\"\n",
+        "#include <assert.h>\n#include <stddef.h>\n#include \"accelrt.h\"\n#include \"accelrt_backend.h\"\n",
     );
-    layout!(text, "accelrt_error_record", ErrorRecord:
+    layout!(text, "accelrt_backend_error_record", ErrorRecord:
         size_bytes code device free_bytes total_bytes text);
-    layout!(text, "accelrt_device_properties", Properties:
+    layout!(text, "accelrt_backend_properties", Properties:
         size_bytes name total_memory_bytes core_count page_bytes is_gpu has_shared_memory);
-    layout!(text, "accelrt_owner", Owner: base bytes device memory reserved);
+    layout!(text, "accelrt_backend_owner", Owner: base bytes device memory reserved);
     layout!(text, "accelrt_backend", BackendTable:
         size_bytes abi_version type_code name data open close device_count properties memory_info
         priority_range stream_create stream_destroy stream_wrap stream_native stream_flush
         stream_query stream_synchronize mark mark_done wait_mark stream_wait when_done elapsed_ns
         mark_release allocate allocate_shared release allocate_host release_host pointer_owner copy
         fill shutdown virtual_memory kernels);
-    layout!(text, "accelrt_virtual_memory", VirtualMemoryTable:
+    layout!(text, "accelrt_backend_virtual_memory", VirtualMemoryTable:
         size_bytes granularity_bytes reserve unreserve create map unmap relocate release);
-    layout!(text, "accelrt_kernels", KernelsTable:
+    layout!(text, "accelrt_backend_kernels", KernelsTable:
         size_bytes compile kernel_count kernel_name kernel parameter_count parameter launch
         kernel_release program_release);
-    layout!(text, "accelrt_kernel_parameter", Parameter:
+    layout!(text, "accelrt_backend_kernel_parameter", Parameter:
         size_bytes name type_name parameter_class value_bytes);
-    layout!(text, "accelrt_kernel_argument", ArgumentRecord:
+    layout!(text, "accelrt_backend_kernel_argument", ArgumentRecord:
         argument_class value_bytes number value);
-    layout!(text, "accelrt_work_size", WorkSize: global local dimensions);
-    assert_that(text, &format!("ACCELRT_TEXT_BYTES == {TEXT_BYTES}"));
+    layout!(text, "accelrt_backend_work_size", WorkSize: global local dimensions);
+    assert_that(text, &format!("ACCELRT_BACKEND_TEXT_BYTES == {TEXT_BYTES}"));
     text.push_str("int main(void) { return 0; }\n");
     std::mem::take(text)
 }

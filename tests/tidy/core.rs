@@ -6,7 +6,7 @@ use super::repository::{Repository, Violation};
 use super::source::Source;
 
 /// The lines that the core has at most. This is lowered, never raised: what would make the core
-/// larger belongs into a room beside it, or takes the place of something. Nine exceptions:
+/// larger belongs into a room beside it, or takes the place of something. Ten exceptions:
 /// that nobody spins for a thread without a processor took 240 lines, that the host heap has no
 /// allocator of its own 320, for 900 of a room beside, that free blocks stay listed 105, that
 /// memory which one thread allocates and another frees costs half the instructions 136, that tasks
@@ -14,8 +14,10 @@ use super::source::Source;
 /// subscribers of tasks and waits 870: it is written where they happen, that memory which its
 /// stream still uses serves the sizes of both arenas 80, and that allocators tell the log too, and
 /// count by tag, 700: where each block, segment and page changes hands. A miss of an eighth fewer
-/// instructions took 80 with it, and that data types may grow, pools' options by a builder, 25.
-const MOST_LINES: usize = 28_545;
+/// instructions took 80 with it, that data types may grow, pools' options by a builder, 25, and that
+/// new buffers wait for their memory's earlier life, kinds come by libraries, and thread caches
+/// weigh what they keep, 75.
+const MOST_LINES: usize = 28_620;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;

@@ -80,13 +80,13 @@ typedef struct npu {
     bool is_stopped;
 } npu;
 
-static int refuse(accelrt_error_record *error, int64_t code, const char *text) {
+static int refuse(accelrt_backend_error_record *error, int64_t code, const char *text) {
     error->code = code;
     snprintf(error->text, sizeof error->text, "%s", text);
-    return ACCELRT_REFUSED;
+    return ACCELRT_BACKEND_REFUSED;
 }
 
-static int no_memory_of_host(accelrt_error_record *error) {
+static int no_memory_of_host(accelrt_backend_error_record *error) {
     return refuse(error, ENOMEM, "the system has no memory");
 }
 
@@ -125,8 +125,8 @@ static allocation *make_allocation(uint64_t bytes, uint64_t align_bytes, int dev
 
 /* Of the device alone, at an address of its own; or shared, at that of the storage. */
 static int allocate(npu *self, uint64_t device, uint64_t bytes, uint64_t align_bytes,
-                    bool is_shared, uint64_t *address, accelrt_error_record *error) {
-    int status = ACCELRT_OUT_OF_MEMORY;
+                    bool is_shared, uint64_t *address, accelrt_backend_error_record *error) {
+    int status = ACCELRT_BACKEND_OUT_OF_MEMORY;
     pthread_mutex_lock(&self->lock);
     error->total_bytes = CAPACITY;
     error->free_bytes = CAPACITY - self->used[device];
@@ -144,25 +144,25 @@ static int allocate(npu *self, uint64_t device, uint64_t bytes, uint64_t align_b
         made->next = self->allocations;
         self->allocations = made;
         *address = made->address;
-        status = ACCELRT_OK;
+        status = ACCELRT_BACKEND_OK;
     }
     pthread_mutex_unlock(&self->lock);
     return status;
 }
 
 static int npu_allocate(void *instance, uint64_t device, uint64_t bytes, uint64_t align_bytes,
-                        uint64_t *address, accelrt_error_record *error) {
+                        uint64_t *address, accelrt_backend_error_record *error) {
     return allocate(instance, device, bytes, align_bytes, false, address, error);
 }
 
 static int npu_allocate_shared(void *instance, uint64_t device, uint64_t bytes,
                                uint64_t align_bytes, uint64_t *address,
-                               accelrt_error_record *error) {
+                               accelrt_backend_error_record *error) {
     return allocate(instance, device, bytes, align_bytes, true, address, error);
 }
 
 static int npu_allocate_host(void *instance, uint64_t bytes, uint64_t align_bytes,
-                             uint64_t *address, accelrt_error_record *error) {
+                             uint64_t *address, accelrt_backend_error_record *error) {
     npu *self = instance;
     allocation *made = make_allocation(bytes, align_bytes, -1);
     if (!made) return no_memory_of_host(error);
@@ -171,10 +171,10 @@ static int npu_allocate_host(void *instance, uint64_t bytes, uint64_t align_byte
     made->next = self->allocations;
     self->allocations = made;
     pthread_mutex_unlock(&self->lock);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
-static int npu_release_host(void *instance, uint64_t address, accelrt_error_record *error) {
+static int npu_release_host(void *instance, uint64_t address, accelrt_backend_error_record *error) {
     npu *self = instance;
     allocation *found = NULL;
     pthread_mutex_lock(&self->lock);
@@ -190,17 +190,17 @@ static int npu_release_host(void *instance, uint64_t address, accelrt_error_reco
     if (!found) return refuse(error, EINVAL, "no allocation begins there");
     free(found->storage);
     free(found);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static int npu_release(void *instance, uint64_t device, uint64_t address,
-                       accelrt_error_record *error) {
+                       accelrt_backend_error_record *error) {
     (void)device;
     return npu_release_host(instance, address, error);
 }
 
-static int npu_pointer_owner(void *instance, uint64_t address, accelrt_owner *owner,
-                             accelrt_error_record *error) {
+static int npu_pointer_owner(void *instance, uint64_t address, accelrt_backend_owner *owner,
+                             accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
@@ -209,23 +209,23 @@ static int npu_pointer_owner(void *instance, uint64_t address, accelrt_owner *ow
         owner->base = found->address;
         owner->bytes = found->bytes;
         owner->device = found->device < 0 ? 0 : (uint64_t)found->device;
-        owner->memory = found->device < 0  ? ACCELRT_MEMORY_HOST
-                        : found->is_shared ? ACCELRT_MEMORY_SHARED
-                                           : ACCELRT_MEMORY_DEVICE;
+        owner->memory = found->device < 0  ? ACCELRT_BACKEND_MEMORY_HOST
+                        : found->is_shared ? ACCELRT_BACKEND_MEMORY_SHARED
+                                           : ACCELRT_BACKEND_MEMORY_DEVICE;
     }
     pthread_mutex_unlock(&self->lock);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static int npu_memory_info(void *instance, uint64_t device, uint64_t *free_bytes,
-                           uint64_t *total_bytes, accelrt_error_record *error) {
+                           uint64_t *total_bytes, accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
     *free_bytes = CAPACITY - self->used[device];
     pthread_mutex_unlock(&self->lock);
     *total_bytes = CAPACITY;
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 /* --- Marks, with the lock held unless said. --- */
@@ -342,7 +342,7 @@ static void *thread_main(void *instance) {
 }
 
 /* Enqueues a copy of the command. */
-static int submit(npu *self, uint64_t number, command it, accelrt_error_record *error) {
+static int submit(npu *self, uint64_t number, command it, accelrt_backend_error_record *error) {
     command *made = malloc(sizeof *made);
     if (!made) return no_memory_of_host(error);
     *made = it;
@@ -357,13 +357,13 @@ static int submit(npu *self, uint64_t number, command it, accelrt_error_record *
     pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->lock);
     if (is_stopped) execute(self); /* no thread is left: this one does what can be done */
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 /* --- Streams. --- */
 
 static int npu_stream_create(void *instance, uint64_t device, int32_t priority, uint64_t *number,
-                             accelrt_error_record *error) {
+                             accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)device;
     stream *made = calloc(1, sizeof *made);
@@ -380,12 +380,12 @@ static int npu_stream_create(void *instance, uint64_t device, int32_t priority, 
     made->next = self->streams;
     if (!refusal) self->streams = made;
     pthread_mutex_unlock(&self->lock);
-    if (!refusal) return ACCELRT_OK;
+    if (!refusal) return ACCELRT_BACKEND_OK;
     free(made);
     return refuse(error, refusal, "no thread can be started");
 }
 
-static int npu_stream_destroy(void *instance, uint64_t number, accelrt_error_record *error) {
+static int npu_stream_destroy(void *instance, uint64_t number, accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
@@ -393,21 +393,21 @@ static int npu_stream_destroy(void *instance, uint64_t number, accelrt_error_rec
     it->is_destroyed = true;
     remove_if_over(self, it);
     pthread_mutex_unlock(&self->lock);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static int npu_stream_query(void *instance, uint64_t number, uint32_t *is_idle,
-                            accelrt_error_record *error) {
+                            accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
     stream *it = find_stream(self, number);
     *is_idle = it->done == it->submitted;
     pthread_mutex_unlock(&self->lock);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
-static int npu_stream_synchronize(void *instance, uint64_t number, accelrt_error_record *error) {
+static int npu_stream_synchronize(void *instance, uint64_t number, accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
@@ -415,11 +415,11 @@ static int npu_stream_synchronize(void *instance, uint64_t number, accelrt_error
     for (stream *it; (it = find_stream(self, number)) && it->done < end;)
         pthread_cond_wait(&self->changed, &self->lock);
     pthread_mutex_unlock(&self->lock);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static int npu_mark(void *instance, uint64_t number, uint32_t timed, uint64_t *handle,
-                    accelrt_error_record *error) {
+                    accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)timed; /* each has a time here */
     mark *made = calloc(1, sizeof *made);
@@ -431,7 +431,7 @@ static int npu_mark(void *instance, uint64_t number, uint32_t timed, uint64_t *h
     self->marks = made;
     pthread_mutex_unlock(&self->lock);
     int status = submit(self, number, (command){.operation = REACH, .mark = made}, error);
-    if (status != ACCELRT_OK) {
+    if (status != ACCELRT_BACKEND_OK) {
         pthread_mutex_lock(&self->lock);
         let_go(self, made);
         pthread_mutex_unlock(&self->lock);
@@ -440,16 +440,16 @@ static int npu_mark(void *instance, uint64_t number, uint32_t timed, uint64_t *h
 }
 
 static int npu_mark_done(void *instance, uint64_t handle, uint32_t *is_done,
-                         accelrt_error_record *error) {
+                         accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
     *is_done = find_mark(self, handle)->is_reached;
     pthread_mutex_unlock(&self->lock);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
-static int npu_wait_mark(void *instance, uint64_t handle, accelrt_error_record *error) {
+static int npu_wait_mark(void *instance, uint64_t handle, accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
@@ -458,11 +458,11 @@ static int npu_wait_mark(void *instance, uint64_t handle, accelrt_error_record *
     while (!it->is_reached) pthread_cond_wait(&self->changed, &self->lock);
     let_go(self, it);
     pthread_mutex_unlock(&self->lock);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static int npu_stream_wait(void *instance, uint64_t number, uint64_t handle,
-                           accelrt_error_record *error) {
+                           accelrt_backend_error_record *error) {
     npu *self = instance;
     pthread_mutex_lock(&self->lock);
     mark *it = find_mark(self, handle); /* live until this returns */
@@ -471,7 +471,7 @@ static int npu_stream_wait(void *instance, uint64_t number, uint64_t handle,
 }
 
 static int npu_when_done(void *instance, uint64_t handle, void (*function)(void *data), void *data,
-                         accelrt_error_record *error) {
+                         accelrt_backend_error_record *error) {
     npu *self = instance;
     callback *made = malloc(sizeof *made);
     if (!made) return no_memory_of_host(error);
@@ -487,21 +487,21 @@ static int npu_when_done(void *instance, uint64_t handle, void (*function)(void 
         function(data);
         free(made);
     }
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static int npu_elapsed_ns(void *instance, uint64_t start, uint64_t end, int64_t *elapsed_ns,
-                          accelrt_error_record *error) {
+                          accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
     struct timespec from = find_mark(self, start)->time, to = find_mark(self, end)->time;
     pthread_mutex_unlock(&self->lock);
     *elapsed_ns = (to.tv_sec - from.tv_sec) * 1000000000ll + (to.tv_nsec - from.tv_nsec);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
-static int npu_mark_release(void *instance, uint64_t handle, accelrt_error_record *error) {
+static int npu_mark_release(void *instance, uint64_t handle, accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
@@ -509,17 +509,17 @@ static int npu_mark_release(void *instance, uint64_t handle, accelrt_error_recor
     it->number = 0;
     let_go(self, it);
     pthread_mutex_unlock(&self->lock);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static int npu_copy(void *instance, uint64_t number, uint64_t to, uint64_t from, uint64_t bytes,
-                    accelrt_error_record *error) {
+                    accelrt_backend_error_record *error) {
     command it = {.operation = COPY, .to = to, .from = from, .bytes = bytes};
     return submit(instance, number, it, error);
 }
 
 static int npu_fill(void *instance, uint64_t number, uint64_t to, uint32_t byte, uint64_t bytes,
-                    accelrt_error_record *error) {
+                    accelrt_backend_error_record *error) {
 #ifdef NPU_FILL_SHORT /* breaks its word, to be found out */
     bytes -= 1;
 #endif
@@ -529,7 +529,7 @@ static int npu_fill(void *instance, uint64_t number, uint64_t to, uint32_t byte,
 
 /* --- The instance, and what exists. --- */
 
-static int npu_open(void *data, void **instance, accelrt_error_record *error) {
+static int npu_open(void *data, void **instance, accelrt_backend_error_record *error) {
     (void)data;
     npu *self = calloc(1, sizeof *self);
     if (!self) return no_memory_of_host(error);
@@ -538,10 +538,10 @@ static int npu_open(void *data, void **instance, accelrt_error_record *error) {
     for (uint64_t device = 0; device < DEVICES; device++)
         self->next_address[device] = FIRST_ADDRESS + (device << DEVICE_SHIFT);
     *instance = self;
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
-static int npu_shutdown(void *instance, accelrt_error_record *error) {
+static int npu_shutdown(void *instance, accelrt_backend_error_record *error) {
     npu *self = instance;
     (void)error;
     pthread_mutex_lock(&self->lock);
@@ -551,44 +551,44 @@ static int npu_shutdown(void *instance, accelrt_error_record *error) {
     pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->lock);
     for (int thread = 0; thread < count; thread++) pthread_join(self->threads[thread], NULL);
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static void npu_close(void *instance) {
     npu *self = instance;
-    accelrt_error_record ignored;
+    accelrt_backend_error_record ignored;
     npu_shutdown(self, &ignored);
     pthread_cond_destroy(&self->changed);
     pthread_mutex_destroy(&self->lock);
     free(self);
 }
 
-static int npu_device_count(void *instance, uint64_t *count, accelrt_error_record *error) {
+static int npu_device_count(void *instance, uint64_t *count, accelrt_backend_error_record *error) {
     (void)instance;
     (void)error;
     *count = DEVICES;
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
-static int npu_properties(void *instance, uint64_t device, accelrt_device_properties *properties,
-                          accelrt_error_record *error) {
+static int npu_properties(void *instance, uint64_t device, accelrt_backend_properties *properties,
+                          accelrt_backend_error_record *error) {
     (void)instance;
     (void)device;
     (void)error;
     snprintf(properties->name, sizeof properties->name, "Example NPU in C");
     properties->total_memory_bytes = CAPACITY;
     properties->has_shared_memory = 1;
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 static int npu_priority_range(void *instance, uint64_t device, int32_t *least, int32_t *greatest,
-                              accelrt_error_record *error) {
+                              accelrt_backend_error_record *error) {
     (void)instance;
     (void)device;
     (void)error;
     *least = 1;
     *greatest = -1;
-    return ACCELRT_OK;
+    return ACCELRT_BACKEND_OK;
 }
 
 #ifndef NPU_NAME
