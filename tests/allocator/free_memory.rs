@@ -139,6 +139,38 @@ fn two_holes(bench: &Bench, before_kib: usize, kib: [usize; 2]) -> ([u64; 2], Ve
 }
 
 #[test]
+fn a_request_of_some_pages_leaves_idle_pages_to_others() {
+    // Goal: of two free blocks the larger one serves, whose ends are in pages that others use. The
+    // other one would give up all of its three idle pages.
+    let bench = Bench::new(NATIVE);
+    let ([larger, _], mut kept) = two_holes(&bench, 1536, [6400, 6144]);
+    assert_eq!(bench.reserved_bytes(), 16 * MIB);
+    kept.push(bench.take(5 * MIB));
+    assert_eq!(kept.last().map(Allocated::address), Some(larger));
+    kept.push(bench.take(18 * MIB)); // six new pages, and three that were idle
+    assert_eq!(bench.reserved_bytes(), 28 * MIB);
+    for block in kept {
+        bench.free(block);
+    }
+}
+
+#[test]
+fn a_request_of_some_pages_stands_at_that_end_of_a_free_block_which_leaves_more_of_them() {
+    // Goal: a free block begins with a page, and ends in one that others use. At its beginning the
+    // request would take its three idle pages, at its end it takes two and leaves the first one.
+    let bench = Bench::new(NATIVE);
+    let ([hole, _], mut kept) = two_holes(&bench, 2048, [7168, 4096]);
+    let reserved_bytes = bench.reserved_bytes();
+    kept.push(bench.take(5 * MIB));
+    assert_eq!(kept.last().map(Allocated::address), Some(hole + 2 * MIB as u64));
+    kept.push(bench.take(2 * MIB));
+    assert_eq!(bench.reserved_bytes(), reserved_bytes);
+    for block in kept {
+        bench.free(block);
+    }
+}
+
+#[test]
 fn what_needs_new_pages_wherever_it_is_leaves_holes_to_what_fits_them() {
     // Goal: of places that cost the same the one in the largest block is taken before the device
     // is asked: here what is left of the addresses, behind two holes without memory.

@@ -476,33 +476,23 @@ impl CachingAllocator {
     }
 
     /// The statistics, after pending frees that streams have passed were completed. Under policy
-    /// `native` pieces in thread caches count as neither allocated nor free, and `inactive_split`
-    /// and its bytes are counted here, block by block: their peaks and sums are of such calls.
+    /// `native` pieces in thread caches count as neither allocated nor free.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let mut statistics = self.sums();
-        if !fork::is_child() {
-            self.state.lock().native.look_at_splits().add_to(&mut statistics);
-        }
-        statistics
-    }
-
-    /// As [`CachingAllocator::statistics`], without the inactive splits of engine `native`: in as
-    /// many steps for many blocks as for few.
-    pub(crate) fn sums(&self) -> Statistics {
         if fork::is_child() {
             return Statistics::default();
         }
         self.poll_waited_for(ALL);
         self.state.lock().complete_some_if_free(ALL);
-        self.sums_so_far()
+        self.statistics_so_far()
     }
 
-    /// As `sums`, without a check of the streams.
-    pub(super) fn sums_so_far(&self) -> Statistics {
+    /// As `statistics`, without a check of the streams.
+    pub(super) fn statistics_so_far(&self) -> Statistics {
         let mut statistics = {
             let AllocatorState { ledger, native, .. } = &*self.state.lock();
             let mut statistics = ledger.statistics;
+            native.splits.add_to(&mut statistics);
             statistics.reserved_bytes.lend(&native.lent);
             statistics
         };

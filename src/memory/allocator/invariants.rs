@@ -23,8 +23,7 @@ impl CachingAllocator {
             return;
         }
         let snapshot = self.snapshot();
-        let mut total = self.sums_so_far();
-        self.state.lock().native.look_at_splits().add_to(&mut total);
+        let total = self.statistics_so_far();
         let state = self.state.lock();
         state.check_pending();
         let AllocatorState { ledger, torch, native, .. } = &*state;

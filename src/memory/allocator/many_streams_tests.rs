@@ -70,7 +70,7 @@ impl World {
     }
 
     fn reserved_bytes(&self) -> u64 {
-        self.allocator.sums_so_far().reserved_bytes.all.current
+        self.allocator.statistics_so_far().reserved_bytes.all.current
     }
 }
 

@@ -46,7 +46,7 @@ impl CachingAllocator {
     ) -> Result<bool> {
         let Some(sibling) = self.sibling.get().and_then(Weak::upgrade) else { return Ok(false) };
         sibling.trim();
-        let counted = sibling.sums();
+        let counted = sibling.statistics();
         // Other threads may have allocated between the two reads.
         let (reserved, allocated) = (counted.reserved_bytes.all, counted.allocated_bytes.all);
         let kept_bytes = to_usize(reserved.current.saturating_sub(allocated.current));

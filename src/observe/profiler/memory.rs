@@ -29,7 +29,7 @@ pub(super) struct MemoryBytes {
 /// missing, or counted twice.
 pub(super) fn at_begin(runtime: &Runtime) -> BTreeMap<Device, MemoryBytes> {
     let bytes = |allocator: &CachingAllocator| {
-        let statistics = allocator.sums();
+        let statistics = allocator.statistics();
         MemoryBytes {
             allocated: statistics.allocated_bytes.all.current.cast_signed(),
             reserved: statistics.reserved_bytes.all.current.cast_signed(),

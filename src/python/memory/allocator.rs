@@ -72,7 +72,7 @@ fn current_and_peak(
     stat: impl Fn(&Statistics) -> Stat,
 ) -> PyResult<(u64, u64)> {
     let known = Runtime::global()?.existing_allocator(device_argument(kind, index)?)?;
-    let Stat { current, peak, .. } = known.map_or_else(Stat::default, |it| stat(&it.sums()));
+    let Stat { current, peak, .. } = known.map_or_else(Stat::default, |it| stat(&it.statistics()));
     Ok((current, peak))
 }
 

@@ -45,7 +45,7 @@ impl Uses {
     fn add(&mut self, py: Python<'_>, allocator: &CachingAllocator) {
         let device = allocator.device();
         let known = allocator.known_blocks();
-        let stat = allocator.sums();
+        let stat = allocator.statistics();
         let mut rest = (stat.allocated_bytes.all.current, stat.allocation.all.current);
         for (_, block) in known.iter().filter(|(_, block)| !block.is_freed) {
             let AllocationContext { tag, stack } = block.context;

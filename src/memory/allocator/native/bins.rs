@@ -27,23 +27,12 @@ const MOST_STOCK: usize = BIN_DEPTH / 2;
 const FIRST_LIMIT: usize = BIN_DEPTH / 4;
 /// The largest step of a limit, as a divisor of the thread's bound.
 const STEP_PART: u64 = 32;
-/// Claims without a piece that another size may take, as a divisor of the thread's bound.
-const UNUSED_PART: u64 = 64;
-/// How much the bar rises when a piece finds no room, as a divisor of its size's worth.
-const PASS_PART: u64 = 4;
-/// The bins among which one is chosen that gives way: another look goes on where this one ended.
-const LOOKS: usize = 8;
 
 /// Pieces that a cache alone has, and what was counted.
 ///
 /// Equations: `claimed_bytes` is the sum over the bins of `limit` times their size; all bins whose
 /// limit is above zero, or of which pieces were taken that the cell does not know, are bits of
 /// `open`; in each bin `count <= limit <= BIN_DEPTH`.
-///
-/// Source: Cao and Irani, "Cost-aware WWW proxy caching algorithms", 1997 (`GreedyDual-Size`). Each
-/// bin has a *value*: the bar when it was last used, and what its size is worth. Room is taken from
-/// the bins of the least value, to which the bar rises. So small sizes stay longer than large ones,
-/// of which few fit, and none stays that is not asked for.
 #[derive(Debug)]
 pub(super) struct Bins {
     cell: Cell,
@@ -51,9 +40,6 @@ pub(super) struct Bins {
     tag: Tag,
     claimed_bytes: u64,
     open: u128,
-    bar: u64,
-    /// The bin at which the next look begins.
-    hand: usize,
     by_hash: Box<[Bin; BIN_COUNT]>,
 }
 
@@ -67,7 +53,6 @@ struct Bin {
     class: PoolClass,
     /// A digest of the key that was refused last.
     refused: u32,
-    value: u64,
     /// The first entry is empty: a read at count 0 finds nothing.
     entries: [Single; BIN_DEPTH + 1],
 }
@@ -120,12 +105,6 @@ impl Key {
     #[expect(clippy::cast_possible_truncation, reason = "of a size in units, below 2^32 mostly")]
     fn digest(self) -> u32 {
         ((self.bytes >> 9) as u32 ^ (self.stream as u32).rotate_left(16)) | 1 << 31
-    }
-
-    /// What a piece is worth to keep: the less, the more other pieces have room where it was. Less
-    /// than in proportion, because a miss of a large piece costs as much as that of a small one.
-    fn worth(self) -> u64 {
-        1 << 32 >> (self.bytes.max(1).ilog2() / 3)
     }
 
     #[inline(always)]
@@ -181,15 +160,6 @@ impl Bin {
         self.pieces = had.with_one_more();
     }
 
-    /// Counts what was taken since the last look as a use.
-    fn look(&mut self, bar: u64, cell: &mut Cell) -> u64 {
-        if self.pieces.taken_count() > 0 {
-            self.tell_taken(cell);
-            self.value = bar + self.key.worth();
-        }
-        self.value
-    }
-
     /// Adds the take count to the cell, and resets it.
     fn tell_taken(&mut self, cell: &mut Cell) {
         cell.note_taken(self.class, self.key.bytes, self.pieces.taken_count());
@@ -206,8 +176,7 @@ impl Bins {
         // SAFETY: the box has the size and alignment of the bins, and zeros are valid bins:
         // numbers, the first class, and empty entries.
         let bins = unsafe { Box::from_raw(bins) };
-        let cell = Cell::default();
-        Self { cell, tag, claimed_bytes: 0, open: 0, bar: 0, hand: 0, by_hash: bins }
+        Self { cell: Cell::default(), tag, claimed_bytes: 0, open: 0, by_hash: bins }
     }
 
     /// Takes a piece and marks it as in use. Also `None` when counting it takes the slow path
@@ -278,8 +247,8 @@ impl Bins {
         });
     }
 
-    /// Makes room for a piece, unless its size came only once so far or is worth less than what
-    /// would have to go for it.
+    /// Makes room for a piece, evicting others, unless its size came only once so far. The last
+    /// piece of a size always has room; more do up to `most_bytes`.
     #[inline(always)]
     pub(super) fn make_room(
         &mut self,
@@ -289,29 +258,18 @@ impl Bins {
         out: &mut impl FnMut(Allocated),
     ) {
         let number = key.bin();
-        let bin = &mut self.by_hash[number];
-        if bin.key != key {
+        if self.by_hash[number].key != key {
             let is_small = key.bytes <= MOST_SMALL_BYTES; // of slabs: such sizes are few
-            let before = std::mem::replace(&mut bin.refused, key.digest());
+            let before = std::mem::replace(&mut self.by_hash[number].refused, key.digest());
             if !is_small && before != key.digest() {
                 return;
             }
-            if bin.pieces.count() > 0 {
-                if bin.look(self.bar, &mut self.cell) > self.bar + key.worth() {
-                    return;
-                }
+            if self.by_hash[number].pieces.count() > 0 {
                 self.drain_bin(number, BIN_DEPTH, out);
             }
             self.dedicate(key, class);
         }
-        self.make_room_in(number, most_bytes, out);
-    }
-
-    /// As [`Bins::make_room`], for the piece of a bin's size.
-    #[inline(never)]
-    fn make_room_in(&mut self, number: usize, most_bytes: u64, out: &mut impl FnMut(Allocated)) {
-        let Bin { key, pieces, limit, .. } = self.by_hash[number];
-        self.by_hash[number].value = self.bar + key.worth();
+        let Bin { pieces, limit, .. } = self.by_hash[number];
         if pieces.count() < limit {
             return;
         }
@@ -323,52 +281,10 @@ impl Bins {
         // at a time.
         let part = at_most(most_bytes / STEP_PART, key.bytes, BIN_DEPTH);
         let step = (limit as usize).max(FIRST_LIMIT).min(part.max(1));
-        if self.claim(number, limit as usize + step, most_bytes) == 0
-            && self.take_claims(number, most_bytes, out)
-        {
-            self.claim(number, limit as usize + 1, most_bytes);
+        if self.claim(number, limit as usize + step, most_bytes) == 0 {
+            self.drain(out);
+            self.claim(number, step, most_bytes);
         }
-    }
-
-    /// Takes claims from other bins until a piece of this one has room: unused ones, and all of the
-    /// bin of the least value among some. False when its own value is below that.
-    fn take_claims(
-        &mut self,
-        number: usize,
-        most_bytes: u64,
-        out: &mut impl FnMut(Allocated),
-    ) -> bool {
-        let Bin { key, value, .. } = self.by_hash[number];
-        while self.claimed_bytes > 0 && self.claimed_bytes + key.bytes as u64 > most_bytes {
-            let others = self.open & !(1 << number);
-            let ahead = others & (u128::MAX << self.hand);
-            let mut least = None;
-            for other in bits(ahead).chain(bits(others & !ahead)).take(LOOKS) {
-                self.hand = (other + 1) % BIN_COUNT;
-                let bin = &mut self.by_hash[other];
-                let count = bin.pieces.count();
-                let unused_bytes = u64::from(bin.limit - count) * bin.key.bytes as u64;
-                if unused_bytes > most_bytes / UNUSED_PART {
-                    bin.limit = count;
-                    self.claimed_bytes -= unused_bytes;
-                }
-                let value = bin.look(self.bar, &mut self.cell);
-                if bin.limit > 0 && least.is_none_or(|(least, _)| value < least) {
-                    least = Some((value, other));
-                }
-            }
-            let Some((least, other)) = least.filter(|(least, _)| *least <= value) else {
-                self.bar += key.worth() / PASS_PART;
-                return false;
-            };
-            self.drain_bin(other, BIN_DEPTH, out);
-            let bin = &mut self.by_hash[other];
-            self.claimed_bytes -= bin.claimed_bytes();
-            bin.limit = 0;
-            self.bar = self.bar.max(least);
-        }
-        self.by_hash[number].value = self.bar + key.worth();
-        true
     }
 
     /// Makes room for fresh pieces of a small size, at most half of a bin; more for smaller sizes.
@@ -406,6 +322,8 @@ impl Bins {
         let bytes = self.by_hash[number].key.bytes;
         let mut more = limit.min(BIN_DEPTH).saturating_sub(self.by_hash[number].limit as usize);
         if self.claimed_bytes + (more * bytes) as u64 > most_bytes {
+            self.claim_what_is_there();
+            more = limit.min(BIN_DEPTH).saturating_sub(self.by_hash[number].limit as usize);
             let least = more.min(usize::from(self.claimed_bytes == 0));
             more = at_most(most_bytes.saturating_sub(self.claimed_bytes), bytes, more).max(least);
         }
@@ -419,7 +337,7 @@ impl Bins {
     /// Lowers each limit to the bin's length.
     pub(super) fn claim_what_is_there(&mut self) {
         self.claimed_bytes = 0;
-        for number in bits(self.open) {
+        for number in self.open_bins() {
             let bin = &mut self.by_hash[number];
             bin.limit = bin.pieces.count();
             self.claimed_bytes += bin.claimed_bytes();
@@ -428,7 +346,7 @@ impl Bins {
 
     /// The cell, with all take counts added.
     pub(super) fn cell(&mut self) -> &mut Cell {
-        for number in bits(self.open) {
+        for number in self.open_bins() {
             self.by_hash[number].tell_taken(&mut self.cell);
         }
         &mut self.cell
@@ -444,9 +362,19 @@ impl Bins {
         self.cell.end(counted);
     }
 
+    /// The numbers of all bins that may have pieces.
+    fn open_bins(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.open;
+        std::iter::from_fn(move || {
+            let number = (left != 0).then(|| left.trailing_zeros() as usize);
+            left &= left.wrapping_sub(1);
+            number
+        })
+    }
+
     /// Removes all pieces.
     pub(super) fn drain(&mut self, out: &mut impl FnMut(Allocated)) {
-        for number in bits(self.open) {
+        for number in self.open_bins() {
             self.drain_bin(number, BIN_DEPTH, out);
             let bin = &mut self.by_hash[number];
             bin.limit = 0;
@@ -469,15 +397,6 @@ impl Bins {
         }
         bin.pieces = bin.pieces.with_count(count - old_count);
     }
-}
-
-/// The numbers of the bits of a word.
-fn bits(mut left: u128) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let number = (left != 0).then(|| left.trailing_zeros() as usize);
-        left &= left.wrapping_sub(1);
-        number
-    })
 }
 
 /// The number of pieces of a size that fit into `left_bytes`, at most `wanted`. Mostly 0, then

@@ -126,6 +126,8 @@ impl Native {
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }
+        self.splits.moved -= self.change_of_small(id, 1 << slot);
+        self.splits.count_moved(SLABS.class());
         Piece::small(id, slot)
     }
 
@@ -144,6 +146,7 @@ impl Native {
             && let Some(id) = self.heaps[heap].slabs[class.number()]
         {
             let slab = &mut self.slabs[id];
+            let free_before = slab.free;
             let busy_until = slab.busy_until.saturating_sub(earlier_tasks);
             let marks = self.live.marks_of(id);
             while left > 0 && slab.free != 0 {
@@ -152,9 +155,12 @@ impl Native {
                 put(Single::new(handle, slab.address_of(slot), busy_until));
                 left -= 1;
             }
+            let taken = free_before & !slab.free;
             if slab.free == 0 {
                 self.slabs.unlink(id, &mut self.heaps[heap].slabs[class.number()]);
             }
+            self.splits.moved -= self.change_of_small(id, taken);
+            self.splits.count_moved(SLABS.class());
         }
         self.out.leave(Sizes::class(bytes), [count - left, (count - left) * bytes, 0]);
     }
@@ -173,11 +179,14 @@ impl Native {
         self.blocks[block].become_slab(id);
         self.live.know_slab(id.place());
         self.slabs.link(id, &mut self.heaps[heap].slabs[class.number()]);
+        self.splits.moved += self.change_of_small(id, self.slabs[id].free);
+        self.splits.count_moved(SLABS.class());
         id
     }
 
     /// Frees the small blocks of the mask `small`, and the whole slab when it is unused then.
     fn release_small(&mut self, id: SlabId, small: u64, busy_until: u64) {
+        let added = self.change_of_small(id, small);
         let slab = &mut self.slabs[id];
         let free_before = slab.free;
         slab.busy_until = slab.busy_until.max(busy_until);
@@ -190,11 +199,15 @@ impl Native {
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.link(id, first);
         }
+        self.splits.moved += added;
+        self.splits.count_moved(SLABS.class());
     }
 
     /// Removes a slab without blocks in use, and frees its block.
     fn release_slab(&mut self, id: SlabId) {
         let free = std::mem::take(&mut self.slabs[id].free);
+        self.splits.moved -= self.change_of_small(id, free);
+        self.splits.count_moved(SLABS.class());
         if free != 0 {
             let slab = &self.slabs[id];
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];

@@ -3,11 +3,9 @@
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{BlockId, State};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::grid::Parts;
 use crate::memory::allocator::native::heap::Owner;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::slab::SlabId;
-use crate::memory::allocator::native::split::Splits;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
 
 impl Native {
@@ -90,40 +88,6 @@ impl Native {
     pub(super) fn block_of(&self, address: u64) -> Option<BlockId> {
         let area = &self.areas[self.areas.containing(address)?];
         Some(area.block_at(address, &self.blocks))
-    }
-}
-
-impl Native {
-    /// Counts the parts.
-    pub(crate) fn look_at_splits(&mut self) -> &mut Splits {
-        let mut found = [[0; 2]; 2];
-        for (_, area) in self.areas.iter() {
-            let of_class = found[area.kind.class() as usize].iter_mut();
-            of_class.zip(self.splits_of(area)).for_each(|(sum, part)| *sum += part);
-        }
-        self.splits.set(found);
-        &mut self.splits
-    }
-
-    /// Returns the number of parts of an area, and their bytes.
-    fn splits_of(&self, area: &Area) -> [usize; 2] {
-        let grid = self.sizes.grid(area.kind);
-        let (mut count, mut bytes, mut is_open) = (0, 0, false);
-        for (_, block) in self.blocks.chain(area.first) {
-            if let Some(slab) = block.slab().map(|slab| &self.slabs[slab]) {
-                let begins = slab.free & !(slab.free << 1 | u64::from(is_open));
-                count += begins.count_ones();
-                bytes += slab.free.count_ones() as usize * slab.class.bytes();
-                is_open = slab.has_free_end();
-                continue;
-            }
-            let is_free = block.state == State::Free;
-            let parts = if is_free { Parts::of_free(block, area, grid) } else { Parts::default() };
-            count += u32::from(parts.before > 0 && !is_open) + u32::from(parts.behind > 0);
-            bytes += area.bytes_of(parts.before + parts.behind);
-            is_open = parts.behind > 0 || parts.before > 0 && parts.idle_pages == 0;
-        }
-        [count as usize, bytes]
     }
 }
 

@@ -55,7 +55,7 @@ impl Native {
         }
         let want = plan.want_in(heap, other, &self.sizes)?;
         let found = self.find_with_memory(&want, Search::Whole, |_| true)?;
-        let block = self.carve(&found);
+        let block = self.carve(&found, other);
         Some(self.finish(block, plan))
     }
 
@@ -66,7 +66,7 @@ impl Native {
         plan: &NativePlan,
         found: &Found,
     ) -> Piece {
-        let block = self.carve(found);
+        let block = self.carve(found, plan.kind);
         ledger.statistics.num_frontier_reuses += 1;
         self.finish(block, plan)
     }

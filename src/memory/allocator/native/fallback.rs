@@ -89,7 +89,8 @@ impl Native {
         let piece = match room {
             Room::Slab(slab) => self.take_of_slab(slab),
             Room::Place(found) if found.cost.missing == 0 => {
-                let block = self.carve(&found);
+                let kind = self.areas[self.blocks[found.id].area].kind;
+                let block = self.carve(&found, kind);
                 self.finish(block, &plan.whole())
             }
             Room::Place(_) if !self.may_move_pages(ledger) => return Step::Wait,
@@ -128,7 +129,7 @@ impl Native {
         let unit_bytes = self.sizes.granularity.block_bytes;
         let plan = |units: usize| {
             let bytes = units * unit_bytes;
-            self.sizes.plan(&Request { bytes, ..*request }, None)
+            self.sizes.plan(&Request { bytes, ..*request })
         };
         let Some(least) = plan(1) else { return 0 };
         let rooms = self.rooms(ledger, &least, left_bytes, Uses::Known(None), Search::Last);

@@ -60,8 +60,6 @@ pub(super) enum Step {
 pub(super) struct IdlePage {
     pub(super) area: AreaId,
     pub(super) page: usize,
-    /// The block that covers it, or did so.
-    pub(super) block: BlockId,
 }
 
 impl IdlePage {
@@ -385,7 +383,7 @@ impl Native {
             pages.put(*page, handle);
         }
         if ledger.recorder.is_on() {
-            let idle = |(page, _): &(usize, Address)| IdlePage { area, page: *page, block };
+            let idle = |(page, _): &(usize, Address)| IdlePage { area, page: *page };
             let came: Vec<IdlePage> = targets.iter().map(idle).collect();
             let gone: Vec<IdlePage> = moved[..moved_done].iter().map(|(from, _)| *from).collect();
             self.note_pages(ledger, MemoryAction::PagesMapped, &came[..fresh_done]);
@@ -473,7 +471,7 @@ impl Native {
             let Block { area, offset, units, .. } = self.blocks[id];
             let grid = self.sizes.grid(self.areas[area].kind);
             let pages = grid.covered(&(offset..offset + units));
-            pages.map(move |page| IdlePage { area, page: page as usize, block: id })
+            pages.map(move |page| IdlePage { area, page: page as usize })
         })
     }
 
@@ -503,7 +501,8 @@ impl Native {
     /// Takes the memory of idle pages, which become bare.
     pub(super) fn take_pages(&mut self, idle: &[IdlePage]) -> Vec<(IdlePage, PhysicalHandle)> {
         for run in idle.chunk_by(IdlePage::is_before) {
-            self.turn(run[0], run.len(), State::Bare);
+            let pages = run[0].page..run[0].page + run.len();
+            self.turn(run[0].area, &pages, State::Bare);
         }
         let take = |idle: &IdlePage| {
             let pages = self.areas[idle.area].pages.as_mut().expect("an idle page");
@@ -512,10 +511,10 @@ impl Native {
         idle.iter().map(take).collect()
     }
 
-    fn return_page(&mut self, idle: IdlePage, handle: PhysicalHandle) {
-        let pages = self.areas[idle.area].pages.as_mut().expect("it was an idle page");
-        pages.put(idle.page, handle);
-        self.turn(idle, 1, State::Free);
+    fn return_page(&mut self, IdlePage { area, page }: IdlePage, handle: PhysicalHandle) {
+        let pages = self.areas[area].pages.as_mut().expect("it was an idle page");
+        pages.put(page, handle);
+        self.turn(area, &(page..page + 1), State::Free);
     }
 
     /// Takes a piece with all its memory, or else returns the place that needs the fewest pages.
@@ -533,7 +532,7 @@ impl Native {
         }
         match self.find(want, search, |_| true) {
             Some(found) if found.cost.missing == 0 => {
-                let block = self.carve(&found);
+                let block = self.carve(&found, want.kind);
                 Ok(self.finish(block, plan))
             }
             found => Err(found),

@@ -20,8 +20,6 @@ const MOST_ALIGN_PAGES: usize = 1 << 20;
 /// The largest size and alignment that the middle arena serves first, which counts both in 32 bits.
 /// Larger ones get whole pages, except as a fallback.
 const MOST_MIDDLE_BYTES: usize = 1 << 38;
-/// The largest request that is planned without a look at what 32 bits count.
-const MOST_PLAIN_BYTES: usize = MOST_SHARED_SEGMENT_BYTES;
 /// The largest request that shares a segment with others, on devices without pages.
 const MOST_SHARED_SEGMENT_BYTES: usize = 8 * SEGMENT_GRANULE_BYTES;
 
@@ -101,11 +99,7 @@ impl Sizes {
 
     /// Plans a request of at least one byte. `None` when it is larger than any address range.
     #[inline]
-    pub(super) fn plan<'a>(
-        &self,
-        request: &Request,
-        home: Option<&'a Arc<StreamCore>>,
-    ) -> Option<NativePlan<'a>> {
+    pub(super) fn plan(&self, request: &Request) -> Option<NativePlan<'static>> {
         let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
         debug_assert!(request.check().is_ok(), "checked before: {request:?}");
         let owner = Owner { stream, pool };
@@ -113,7 +107,7 @@ impl Sizes {
         let is_small = requested_bytes <= MOST_SMALL_BYTES;
         let is_plain = align_bytes <= granularity.small_bytes;
         let align_bytes = align_bytes.max(granularity.block_bytes);
-        let wants_least = false;
+        let (home, wants_least) = (None, false);
         let plan = |bytes, kind, class| NativePlan {
             home,
             wants_least,
@@ -127,10 +121,6 @@ impl Sizes {
         if is_small && is_plain {
             let class = SizeClass::of(requested_bytes, granularity);
             return Some(plan(class.bytes(), Kind::Middle, Some(class)));
-        }
-        if is_plain && requested_bytes <= MOST_PLAIN_BYTES {
-            let bytes = ((requested_bytes - 1) | (granularity.block_bytes - 1)) + 1;
-            return Some(plan(bytes, self.kind(bytes), None));
         }
         // Sizes and offsets are counted in 32 bits, so larger alignments get whole pages.
         let is_far = align_bytes > MOST_MIDDLE_BYTES;
@@ -222,7 +212,7 @@ mod tests {
             };
             let random = (0..10_000).map(|_| one());
             for bytes in near.chain(random) {
-                let plan = sizes.plan(&Request::new(bytes, 0), None).expect("there are such sizes");
+                let plan = sizes.plan(&Request::new(bytes, 0)).expect("there are such sizes");
                 assert_eq!(sizes.rounded(bytes), plan.bytes, "{bytes} of pages {page_bytes:?}");
             }
             assert_eq!(sizes.rounded(0), 0);

@@ -66,10 +66,12 @@ impl Native {
         search: Search,
         is_ready: impl Fn(&Block) -> bool,
     ) -> Option<Found> {
-        // A bounded search takes the first block that holds the request: the pages that a better
-        // place would leave to others are not worth the looks.
+        let Want { kind, bytes, .. } = *want;
+        // A request of several pages leaves more idle pages if it shares those at its ends; a
+        // smaller one takes the next larger block.
+        let is_long = kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes;
         let has_pages = self.sizes.has_pages;
-        let spares_idle_pages = has_pages && search != Search::Bounded;
+        let spares_idle_pages = has_pages && (is_long || search != Search::Bounded);
         let choice = &Choice::of(want, search, spares_idle_pages, &self.sizes);
         let (ready, is_best) = self.find_ready(want, choice, &is_ready);
         // A bounded search does not move pages for a cheaper place.
@@ -215,19 +217,13 @@ impl Native {
             {
                 *looks -= 1;
                 step();
-                let FreeBlock { block: id, units, behind, .. } = self.free[id];
-                next = behind;
-                let place = if !is_bounded {
-                    self.whole_gap(id, is_ready).and_then(|gap| {
-                        let found = self.place_in(&gap, choice)?;
-                        Some((found, gap.units.end - gap.units.start))
-                    })
-                } else if units >= choice.units {
-                    self.place_beside(id, choice).map(|found| (found, units))
-                } else {
-                    None
-                };
-                let Some((found, units)) = place else { continue };
+                next = self.free[id].behind;
+                let id = self.free[id].block;
+                let gap =
+                    if is_bounded { Some(self.gap(id)) } else { self.whole_gap(id, is_ready) };
+                let Some(gap) = gap else { continue };
+                let Some(found) = self.place_in(&gap, choice) else { continue };
+                let units = gap.units.end - gap.units.start;
                 let is_better = |best: Found| {
                     let is_larger = !is_bounded && units > largest;
                     found.cost < best.cost || found.cost == best.cost && is_larger
@@ -273,26 +269,13 @@ impl Native {
         ready.map(|block| block.units).chain(in_gaps).max().unwrap_or(0)
     }
 
-    /// Returns the cheapest place at an end of a bare block with the free blocks beside it.
-    fn place_beside(&self, bare: BlockId, choice: &Choice) -> Option<Found> {
-        let Choice { units, grid, .. } = *choice;
-        let block = &self.blocks[bare];
-        let free = |id: Option<BlockId>| id.filter(|id| self.blocks[*id].state == State::Free);
-        let [previous, next] = [block.previous, block.next].map(free);
-        let begin = previous.map_or(block.offset, |id| self.blocks[id].offset);
-        let end = next.map_or(block.end(), |id| self.blocks[id].end());
-        let places = self.areas[block.area].offsets(&(begin..end), units, choice.align_bytes)?;
-        let [missing, covered] = [block.range(), begin..end].map(|units| grid.covered(&units));
-        let cost = |offset| {
-            let missing = grid.count_touched(offset, units, &missing);
-            let covered = || grid.count_touched(offset, units, &covered);
-            let pages = if choice.spares_idle_pages { covered() } else { missing };
-            (Cost { pages, missing }, offset)
-        };
-        let (cost, offset) = cost(*places.start()).min(cost(*places.end()));
-        let behind = if offset < block.end() { Some(bare) } else { next };
-        let id = if offset < block.offset { previous } else { behind };
-        Some(Found { id: id.expect("a place in the gap"), offset, units, cost })
+    /// Returns the gap of a bare block: the block and the free blocks beside it.
+    fn gap(&self, bare: BlockId) -> Gap {
+        let Block { previous, next, .. } = self.blocks[bare];
+        let is_free = |id: &BlockId| self.blocks[*id].state == State::Free;
+        let first = previous.filter(is_free).unwrap_or(bare);
+        let last = next.filter(is_free).unwrap_or(bare);
+        self.gap_of(first, last)
     }
 
     fn gap_of(&self, first: BlockId, last: BlockId) -> Gap {
@@ -318,17 +301,17 @@ impl Native {
         Some(self.gap_of(first, last))
     }
 
-    /// Returns the cheapest place in a gap: at an end or at a border between blocks.
+    /// Returns the cheapest place in a gap: at an end or, if unbounded, at a border between blocks.
     fn place_in(&self, gap: &Gap, choice: &Choice) -> Option<Found> {
         let area = &self.areas[self.blocks[gap.first].area];
-        let Choice { units, align_bytes, .. } = *choice;
+        let Choice { units, align_bytes, search, .. } = *choice;
         let (first, last) = area.offsets(&gap.units, units, align_bytes)?.into_inner();
         let blocks = || self.blocks.chain(gap.first);
         let cost = |offset| (self.cost_in(gap, offset, choice), offset);
         let mut best = cost(first).min(cost(last));
         // In a gap of one block every border is an end.
         let is_one_block = self.blocks[gap.first].end() == gap.units.end;
-        if !is_one_block {
+        if search != Search::Bounded && !is_one_block {
             let step = u32::try_from(align_bytes / area.unit_bytes).unwrap_or(u32::MAX).max(1);
             for (_, block) in blocks().take_while(|(_, block)| block.offset < last) {
                 let behind_first = block.offset.saturating_sub(first);

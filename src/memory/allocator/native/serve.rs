@@ -32,9 +32,10 @@ impl CachingAllocator {
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
-        let Some(plan) = self.caches.sizes.plan(request, home) else {
+        let Some(plan) = self.caches.sizes.plan(request) else {
             return Err(self.out_of_memory(request));
         };
+        let plan = NativePlan { home, ..plan };
         let mut inside = self.caches.enter_prepared();
         if let Some(block) = self.caches.take_left(inside.as_mut(), request) {
             return Ok(block);
@@ -63,7 +64,7 @@ impl CachingAllocator {
         request: &Request,
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
-        let plan = self.caches.sizes.plan(request, Some(home))?;
+        let plan = NativePlan { home: Some(home), ..self.caches.sizes.plan(request)? };
         let mut inside = self.caches.enter_prepared();
         if let Some(block) = self.caches.take_left(inside.as_mut(), request) {
             return Some(block);

@@ -102,7 +102,7 @@ impl Caches {
             threads.at_reset = self.count_by(threads, claimed, |_, counted| *counted);
             let AllocatorState { ledger, native, .. } = &mut *self.state.lock();
             ledger.statistics.reset_accumulated();
-            native.look_at_splits().reset_accumulated();
+            native.splits.reset_accumulated();
             native.lent.reset_accumulated();
         });
     }
@@ -117,7 +117,7 @@ impl Caches {
             threads.shared.reset_peaks();
             native.out.reset_peaks();
             native.awaiting_sums.reset_peaks();
-            native.look_at_splits().reset_peaks();
+            native.splits.reset_peaks();
             native.lent.reset_peaks();
             ledger.statistics.reset_peaks();
         });

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use crate::memory::allocator::native::area::{Area, AreaRange};
+use crate::memory::allocator::native::area::{Area, AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
-use crate::memory::allocator::native::growth::IdlePage;
+use crate::memory::allocator::native::grid::Parts;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::slab::SlabId;
+use crate::memory::allocator::native::split::Change;
 use crate::memory::allocator::native::want::Found;
 
 impl Native {
@@ -19,13 +21,16 @@ impl Native {
         self.areas.insert(Area::new(range, heap, kind, first));
         self.heaps[heap].arena_mut(kind).areas.push(id);
         self.settle(first, state);
+        self.splits.count_moved(kind.class());
         self.heaps.note_room(heap);
     }
 
-    /// Takes a place with all its memory out of a free block.
+    /// Takes a place with all its memory out of a free block of an arena of a kind.
     #[inline(always)]
-    pub(super) fn carve(&mut self, found: &Found) -> BlockId {
-        self.take_free(found.id, found.offset, found.units)
+    pub(super) fn carve(&mut self, found: &Found, kind: Kind) -> BlockId {
+        let id = self.take_free(found.id, found.offset, found.units);
+        self.splits.count_moved(kind.class());
+        id
     }
 
     /// Takes a place with missing pages as one block, which includes the whole of each such page.
@@ -39,6 +44,7 @@ impl Native {
             let next = self.take_free(next, begin, place.end.min(end) - begin);
             self.join(id, next);
         }
+        self.count_splits(id);
         id
     }
 
@@ -67,6 +73,7 @@ impl Native {
             let rest = self.cut_off(id, self.blocks[id].units - units, true);
             self.settle(rest, State::Free);
         }
+        self.count_splits(id);
         id
     }
 
@@ -83,8 +90,9 @@ impl Native {
                 table.note_use(pages, busy_until);
             }
         }
-        let heap = area.heap;
+        let (heap, class) = (area.heap, area.kind.class());
         self.settle(id, State::Free);
+        self.splits.count_moved(class);
         self.heaps.note_room(heap);
     }
 
@@ -104,26 +112,69 @@ impl Native {
             let Some(rest) = rest else { break };
             id = rest;
         }
-        self.heaps.note_room(self.areas[area].heap);
+        let Area { heap, kind, .. } = self.areas[area];
+        self.splits.count_moved(kind.class());
+        self.heaps.note_room(heap);
     }
 
-    /// Changes `count` pages from one on, which one free or bare block covers, to `state`.
-    pub(super) fn turn(&mut self, first: IdlePage, count: usize, state: State) {
-        let IdlePage { area: id, page, block } = first;
-        let area = &self.areas[id];
+    /// Changes pages that one free or bare block covers to `state`.
+    pub(super) fn turn(&mut self, area: AreaId, pages: &Range<usize>, state: State) {
+        let area = &self.areas[area];
         let grid = self.sizes.grid(area.kind);
-        let [begin, end] = [page, page + count].map(|page| grid.first_unit(page));
-        let known = &self.blocks[block];
-        let is_there = known.area == id && known.units > 0 && known.range().contains(&begin);
-        let address = || area.base.offset(area.bytes_of(begin)).0;
-        let block = if is_there { block } else { area.block_at(address(), &self.blocks) };
-        let block = self.take_free(block, begin, end - begin);
-        self.settle(block, state);
+        let [begin, end] = [pages.start, pages.end].map(|page| grid.first_unit(page));
+        let address = area.base.offset(area.bytes_of(begin)).0;
+        let id = area.block_at(address, &self.blocks);
+        let id = self.take_free(id, begin, end - begin);
+        let id = self.settle(id, state);
+        self.count_splits(id);
     }
 
     /// Removes the block of a vacant area.
     pub(super) fn forget_block(&mut self, id: BlockId) {
         self.delist(id);
+        self.count_splits(id);
         self.blocks.forget(id);
+    }
+
+    /// Counts what moved in the arena of a block since the last count.
+    #[inline(always)]
+    fn count_splits(&mut self, id: BlockId) {
+        let kind = self.areas[self.blocks[id].area].kind;
+        self.splits.count_moved(kind.class());
+    }
+}
+
+impl Native {
+    /// Returns the change of the inactive splits when the small blocks of a mask become free.
+    pub(super) fn change_of_small(&self, id: SlabId, small: u64) -> Change {
+        let slab = &self.slabs[id];
+        let (with, without) = (slab.free | small, slab.free & !small);
+        // Each begins a part or extends the one before it; a free block behind it begins none then.
+        let begin = (small & !(with << 1)).count_ones();
+        let joined = (small << 1 & without).count_ones();
+        let mut count = begin.cast_signed() - joined.cast_signed();
+        let [first, last] = [small & 1 != 0, small & slab.last_bit() != 0];
+        if first || last {
+            let block = &self.blocks[slab.block];
+            count -= i32::from(first && self.parts(block.previous).end());
+            count -= i32::from(last && self.parts(block.next).begin());
+        }
+        let bytes = small.count_ones() as usize * slab.class.bytes();
+        Change { count: count as isize, bytes: bytes.cast_signed() }
+    }
+
+    /// Returns the parts of a block; of a slab only whether its first and last block are free.
+    fn parts(&self, id: Option<BlockId>) -> Parts {
+        let Some(block) = id.map(|id| &self.blocks[id]) else { return Parts::default() };
+        if let Some(slab) = block.slab() {
+            let slab = &self.slabs[slab];
+            let [before, behind] = [slab.has_free_begin(), slab.has_free_end()].map(u32::from);
+            return Parts { before, behind, idle_pages: 1 }; // `end` must not count `before`
+        }
+        if block.state != State::Free {
+            return Parts::default();
+        }
+        let area = &self.areas[block.area];
+        Parts::of_free(block, area, self.sizes.grid(area.kind))
     }
 }
