@@ -33,7 +33,7 @@ impl Promise {
 /// `conformance!(module, expression)`, or `conformance!(module, expression, attribute)` with an
 /// attribute for each test, as `ignore = "needs a board"`.
 ///
-/// The expression makes a fresh backend or [`Subject`](crate::conformance::Subject) for each test.
+/// The expression makes a fresh backend or [`Subject`] for each test.
 ///
 /// ```
 /// use accelrt::backend::null::{NullBackend, NullConfig};
@@ -253,7 +253,7 @@ macro_rules! conformance {
 
 const PROMISES: &[Promise] = crate::conformance!(@list @table);
 
-/// Every test of the kit, in the order in which [`report`](crate::conformance::report) runs them.
+/// Every test of the kit, in the order in which [`report`](crate::conformance::report()) runs them.
 pub fn promises() -> impl Iterator<Item = Promise> {
     PROMISES.iter().copied()
 }
