@@ -13,7 +13,7 @@ import accelrt
 KIND = os.environ.get("ACCELRT_TEST_KIND", "cpu")
 # Torch's code of the kind; the example kind's, which `ACCELRT_KINDS` brings.
 TYPE = {"cpu": 0, "xpu": 12, "npu": 64}[KIND]
-os.environ["ACCELRT_CPU_DEVICES"] = "3"
+os.environ.setdefault("ACCELRT_CPU_DEVICES", "3")  # before the first use; a child has its own
 module = accelrt.get_device_module(KIND) if KIND == "npu" else getattr(accelrt, KIND)
 
 needs_xpu = pytest.mark.skipif(KIND != "xpu", reason="needs ACCELRT_TEST_KIND=xpu")
