@@ -3,6 +3,33 @@
 //! Every table begins with its size and the version of the interface. A version is never changed:
 //! functions are only added at the end, so a table of the same version may be shorter or longer.
 //! What a shorter one lacks counts as null.
+//!
+//! A driver in Rust writes its functions as one in C does:
+//!
+//! ```
+//! use std::ffi::c_void;
+//! use accelrt::backend::foreign::table::{
+//!     ABI_VERSION, BackendTable, ErrorRecord, MEMORY_DEVICE, MEMORY_HOST, Owner, STATUS_OK,
+//!     STATUS_REFUSED, StatusCode,
+//! };
+//! unsafe extern "C" fn pointer_owner(
+//!     _instance: *mut c_void,
+//!     address: u64,
+//!     owner: *mut Owner,
+//!     error: *mut ErrorRecord,
+//! ) -> StatusCode {
+//!     if address == 0 {
+//!         unsafe { (*error).code = 22 };
+//!         return STATUS_REFUSED;
+//!     }
+//!     let memory = if address >> 62 == 1 { MEMORY_DEVICE } else { MEMORY_HOST };
+//!     unsafe { owner.write(Owner { base: address, bytes: 64, memory, ..Owner::default() }) };
+//!     STATUS_OK
+//! }
+//! fn complete(table: BackendTable) -> BackendTable {
+//!     BackendTable { abi_version: ABI_VERSION, pointer_owner: Some(pointer_owner), ..table }
+//! }
+//! ```
 
 use std::ffi::{c_char, c_int, c_void};
 
