@@ -389,8 +389,8 @@ impl Runtime {
     /// True when a synchronise of the device would not block. Does not block.
     pub(crate) fn is_passed(&self, device: Device) -> bool {
         let table = self.inner.tables.lock().get(&device).cloned();
-        let streams = table.map(|table| table.all()).unwrap_or_default();
-        streams.into_iter().map(Stream::from_core).all(|stream| stream.is_passed())
+        let mut streams = table.iter().flat_map(|table| table.all()).map(Stream::from_core);
+        streams.all(|stream| stream.is_passed())
     }
 
     /// Waits for the device's streams, and notifies the allocators when all work is done.
@@ -578,9 +578,8 @@ fn synchronize_all(
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut runtime = f.debug_struct("Runtime");
-        let runtime = runtime.field("config", &self.inner.config);
-        runtime.field("is_initialized", &self.is_initialized()).finish_non_exhaustive()
+        let (mut runtime, inner) = (f.debug_struct("Runtime"), &self.inner);
+        runtime.field("config", &inner.config).finish_non_exhaustive()
     }
 }
 

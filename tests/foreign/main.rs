@@ -39,7 +39,8 @@ fn assert_that(text: &mut String, condition: &str) {
 
 fn assertions() -> String {
     let text = &mut String::from(
-        "#include <assert.h>\n#include <stddef.h>\n#include \"accelrt.h\"\n#include \"accelrt_backend.h\"\n",
+        "#include <assert.h>\n#include <stddef.h>\n\
+         #include \"accelrt.h\"\n#include \"accelrt_backend.h\"\n",
     );
     layout!(text, "accelrt_backend_error_record", ErrorRecord:
         size_bytes code device free_bytes total_bytes text);

@@ -46,10 +46,10 @@ fn streams_are_made_when_they_are_handed_out_and_no_more_than_32() {
     over("priorities=1", |fake, runtime| {
         let mut streams = Vec::new();
         for _ in 0..3 {
-            streams.push(runtime.stream(xpu(0)).unwrap());
+            streams.push(runtime.pooled_stream(xpu(0)).unwrap());
             assert!(fake.live("queues") <= streams.len() as u64 + 1);
         }
-        streams.extend((0..80).map(|_| runtime.stream(xpu(0)).unwrap()));
+        streams.extend((0..80).map(|_| runtime.pooled_stream(xpu(0)).unwrap()));
         assert!(fake.live("queues") <= 33, "{} queues", fake.live("queues"));
         streams.push(runtime.pooled_stream_with_priority(xpu(0), -1).unwrap());
         assert!(fake.live("queues:1") >= 1);
@@ -61,7 +61,7 @@ fn nothing_blocks_while_the_device_does_nothing() {
     // Goal: enqueueing, recording and waiting across queues leave the host free. Method: the device
     // is held; the calls return, and nothing is done before it is let go.
     over("hold=1", |fake, runtime| {
-        let [first, second] = [(); 2].map(|()| runtime.stream(xpu(0)).unwrap());
+        let [first, second] = [(); 2].map(|()| runtime.pooled_stream(xpu(0)).unwrap());
         let buffer = runtime.empty(1000, xpu(0)).unwrap();
         let filled = buffer.fill(7, &first).unwrap();
         let event = first.record_event().unwrap();
@@ -83,7 +83,7 @@ fn the_device_is_told_of_each_task_before_the_call_returns() {
     // or past it. Method: the calls that tell the device, beside fills; a stream's first task opens
     // the queue.
     over("", |fake, runtime| {
-        let stream = runtime.stream(xpu(0)).unwrap();
+        let stream = runtime.pooled_stream(xpu(0)).unwrap();
         let buffer = runtime.empty(64, xpu(0)).unwrap();
         let told = || fake.live("calls:clFlush");
         let before = told();
@@ -100,7 +100,7 @@ fn the_bytes_of_a_device_are_copied_by_the_device_alone() {
     // program, pinned memory and two devices hand bytes around.
     over("devices=2", |_, runtime| {
         let sent = pattern(100_000, 0);
-        let stream = runtime.stream(xpu(0)).unwrap();
+        let stream = runtime.pooled_stream(xpu(0)).unwrap();
         let next = runtime.stream(xpu(1)).unwrap();
         let [there, across] = [0, 1].map(|index| runtime.empty(sent.len(), xpu(index)).unwrap());
         assert!(!there.is_host_accessible());
@@ -130,7 +130,7 @@ fn frees_behind_a_busy_queue_place_few_marks_and_keep_the_memory_until_it_is_pas
     // Goal: a free costs no mark of its own. Method: a thousand buffers are dropped right behind
     // their use while the device is held. The fake sees memory that is freed too early.
     over("hold=1", |fake, runtime| {
-        let stream = runtime.stream(xpu(0)).unwrap();
+        let stream = runtime.pooled_stream(xpu(0)).unwrap();
         for _ in 0..1000 {
             let buffer = runtime.empty(64, xpu(0)).unwrap();
             buffer.fill(1, &stream).unwrap();
@@ -151,7 +151,7 @@ fn elapsed_time_is_the_devices() {
     // Goal: times are the difference of two stamps of one device. Method: each command takes 2 ms
     // of the device at least; the fake's clocks are far from the host's.
     over("command_us=2000", |_, runtime| {
-        let stream = runtime.stream(xpu(0)).unwrap();
+        let stream = runtime.pooled_stream(xpu(0)).unwrap();
         let buffer = runtime.empty(64, xpu(0)).unwrap();
         let [start, end] = [(); 2].map(|()| Event::timed());
         stream.record(&start).unwrap();
