@@ -143,9 +143,9 @@ fn null_runtime(completion: CompletionMode) -> (Arc<NullBackend>, Runtime, Strea
 #[test]
 fn a_drivers_task_is_told_when_it_is_done_with_the_devices_times_and_no_wait() {
     // Goal: the log waits for no device. Method: the device does its work only when it was asked
-    // often; each submission advances its clock by one microsecond, so a fill between two marks
-    // takes two.
-    let (_, runtime, stream) = null_runtime(CompletionMode::WhenAsked { polls: 3 });
+    // more often than readers of other tests ask; each submission advances its clock by one
+    // microsecond, so a fill between two marks takes two.
+    let (_, runtime, stream) = null_runtime(CompletionMode::WhenAsked { polls: 1 << 20 });
     let buffer = runtime.empty(64, stream.device()).unwrap();
     let mut told = Told::of(&runtime);
     buffer.fill(7, &stream).unwrap();
@@ -177,8 +177,10 @@ fn the_end_of_a_runtimes_last_subscription_releases_the_marks_of_unfinished_task
 
 #[test]
 fn a_task_whose_times_the_driver_refuses_has_those_of_its_submission() {
-    // Times of the device without one, 0, would move all other tasks of the device.
-    let null = NullBackend::new(NullConfig::default());
+    // Times of the device without one, 0, would move all other tasks of the device. Until the
+    // synchronise the device does nothing, so that no reader of another test has the times before.
+    let completion = CompletionMode::WhenAsked { polls: 1 << 20 };
+    let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
     let driver = FaultBackend::new(null);
     let shared = Arc::clone(&driver) as Arc<dyn Backend>;
     let runtime = Runtime::with_backends(Config::default(), [shared]).unwrap();
