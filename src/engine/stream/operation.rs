@@ -19,6 +19,8 @@ pub(crate) struct Details {
     pub(crate) source: Option<RecordedSource>,
     /// The address of the C function that the task calls; else 0.
     pub(crate) function: usize,
+    /// The words that this function is called with, among which pointers are.
+    pub(crate) words: Vec<u64>,
     pub(crate) name: NameId,
 }
 

@@ -1,0 +1,173 @@
+//! Watches: a runtime's sanitizer, from its begin to the drop.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::sync::{LockRank, Mutex};
+use crate::engine::log::names::NameId;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::order_watch::{self, OrderWatcher, Place, Told, UsedBytes, WatchedEnqueue};
+use crate::engine::stream::task_report::TaskWatch;
+use crate::observe::sanitizer::detector::Detector;
+use crate::observe::sanitizer::finding::Finding;
+use crate::runtime::Runtime;
+
+/// The watches of the process.
+static WATCHES: Mutex<Vec<Watched>> = Mutex::new(LockRank::Log, Vec::new());
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static PLACE: OnceLock<fn() -> Place> = OnceLock::new();
+
+/// Sets the function that says where a thread is, which a binding knows better.
+pub(crate) fn set_place(place: fn() -> Place) {
+    PLACE.get_or_init(|| place);
+}
+
+/// The number of this thread's name.
+pub(crate) fn thread_name() -> NameId {
+    thread_local! {
+        static NAME: Cell<Option<NameId>> = const { Cell::new(None) };
+    }
+    let find = || std::thread::current().name().map_or(NameId::NONE, NameId::of);
+    NAME.get().unwrap_or_else(|| {
+        NAME.set(Some(find()));
+        find()
+    })
+}
+
+struct Watched {
+    id: u64,
+    runtime: u64,
+    detector: Detector,
+}
+
+/// Tells the detectors of a runtime what happens there.
+struct Watcher;
+
+fn tell_all(runtime: u64, mut tell: impl FnMut(&mut Detector)) {
+    let mut watches = WATCHES.lock();
+    let of_it = watches.iter_mut().filter(|watched| watched.runtime == runtime);
+    of_it.for_each(|watched| tell(&mut watched.detector));
+}
+
+impl OrderWatcher for Watcher {
+    fn place(&self) -> Place {
+        PLACE.get().map_or_else(
+            || Place { thread: thread_name(), ..Place::default() },
+            |place| place(),
+        )
+    }
+
+    fn enqueue(&self, task: WatchedEnqueue<'_>, push: &mut dyn FnMut() -> u64) {
+        let runtime = task.stream.lifecycle.runtime;
+        let mut watches = WATCHES.lock();
+        let ticket = push(); // under the lock: what the task itself does is told of later
+        let of_it = watches.iter_mut().filter(|watched| watched.runtime == runtime);
+        of_it.for_each(|watched| watched.detector.enqueue(&task, ticket));
+    }
+
+    fn tell(&self, told: Told<'_>) {
+        let runtime = match &told {
+            Told::Wait(stream, _) | Told::HostWait(stream, ..) => stream.lifecycle.runtime,
+            Told::HostWaitForUses(used, _)
+            | Told::HostAccess(used)
+            | Told::RecordedUse(used, _)
+            | Told::Allocation(used)
+            | Told::Free(used) => used.runtime,
+        };
+        let place = match &told {
+            Told::HostWait(..) | Told::HostWaitForUses(..) | Told::RecordedUse(..) => {
+                Place::default()
+            }
+            _ => self.place(),
+        };
+        tell_all(runtime, |detector| detector.tell(told.clone(), place));
+    }
+}
+
+/// A watch of a runtime.
+#[must_use = "the drop ends the watch"]
+pub(crate) struct Sanitizer {
+    id: u64,
+    runtime: u64,
+    _tasks: TaskWatch,
+}
+
+impl Sanitizer {
+    pub(crate) fn begin(runtime: &Runtime) -> Self {
+        let (id, detector) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Detector::default());
+        WATCHES.lock().push(Watched { id, runtime: runtime.id(), detector });
+        order_watch::switch(&Watcher, true);
+        Self { id, runtime: runtime.id(), _tasks: runtime.log_tasks() }
+    }
+
+    pub(super) fn ask<R>(&self, ask: impl FnOnce(&mut Detector) -> R) -> Option<R> {
+        let mut watches = WATCHES.lock();
+        let own = watches.iter_mut().find(|watched| watched.id == self.id)?;
+        Some(ask(&mut own.detector))
+    }
+
+    /// The findings from the one with this number on.
+    pub(crate) fn findings(&self, from: usize) -> Vec<Finding> {
+        let ask = |detector: &mut Detector| detector.findings().get(from..).map(<[_]>::to_vec);
+        self.ask(ask).flatten().unwrap_or_default()
+    }
+
+    /// The number of findings.
+    pub(crate) fn num_findings(&self) -> usize {
+        self.ask(|detector| detector.findings().len()).unwrap_or(0)
+    }
+
+    /// How much was forgotten for want of room.
+    pub(crate) fn num_forgotten(&self) -> u64 {
+        self.ask(|detector| detector.num_forgotten()).unwrap_or(0)
+    }
+}
+
+impl Drop for Sanitizer {
+    fn drop(&mut self) {
+        let mut watches = WATCHES.lock();
+        let place = watches.iter().position(|watched| watched.id == self.id);
+        let ended = place.map(|place| watches.swap_remove(place));
+        order_watch::switch(&Watcher, !watches.is_empty());
+        drop(watches);
+        drop(ended);
+    }
+}
+
+/// Says that foreign code orders the second stream behind what the first one has so far.
+pub(crate) fn order(first: &StreamCore, second: &StreamCore) {
+    if order_watch::is_on() {
+        tell_all(first.lifecycle.runtime, |detector| detector.order(first, second));
+    }
+}
+
+/// An access of the host that lasts until the drop.
+#[must_use = "the drop ends the access"]
+pub(crate) struct OpenAccess(Vec<(u64, u64)>, UsedBytes);
+
+impl OpenAccess {
+    pub(crate) fn begin(used: UsedBytes) -> Self {
+        let mut numbers = Vec::new();
+        if order_watch::is_on() {
+            let place = Watcher.place();
+            let mut watches = WATCHES.lock();
+            for watched in watches.iter_mut().filter(|it| it.runtime == used.runtime) {
+                numbers.push((watched.id, watched.detector.open(&used, place)));
+            }
+        }
+        Self(numbers, used)
+    }
+}
+
+impl Drop for OpenAccess {
+    fn drop(&mut self) {
+        let Self(numbers, used) = self;
+        let mut watches = WATCHES.lock();
+        for (id, number) in numbers {
+            if let Some(watched) = watches.iter_mut().find(|watched| watched.id == *id) {
+                watched.detector.close(used, *number);
+            }
+        }
+    }
+}
