@@ -20,7 +20,6 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::engine::stream::order_watch;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, UnseenErrors};
 use crate::engine::stream::synchronize::{raise_counted, raised};
 use crate::engine::stream::table::StreamTable;
@@ -402,7 +401,7 @@ impl Runtime {
     ) -> Result<()> {
         let streams = self.told_streams(device);
         let waited = self.synchronize_streams(device, interrupt);
-        streams.iter().for_each(|(stream, until)| stream.tell_synchronized(*until, &waited));
+        streams.iter().for_each(|(stream, last)| stream.tell_synchronized(*last, &waited));
         if matches!(
             waited,
             Ok(()) | Err(Error::Stream(StreamError::Failed(_) | StreamError::SeveralFailed { .. }))
@@ -412,16 +411,6 @@ impl Runtime {
             }
         }
         waited
-    }
-
-    /// The device's streams and their last tickets, while the order is watched.
-    fn told_streams(&self, device: Device) -> Vec<(Arc<StreamCore>, u64)> {
-        if !order_watch::is_on() || fork::is_child() {
-            return Vec::new();
-        }
-        let table = self.inner.tables.lock().get(&device).cloned();
-        let streams = table.iter().flat_map(|table| table.all());
-        streams.map(|stream| (Arc::clone(&stream), stream.pushed())).collect()
     }
 
     fn synchronize_streams(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {

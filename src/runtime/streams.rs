@@ -1,8 +1,12 @@
 //! Creates streams, and finds those that exist.
 
+use std::sync::Arc;
+
 use crate::base::device::Device;
 use crate::base::error::Result;
-use crate::engine::stream::Stream;
+use crate::base::fork;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::{Stream, order_watch};
 use crate::runtime::Runtime;
 
 impl Runtime {
@@ -60,5 +64,15 @@ impl Runtime {
     /// The stream with this id. Fails for an id that was never issued or whose stream has ended.
     pub fn stream_by_id(&self, device: Device, stream_id: u64) -> Result<Stream> {
         self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
+    }
+
+    /// The device's streams and their last tickets, while the order is watched.
+    pub(super) fn told_streams(&self, device: Device) -> Vec<(Arc<StreamCore>, u64)> {
+        if !order_watch::is_on() || fork::is_child() {
+            return Vec::new();
+        }
+        let streams = self.inner.streams().into_iter();
+        let of_device = streams.filter(|stream| stream.identity.device == device);
+        of_device.map(|stream| (Arc::clone(&stream), stream.pushed())).collect()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! One watcher serves the process. A task is told of while it gets its ticket, under the locks of
 //! its creator, so that the watcher knows the order of each stream. A runtime that is watched takes
-//! the slow way into its streams; elsewhere one comparison says that nobody watches.
+//! the slow way into its streams; elsewhere one comparison finds that there is no watch.
 
 use std::cell::RefCell;
 use std::ops::Range;

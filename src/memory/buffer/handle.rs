@@ -283,7 +283,7 @@ impl Buffer {
     }
 
     /// This view's bytes, for a watch of the order.
-    pub(super) fn used_bytes(&self, writes: Option<bool>) -> UsedBytes {
+    pub(crate) fn used_bytes(&self, writes: Option<bool>) -> UsedBytes {
         let Allocation { memory, home, .. } = &**self.allocation;
         UsedBytes { range: self.bytes(), writes, ..memory.all_bytes(home) }
     }

@@ -84,6 +84,7 @@ impl Detector {
             stream: self.streams.name(slot),
             operation: task.operation,
             name: details.name,
+            function: details.function as u64,
             place: task.place,
         });
         for (nth, access) in accesses.into_iter().enumerate() {
@@ -244,7 +245,7 @@ impl Detector {
         let slot = self.streams.slot_of(stream);
         let stream = self.streams.name(slot);
         let (operation, name) = (OperationKind::Wait, NameId::NONE);
-        let second = FoundUse::of_user(&User { stream, operation, name, place });
+        let second = FoundUse::of_user(&User { stream, operation, name, function: 0, place });
         let kind = FindingKind::UnrecordedEvent;
         self.note(Finding { kind, first: None, second, buffer: None, count: 1 });
     }
@@ -272,7 +273,8 @@ impl Detector {
 
     fn host(&self, point: Point, place: Place) -> User {
         let stream = self.streams.name(point.slot).filter(|_| point.slot != OPEN);
-        User { stream, operation: OperationKind::Internal, name: NameId::NONE, place }
+        let (operation, name, function) = (OperationKind::Internal, NameId::NONE, 0);
+        User { stream, operation, name, function, place }
     }
 
     /// Begins an access of the host that lasts: nothing is behind it until it ends. Its number.

@@ -45,6 +45,8 @@ pub(crate) struct FoundUse {
     pub(crate) stream: StreamName,
     /// The task's own name; [`NameId::NONE`] without one.
     pub(crate) name: NameId,
+    /// The address of the function that it calls; else 0.
+    pub(crate) function: u64,
     /// `copy`, `launch`; `host access` and `free` of the host.
     pub(crate) operation: &'static str,
     /// `read`, `write`, `read or write`; empty where no memory is used.
@@ -69,15 +71,15 @@ impl FoundUse {
     }
 
     pub(super) fn of_user(user: &User) -> Self {
-        let User { stream, operation, name, place } = *user;
+        let User { stream, operation, name, function, place } = *user;
         let operation = operation.name().unwrap_or("host access");
-        Self { stream, name, operation, access: "", range: 0..0, place, id: None }
+        Self { stream, name, function, ..Self::of_host(operation, place) }
     }
 
     /// What the host does at a place.
     pub(super) fn of_host(operation: &'static str, place: Place) -> Self {
-        let (stream, name) = (None, NameId::NONE);
-        Self { stream, name, operation, access: "", range: 0..0, place, id: None }
+        let (stream, name, function) = (None, NameId::NONE, 0);
+        Self { stream, name, function, operation, access: "", range: 0..0, place, id: None }
     }
 }
 

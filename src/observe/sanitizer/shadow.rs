@@ -19,6 +19,8 @@ pub(crate) struct User {
     pub(crate) stream: StreamName,
     pub(crate) operation: OperationKind,
     pub(crate) name: NameId,
+    /// The address of the function that it calls; else 0.
+    pub(crate) function: u64,
     pub(crate) place: Place,
 }
 

@@ -1,10 +1,10 @@
 //! Watches: a runtime's sanitizer, from its begin to the drop.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::sync::{LockRank, Mutex};
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::log::context::AllocationContext;
 use crate::engine::log::names::NameId;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::order_watch::{self, OrderWatcher, Place, Told, UsedBytes, WatchedEnqueue};
@@ -16,22 +16,24 @@ use crate::runtime::Runtime;
 /// The watches of the process.
 static WATCHES: Mutex<Vec<Watched>> = Mutex::new(LockRank::Log, Vec::new());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-static PLACE: OnceLock<fn() -> Place> = OnceLock::new();
 
-/// Sets the function that says where a thread is, which a binding knows better.
-pub(crate) fn set_place(place: fn() -> Place) {
-    PLACE.get_or_init(|| place);
+thread_local! {
+    /// The name of this thread.
+    static NAME: Cell<Option<NameId>> = const { Cell::new(None) };
 }
 
-/// The number of this thread's name.
-pub(crate) fn thread_name() -> NameId {
-    thread_local! {
-        static NAME: Cell<Option<NameId>> = const { Cell::new(None) };
+/// Sets this thread's name, where Rust knows none and none was set before.
+pub(crate) fn name_thread(name: impl FnOnce() -> Option<String>) {
+    if thread_name() == NameId::NONE {
+        NAME.set(name().map(|name| NameId::of(&name)));
     }
-    let find = || std::thread::current().name().map_or(NameId::NONE, NameId::of);
+}
+
+fn thread_name() -> NameId {
     NAME.get().unwrap_or_else(|| {
-        NAME.set(Some(find()));
-        find()
+        let name = std::thread::current().name().map_or(NameId::NONE, NameId::of);
+        NAME.set(Some(name));
+        name
     })
 }
 
@@ -52,10 +54,7 @@ fn tell_all(runtime: u64, mut tell: impl FnMut(&mut Detector)) {
 
 impl OrderWatcher for Watcher {
     fn place(&self) -> Place {
-        PLACE.get().map_or_else(
-            || Place { thread: thread_name(), ..Place::default() },
-            |place| place(),
-        )
+        Place { stack: AllocationContext::current().stack, thread: thread_name() }
     }
 
     fn enqueue(&self, task: WatchedEnqueue<'_>, push: &mut dyn FnMut() -> u64) {
@@ -95,7 +94,8 @@ pub(crate) struct Sanitizer {
 
 impl Sanitizer {
     pub(crate) fn begin(runtime: &Runtime) -> Self {
-        let (id, detector) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Detector::default());
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed); // only uniqueness matters
+        let detector = Detector::default();
         WATCHES.lock().push(Watched { id, runtime: runtime.id(), detector });
         order_watch::switch(&Watcher, true);
         Self { id, runtime: runtime.id(), _tasks: runtime.log_tasks() }
