@@ -22,14 +22,14 @@ import fnmatch
 import os
 import sys
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from accelrt import _core
 from accelrt._core import ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -150,6 +150,18 @@ def _finding(found: tuple[object, ...]) -> Finding:
     return Finding(kind, _use(first), _use(second), memory, fix, count)  # type: ignore[arg-type]
 
 
+def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
+    """Count findings at equal places as one."""
+    merged: dict[object, Finding] = {}
+    for place, finding in enumerate(findings):
+        places = tuple(finding.places)
+        key = (finding.kind, *places) if finding.second.file else place
+        known = merged.setdefault(key, finding)
+        if known is not finding:
+            merged[key] = replace(known, count=known.count + finding.count)
+    return merged.values()
+
+
 class Report:
     """What a watch has found, also while it goes on."""
 
@@ -173,7 +185,7 @@ class Report:
         return self._forgotten if self._watch is None else self._watch.num_forgotten()
 
     def _wanted(self, found: Sequence[tuple[object, ...]]) -> list[Finding]:
-        return [it for it in map(_finding, found) if not self._is_suppressed(it)]
+        return [it for it in _merged(map(_finding, found)) if not self._is_suppressed(it)]
 
     def _is_suppressed(self, finding: Finding) -> bool:
         pairs = ((place, pattern) for place in finding.places for pattern in self._suppress)
@@ -200,6 +212,14 @@ class Report:
         if self.num_forgotten:
             texts.append(f"{self.num_forgotten} uses were forgotten: more may be wrong")
         return "\n".join(texts) or "nothing found"
+
+
+def _untold(
+    found: Sequence[tuple[object, ...]], count: int
+) -> list[tuple[object, ...]]:
+    """Return what was not told at once: waits for events, and what no call came after."""
+    waits = [it for it in found if it[0] == "unrecorded-event"]
+    return waits + [it for it in found if it[0] != "unrecorded-event"][count:]
 
 
 def _act(action: Action, findings: Sequence[Finding]) -> None:
@@ -256,7 +276,7 @@ class watch:  # noqa: N801  as `profiler.profile`
         if report is None or report._watch is None:  # noqa: SLF001
             message = "a watch was left that had not been entered"
             raise RuntimeError(message)
-        late = report._watch.findings()[self._told :]  # noqa: SLF001
+        late = _untold(report._watch.findings(), self._told)  # noqa: SLF001
         report._stop()  # noqa: SLF001
         if exception is None and self._action != "report":
             _act(self._action, report._wanted(late))  # noqa: SLF001

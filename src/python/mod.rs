@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    use super::integrations::{outside_kinds, sanitizer};
     use super::integrations::verbose::library_folder;
+    use super::integrations::{outside_kinds, sanitizer};
     use super::launch::ffi_launch::LaunchMethod;
     use super::launch::function::name_at;
     use super::memory::history;

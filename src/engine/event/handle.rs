@@ -288,7 +288,7 @@ impl Stream {
         let record = event.core.record();
         if order_watch::is_on() {
             let source = record.as_ref().map(|record| (&**record.source, record.ticket));
-            order_watch::tell(Told::Wait(core, source));
+            order_watch::tell(Told::Wait(core, source, event.core.address()));
         }
         let Some(record) = record else { return Ok(()) };
         let (kind, own_kind) = (record.source.identity.device.kind(), core.identity.device.kind());

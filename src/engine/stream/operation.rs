@@ -21,6 +21,8 @@ pub(crate) struct Details {
     pub(crate) function: usize,
     /// The words that this function is called with, among which pointers are.
     pub(crate) words: Vec<u64>,
+    /// The id of the event that the task records; else 0.
+    pub(crate) event: u64,
     pub(crate) name: NameId,
 }
 

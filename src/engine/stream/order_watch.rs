@@ -70,8 +70,9 @@ pub(crate) struct WatchedEnqueue<'a> {
 /// What happens apart from tasks.
 #[derive(Clone)]
 pub(crate) enum Told<'a> {
-    /// The first stream waits for the second one's task; `None` of an event without a record.
-    Wait(&'a StreamCore, Option<(&'a StreamCore, u64)>),
+    /// The first stream waits for the second one's task; `None` of an event without a record, whose
+    /// id follows.
+    Wait(&'a StreamCore, Option<(&'a StreamCore, u64)>, u64),
     /// The host knows that the stream's task is over; with `true` all that the stream waits for
     /// until now, too.
     HostWait(&'a StreamCore, u64, bool),

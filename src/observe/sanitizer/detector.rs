@@ -12,7 +12,7 @@ use crate::engine::stream::order_watch::{Place, Told, UsedBytes, WatchedEnqueue}
 use crate::observe::sanitizer::clock::{Clock, Point, Slot};
 use crate::observe::sanitizer::finding::{Finding, FindingKind, FoundBuffer, FoundUse};
 use crate::observe::sanitizer::shadow::{Life, ShadowUse, User};
-use crate::observe::sanitizer::streams::{OPEN, Streams};
+use crate::observe::sanitizer::streams::{OPEN, StreamName, Streams};
 
 /// The most allocations, freed ones too, that are known.
 const MOST_LIVES: usize = 1 << 16;
@@ -36,6 +36,10 @@ pub(super) struct Detector {
     findings: Vec<Finding>,
     /// The findings with places, which are counted in place of being listed again.
     known: HashMap<(FindingKind, Place, Place), usize>,
+    /// Waits for events without a record, by event; those that were recorded since, by the streams
+    /// that recorded and waited. Both are places in `findings`.
+    unrecorded: HashMap<u64, Vec<usize>>,
+    too_early: HashMap<(StreamName, StreamName), Vec<usize>>,
     num_open: u64,
     /// Uses and lives that found no room.
     num_forgotten: u64,
@@ -77,6 +81,9 @@ impl Detector {
             }
         }
         let point = self.streams.enqueue(slot, ticket);
+        if task.operation == OperationKind::Record {
+            self.note_record(details.event, slot);
+        }
         if accesses.is_empty() {
             return;
         }
@@ -106,11 +113,11 @@ impl Detector {
 
     pub(super) fn tell(&mut self, told: Told<'_>, place: Place) {
         match told {
-            Told::Wait(stream, Some((source, ticket))) => {
+            Told::Wait(stream, Some((source, ticket)), _) => {
                 let (slot, source) = (self.streams.slot_of(stream), self.streams.slot_of(source));
                 self.streams.wait(slot, Point { slot: source, ticket }, true);
             }
-            Told::Wait(stream, None) => self.note_unrecorded(stream, place),
+            Told::Wait(stream, None, event) => self.note_unrecorded(stream, event, place),
             Told::HostWait(stream, ticket, is_whole) => {
                 let slot = self.streams.slot_of(stream);
                 self.streams.wait_on_host(Point { slot, ticket }, is_whole);
@@ -128,7 +135,8 @@ impl Detector {
     fn begin_life(&mut self, life: Life) {
         let end = life.address + life.bytes as u64;
         let before = self.lives.range(..life.address).next_back();
-        let overlaps = |(_, known): &(&u64, &Life)| known.address + known.bytes as u64 > life.address;
+        let overlaps =
+            |(_, known): &(&u64, &Life)| known.address + known.bytes as u64 > life.address;
         let before = before.filter(overlaps).map(|(address, _)| *address);
         let inside = self.lives.range(life.address..end).map(|(address, _)| *address);
         let ended: Vec<u64> = before.into_iter().chain(inside).collect();
@@ -207,7 +215,7 @@ impl Detector {
         let mut found = Vec::new();
         let mut find = |kind, first| {
             let (second, buffer) = (FoundUse::of(&new), Some(buffer));
-            found.push(Finding { kind, first, second, buffer, count: 1 });
+            found.push(Finding { kind, first, second, buffer, count: 1, is_harmless: false });
         };
         if let Some(freed) = life.freed {
             find(FindingKind::UseAfterFree, Some(FoundUse::of_host("free", freed)));
@@ -232,7 +240,11 @@ impl Detector {
         if let Some(known) = self.known.get(&key) {
             self.findings[*known].count += 1;
         } else if self.findings.len() < MOST_FINDINGS || cfg!(test) {
-            if finding.second.place.stack.0 != 0 {
+            if finding.kind == FindingKind::Race {
+                self.blame(&finding);
+            }
+            let is_of_event = finding.kind == FindingKind::UnrecordedEvent;
+            if finding.second.place.stack.0 != 0 && !is_of_event {
                 self.known.insert(key, self.findings.len());
             }
             self.findings.push(finding);
@@ -241,13 +253,43 @@ impl Detector {
         }
     }
 
-    fn note_unrecorded(&mut self, stream: &StreamCore, place: Place) {
+    fn note_unrecorded(&mut self, stream: &StreamCore, event: u64, place: Place) {
         let slot = self.streams.slot_of(stream);
         let stream = self.streams.name(slot);
+        let place_of_finding = self.findings.len();
         let (operation, name) = (OperationKind::Wait, NameId::NONE);
         let second = FoundUse::of_user(&User { stream, operation, name, function: 0, place });
         let kind = FindingKind::UnrecordedEvent;
-        self.note(Finding { kind, first: None, second, buffer: None, count: 1 });
+        self.note(Finding {
+            kind,
+            first: None,
+            second,
+            buffer: None,
+            count: 1,
+            is_harmless: false,
+        });
+        if self.findings.len() > place_of_finding {
+            self.unrecorded.entry(event).or_default().push(place_of_finding);
+        }
+    }
+
+    /// Of an event that is recorded later a wait does no harm by itself: the first round of a loop
+    /// begins so. It does when a race between the two streams follows.
+    fn note_record(&mut self, event: u64, slot: Slot) {
+        for place in self.unrecorded.remove(&event).into_iter().flatten() {
+            let finding = &mut self.findings[place];
+            finding.is_harmless = true;
+            let streams = (self.streams.name(slot), finding.second.stream);
+            self.too_early.entry(streams).or_default().push(place);
+        }
+    }
+
+    /// The waits that came too early to prevent a race.
+    fn blame(&mut self, race: &Finding) {
+        let first = race.first.as_ref().and_then(|first| first.stream);
+        for place in self.too_early.remove(&(first, race.second.stream)).into_iter().flatten() {
+            self.findings[place].is_harmless = false;
+        }
     }
 
     fn wait_for_uses(&mut self, used: &UsedBytes, takes_view: bool) {
@@ -327,12 +369,14 @@ impl Detector {
         }
         life.freed = Some(place);
         let buffer = FoundBuffer { address: used.address, bytes: life.bytes, made: life.made };
-        let missing = std::mem::take(&mut life.uses).into_iter().filter(|it| !past.covers(it.point));
+        let missing =
+            std::mem::take(&mut life.uses).into_iter().filter(|it| !past.covers(it.point));
         let missing: Vec<_> = missing.map(|it| FoundUse::of(&it)).collect();
         for first in missing {
             let second = FoundUse::of_host("free", place);
-            let (kind, first, buffer) = (FindingKind::MissingRecordStream, Some(first), Some(buffer));
-            self.note(Finding { kind, first, second, buffer, count: 1 });
+            let (kind, first, buffer) =
+                (FindingKind::MissingRecordStream, Some(first), Some(buffer));
+            self.note(Finding { kind, first, second, buffer, count: 1, is_harmless: false });
         }
     }
 

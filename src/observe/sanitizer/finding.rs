@@ -101,6 +101,8 @@ pub(crate) struct Finding {
     pub(crate) buffer: Option<FoundBuffer>,
     /// How often it was found at these places.
     pub(crate) count: u64,
+    /// True for what does no harm as far as is known.
+    pub(crate) is_harmless: bool,
 }
 
 /// A stream as texts name it.

@@ -90,8 +90,7 @@ impl Life {
         is_done: impl Fn(Point) -> bool,
         is_before: impl Fn(Point) -> bool,
     ) -> u64 {
-        self.uses
-            .retain(|old| !is_done(old.point) && !(new.hides(old) && is_before(old.point)));
+        self.uses.retain(|old| !is_done(old.point) && !(new.hides(old) && is_before(old.point)));
         if new.may_write() && !new.is_marker {
             self.write(&new.range);
         }

@@ -252,7 +252,9 @@ impl<'a> Run<'a> {
                 FindingKind::Race => Finding::Race { first: first(), second: second() },
                 FindingKind::HostAccess => Finding::HostAccess { first: first(), second: second() },
                 FindingKind::UseAfterFree => Finding::UseAfterFree { access: second() },
-                FindingKind::MissingRecordStream => Finding::MissingRecordStream { access: first() },
+                FindingKind::MissingRecordStream => {
+                    Finding::MissingRecordStream { access: first() }
+                }
                 FindingKind::UninitializedRead => Finding::UninitializedRead { access: second() },
                 FindingKind::UnrecordedEvent => {
                     let of = |stream: &Stream| place(stream, &finding.second);
@@ -266,28 +268,37 @@ impl<'a> Run<'a> {
 
     /// What is wrong with the program, and of that what no other finding stands for.
     fn expected(&self) -> (BTreeSet<Finding>, BTreeSet<Finding>) {
-        let all: BTreeSet<Finding> = self.truth.findings.iter().map(|finding| match *finding {
-            Finding::UnrecordedEvent { stream, .. } => Finding::UnrecordedEvent { stream, event: 0 },
-            finding => finding,
-        }).collect();
+        let all: BTreeSet<Finding> = self
+            .truth
+            .findings
+            .iter()
+            .map(|finding| match *finding {
+                Finding::UnrecordedEvent { stream, .. } => {
+                    Finding::UnrecordedEvent { stream, event: 0 }
+                }
+                finding => finding,
+            })
+            .collect();
         let is_late = |access: usize| all.contains(&Finding::UseAfterFree { access });
         let is_reported = |finding: &&Finding| match **finding {
             Finding::Race { second, .. } | Finding::HostAccess { second, .. } => !is_late(second),
             _ => true,
         };
         let all: BTreeSet<Finding> = all.iter().filter(is_reported).copied().collect();
-        let is_hidden = |finding: &Finding| all.iter().any(|other| match (finding, other) {
-            (
-                Finding::Race { first, second } | Finding::HostAccess { first, second },
-                Finding::Race { first: later, second: same }
-                | Finding::HostAccess { first: later, second: same },
-            ) => second == same && self.hides(*later, *first),
-            (
-                Finding::MissingRecordStream { access },
-                Finding::MissingRecordStream { access: later },
-            ) => self.hides(*later, *access),
-            _ => false,
-        });
+        let is_hidden = |finding: &Finding| {
+            all.iter().any(|other| match (finding, other) {
+                (
+                    Finding::Race { first, second } | Finding::HostAccess { first, second },
+                    Finding::Race { first: later, second: same }
+                    | Finding::HostAccess { first: later, second: same },
+                ) => second == same && self.hides(*later, *first),
+                (
+                    Finding::MissingRecordStream { access },
+                    Finding::MissingRecordStream { access: later },
+                ) => self.hides(*later, *access),
+                _ => false,
+            })
+        };
         let needed = all.iter().filter(|finding| !is_hidden(finding)).copied().collect();
         (all, needed)
     }

@@ -7,7 +7,9 @@ use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::context::AllocationContext;
 use crate::engine::log::names::NameId;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::order_watch::{self, OrderWatcher, Place, Told, UsedBytes, WatchedEnqueue};
+use crate::engine::stream::order_watch::{
+    self, OrderWatcher, Place, Told, UsedBytes, WatchedEnqueue,
+};
 use crate::engine::stream::task_report::TaskWatch;
 use crate::observe::sanitizer::detector::Detector;
 use crate::observe::sanitizer::finding::Finding;
@@ -67,7 +69,7 @@ impl OrderWatcher for Watcher {
 
     fn tell(&self, told: Told<'_>) {
         let runtime = match &told {
-            Told::Wait(stream, _) | Told::HostWait(stream, ..) => stream.lifecycle.runtime,
+            Told::Wait(stream, ..) | Told::HostWait(stream, ..) => stream.lifecycle.runtime,
             Told::HostWaitForUses(used, _)
             | Told::HostAccess(used)
             | Told::RecordedUse(used, _)

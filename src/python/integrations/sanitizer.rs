@@ -7,12 +7,12 @@ use pyo3::sync::PyOnceLock;
 
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::order_watch::{self, Place};
-use crate::observe::sanitizer::finding::{Finding, FoundUse};
+use crate::observe::sanitizer::finding::{Finding, FindingKind, FoundUse};
 use crate::observe::sanitizer::watch::{self, OpenAccess, Sanitizer};
 use crate::python::launch::function::name_at;
 use crate::python::memory::buffer::PyBuffer;
 use crate::python::objects::stream::PyStream;
-use crate::python::support::stacks;
+use crate::python::support::stacks::{self, StackScope};
 use crate::runtime::Runtime;
 
 /// A watch whose findings are told after the call that made them.
@@ -59,23 +59,18 @@ pub(crate) fn tell_new(py: Python<'_>) -> PyResult<()> {
     }
     for (callback, findings) in all {
         let Some(callback) = callback else { continue };
-        let findings: Vec<_> = findings.iter().map(|it| FoundTuple::of(py, it)).collect();
+        // Whether the wait for an event without a record does harm shows later.
+        let is_sure = |it: &&Finding| it.kind != FindingKind::UnrecordedEvent;
+        let sure = findings.iter().filter(is_sure);
+        let findings: Vec<_> = sure.map(|it| FoundTuple::of(py, it)).collect();
         callback.call1(py, (findings,))?;
     }
     Ok(())
 }
 
 /// `(stream, name, access, start, stop, file, line, thread)`; a stream is its device and id.
-type UseTuple = (
-    Option<(String, u64)>,
-    String,
-    &'static str,
-    usize,
-    usize,
-    Option<String>,
-    i32,
-    String,
-);
+type UseTuple =
+    (Option<(String, u64)>, String, &'static str, usize, usize, Option<String>, i32, String);
 
 /// A finding as `accelrt.sanitizer` takes it.
 #[derive(IntoPyObject)]
@@ -130,7 +125,8 @@ impl PyOrderWatch {
     fn findings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let sanitizer = self.0.lock().clone();
         let findings = sanitizer.map(|it| it.findings(0)).unwrap_or_default();
-        let tuples: Vec<_> = findings.iter().map(|finding| FoundTuple::of(py, finding)).collect();
+        let harmful = findings.iter().filter(|finding| !finding.is_harmless);
+        let tuples: Vec<_> = harmful.map(|finding| FoundTuple::of(py, finding)).collect();
         tuples.into_pyobject(py)
     }
 
@@ -206,6 +202,7 @@ pub(crate) fn begin_host_access(
         return Ok(None);
     }
     let used = buffer.get().current.buffer(py).used_bytes(Some(writes));
+    let _scope = StackScope::of_order(py);
     let access = PyOpenAccess(Mutex::new(LockRank::Bindings, Some(OpenAccess::begin(used))));
     tell_new(py)?;
     Ok(Some(access))
