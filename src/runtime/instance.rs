@@ -399,9 +399,7 @@ impl Runtime {
         device: Device,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
-        let streams = self.told_streams(device);
-        let waited = self.synchronize_streams(device, interrupt);
-        streams.iter().for_each(|(stream, last)| stream.tell_synchronized(*last, &waited));
+        let waited = self.told_wait(device, || self.synchronize_streams(device, interrupt));
         if matches!(
             waited,
             Ok(()) | Err(Error::Stream(StreamError::Failed(_) | StreamError::SeveralFailed { .. }))

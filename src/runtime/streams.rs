@@ -1,11 +1,8 @@
 //! Creates streams, and finds those that exist.
 
-use std::sync::Arc;
-
 use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::base::fork;
-use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::{Stream, order_watch};
 use crate::runtime::Runtime;
 
@@ -66,13 +63,19 @@ impl Runtime {
         self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
     }
 
-    /// The device's streams and their last tickets, while the order is watched.
-    pub(super) fn told_streams(&self, device: Device) -> Vec<(Arc<StreamCore>, u64)> {
+    /// Waits for the device's streams, and tells a watch of the order.
+    pub(super) fn told_wait(
+        &self,
+        device: Device,
+        wait: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         if !order_watch::is_on() || fork::is_child() {
-            return Vec::new();
+            return wait();
         }
-        let streams = self.inner.streams().into_iter();
-        let of_device = streams.filter(|stream| stream.identity.device == device);
-        of_device.map(|stream| (Arc::clone(&stream), stream.pushed())).collect()
+        let streams = self.inner.streams().into_iter().map(|stream| (stream.pushed(), stream));
+        let of_device: Vec<_> = streams.filter(|(_, it)| it.identity.device == device).collect();
+        let waited = wait();
+        of_device.iter().for_each(|(last, stream)| stream.tell_synchronized(*last, &waited));
+        waited
     }
 }

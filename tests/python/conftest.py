@@ -1,12 +1,14 @@
 """Three cpu devices for every test, and each test starts with device 0 and default streams.
 
 `ACCELRT_TEST_KIND` names another kind, which is the accelerator then; it must be there.
+`ACCELRT_TEST_SANITIZER=1` runs the suite under the sanitizer: what nothing orders raises.
 
 The runtime reads its settings at the first call, not at the import, so setting them here is early
 enough. Tests that are about settings, forks or exits start processes of their own.
 """
 
 import asyncio
+import importlib
 import os
 import signal
 from collections.abc import Coroutine, Iterator
@@ -19,12 +21,17 @@ import accelrt
 from kinds import KIND, default_stream, module, why_not
 from loops import LOOPS, Run
 
+IS_SANITIZED = "ACCELRT_TEST_SANITIZER" in os.environ
+
 for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
     if name not in ("ACCELRT_TEST_KIND", "ACCELRT_OPENCL_LIBRARY", "ACCELRT_KINDS"):
         del os.environ[name]
 os.environ["ACCELRT_CPU_DEVICES"] = "3"
 if KIND != "cpu":
     os.environ["ACCELRT_ACCELERATOR"] = KIND
+if IS_SANITIZED:
+    os.environ["ACCELRT_SANITIZER"] = "raise"
+    importlib.import_module("accelrt.sanitizer").watch_process()
 
 # A shell has what it runs in the background ignore SIGINT, and what that starts: tests of Ctrl-C,
 # and their processes, would wait for ever.
