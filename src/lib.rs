@@ -98,7 +98,6 @@ mod numbers;
 #[path = "../tests/common/seed.rs"]
 mod seed;
 #[cfg(all(test, not(loom)))]
-#[expect(dead_code, reason = "what the order tests ask")]
 #[path = "../tests/semantics/mod.rs"]
 mod semantics;
 #[cfg(any(test, feature = "conformance"))]

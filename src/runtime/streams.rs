@@ -75,7 +75,9 @@ impl Runtime {
         let streams = self.inner.streams().into_iter().map(|stream| (stream.pushed(), stream));
         let of_device: Vec<_> = streams.filter(|(_, it)| it.identity.device == device).collect();
         let waited = wait();
-        of_device.iter().for_each(|(last, stream)| stream.tell_synchronized(*last, &waited));
+        for (last, stream) in of_device {
+            stream.tell_synchronized(last, &waited);
+        }
         waited
     }
 }

@@ -24,7 +24,8 @@ impl Command<TaskContext> for RecordCommand {
     const OPERATION: OperationKind = OperationKind::Record;
 
     fn details(&self) -> Details {
-        Details { event: self.0.address(), ..Details::default() }
+        let core: *const EventCore = &raw const *self.0;
+        Details { event: core.addr() as u64, ..Details::default() }
     }
 
     #[inline]

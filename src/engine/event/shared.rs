@@ -110,13 +110,6 @@ impl Drop for Shared {
     }
 }
 
-impl PendingRecord {
-    /// The address of the core, which identifies the event.
-    pub(super) fn address(&self) -> u64 {
-        self.core.addr().get() as u64
-    }
-}
-
 impl Deref for PendingRecord {
     type Target = EventCore;
 

@@ -79,13 +79,12 @@ impl Transfer {
     /// True when the copy or fill is done or has failed. Does not block; queries the device.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.0.as_ref().is_none_or(|task| {
-            let is_done = task.stream.poll_ticket(task.ticket);
-            if is_done {
-                task.stream.tell_waited(task.ticket, &Ok(()));
-            }
-            is_done
-        })
+        let Some(WatchedTask { stream, ticket, .. }) = self.0.as_deref() else { return true };
+        let is_done = stream.poll_ticket(*ticket);
+        if is_done {
+            stream.tell_waited(*ticket, &Ok(()));
+        }
+        is_done
     }
 
     /// Blocks until the task is done; meanwhile may execute tasks of the stream. If the task failed

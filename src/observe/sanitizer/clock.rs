@@ -32,7 +32,11 @@ impl Clock {
 
     /// Adds all points of another clock; true when the clock did not cover one.
     pub(super) fn join(&mut self, other: &Self) -> bool {
-        other.points().fold(false, |is_new, point| self.add(point) || is_new)
+        let is_new = !other.is_within(self);
+        for point in other.points().filter(|_| is_new) {
+            self.add(point);
+        }
+        is_new
     }
 
     pub(super) fn is_within(&self, other: &Self) -> bool {

@@ -77,7 +77,9 @@ impl Detector {
         if memory.is_behind_conflicts {
             for access in &accesses {
                 let conflicting = self.recorded_conflicts(access);
-                conflicting.into_iter().for_each(|point| self.streams.wait(slot, point, true));
+                for point in conflicting {
+                    self.streams.wait(slot, point, true);
+                }
             }
         }
         let point = self.streams.enqueue(slot, ticket);
@@ -126,7 +128,7 @@ impl Detector {
             Told::HostAccess(used) => self.access_on_host(&used, place),
             Told::RecordedUse(used, stream) => self.record_use(&used, stream),
             Told::Allocation(used) => {
-                self.begin_life(Life::new(used.address, used.bytes, used.home, Some(place)));
+                self.begin_life(Life::new(used.address, used.bytes, Some(place)));
             }
             Told::Free(used) => self.free(&used, place),
         }
@@ -140,7 +142,9 @@ impl Detector {
         let before = before.filter(overlaps).map(|(address, _)| *address);
         let inside = self.lives.range(life.address..end).map(|(address, _)| *address);
         let ended: Vec<u64> = before.into_iter().chain(inside).collect();
-        ended.iter().for_each(|address| drop(self.lives.remove(address)));
+        for address in ended {
+            self.lives.remove(&address);
+        }
         if self.lives.len() >= MOST_LIVES {
             let freed = self.lives.iter().find(|(_, life)| life.freed.is_some());
             let address = freed.or_else(|| self.lives.iter().next()).map(|(address, _)| *address);
@@ -152,9 +156,9 @@ impl Detector {
 
     /// The life of a buffer, which may be older than the watch.
     fn life_of(&mut self, used: &UsedBytes) -> &mut Life {
-        let is_it = |life: &&Life| life.bytes == used.bytes && life.freed.is_none();
-        if self.lives.get(&used.address).filter(is_it).is_none() {
-            self.begin_life(Life::new(used.address, used.bytes, used.home, None));
+        let is_it = |life: &Life| life.bytes == used.bytes && life.freed.is_none();
+        if !self.lives.get(&used.address).is_some_and(is_it) {
+            self.begin_life(Life::new(used.address, used.bytes, None));
         }
         self.lives.get_mut(&used.address).expect("it has begun")
     }
@@ -231,7 +235,9 @@ impl Detector {
             }
             self.num_forgotten += life.add(new, is_done, is_before);
         }
-        found.into_iter().for_each(|finding| self.note(finding));
+        for finding in found {
+            self.note(finding);
+        }
     }
 
     fn note(&mut self, finding: Finding) {
@@ -302,7 +308,9 @@ impl Detector {
         }
         let recorded = life.uses.iter().filter(|it| it.is_recorded && it.point.slot != OPEN);
         let points: Vec<Point> = recorded.map(|it| it.point).collect();
-        points.into_iter().for_each(|point| self.streams.wait_on_host(point, false));
+        for point in points {
+            self.streams.wait_on_host(point, false);
+        }
     }
 
     /// Inside of a task it is the task that accesses the memory.
@@ -333,8 +341,10 @@ impl Detector {
         let ended = self.streams.access_on_host();
         let Some(life) = self.lives.get_mut(&used.address) else { return };
         let open = Point { slot: OPEN, ticket: number };
-        let uses = life.uses.iter_mut().filter(|known| known.point == open);
-        uses.for_each(|known| known.point = ended);
+        let mut of_it = life.uses.iter_mut().filter(|known| known.point == open);
+        if let Some(known) = of_it.next() {
+            known.point = ended;
+        }
     }
 
     fn record_use(&mut self, used: &UsedBytes, stream: &StreamCore) {
@@ -343,13 +353,14 @@ impl Detector {
         }
         let slot = self.streams.slot_of(stream);
         let last = self.streams.last(slot);
-        let user = Arc::new(self.host(last, Place::default()));
+        let program = Arc::new(self.host(last, Place::default()));
         let life = self.life_of(used);
         let of_stream = life.uses.iter_mut().filter(|known| known.point.slot == slot);
         of_stream.for_each(|known| known.is_recorded = true);
         let (range, writes) = (0..used.bytes, None);
         let (is_recorded, is_marker, nth) = (true, true, 0);
-        let marker = ShadowUse { point: last, range, writes, is_recorded, is_marker, user, nth };
+        let marker =
+            ShadowUse { point: last, range, writes, is_recorded, is_marker, user: program, nth };
         let is_same_stream = |point: Point| point.slot == slot;
         self.num_forgotten += life.add(marker, |_| false, is_same_stream);
     }

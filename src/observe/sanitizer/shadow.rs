@@ -12,6 +12,9 @@ use crate::observe::sanitizer::streams::StreamName;
 /// The most uses, and the most written ranges, of one allocation that are known.
 const MOST_USES: usize = 1024;
 
+/// The bytes of an allocation of any size.
+const EVERYTHING: Range<usize> = 0..usize::MAX;
+
 /// What uses memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
@@ -66,8 +69,6 @@ impl ShadowUse {
 pub(super) struct Life {
     pub(super) address: u64,
     pub(super) bytes: usize,
-    /// The key of the home stream.
-    pub(super) home: u64,
     /// `None` for memory that is older than the watch.
     pub(super) made: Option<Place>,
     pub(super) freed: Option<Place>,
@@ -77,9 +78,9 @@ pub(super) struct Life {
 }
 
 impl Life {
-    pub(super) fn new(address: u64, bytes: usize, home: u64, made: Option<Place>) -> Self {
-        let written = if made.is_some() { Vec::new() } else { vec![0..usize::MAX] };
-        Self { address, bytes, home, made, freed: None, uses: Vec::new(), written }
+    pub(super) fn new(address: u64, bytes: usize, made: Option<Place>) -> Self {
+        let written = if made.is_some() { Vec::new() } else { vec![EVERYTHING] };
+        Self { address, bytes, made, freed: None, uses: Vec::new(), written }
     }
 
     /// Adds a use, and forgets those that it hides and those that `is_done`. `is_before` says which
@@ -90,7 +91,7 @@ impl Life {
         is_done: impl Fn(Point) -> bool,
         is_before: impl Fn(Point) -> bool,
     ) -> u64 {
-        self.uses.retain(|old| !is_done(old.point) && !(new.hides(old) && is_before(old.point)));
+        self.uses.retain(|old| !(is_done(old.point) || new.hides(old) && is_before(old.point)));
         if new.may_write() && !new.is_marker {
             self.write(&new.range);
         }
@@ -111,7 +112,7 @@ impl Life {
         }
         self.written.insert(first, joined);
         if self.written.len() > MOST_USES {
-            self.written = vec![0..usize::MAX];
+            self.written = vec![EVERYTHING];
         }
     }
 

@@ -65,9 +65,9 @@ extern "C" fn nothing() {}
 fn launch(stream: &Stream, used: &[(Buffer, bool)], bare: &[u64]) {
     let words: Vec<_> = bare.iter().map(|address| (*address).into()).collect();
     let call = FfiCall::new(nothing as *const _, &words).unwrap();
-    let uses: Vec<_> = used.iter().map(|(buffer, writes)| (buffer, Some(*writes))).collect();
+    let given: Vec<_> = used.iter().map(|(buffer, writes)| (buffer, Some(*writes))).collect();
     // SAFETY: the function takes any arguments, as it touches none.
-    unsafe { stream.launch_with_uses(call, &uses) }.unwrap();
+    unsafe { stream.launch_with_uses(call, &given) }.unwrap();
 }
 
 fn number(watch: &Sanitizer, numbered: &Numbered, stream: &Stream, first: usize) {
@@ -343,8 +343,8 @@ fn check(programs: usize, seen: &mut Seen, shape: impl Fn(&mut Numbers) -> Shape
     let base = seed();
     let programs = asked("ACCELRT_TEST_PROGRAMS").unwrap_or(programs);
     for number in 0..programs as u64 {
-        let seed = base.wrapping_add(number);
-        let mut numbers = Numbers::new(seed);
+        let own = base.wrapping_add(number);
+        let mut numbers = Numbers::new(own);
         let shape = shape(&mut numbers);
         let mut run = Run::new(&runtime, &shape);
         let draft = program::draw(shape, numbers);
@@ -355,7 +355,7 @@ fn check(programs: usize, seen: &mut Seen, shape: impl Fn(&mut Numbers) -> Shape
             let accesses = run.accesses.iter().enumerate().map(|it| format!("{it:?}"));
             let actions = draft.actions.iter().map(|action| format!("{action:?}"));
             let text = actions.chain(accesses).collect::<Vec<_>>().join("\n");
-            panic!("{text}\n{why}\nACCELRT_TEST_SEED={seed} repeats it");
+            panic!("{text}\n{why}\nACCELRT_TEST_SEED={own} repeats it");
         }
         let [reuses, across_devices, host_waits] = run.has.map(usize::from);
         seen.programs += 1;

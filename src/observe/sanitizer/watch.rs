@@ -90,7 +90,6 @@ impl OrderWatcher for Watcher {
 #[must_use = "the drop ends the watch"]
 pub(crate) struct Sanitizer {
     id: u64,
-    runtime: u64,
     _tasks: TaskWatch,
 }
 
@@ -100,7 +99,7 @@ impl Sanitizer {
         let detector = Detector::default();
         WATCHES.lock().push(Watched { id, runtime: runtime.id(), detector });
         order_watch::switch(&Watcher, true);
-        Self { id, runtime: runtime.id(), _tasks: runtime.log_tasks() }
+        Self { id, _tasks: runtime.log_tasks() }
     }
 
     pub(super) fn ask<R>(&self, ask: impl FnOnce(&mut Detector) -> R) -> Option<R> {
