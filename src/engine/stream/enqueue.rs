@@ -17,6 +17,7 @@ use crate::engine::stream::consumer_lock::Next;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
+use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command, Pushed};
 
 /// A task to enqueue: a command, or a task whose creator stores the ticket, as an event does.
@@ -168,10 +169,22 @@ impl StreamCore {
     fn enqueue_logged<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         let start = self.enqueue_start(T::Command::OPERATION);
         let (pushed, receipt) = task.queue(self, |command| self.sender.push(command))?;
-        self.schedule_for(pushed)?;
-        self.log_enqueued(T::Command::OPERATION, pushed.ticket, start);
-        self.throttle_at(pushed);
+        self.schedule_logged(pushed, T::Command::OPERATION, start)?;
         Ok(receipt)
+    }
+
+    /// What `enqueue_logged` does behind the push, once for all types of tasks.
+    #[inline(never)]
+    fn schedule_logged(
+        self: &Arc<Self>,
+        pushed: Pushed,
+        operation: OperationKind,
+        start: Option<u64>,
+    ) -> Result<()> {
+        self.schedule_for(pushed)?;
+        self.log_enqueued(operation, pushed.ticket, start);
+        self.throttle_at(pushed);
+        Ok(())
     }
 
     #[inline(always)]
