@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::base::device::DeviceKind;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size;
+use crate::base::sort::sort_by;
 #[cfg(not(loom))]
 use crate::base::sync::{LockRank, Mutex};
 
@@ -325,7 +326,7 @@ fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
         name.starts_with(PREFIX) && !name.contains(INFIX) && !VARIABLES.contains(&name.as_str())
     };
     let mut found: Vec<String> = names.filter(is_unknown).collect();
-    found.sort_unstable();
+    sort_by(&mut found, Ord::cmp);
     found
 }
 

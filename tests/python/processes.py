@@ -1,6 +1,7 @@
 """Python processes of their own, for what a process can do once."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,14 +21,26 @@ def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
         if not name.startswith("ACCELRT_") or name == "ACCELRT_KINDS"
     }
     environment["PYTHONPATH"] = str(Path(__file__).parent)
-    return subprocess.run(  # noqa: S603  the interpreter of this test
-        [sys.executable, *arguments],
+    environment["PYTHONFAULTHANDLER"] = "1"  # says where each thread stood at a hang
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(  # noqa: S603  the interpreter of this test
+        command,
         env=environment | settings,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            output, errors = process.communicate(timeout=LIMIT_SECONDS)
+            message = f"{command} hung for {LIMIT_SECONDS} s:\n{output}\n{errors}"
+            raise AssertionError(message) from None
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def output_of(code: str, **settings: str) -> str:

@@ -5,6 +5,7 @@
 use crate::backend::contract::DeviceProperties;
 use crate::base::machine_memory::{self, Files, file};
 use crate::base::size::{GIB, KIB, MIB};
+use crate::base::sort::sort_by;
 
 use super::pages;
 
@@ -67,7 +68,7 @@ fn data_caches(files: Files<'_>) -> Vec<usize> {
             caches.push((level, bytes));
         }
     }
-    caches.sort_unstable();
+    sort_by(&mut caches, Ord::cmp);
     caches.into_iter().map(|(_, bytes)| bytes).collect()
 }
 

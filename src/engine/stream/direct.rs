@@ -13,6 +13,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::frames;
+use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Command, CommandContext};
 
 /// The right to consume a driver's stream, released on drop. The drop may run tasks that other
@@ -27,7 +28,7 @@ impl StreamCore {
     /// Enters the stream to run a task on this thread. `None` when the task has to be queued: on
     /// host kinds, while another thread consumes the stream, and while its head is blocked. Also
     /// `None` for a stream that failed, is watched or is cancelled: only the drain handles these.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn enter_directly(self: &Arc<Self>) -> Option<Direct<'_>> {
         if self.on_host || self.lifecycle.is_watched_or_cancelled() {
             return None;
@@ -59,11 +60,21 @@ impl<'a> Direct<'a> {
         &mut self,
         task: impl FnOnce(&mut TaskContext),
     ) -> bool {
+        let mut task = Some(task);
+        self.run_as(T::OPERATION, &mut |context| {
+            if let Some(task) = task.take() {
+                task(context);
+            }
+        })
+    }
+
+    /// As `run`, once for all types: a driver's call takes longer than one through a pointer.
+    fn run_as(&mut self, operation: OperationKind, task: &mut dyn FnMut(&mut TaskContext)) -> bool {
         let Self { core, guard } = self;
         let guard = guard.as_mut().expect("there until the drop");
         let run = || {
             let Consumer { receiver, context, .. } = &mut **guard;
-            context.begin(T::OPERATION);
+            context.begin(operation);
             frames::inside(core.key(), || task(context));
             core.handle.flush();
             core.retire(receiver.consumed(), context);
@@ -76,7 +87,7 @@ impl<'a> Direct<'a> {
 }
 
 impl Drop for Direct<'_> {
-    #[inline]
+    #[inline(never)]
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
             self.core.leave_and_submit(guard, Stop::Finished);

@@ -17,6 +17,7 @@ use crate::engine::stream::consumer_lock::Next;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
+use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::order_watch::{self, Place};
 use crate::queue::{Class, Command, Pushed};
 
@@ -173,9 +174,7 @@ impl StreamCore {
             None => self.sender.push(command),
             Some(place) => self.push_told(command, place),
         })?;
-        self.schedule_for(pushed)?;
-        self.log_enqueued(T::Command::OPERATION, pushed.ticket, start);
-        self.throttle_at(pushed);
+        self.schedule_logged(pushed, T::Command::OPERATION, start)?;
         Ok(receipt)
     }
 
@@ -184,6 +183,20 @@ impl StreamCore {
         let (what, mut command) = ((self, T::OPERATION, command.details()), Some(command));
         let mut push = || self.sender.push(command.take().expect("pushed once"));
         order_watch::push(what, place, &mut push)
+    }
+
+    /// What `enqueue_logged` does behind the push, once for all types of tasks.
+    #[inline(never)]
+    fn schedule_logged(
+        self: &Arc<Self>,
+        pushed: Pushed,
+        operation: OperationKind,
+        start: Option<u64>,
+    ) -> Result<()> {
+        self.schedule_for(pushed)?;
+        self.log_enqueued(operation, pushed.ticket, start);
+        self.throttle_at(pushed);
+        Ok(())
     }
 
     #[inline(always)]

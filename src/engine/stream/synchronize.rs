@@ -7,6 +7,7 @@ use std::task::{Poll, Waker};
 use crate::base::blocking::while_blocked;
 use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure};
 use crate::base::fork::Inherited;
+use crate::base::sort::sort_by_key;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::record::RecordKind;
@@ -300,7 +301,7 @@ pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamFailure>>, num_forgotten: 
     }
     let count = errors.len();
     errors.retain(|error| !error.is_cancellation());
-    errors.sort_by_key(|error| error.inherited_from().is_some()); // originals before inherited ones
+    sort_by_key(&mut errors, |error| error.inherited_from().is_some()); // originals before inherited ones
     match (&errors[..], count) {
         ([], 0) => Ok(()),
         ([], _) => Err(Error::Runtime(RuntimeError::ShutDown)),

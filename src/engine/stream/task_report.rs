@@ -127,6 +127,7 @@ impl StreamCore {
     }
 
     /// The time for [`Self::log_enqueued`]; `None` when the task is not told of.
+    #[inline(never)]
     pub(super) fn enqueue_start(&self, operation: OperationKind) -> Option<u64> {
         (operation.name().is_some() && self.lifecycle.is_watched()).then(now)
     }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use crate::base::device::Device;
+use crate::base::sort::sort_by_key;
 use crate::base::stream_map::StreamMap;
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::core::StreamCore;
@@ -153,7 +154,7 @@ impl Pending {
         let is_over =
             |key, stream: &mut WaitedFor| is_asked(stream) && stream.pass(key, &mut passed);
         self.streams.extract_if(most, is_over);
-        passed.sort_by_key(|(key, _)| *key);
+        sort_by_key(&mut passed, |(key, _)| *key);
         let is_last = |freed: &Freed| {
             let points = self.points.get_mut(freed).expect("it waits for this one");
             *points -= 1;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::fork;
+use crate::base::sort::{sort_by, sort_by_key};
 use crate::base::sync::Ordering;
 use crate::engine::log::context::{self, AllocationContext};
 use crate::engine::log::names::NameId;
@@ -74,7 +75,7 @@ impl CachingAllocator {
             return Vec::new();
         }
         let mut known: Vec<_> = self.state.lock().ledger.recorder.known().collect();
-        known.sort_unstable_by_key(|(address, _)| *address);
+        sort_by_key(&mut known, |(address, _)| *address);
         known
     }
 
@@ -86,7 +87,7 @@ impl CachingAllocator {
         }
         let tags: Vec<_> = self.state.lock().ledger.recorder.tags().collect();
         let mut named: Vec<_> = tags.into_iter().map(|(tag, stat)| (tag.text(), stat)).collect();
-        named.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        sort_by(&mut named, |one, other| one.0.cmp(&other.0));
         named
     }
 }

@@ -6,6 +6,7 @@ use std::panic::resume_unwind;
 use crate::backend::contract::Address;
 use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::fork;
+use crate::base::sort::sort_by_key;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::map_pages;
@@ -33,7 +34,7 @@ impl CachingAllocator {
         state.complete_some_if_free(ALL);
         let mut segments = state.torch.describe(device_index);
         segments.extend(state.native.describe(device_index));
-        segments.sort_by_key(|segment| segment.address);
+        sort_by_key(&mut segments, |segment| segment.address);
         Snapshot { segments, trace: Vec::new() }
     }
 
@@ -146,7 +147,7 @@ fn contradiction(address: u64, expected: &'static str) -> Error {
 /// free neighbours merged, and each block in use as large as its request.
 pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
     let mut segments: Vec<&SegmentInfo> = snapshot.segments.iter().collect();
-    segments.sort_by_key(|segment| segment.address);
+    sort_by_key(&mut segments, |segment| segment.address);
     let mut end = 0;
     for segment in segments {
         if segment.address < end {

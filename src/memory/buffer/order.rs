@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::sort::sort_indices;
 use crate::base::spin::SpinGuard;
 use crate::base::sync::park;
 use crate::engine::stream::Stream;
@@ -206,7 +207,10 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
     #[inline]
     fn new(used: &'a [OrderedUse<'a>; N]) -> Result<Self> {
         let mut indices: [usize; N] = std::array::from_fn(|index| index);
-        indices.sort_by_key(|index| used[*index].address()); // stable: the first use holds the lock
+        if N > 1 {
+            // Stable: the first use holds the lock.
+            sort_indices(&mut indices, &|one, next| used[one].address().cmp(&used[next].address()));
+        }
         let mut states = [const { None }; N];
         for (nth, index) in indices.into_iter().enumerate() {
             let OrderedUse { buffer, .. } = used[index];

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::base::device::Device;
+use crate::base::sort::sort_by_key;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::context::StackId;
@@ -95,7 +96,8 @@ impl MemoryHistory {
         let taken = self.subscription.take();
         collected.records.extend(taken.records.iter().filter_map(MemoryRecord::of_log));
         // Each thread has a ring of its own: a record may come behind later ones of another thread.
-        collected.records.make_contiguous().sort_by_key(|record| record.time.cast_signed());
+        let records = collected.records.make_contiguous();
+        sort_by_key(records, |record| record.time.cast_signed());
         let beyond = collected.records.len().saturating_sub(self.most_events);
         collected.records.drain(..beyond);
         collected.num_dropped += taken.dropped + beyond as u64;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::base::sort::sort_by_key;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::process::{self, ProcessSubscription};
@@ -62,7 +63,7 @@ impl RangeHistory {
         kept.drain(..beyond);
         let mut ranges: Vec<_> = kept.iter().map(|record| self.passed(record)).collect();
         drop(kept);
-        ranges.sort_by_key(|range| range.start);
+        sort_by_key(&mut ranges, |range| range.start);
         ranges
     }
 

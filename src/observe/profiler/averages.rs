@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use crate::base::sort::{sort_by, sort_by_key};
 use crate::observe::profiler::occupancy::ms;
 use crate::observe::profiler::timeline::{HostSpan, Timeline};
 
@@ -124,7 +125,7 @@ impl KeyAverages {
             SortKey::Count => row.count as f64,
         };
         let order = |row: &KeyAverage| (row.is_range, row.key.clone());
-        self.rows.sort_by(|one, next| {
+        sort_by(&mut self.rows, |one, next| {
             value(next).total_cmp(&value(one)).then_with(|| order(one).cmp(&order(next)))
         });
     }
@@ -230,7 +231,7 @@ fn add_ranges(timeline: &Timeline, sums: &mut HashMap<(bool, u32), Sums>) {
     let place = |task: &crate::observe::profiler::timeline::ProfiledTask| {
         task.enqueued.map(|call| (call.thread, call.start))
     };
-    calls.sort_unstable_by_key(|task| place(task));
+    sort_by_key(&mut calls, |task| place(task));
     let mut calls = calls.into_iter().peekable();
     let mut open: Vec<&HostSpan> = Vec::new();
     let mut add_calls =

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::device::Device;
+use crate::base::sort::sort_by;
 use crate::observe::profiler::timeline::{ProfiledTask, Timeline};
 
 /// The time of one stream in a profile.
@@ -68,7 +69,7 @@ pub(super) fn devices(timeline: &Timeline) -> Vec<DeviceUse> {
 }
 
 fn device_use(device: Device, mut steps: Vec<(i64, i64)>) -> DeviceUse {
-    steps.sort_unstable();
+    sort_by(&mut steps, Ord::cmp);
     let (mut busy, mut overlap, mut sum, mut count) = (0, 0, 0, 0);
     let mut last = steps[0].0;
     for (time, step) in steps {

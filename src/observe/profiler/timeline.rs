@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::device::Device;
+use crate::base::sort::sort_by_key;
 use crate::engine::log::collector::Taken;
 use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::names::NameId;
@@ -160,8 +161,8 @@ impl Timeline {
         timeline.join(enqueued);
         timeline.place_device_tasks();
         let order = |span: &HostSpan| (span.thread, span.start, -span.end);
-        timeline.ranges.sort_unstable_by_key(order);
-        timeline.host_waits.sort_unstable_by_key(order);
+        sort_by_key(&mut timeline.ranges, order);
+        sort_by_key(&mut timeline.host_waits, order);
         timeline.add_calls(calls);
         timeline
     }
@@ -233,8 +234,8 @@ impl Timeline {
 
     /// Gives each task the call that enqueued it.
     fn join(&mut self, mut enqueued: Vec<((StreamKey, u64), EnqueueCall)>) {
-        enqueued.sort_unstable_by_key(|(place, _)| *place);
-        self.tasks.sort_unstable_by_key(|task| (task.stream(), task.ticket));
+        sort_by_key(&mut enqueued, |(place, _)| *place);
+        sort_by_key(&mut self.tasks, |task| (task.stream(), task.ticket));
         let mut calls = enqueued.into_iter().peekable();
         for task in &mut self.tasks {
             let place = (task.stream(), task.ticket);

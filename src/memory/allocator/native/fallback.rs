@@ -7,6 +7,7 @@
 //! the place that takes the fewest from the device.
 
 use crate::base::error::Result;
+use crate::base::sort::sort_by;
 use crate::engine::frontier::Frontier;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
@@ -114,7 +115,7 @@ impl Native {
         let mut heaps: Vec<_> = heaps
             .map(|(id, heap)| (heap.owner.pool != own.pool, heap.owner.stream != own.stream, id))
             .collect();
-        heaps.sort_unstable();
+        sort_by(&mut heaps, Ord::cmp);
         heaps.into_iter().map(|(_, _, id)| id).collect()
     }
 
