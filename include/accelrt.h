@@ -598,7 +598,8 @@ extern "C" {
 accelrt_status accelrt_error_status(void);
 
 // The text of the last error on this thread, in UTF-8; empty where there is none. The pointer is
-// valid until the next function that fails on this thread, or the end of the thread.
+// valid until the next function that fails on this thread, a call of `accelrt_error_clear`, or the
+// end of the thread.
 //
 // Never blocks, never fails.
 const char *accelrt_error_text(void);
@@ -621,7 +622,8 @@ const char *accelrt_version(void);
 
 // Sets a setting in place of the environment variable of the same name, such as
 // `ACCELRT_CPU_DEVICES` to "2"; docs/settings.md has the names and values. NULL as `value` leaves
-// the setting to the environment again.
+// the setting to the environment again. What `ACCELRT_KINDS` names is loaded once, at the first
+// look for a kind or a device.
 //
 // To be called before the runtime's first use: before anything but functions of errors, versions
 // and settings. A value is checked by the first use, which then fails with
@@ -666,11 +668,12 @@ accelrt_status accelrt_runtime_shutdown(void);
 accelrt_status accelrt_runtime_get_counters(accelrt_runtime_counters *counters);
 
 // Registers the kind of device of a table of functions, an `accelrt_backend` of
-// `include/accelrt_backend.h`: runtimes that are made from now on have it, so call this before the
-// first use. Writes the kind's number. docs/devices.md says what a maker of devices promises.
+// `accelrt_backend.h`, and writes the kind's number. To be called before the runtime's first use.
+// docs/devices.md says what a maker of devices promises.
 //
 // Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when the table is of another version, lacks a
-// function, or names a kind that is there already.
+// function, or names a kind that is there already, and with `ACCELRT_STATUS_INVALID_STATE` behind
+// the first use.
 //
 // What the caller promises:
 // `table` is NULL or such a table, which stays unchanged while the process runs, as do its name
@@ -679,11 +682,10 @@ accelrt_status accelrt_backend_register(const void *table, int32_t *kind);
 
 // Opens a shared library that exports `accelrt_backend_table`, for good, and registers its kind as
 // `accelrt_backend_register` does. A path without a slash is searched for as the dynamic loader
-// does.
+// does. The setting `ACCELRT_KINDS` does the same without a call.
 //
 // What the caller promises:
-// `path` is a text that ends with a zero. The library's table keeps what
-// `include/accelrt_backend.h` says.
+// `path` is a text that ends with a zero. The library's table keeps what `accelrt_backend.h` says.
 accelrt_status accelrt_backend_load(const char *path, int32_t *kind);
 
 // Writes the kind of device for `ACCELRT_ACCELERATOR`: the configured one, else the first of cuda
@@ -693,7 +695,7 @@ accelrt_status accelrt_backend_load(const char *path, int32_t *kind);
 accelrt_status accelrt_kind_get_accelerator(int32_t *kind);
 
 // Writes the number of the kind with a name, such as "cpu", "cuda", "xpu" or that of a kind that a
-// program has registered. Does not block.
+// program has registered or `ACCELRT_KINDS` brings. Does not block.
 //
 // Fails with `ACCELRT_STATUS_NOT_FOUND`.
 //
