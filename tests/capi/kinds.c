@@ -4,6 +4,20 @@
 
 #include <accelrt_backend.h>
 
+static int32_t fail(void *data, char *error_text, size_t error_capacity)
+{
+    (void)data;
+    (void)error_text;
+    (void)error_capacity;
+    return 1;
+}
+
+static void finish(void *data, accelrt_completion *completion)
+{
+    ASSERT(data);
+    OK(accelrt_completion_finish(completion, "finished so"));
+}
+
 /* Fills on a device of the kind, and brings the bytes back. */
 static void use(accelrt_device device)
 {
@@ -15,6 +29,9 @@ static void use(accelrt_device device)
     OK(accelrt_buffer_fill(buffer, 7, stream));
     OK(accelrt_buffer_read(buffer, bytes, sizeof bytes, stream));
     ASSERT(bytes[0] == 7 && bytes[99] == 7);
+    FAILS(accelrt_stream_launch(stream, fail, NULL, NULL, NULL, 0), UNSUPPORTED, "the host as tasks");
+    OK(accelrt_stream_launch_deferred(stream, finish, buffer, NULL));
+    FAILS(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT), STREAM_FAILED, "finished so");
     OK(accelrt_buffer_destroy(buffer));
     OK(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT));
     OK(accelrt_stream_destroy(stream));

@@ -137,6 +137,11 @@ c_tests! {
     fn a_kind_that_comes_too_late_is_refused;
     fn the_environment_brings_a_kind;
     fn a_wrong_kind_of_the_environment_fails_the_first_use;
+    fn a_deferred_task_is_finished_by_another_thread;
+    fn tasks_that_block_do_not_hold_back_other_streams;
+    fn a_pool_serves_the_threads_inside_of_it;
+    fn tags_say_what_memory_is_for;
+    fn an_observer_is_told_of_shortages;
 }
 
 #[test]
