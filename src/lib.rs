@@ -97,6 +97,9 @@ mod numbers;
 #[cfg(test)]
 #[path = "../tests/common/seed.rs"]
 mod seed;
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/semantics/mod.rs"]
+mod semantics;
 #[cfg(any(test, feature = "conformance"))]
 #[path = "conformance/trusted.rs"]
 mod trusted;

@@ -14,6 +14,7 @@ holds the GIL while it waits.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 from accelrt import accelerator, cpu, xpu
@@ -38,6 +39,7 @@ from accelrt._core import (
     from_dlpack,
     is_inference_mode_enabled,
     load_kind,
+    ordered,
     reads,
     writes,
     zeros,
@@ -50,13 +52,14 @@ TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from accelrt import backends, profiler
+    from accelrt import backends, profiler, sanitizer
     from accelrt._fork_rng import fork_rng
     from accelrt._inference_mode import inference_mode
     from accelrt._memory_history import MemoryReport, MemoryUse, memory_report
     from accelrt._memory_tag import memory_tag
     from accelrt._numpy_memory import numpy_memory
     from accelrt._verbose import verbose
+    from accelrt.sanitizer import host_access
 
 __all__ = [
     "Buffer",
@@ -84,6 +87,7 @@ __all__ = [
     "from_dlpack",
     "get_device_module",
     "get_rng_state",
+    "host_access",
     "inference_mode",
     "initial_seed",
     "is_inference_mode_enabled",
@@ -92,8 +96,10 @@ __all__ = [
     "memory_report",
     "memory_tag",
     "numpy_memory",
+    "ordered",
     "profiler",
     "reads",
+    "sanitizer",
     "seed",
     "set_rng_state",
     "verbose",
@@ -105,10 +111,13 @@ __all__ = [
 __version__ = __VERSION__
 
 finish_at_exit()
+if os.environ.get("ACCELRT_SANITIZER"):
+    importlib.import_module("accelrt.sanitizer").watch_process()
 
 # Names whose modules are imported at first use.
 _AT_FIRST_USE = {
     "fork_rng": "accelrt._fork_rng",
+    "host_access": "accelrt.sanitizer",
     "inference_mode": "accelrt._inference_mode",
     "MemoryReport": "accelrt._memory_history",
     "MemoryUse": "accelrt._memory_history",
@@ -121,7 +130,7 @@ _AT_FIRST_USE = {
 
 def __getattr__(name: str) -> object:
     """Import a module at its first use."""
-    if name in {"backends", "profiler"}:
+    if name in {"backends", "profiler", "sanitizer"}:
         return importlib.import_module(f"accelrt.{name}")  # the import binds the name here
     if name not in _AT_FIRST_USE:
         message = f"module {__name__!r} has no attribute {name!r}"

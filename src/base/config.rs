@@ -36,7 +36,7 @@ const INFIX: &str = "_TEST_";
 const ACCELERATORS: &str = "cpu, cuda or xpu, or the name of a kind that is registered";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-pub(crate) const VARIABLES: [&str; 16] = [
+pub(crate) const VARIABLES: [&str; 17] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_KINDS",
     "ACCELRT_CPU_DEVICES",
@@ -53,6 +53,7 @@ pub(crate) const VARIABLES: [&str; 16] = [
     "ACCELRT_TRACEBACKS",
     "ACCELRT_PROFILE",
     "ACCELRT_MEMORY_HISTORY",
+    "ACCELRT_SANITIZER",
 ];
 
 /// Why a kind that `ACCELRT_KINDS` names is not there. The process's runtime is not made then.
@@ -114,6 +115,9 @@ pub struct Config {
     /// `ACCELRT_MEMORY_HISTORY=dump-on-oom:FILE`: the file to which the language's module writes
     /// the history of the devices' memory when a request finds none.
     pub memory_history: Option<String>,
+    /// `ACCELRT_SANITIZER`: what the language's module does with what its sanitizer finds: `warn`,
+    /// `raise` or `report`; `None` watches nothing.
+    pub sanitizer: Option<String>,
 }
 
 impl Default for Config {
@@ -134,6 +138,7 @@ impl Default for Config {
             tracebacks: false,
             profile: None,
             memory_history: None,
+            sanitizer: None,
         }
     }
 }
@@ -205,6 +210,7 @@ impl Config {
             tracebacks: number("ACCELRT_TRACEBACKS", text, 0..=1, "0 or 1")? == Some(1),
             profile: text("ACCELRT_PROFILE"),
             memory_history: text("ACCELRT_MEMORY_HISTORY").map(memory_history).transpose()?,
+            sanitizer: text("ACCELRT_SANITIZER").map(sanitizer).transpose()?,
         })
     }
 
@@ -305,6 +311,11 @@ fn memory_history(value: String) -> Result<String> {
     file.map_or_else(|| refused("ACCELRT_MEMORY_HISTORY", value, "dump-on-oom: and a file"), Ok)
 }
 
+fn sanitizer(value: String) -> Result<String> {
+    let is_known = ["warn", "raise", "report"].contains(&&*value);
+    if is_known { Ok(value) } else { refused("ACCELRT_SANITIZER", value, "warn, raise or report") }
+}
+
 fn refused<T>(name: &'static str, value: String, allowed: &'static str) -> Result<T> {
     Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }))
 }
@@ -362,6 +373,7 @@ mod tests {
             ("ACCELRT_TRACEBACKS", "1"),
             ("ACCELRT_PROFILE", "trace.json"),
             ("ACCELRT_MEMORY_HISTORY", "dump-on-oom:memory.pickle"),
+            ("ACCELRT_SANITIZER", "raise"),
         ]);
         let expected = Config {
             accelerator: Some(DeviceKind::XPU),
@@ -379,6 +391,7 @@ mod tests {
             tracebacks: true,
             profile: Some("trace.json".to_owned()),
             memory_history: Some("memory.pickle".to_owned()),
+            sanitizer: Some("raise".to_owned()),
         };
         assert_eq!(config.unwrap(), expected);
         assert_eq!(from(&[]).unwrap(), Config::default());
@@ -424,6 +437,7 @@ mod tests {
             ("ACCELRT_ALLOC_CONF", "best"),
             ("ACCELRT_MEMORY_HISTORY", "memory.pickle"),
             ("ACCELRT_MEMORY_HISTORY", "dump-on-oom:"),
+            ("ACCELRT_SANITIZER", "yes"),
         ] {
             let message = from(&[(name, value)]).unwrap_err().to_string();
             assert!(message.contains(name) && message.contains(value), "{message}");

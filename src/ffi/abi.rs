@@ -80,9 +80,16 @@ pub(crate) trait CallFrame: Send + 'static {
     /// A call of the function with these arguments must be allowed now. The function must return an
     /// integer of up to 32 bits, or a value that is ignored and not returned in memory.
     unsafe fn call(&self, function: Function) -> i32;
+
+    /// The words among which pointers are.
+    fn words(&self) -> Vec<u64>;
 }
 
 impl CallFrame for ShortFrame {
+    fn words(&self) -> Vec<u64> {
+        self.0.to_vec()
+    }
+
     #[inline]
     unsafe fn call(&self, function: Function) -> i32 {
         type Call = unsafe extern "C" fn(u64, u64, u64, u64, f64, f64, f64, f64) -> i32;
@@ -177,6 +184,10 @@ impl Frame {
 }
 
 impl CallFrame for Box<Frame> {
+    fn words(&self) -> Vec<u64> {
+        [&self.integers, &self.stack[..self.stack_count]].concat()
+    }
+
     unsafe fn call(&self, function: Function) -> i32 {
         match self.stack_count {
             0 => call!(self, function, []),

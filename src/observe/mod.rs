@@ -4,8 +4,10 @@
 //! * [`memory_history`]: what allocators did, for snapshots
 //! * [`output_file`]: whether a file that is written at the end can be
 //! * [`profiler`]: what ran where and when, as tables and as a trace
+//! * [`sanitizer`]: uses of the same bytes that nothing orders
 
 pub mod memory_history;
 pub(crate) mod output_file;
 pub(crate) mod profiler;
+pub(crate) mod sanitizer;
 pub(crate) mod task_lines;

@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    use super::integrations::outside_kinds;
     use super::integrations::verbose::library_folder;
+    use super::integrations::{outside_kinds, sanitizer};
     use super::launch::ffi_launch::LaunchMethod;
     use super::launch::function::name_at;
     use super::memory::history;
@@ -36,6 +36,9 @@ mod _core {
             profiler::{
                 PyDeviceUse, PyKeyAverage, PyLongWait, PyOpenRange, PyProfile, PyStreamUse,
                 PyTrace, begin_profiled_range,
+            },
+            sanitizer::{
+                PyOpenAccess, PyOrderWatch, begin_host_access, ordered, process_order_watch,
             },
             verbose::{
                 PyVerboseCapture, PyVerboseParser, PyVerboseScope, cpu_capability, cudnn_version,
@@ -109,6 +112,7 @@ mod _core {
     fn begin(runtime: &Runtime) {
         process_runtime::begin(runtime);
         history::begin_by_environment(runtime);
+        sanitizer::begin_by_environment(runtime);
     }
 
     #[pymodule_export]

@@ -399,7 +399,7 @@ impl Runtime {
         device: Device,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
-        let waited = self.synchronize_streams(device, interrupt);
+        let waited = self.told_wait(device, || self.synchronize_streams(device, interrupt));
         if matches!(
             waited,
             Ok(()) | Err(Error::Stream(StreamError::Failed(_) | StreamError::SeveralFailed { .. }))

@@ -2,7 +2,8 @@
 
 use crate::base::device::Device;
 use crate::base::error::Result;
-use crate::engine::stream::Stream;
+use crate::base::fork;
+use crate::engine::stream::{Stream, order_watch};
 use crate::runtime::Runtime;
 
 impl Runtime {
@@ -60,5 +61,23 @@ impl Runtime {
     /// The stream with this id. Fails for an id that was never issued or whose stream has ended.
     pub fn stream_by_id(&self, device: Device, stream_id: u64) -> Result<Stream> {
         self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
+    }
+
+    /// Waits for the device's streams, and tells a watch of the order.
+    pub(super) fn told_wait(
+        &self,
+        device: Device,
+        wait: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if !order_watch::is_on() || fork::is_child() {
+            return wait();
+        }
+        let streams = self.inner.streams().into_iter().map(|stream| (stream.pushed(), stream));
+        let of_device: Vec<_> = streams.filter(|(_, it)| it.identity.device == device).collect();
+        let waited = wait();
+        for (last, stream) in of_device {
+            stream.tell_synchronized(last, &waited);
+        }
+        waited
     }
 }

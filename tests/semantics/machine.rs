@@ -201,10 +201,11 @@ impl Machine {
         }
     }
 
-    /// The host waits for the recorded accesses that conflict, then accesses the memory itself.
+    /// The host waits for all recorded accesses of the memory, then accesses it itself.
     pub(crate) fn host_access(&mut self, access: &Access) -> Node {
-        let conflicting = self.conflicting(std::slice::from_ref(access));
-        self.done.unite(&conflicting);
+        let whole = Access { range: 0..usize::MAX, writes: true, ..access.clone() };
+        let recorded = self.conflicting(std::slice::from_ref(&whole));
+        self.done.unite(&recorded);
         let node = self.order.add(self.done.clone());
         self.happen(node, None, access);
         self.done.insert(node);

@@ -199,7 +199,7 @@ impl Draft {
             70..71 => self.draw_device_wait(),
             71..77 => self.ordered_access(None, false).map(Action::HostAccess),
             77..88 => Some(Action::Allocate(stream, 1 + self.numbers.below(self.shape.units))),
-            _ => self.life(false).map(Action::Free),
+            _ => self.draw_free(),
         };
         action.and_then(|action| self.perform(action));
     }
@@ -229,6 +229,14 @@ impl Draft {
     fn draw_wait(&mut self, stream: Stream, event: Event) -> Option<Action> {
         let is_fine = self.machine.is_recorded(event) || !self.chance(self.shape.care_percent);
         is_fine.then_some(Action::WaitEvent(stream, event))
+    }
+
+    /// A free is behind its home stream, which no callable has.
+    fn draw_free(&mut self) -> Option<Action> {
+        let life = self.life(false)?;
+        let home = self.machine.lives[life].home;
+        let is_exact = !self.loans.iter().any(|loan| loan.stream == home);
+        is_exact.then_some(Action::Free(life))
     }
 
     /// What a callable enqueues after the wait began is not waited for.

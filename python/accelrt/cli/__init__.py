@@ -1,4 +1,4 @@
-"""The command line: `python -m accelrt info | demo | replay | view | verbose | bench`."""
+"""The command line: `python -m accelrt info | demo | replay | view | sanitize | verbose | bench`."""
 
 import argparse
 import math
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli import bench, demo, info, replay, verbose, view
+from accelrt.cli import bench, demo, info, replay, sanitize, verbose, view
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.outputs import file_argument, refusal
@@ -70,6 +70,8 @@ def _run(given: argparse.Namespace) -> int:
         return info.run()
     if given.command in _OF_FILES:
         return _OF_FILES[given.command](given)
+    if given.command == "sanitize":
+        return sanitize.run(given)
     if given.command == "bench":
         if (reason := refusal([given.json], [])) is not None:
             return _refuse(given, reason)
@@ -125,6 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser(
             "view", help="a page of a memory snapshot, a table of events or a profile"
         )
+    )
+    sanitize.add_arguments(
+        commands.add_parser("sanitize", help="run a script and report what nothing orders")
     )
     verbose.add_arguments(
         commands.add_parser(

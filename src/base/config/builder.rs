@@ -39,6 +39,7 @@ use crate::base::error::Result;
 ///     .dnnl_library("libdnnl.so.3".to_owned())
 ///     .profile("trace.json".to_owned())
 ///     .memory_history("memory.pickle".to_owned())
+///     .sanitizer("report".to_owned())
 ///     .build()?;
 /// # Ok::<(), accelrt::Error>(())
 /// ```
@@ -79,6 +80,7 @@ impl ConfigBuilder {
         tracebacks(are_on: bool) = are_on;
         profile(file: impl Into<Option<String>>) = file.into();
         memory_history(file: impl Into<Option<String>>) = file.into();
+        sanitizer(mode: impl Into<Option<String>>) = mode.into();
     }
 
     /// Sets [`Config::allocator`] from a text such as `"policy:torch"`. [`ConfigBuilder::build`]

@@ -14,7 +14,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
 use crate::engine::stream::enqueue::{Attempt, Enqueue};
 use crate::engine::stream::marks::PlacedMark;
-use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command, Pushed};
 
 pub(super) struct RecordCommand(pub(super) PendingRecord);
@@ -22,6 +22,11 @@ pub(super) struct RecordCommand(pub(super) PendingRecord);
 impl Command<TaskContext> for RecordCommand {
     const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Record;
+
+    fn details(&self) -> Details {
+        let core: *const EventCore = &raw const *self.0;
+        Details { event: core.addr() as u64, ..Details::default() }
+    }
 
     #[inline]
     fn run(self, context: &mut TaskContext) {

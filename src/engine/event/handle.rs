@@ -17,6 +17,7 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::commands::{Inherit, WaitFor};
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::order_watch::{self, Told};
 use crate::engine::stream::synchronize::raise;
 
 /// A position in a stream, for which threads and other streams can wait.
@@ -116,7 +117,22 @@ impl Event {
     #[must_use]
     #[inline]
     pub fn is_done(&self) -> bool {
-        self.core.is_latest_complete() || self.poll()
+        let is_done = self.core.is_latest_complete() || self.poll();
+        if is_done && order_watch::is_on() {
+            self.tell_waited();
+        }
+        is_done
+    }
+
+    /// Tells a watch of the order that this thread knows the latest record to be done.
+    #[cold]
+    pub(crate) fn tell_waited(&self) {
+        if fork::is_child() {
+            return; // a thread that it lacks may hold the lock
+        }
+        if let Some(record) = self.core.record().filter(|record| self.core.is_reached(record)) {
+            record.source.tell_waited(record.ticket, &Ok(()));
+        }
     }
 
     /// True when the latest record is done and has failed. Never blocks.
@@ -173,7 +189,9 @@ impl Event {
     pub(crate) fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
         let Some(record) = self.core.record() else { return Ok(()) };
-        self.core.wait_on_host(&record, interrupt)?;
+        let waited = self.core.wait_on_host(&record, interrupt);
+        record.source.tell_waited(record.ticket, &waited);
+        waited?;
         raise(self.core.failure_of(&record))
     }
 
@@ -267,7 +285,12 @@ impl Stream {
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let core = self.core();
         core.lifecycle.check()?;
-        let Some(record) = event.core.record() else { return Ok(()) };
+        let record = event.core.record();
+        if order_watch::is_on() {
+            let source = record.as_ref().map(|record| (&**record.source, record.ticket));
+            order_watch::tell(Told::Wait(core, source, event.core.address()));
+        }
+        let Some(record) = record else { return Ok(()) };
         let (kind, own_kind) = (record.source.identity.device.kind(), core.identity.device.kind());
         if kind != own_kind {
             return Err(Error::Event(EventError::KindMismatch {

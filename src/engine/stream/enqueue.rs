@@ -18,6 +18,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
 use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::order_watch::{self, Place};
 use crate::queue::{Class, Command, Pushed};
 
 /// A task to enqueue: a command, or a task whose creator stores the ticket, as an event does.
@@ -168,7 +169,11 @@ impl StreamCore {
     /// Queues a checked task. Tells the log before the caller is throttled.
     fn enqueue_logged<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         let start = self.enqueue_start(T::Command::OPERATION);
-        let (pushed, receipt) = task.queue(self, |command| self.sender.push(command))?;
+        let place = if order_watch::is_on() { order_watch::begin() } else { None };
+        let (pushed, receipt) = task.queue(self, |command| match place {
+            None => self.sender.push(command),
+            Some(place) => self.push_told(command, place),
+        })?;
         self.schedule_logged(pushed, T::Command::OPERATION, start)?;
         Ok(receipt)
     }
@@ -185,6 +190,13 @@ impl StreamCore {
         self.log_enqueued(operation, pushed.ticket, start);
         self.throttle_at(pushed);
         Ok(())
+    }
+
+    #[inline(never)]
+    fn push_told<T: Command<TaskContext>>(&self, command: T, place: Place) -> Pushed {
+        let (what, mut command) = ((self, T::OPERATION, command.details()), Some(command));
+        let mut push = || self.sender.push(command.take().expect("pushed once"));
+        order_watch::push(what, place, &mut push)
     }
 
     #[inline(always)]

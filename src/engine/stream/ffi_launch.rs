@@ -31,7 +31,8 @@ impl<A: CallFrame, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
     const OPERATION: OperationKind = OperationKind::Launch;
 
     fn details(&self) -> Details {
-        Details { function: self.function as usize, ..Details::default() }
+        let function = self.function as usize;
+        Details { function, words: self.arguments.words(), ..Details::default() }
     }
 
     #[inline]
@@ -64,7 +65,8 @@ impl<A: CallFrame> Command<TaskContext> for BlockingLaunch<A> {
     const OPERATION: OperationKind = OperationKind::Launch;
 
     fn details(&self) -> Details {
-        Details { function: self.function as usize, ..Details::default() }
+        let function = self.function as usize;
+        Details { function, words: self.arguments.words(), ..Details::default() }
     }
 
     fn run(self, context: &mut TaskContext) {

@@ -194,7 +194,12 @@ impl Stream {
     #[must_use]
     pub fn is_done(&self) -> bool {
         let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
-        self.core.is_drained() && (self.core.on_host || is_done(&self.core))
+        let until = self.core.pushed();
+        let is_done = self.core.is_drained() && (self.core.on_host || is_done(&self.core));
+        if is_done {
+            self.core.tell_synchronized(until, &Ok(()));
+        }
+        is_done
     }
 
     /// True when all tasks are done, and no marker is left in the queue.

@@ -42,6 +42,7 @@ pub(crate) mod loom_device;
 mod loom_tests;
 pub(crate) mod marks;
 pub(crate) mod operation;
+pub(crate) mod order_watch;
 mod refusal;
 mod scheduling_hints;
 mod scope;

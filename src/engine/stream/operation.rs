@@ -19,6 +19,10 @@ pub(crate) struct Details {
     pub(crate) source: Option<RecordedSource>,
     /// The address of the C function that the task calls; else 0.
     pub(crate) function: usize,
+    /// The words that this function is called with, among which pointers are.
+    pub(crate) words: Vec<u64>,
+    /// The id of the event that the task records; else 0.
+    pub(crate) event: u64,
     pub(crate) name: NameId,
 }
 

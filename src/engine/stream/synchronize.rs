@@ -88,6 +88,13 @@ impl StreamCore {
     /// Blocks until all earlier tasks are done. Then clears and raises the stream's error.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.check_wait()?;
+        let until = self.pushed();
+        let waited = self.synchronize_checked(interrupt);
+        self.tell_synchronized(until, &waited);
+        waited
+    }
+
+    fn synchronize_checked(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         if self.is_quiet() {
             return Ok(());
         }

@@ -52,6 +52,14 @@ impl TaskFuture {
     /// Ready when the task is done. Else `waker` is woken when another poll may find it done. Fails
     /// in a forked child, and when the device is lost or refuses to report.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        let polled = self.poll_task(waker);
+        if let Poll::Ready(done) = &polled {
+            self.stream.tell_waited(self.ticket, done);
+        }
+        polled
+    }
+
+    fn poll_task(&mut self, waker: &Waker) -> Poll<Result<()>> {
         if let Err(refusal) = fork::check() {
             return Poll::Ready(Err(refusal));
         }

@@ -10,6 +10,7 @@ use crate::base::error::Result;
 use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::order_watch::{self, Told};
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, Request};
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};
@@ -80,7 +81,11 @@ impl Allocation {
     ) -> Result<Counted<Self>> {
         let request = Self::request(home, bytes, origin)?;
         let block = origin.allocator.allocate_unless(request, Some(home), interrupt)?;
-        Ok(Self::of(block, home, bytes, origin, thread_hints::take))
+        let allocation = Self::of(block, home, bytes, origin, thread_hints::take);
+        if order_watch::is_on() && bytes > 0 {
+            order_watch::tell(Told::Allocation(allocation.memory.all_bytes(home)));
+        }
+        Ok(allocation)
     }
 
     /// As [`Allocation::new`], but only from cached memory. Reuses the vacant allocation that
@@ -93,6 +98,9 @@ impl Allocation {
         take_vacant: impl FnOnce() -> Option<LastHandle<Self>>,
     ) -> Result<Option<Counted<Self>>> {
         let request = Self::request(home, bytes, origin)?;
+        if order_watch::is_on() {
+            return Ok(None); // told of on the slow way
+        }
         let block = origin.allocator.allocate_cached(request, home);
         Ok(block.map(|block| Self::of(block, home, bytes, origin, take_vacant)))
     }

@@ -15,6 +15,7 @@ use crate::base::device::Device;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
+use crate::engine::stream::order_watch::{self, Told, UsedBytes};
 use crate::memory::allocator::{Allocated, CachingAllocator, UsePoint};
 use crate::memory::buffer::uses::{LastTasks, Use, Uses};
 
@@ -33,6 +34,18 @@ impl Memory {
     pub(super) fn address(&self) -> Address {
         Address(self.block.address())
     }
+
+    /// All of it, for a watch of the order.
+    pub(super) fn all_bytes(&self, home: &StreamCore) -> UsedBytes {
+        UsedBytes {
+            runtime: home.lifecycle.runtime,
+            home: home.key(),
+            address: self.block.address(),
+            bytes: self.bytes,
+            range: 0..self.bytes,
+            writes: None,
+        }
+    }
 }
 
 /// Frees a block and clears the uses. The free is ordered after all work on the home stream and
@@ -45,6 +58,9 @@ pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Us
     if memory.bytes == 0 {
         *uses = Uses::default();
         return;
+    }
+    if order_watch::is_on() {
+        order_watch::tell(Told::Free(memory.all_bytes(home)));
     }
     // SAFETY: the caller calls `free` once for this memory, so the block is given up once.
     let block = unsafe { memory.block.give_up() };

@@ -12,6 +12,7 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::order_watch::{self, Told, UsedBytes};
 use crate::memory::buffer::allocation::{Access, Allocation, Origin, Refusal};
 use crate::memory::buffer::counted::Counted;
 use crate::memory::buffer::thread_hints;
@@ -207,6 +208,9 @@ impl Buffer {
         let core = stream.core();
         core.lifecycle.check_same_runtime("a buffer", self.runtime())?;
         let access = self.access()?;
+        if order_watch::is_on() {
+            order_watch::tell(Told::RecordedUse(self.used_bytes(None), core));
+        }
         if core.on_host {
             access.record(core, Task::any(core.pushed()));
         } else {
@@ -276,6 +280,12 @@ impl Buffer {
 
     pub(super) fn bytes(&self) -> Range<usize> {
         self.offset..self.offset + self.bytes
+    }
+
+    /// This view's bytes, for a watch of the order.
+    pub(crate) fn used_bytes(&self, writes: Option<bool>) -> UsedBytes {
+        let Allocation { memory, home, .. } = &**self.allocation;
+        UsedBytes { range: self.bytes(), writes, ..memory.all_bytes(home) }
     }
 
     fn check_not_released(&self) -> Result<()> {

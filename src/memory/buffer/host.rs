@@ -11,6 +11,7 @@ use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::base::sync::park;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::order_watch::{self, Told, has_waited};
 use crate::engine::stream::synchronize::raise_all;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::host_accesses::HostAccess;
@@ -136,7 +137,7 @@ impl Buffer {
             return Err(Error::Driver(DriverError::Unsupported { kind, capability }));
         }
         let accessed = AccessedBytes { bytes: self.bytes(), writes };
-        self.wait_for_host()?;
+        self.wait_for_every_use(&mut Interrupt::default(), false)?;
         let entered = self.allocation().enter_host(accessed);
         let (access, uses) = entered.map_err(|refusal| self.refused(refusal))?;
         if let Some(uses) = uses {
@@ -144,6 +145,9 @@ impl Buffer {
             while !access.is_next() {
                 park(Some(HOST_PERIOD)); // until another host thread has copied
             }
+        }
+        if order_watch::is_on() {
+            order_watch::tell(Told::HostAccess(self.used_bytes(Some(writes))));
         }
         Ok(access)
     }
@@ -171,6 +175,19 @@ impl Buffer {
     }
 
     fn wait_for_uses(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        self.wait_for_every_use(interrupt, true)
+    }
+
+    /// `takes_view` says that the host may access the bytes afterwards, by their address.
+    fn wait_for_every_use(&self, interrupt: &mut Interrupt<'_>, takes_view: bool) -> Result<()> {
+        let waited = self.wait_for_all(interrupt);
+        if order_watch::is_on() && has_waited(&waited) {
+            order_watch::tell(Told::HostWaitForUses(self.used_bytes(None), takes_view));
+        }
+        waited
+    }
+
+    fn wait_for_all(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
         let _access = self.access()?;
         let allocation = self.allocation();

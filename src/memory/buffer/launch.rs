@@ -3,6 +3,7 @@
 
 use crate::base::error::Result;
 use crate::engine::stream::Stream;
+use crate::engine::stream::order_watch::{self, NextUses};
 use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::order::follow_earlier_life;
@@ -71,7 +72,12 @@ impl Stream {
         for (buffer, _) in uses {
             follow_earlier_life(core, buffer);
         }
-        let ticket = enqueue()?;
+        if order_watch::is_on() {
+            let told = uses.iter().map(|(buffer, writes)| buffer.used_bytes(*writes));
+            let uses = told.collect();
+            order_watch::declare(Some(NextUses { uses, is_behind_conflicts: false }));
+        }
+        let ticket = enqueue().inspect_err(|_| order_watch::declare(None))?;
         for (access, (buffer, writes)) in accesses.into_iter().zip(uses) {
             access.record_use(core, Task::marker(ticket), buffer, *writes);
         }

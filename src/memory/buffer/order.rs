@@ -28,6 +28,7 @@ use crate::engine::stream::enqueue::{Always, Attempt, Checked, Enqueue, Unschedu
 use crate::engine::stream::internal::Marker;
 use crate::engine::stream::latch_commands::WaitForLatch;
 use crate::engine::stream::operation::MemoryAccess;
+use crate::engine::stream::order_watch::{self, NextUses};
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::{Allocation, Refusal, State};
 use crate::memory::buffer::host::HOST_PERIOD;
@@ -176,11 +177,23 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
             let earlier = self.used.iter().filter_map(|used| used.allocation().earlier_life(core));
             earlier.for_each(|(source, last)| waits.push(core, source, last));
         }
+        if order_watch::is_on() {
+            order_watch::declare(Some(self.told_uses()));
+        }
         let pushed = push(self.command);
         let forgotten = locked.note(core, Task::marker(pushed.ticket), self.order);
         drop(locked); // before `publish` schedules streams and `forgotten` drops some
         drop(forgotten);
         Ok((waits.publish(pushed), Transfer::of(core, pushed.ticket, true)))
+    }
+}
+
+impl<T, const N: usize> BufferTask<'_, T, N> {
+    fn told_uses(&self) -> NextUses {
+        let used = self.used.iter().map(|used| used.buffer.used_bytes(Some(used.writes)));
+        let is_behind_conflicts = self.order == Order::BehindConflicts;
+        // In the order of copies' own details: what is read first.
+        NextUses { uses: used.rev().collect(), is_behind_conflicts }
     }
 }
 

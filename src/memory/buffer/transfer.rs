@@ -59,7 +59,9 @@ impl WatchedTask {
 
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Self { stream, ticket, .. } = self;
-        stream.wait_ticket(*ticket, true, interrupt)?;
+        let waited = stream.wait_ticket(*ticket, true, interrupt);
+        stream.tell_waited(*ticket, &waited);
+        waited?;
         // A cancelled task has a failure too, which `raise` reports as `ShutDown`.
         raise(stream.failures.at(*ticket))
     }
@@ -77,7 +79,12 @@ impl Transfer {
     /// True when the copy or fill is done or has failed. Does not block; queries the device.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.0.as_ref().is_none_or(|task| task.stream.poll_ticket(task.ticket))
+        let Some(WatchedTask { stream, ticket, .. }) = self.0.as_deref() else { return true };
+        let is_done = stream.poll_ticket(*ticket);
+        if is_done {
+            stream.tell_waited(*ticket, &Ok(()));
+        }
+        is_done
     }
 
     /// Blocks until the task is done; meanwhile may execute tasks of the stream. If the task failed

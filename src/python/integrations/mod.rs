@@ -3,4 +3,5 @@
 pub(crate) mod numpy_memory;
 pub(crate) mod outside_kinds;
 pub(crate) mod profiler;
+pub(crate) mod sanitizer;
 pub(crate) mod verbose;

@@ -332,6 +332,7 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("ACCELRT_PROFILE", config.profile.as_deref())?;
     let history = config.memory_history.as_ref().map(|file| format!("dump-on-oom:{file}"));
     dict.set_item("ACCELRT_MEMORY_HISTORY", history)?;
+    dict.set_item("ACCELRT_SANITIZER", config.sanitizer.as_deref())?;
     Ok(dict)
 }
 

@@ -19,6 +19,7 @@ use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU8, AtomicUsize};
 use crate::engine::log::context::{StackId, exchange_stack};
+use crate::observe::sanitizer::watch;
 
 /// The most stacks in the table, and the most frames of them all: 24 MiB.
 const MOST_STACKS: usize = 1 << 16;
@@ -33,6 +34,10 @@ pub(crate) const MOST_DEPTH: usize = 256;
 
 const OF_ALLOCATIONS: u8 = 1;
 const OF_FREES: u8 = 2;
+/// Of allocations, frees, tasks and waits, for a watch of the order.
+const OF_ORDER: u8 = 4;
+/// The frames of these, when no history asks for more.
+const ORDER_DEPTH: usize = 8;
 
 /// What captures stacks.
 static WANTED: AtomicU8 = AtomicU8::new(0);
@@ -63,7 +68,17 @@ pub(crate) fn want(wanted: Wanted, depth: usize) {
     };
     // Relaxed, here and below: an action that reads them late captures as before.
     DEPTH.store(depth.clamp(1, MOST_DEPTH), Ordering::Relaxed);
-    WANTED.store(bits, Ordering::Relaxed);
+    change_wanted(OF_ALLOCATIONS | OF_FREES, bits);
+}
+
+/// Sets whether a watch of the order captures stacks.
+pub(crate) fn want_for_order(is_wanted: bool) {
+    change_wanted(OF_ORDER, if is_wanted { OF_ORDER } else { 0 });
+}
+
+fn change_wanted(mask: u8, bits: u8) {
+    let changed = |wanted| Some(wanted & !mask | bits);
+    let _ = WANTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed); // as above
 }
 
 /// Makes the running frames the stack of what this thread allocates or frees, until it is dropped.
@@ -74,13 +89,25 @@ impl StackScope {
     /// Of an allocation. Changes nothing while no stacks of allocations are wanted.
     #[inline(always)]
     pub(crate) fn of_allocation(py: Python<'_>) -> Self {
-        Self::of(py, OF_ALLOCATIONS)
+        Self::of(py, OF_ALLOCATIONS | OF_ORDER)
+    }
+
+    /// Of a task or a wait. Changes nothing while no order is watched.
+    #[inline(always)]
+    pub(crate) fn of_order(py: Python<'_>) -> Self {
+        Self::of(py, OF_ORDER)
+    }
+
+    /// True while this thread's stack is known.
+    #[inline(always)]
+    pub(crate) fn is_known(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Of a free. Changes nothing while no stacks of frees are wanted.
     #[inline(always)]
     pub(crate) fn of_free(py: Python<'_>) -> Self {
-        Self::of(py, OF_FREES)
+        Self::of(py, OF_FREES | OF_ORDER)
     }
 
     #[inline(always)]
@@ -99,14 +126,14 @@ fn free_in_scope<T>(memory: &mut ManuallyDrop<T>) {
 
 /// Calls `free` with the stack of this thread, which has the GIL, while stacks of frees are wanted.
 pub(crate) fn freeing(free: impl FnOnce()) {
-    let _scope = is_wanted(OF_FREES).then(|| Python::attach(|py| StackScope(enter(py))));
+    let _scope = is_wanted(OF_FREES | OF_ORDER).then(|| Python::attach(|py| StackScope(enter(py))));
     free();
 }
 
 /// True while stacks of allocations are wanted.
 #[inline(always)]
 pub(crate) fn are_wanted() -> bool {
-    is_wanted(OF_ALLOCATIONS)
+    is_wanted(OF_ALLOCATIONS | OF_ORDER)
 }
 
 #[inline(always)]
@@ -145,7 +172,7 @@ impl<T> Deref for FreedWithStack<T> {
 impl<T> Drop for FreedWithStack<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if is_wanted(OF_FREES) {
+        if is_wanted(OF_FREES | OF_ORDER) {
             return free_in_scope(&mut self.0);
         }
         // SAFETY: the drop of this value is the only one, and the last use of it.
@@ -156,7 +183,19 @@ impl<T> Drop for FreedWithStack<T> {
 #[cold]
 #[expect(clippy::unnecessary_wraps, reason = "what a scope has")]
 fn enter(py: Python<'_>) -> Option<StackId> {
+    if is_wanted(OF_ORDER) {
+        name_thread(py);
+    }
     Some(exchange_stack(capture(py)))
+}
+
+/// Tells the sanitizer the name that Python has for this thread.
+fn name_thread(py: Python<'_>) {
+    watch::name_thread(|| {
+        let threading = py.import("threading").ok()?;
+        let thread = threading.call_method0("current_thread").ok()?;
+        thread.getattr("name").ok()?.extract().ok()
+    });
 }
 
 #[cold]
@@ -167,16 +206,18 @@ fn leave(outer: StackId) {
 /// The number of this thread's stack. [`StackId::NONE`] without frames, and when a new stack finds
 /// no room.
 pub(crate) fn capture(py: Python<'_>) -> StackId {
+    let is_for_order = !is_wanted(OF_ALLOCATIONS);
+    // Relaxed: see `want`.
+    let depth = if is_for_order { ORDER_DEPTH } else { DEPTH.load(Ordering::Relaxed) };
     // Destructors run with an exception set, which no step of a walk may see.
     let error = PyErr::take(py);
     let mut walked = WALKED.take();
-    // Relaxed: see `want`.
-    walk(py, DEPTH.load(Ordering::Relaxed), |place, _| walked.push(place));
+    walk(py, depth, |place, _| walked.push(place));
     let hash = hash_of(&walked);
     let known = lock().map(|mut stacks| stacks.get_or_insert_default().find_or_lose(hash, &walked));
     let stack = match known {
         Some(Ok(stack)) => stack,
-        Some(Err(Unknown)) => insert(py, &mut walked),
+        Some(Err(Unknown)) => insert(py, depth, &mut walked),
         None => StackId::NONE,
     };
     walked.clear();
@@ -189,10 +230,9 @@ pub(crate) fn capture(py: Python<'_>) -> StackId {
 
 /// Inserts the running stack, whose lines are computed only here.
 #[cold]
-fn insert(py: Python<'_>, walked: &mut Vec<Place>) -> StackId {
+fn insert(py: Python<'_>, depth: usize, walked: &mut Vec<Place>) -> StackId {
     walked.clear();
-    // Relaxed: see `want`.
-    walk(py, DEPTH.load(Ordering::Relaxed), |place, frame| {
+    walk(py, depth, |place, frame| {
         // SAFETY: the walk holds a reference to the frame, and the thread has the GIL.
         let line = unsafe { ffi::PyFrame_GetLineNumber(frame) };
         walked.push(Place { line, ..place });
@@ -385,6 +425,12 @@ impl Frames {
 /// Where a stack's program is, as `train.py:12 in step`: its innermost frame outside of accelrt, of
 /// installed packages and of Python's library, else its innermost one. `None` for an unknown stack.
 pub(crate) fn site(py: Python<'_>, stack: StackId) -> Option<String> {
+    let (file, line, name) = program_place(py, stack)?;
+    Some(format!("{file}:{line} in {name}"))
+}
+
+/// As [`site`]: the file, the line and the function's name.
+pub(crate) fn program_place(py: Python<'_>, stack: StackId) -> Option<(String, i32, String)> {
     let places = copied(stack);
     let text = |place: &Place, name: &Bound<'_, PyString>| {
         code_of(py, *place).getattr(name).ok()?.extract::<String>().ok()
@@ -398,8 +444,7 @@ pub(crate) fn site(py: Python<'_>, stack: StackId) -> Option<String> {
         })
     };
     let place = places.iter().find(is_of_program).or_else(|| places.first())?;
-    let name = text(place, intern!(py, "co_name"))?;
-    Some(format!("{}:{} in {name}", file(place)?, place.line))
+    Some((file(place)?, place.line, text(place, intern!(py, "co_name"))?))
 }
 
 /// The folder of accelrt's package, with a slash behind it.

@@ -7,7 +7,9 @@ use pyo3::prelude::*;
 
 use crate::base::error::{Error, Result, RuntimeError};
 use crate::engine::stream::Stream;
+use crate::python::integrations::sanitizer;
 use crate::python::support::deferred_drops::drop_parked;
+use crate::python::support::stacks::StackScope;
 
 thread_local! {
     /// True on host threads, which call the callables of `launch_host`.
@@ -39,6 +41,7 @@ pub(crate) fn without_gil<T: Send>(
         return Err(refusal());
     }
     let mut raised = None;
+    let _scope = StackScope::of_order(py);
     let result = py.detach(|| {
         let mut is_interrupted = || {
             if is_inside {
@@ -82,7 +85,12 @@ pub(crate) fn enqueue<T>(
     push: impl FnOnce() -> Result<T>,
 ) -> PyResult<T> {
     make_room(py, stream)?;
-    Ok(push()?)
+    let scope = StackScope::of_order(py);
+    let pushed = push()?;
+    if scope.is_known() {
+        sanitizer::tell_new(py)?;
+    }
+    Ok(pushed)
 }
 
 /// Waits until the stream is below its task limit, so that the next enqueue does not block. The

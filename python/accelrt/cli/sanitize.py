@@ -1,0 +1,124 @@
+"""`python -m accelrt sanitize`: runs a script and reports what nothing orders."""
+
+import argparse
+import html
+import json
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+from accelrt import accelerator
+from accelrt.cli.outputs import file_argument, refusal
+from accelrt.sanitizer import Finding, Report, watch
+
+_PAGE = """<!doctype html>
+<meta charset="utf-8"><title>accelrt sanitizer: {title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+section {{ border-left: 4px solid #c33; padding: 0 1rem; margin: 1.5rem 0 }}
+dt {{ font-weight: 600 }} dd, pre {{ margin: 0 0 .5rem; font-family: ui-monospace, monospace }}
+pre {{ background: #8881; padding: .2rem .5rem }} :root {{ color-scheme: light dark }}
+</style>
+<h1>{title}</h1>
+{sections}
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--report", type=file_argument, metavar="FILE", help="keep the findings: out.json, out.html"
+    )
+    parser.add_argument(
+        "--suppress",
+        action="append",
+        default=[],
+        metavar="PLACE",
+        help="leave out findings there, as loader.py:12 or 'vendor/*'",
+    )
+    parser.add_argument("script", type=file_argument, help="the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the script; return 1 with findings, else the script's own status."""
+    if (reason := _refusal(given)) is not None:
+        sys.stderr.write(f"accelrt sanitize: {reason}\n")
+        return 2
+    with watch(suppress=given.suppress) as report:
+        status = _run_script(given.script, given.arguments)
+        _finish()
+    sys.stderr.write(f"accelrt sanitize: {_title(report)}\n")
+    if report.findings or report.num_forgotten:
+        sys.stderr.write(f"{report}\n")
+    if given.report is not None:
+        _write(given.report, report)
+    return 1 if report.findings else status
+
+
+def _refusal(given: argparse.Namespace) -> str | None:
+    if not given.script.is_file():
+        return f"there is no file {given.script}"
+    if given.report is not None and given.report.suffix not in {".json", ".html"}:
+        return f"a report's name ends in .json or .html: {given.report}"
+    return refusal([given.report], [given.script])
+
+
+def _run_script(script: Path, arguments: list[str]) -> int:
+    before = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [str(script), *arguments], str(script.parent)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception:  # noqa: BLE001  what a script raises is shown as the interpreter shows it
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv, sys.path[0] = before
+    return 0
+
+
+def _finish() -> None:
+    """Wait for what the script has left in its streams: callables enqueue more."""
+    try:
+        for index in range(accelerator.device_count()):
+            accelerator.synchronize(index)
+    except RuntimeError as error:  # of the script's own tasks
+        sys.stderr.write(f"{error}\n")
+
+
+def _title(report: Report) -> str:
+    count = len(report.findings)
+    return "nothing found" if not count else f"{count} finding{'s' if count > 1 else ''}"
+
+
+def _write(path: Path, report: Report) -> None:
+    if path.suffix == ".json":
+        path.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+        return
+    sections = "".join(_section(finding) for finding in report.findings)
+    page = _PAGE.format(title=html.escape(_title(report)), sections=sections)
+    path.write_text(page, encoding="utf-8")
+
+
+def _section(finding: Finding) -> str:
+    rows = [("buffer", finding.buffer, None), ("fix", finding.fix, None)]
+    uses = [("first", finding.first), ("second", finding.second)]
+    rows[1:1] = [(name, use, _source(use.file, use.line)) for name, use in uses if use is not None]
+    shown = "".join(
+        f"<dt>{name}<dd>{html.escape(str(text))}{source or ''}" for name, text, source in rows if text
+    )
+    return f"<section><h2>{finding.kind}, {finding.count} times</h2><dl>{shown}</dl></section>\n"
+
+
+def _source(file: str | None, line: int) -> str:
+    """Return the line of the program, where there is one."""
+    try:
+        lines = Path(file or "").read_text(encoding="utf-8").splitlines()
+        return f"<pre>{html.escape(lines[line - 1].strip())}</pre>"
+    except (OSError, UnicodeDecodeError, IndexError):
+        return ""

@@ -1,0 +1,171 @@
+//! What a watch of the order is told at once: tasks and their memory, waits, allocations, frees.
+//!
+//! One watcher serves the process. A task is told of while it gets its ticket, under the locks of
+//! its creator, so that the watcher knows the order of each stream. A runtime that is watched takes
+//! the slow way into its streams; elsewhere one comparison finds that there is no watch.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use crate::base::error::{Error, Result, RuntimeError};
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicBool;
+use crate::engine::log::context::StackId;
+use crate::engine::log::names::NameId;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::operation::{Details, OperationKind};
+use crate::queue::Pushed;
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+static WATCHER: OnceLock<&'static dyn OrderWatcher> = OnceLock::new();
+
+thread_local! {
+    /// What the creator of this thread's next task has said of its memory.
+    static NEXT: RefCell<NextUses> = const { RefCell::new(NextUses::NONE) };
+}
+
+/// Bytes of an allocation, and how they are used.
+#[derive(Clone, Debug)]
+pub(crate) struct UsedBytes {
+    pub(crate) runtime: u64,
+    /// The key of the allocation's home stream.
+    pub(crate) home: u64,
+    pub(crate) address: u64,
+    pub(crate) bytes: usize,
+    /// The part that is used.
+    pub(crate) range: Range<usize>,
+    /// `None` when the direction is unknown.
+    pub(crate) writes: Option<bool>,
+}
+
+/// The memory that a task was given, apart from what its command knows.
+#[derive(Debug)]
+pub(crate) struct NextUses {
+    pub(crate) uses: Vec<UsedBytes>,
+    /// True when the task runs behind every conflicting use.
+    pub(crate) is_behind_conflicts: bool,
+}
+
+impl NextUses {
+    const NONE: Self = Self { uses: Vec::new(), is_behind_conflicts: false };
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) stack: StackId,
+    pub(crate) thread: NameId,
+}
+
+/// A task that gets its ticket.
+pub(crate) struct WatchedEnqueue<'a> {
+    pub(crate) stream: &'a StreamCore,
+    pub(crate) operation: OperationKind,
+    pub(crate) details: Details,
+    pub(crate) memory: NextUses,
+    pub(crate) place: Place,
+}
+
+/// What happens apart from tasks.
+#[derive(Clone)]
+pub(crate) enum Told<'a> {
+    /// The first stream waits for the second one's task; `None` of an event without a record, whose
+    /// id follows.
+    Wait(&'a StreamCore, Option<(&'a StreamCore, u64)>, u64),
+    /// The host knows that the stream's task is over; with `true` all that the stream waits for
+    /// until now, too.
+    HostWait(&'a StreamCore, u64, bool),
+    /// The host knows that every recorded use of the allocation is over; it may take a view next.
+    HostWaitForUses(UsedBytes, bool),
+    HostAccess(UsedBytes),
+    /// The stream's tasks until now may use the allocation.
+    RecordedUse(UsedBytes, &'a StreamCore),
+    Allocation(UsedBytes),
+    Free(UsedBytes),
+}
+
+/// Receives what happens. Its locks rank last: it calls nothing of the engine.
+pub(crate) trait OrderWatcher: Sync {
+    /// Where this thread is. Called without a lock.
+    fn place(&self) -> Place;
+    /// Calls `push` once, for the ticket.
+    fn enqueue(&self, task: WatchedEnqueue<'_>, push: &mut dyn FnMut() -> u64);
+    fn tell(&self, told: Told<'_>);
+}
+
+/// Turns it on or off. All callers pass one watcher.
+pub(crate) fn switch(watcher: &'static dyn OrderWatcher, is_on: bool) {
+    WATCHER.get_or_init(|| watcher);
+    IS_ON.store(is_on, Ordering::Relaxed); // what races with this may be told of or not
+}
+
+#[inline]
+pub(crate) fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed) // as in `switch`
+}
+
+fn watcher() -> Option<&'static dyn OrderWatcher> {
+    WATCHER.get().copied().filter(|_| is_on() && !crate::base::fork::is_child())
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn tell(told: Told<'_>) {
+    if let Some(watcher) = watcher() {
+        watcher.tell(told);
+    }
+}
+
+/// Says what the next task of this thread uses; `None` takes it back.
+#[cold]
+#[inline(never)]
+pub(crate) fn declare(memory: Option<NextUses>) {
+    let _ = NEXT.try_with(|next| next.replace(memory.unwrap_or(NextUses::NONE)));
+}
+
+/// The host's place before an enqueue that is watched.
+pub(super) fn begin() -> Option<Place> {
+    watcher().map(OrderWatcher::place)
+}
+
+/// Tells of a task while `push` gets it a ticket.
+#[inline(never)]
+pub(super) fn push(
+    (stream, operation, details): (&StreamCore, OperationKind, Details),
+    place: Place,
+    push: &mut dyn FnMut() -> Pushed,
+) -> Pushed {
+    let memory = NEXT.try_with(|next| next.replace(NextUses::NONE)).unwrap_or(NextUses::NONE);
+    let task = WatchedEnqueue { stream, operation, details, memory, place };
+    let mut pushed = None;
+    match watcher() {
+        Some(watcher) => watcher.enqueue(task, &mut || pushed.insert(push()).ticket),
+        None => pushed = Some(push()),
+    }
+    pushed.expect("a watcher pushes the task")
+}
+
+impl StreamCore {
+    /// The host has waited for the task, unless the wait was ended before.
+    #[inline]
+    pub(crate) fn tell_waited(&self, ticket: u64, outcome: &Result<()>) {
+        if is_on() && has_waited(outcome) {
+            tell(Told::HostWait(self, ticket, false));
+        }
+    }
+
+    /// As `tell_waited`, for all tasks up to this last one.
+    #[inline]
+    pub(crate) fn tell_synchronized(&self, last: u64, outcome: &Result<()>) {
+        if is_on() && has_waited(outcome) {
+            tell(Told::HostWait(self, last, true));
+        }
+    }
+}
+
+/// True for the outcome of a wait that was not ended before.
+pub(crate) fn has_waited(outcome: &Result<()>) -> bool {
+    use RuntimeError::{Interrupted, TimedOut};
+    !matches!(outcome, Err(Error::Runtime(Interrupted | TimedOut { .. })))
+}

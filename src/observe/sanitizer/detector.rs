@@ -1,0 +1,399 @@
+//! The detector: keeps order and shadows up to date, and finds what is not ordered.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::engine::log::names::NameId;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::frames;
+use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::order_watch::{Place, Told, UsedBytes, WatchedEnqueue};
+use crate::observe::sanitizer::clock::{Clock, Point, Slot};
+use crate::observe::sanitizer::finding::{Finding, FindingKind, FoundBuffer, FoundUse};
+use crate::observe::sanitizer::shadow::{Life, ShadowUse, User};
+use crate::observe::sanitizer::streams::{OPEN, StreamName, Streams};
+
+/// The most allocations, freed ones too, that are known.
+const MOST_LIVES: usize = 1 << 16;
+/// The most findings of different places.
+const MOST_FINDINGS: usize = 1 << 12;
+
+/// An access that begins: which life, which bytes, how.
+struct NewAccess {
+    address: u64,
+    range: Range<usize>,
+    writes: Option<bool>,
+    is_recorded: bool,
+}
+
+/// The state of one watch. See the head of `mod.rs`.
+#[derive(Debug, Default)]
+pub(super) struct Detector {
+    streams: Streams,
+    /// By address.
+    lives: BTreeMap<u64, Life>,
+    findings: Vec<Finding>,
+    /// The findings with places, which are counted in place of being listed again.
+    known: HashMap<(FindingKind, Place, Place), usize>,
+    /// Waits for events without a record, by event; those that were recorded since, by the streams
+    /// that recorded and waited. Both are places in `findings`.
+    unrecorded: HashMap<u64, Vec<usize>>,
+    too_early: HashMap<(StreamName, StreamName), Vec<usize>>,
+    num_open: u64,
+    /// Uses and lives that found no room.
+    num_forgotten: u64,
+}
+
+impl Detector {
+    pub(super) fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// How much was forgotten, so that what it belongs to may have gone unfound.
+    pub(super) fn num_forgotten(&self) -> u64 {
+        self.num_forgotten + self.streams.num_forgotten
+    }
+
+    /// The last task of a stream that was told of.
+    #[cfg(test)]
+    pub(super) fn last(&mut self, stream: &StreamCore) -> Point {
+        let slot = self.streams.slot_of(stream);
+        self.streams.last(slot)
+    }
+
+    /// A task has got its ticket.
+    pub(super) fn enqueue(&mut self, task: &WatchedEnqueue<'_>, ticket: u64) {
+        let slot = self.streams.slot_of(task.stream);
+        self.follow_caller(slot);
+        let (details, memory) = (&task.details, &task.memory);
+        let mut accesses: Vec<NewAccess> =
+            memory.uses.iter().filter_map(|used| self.declared(used)).collect();
+        let sized = details.accesses.iter().map(|it| (it.address.0, it.bytes, it.writes));
+        let words = details.words.iter().map(|word| (*word, None, None));
+        for (address, bytes, writes) in sized.chain(words) {
+            accesses.extend(self.bare(address, bytes, writes, &memory.uses));
+        }
+        if memory.is_behind_conflicts {
+            for access in &accesses {
+                let conflicting = self.recorded_conflicts(access);
+                for point in conflicting {
+                    self.streams.wait(slot, point, true);
+                }
+            }
+        }
+        let point = self.streams.enqueue(slot, ticket);
+        if task.operation == OperationKind::Record {
+            self.note_record(details.event, slot);
+        }
+        if accesses.is_empty() {
+            return;
+        }
+        let user = Arc::new(User {
+            stream: self.streams.name(slot),
+            operation: task.operation,
+            name: details.name,
+            function: details.function as u64,
+            place: task.place,
+        });
+        for (nth, access) in accesses.into_iter().enumerate() {
+            self.access((point, nth), access, &user);
+        }
+    }
+
+    /// What a task enqueues or orders runs behind what is before that task.
+    fn follow_caller(&mut self, slot: Slot) {
+        if let Some(running) = self.running() {
+            self.streams.wait(slot, running, false);
+        }
+    }
+
+    /// The task that this thread is inside of.
+    fn running(&self) -> Option<Point> {
+        frames::streams().first().and_then(|key| self.streams.running(*key))
+    }
+
+    pub(super) fn tell(&mut self, told: Told<'_>, place: Place) {
+        match told {
+            Told::Wait(stream, Some((source, ticket)), _) => {
+                let (slot, source) = (self.streams.slot_of(stream), self.streams.slot_of(source));
+                self.streams.wait(slot, Point { slot: source, ticket }, true);
+            }
+            Told::Wait(stream, None, event) => self.note_unrecorded(stream, event, place),
+            Told::HostWait(stream, ticket, is_whole) => {
+                let slot = self.streams.slot_of(stream);
+                self.streams.wait_on_host(Point { slot, ticket }, is_whole);
+            }
+            Told::HostWaitForUses(used, takes_view) => self.wait_for_uses(&used, takes_view),
+            Told::HostAccess(used) => self.access_on_host(&used, place),
+            Told::RecordedUse(used, stream) => self.record_use(&used, stream),
+            Told::Allocation(used) => {
+                self.begin_life(Life::new(used.address, used.bytes, Some(place)));
+            }
+            Told::Free(used) => self.free(&used, place),
+        }
+    }
+
+    fn begin_life(&mut self, life: Life) {
+        let end = life.address + life.bytes as u64;
+        let before = self.lives.range(..life.address).next_back();
+        let overlaps =
+            |(_, known): &(&u64, &Life)| known.address + known.bytes as u64 > life.address;
+        let before = before.filter(overlaps).map(|(address, _)| *address);
+        let inside = self.lives.range(life.address..end).map(|(address, _)| *address);
+        let ended: Vec<u64> = before.into_iter().chain(inside).collect();
+        for address in ended {
+            self.lives.remove(&address);
+        }
+        if self.lives.len() >= MOST_LIVES {
+            let freed = self.lives.iter().find(|(_, life)| life.freed.is_some());
+            let address = freed.or_else(|| self.lives.iter().next()).map(|(address, _)| *address);
+            address.map(|address| self.lives.remove(&address));
+            self.num_forgotten += 1;
+        }
+        self.lives.insert(life.address, life);
+    }
+
+    /// The life of a buffer, which may be older than the watch.
+    fn life_of(&mut self, used: &UsedBytes) -> &mut Life {
+        let is_it = |life: &Life| life.bytes == used.bytes && life.freed.is_none();
+        if !self.lives.get(&used.address).is_some_and(is_it) {
+            self.begin_life(Life::new(used.address, used.bytes, None));
+        }
+        self.lives.get_mut(&used.address).expect("it has begun")
+    }
+
+    fn declared(&mut self, used: &UsedBytes) -> Option<NewAccess> {
+        if used.range.is_empty() {
+            return None;
+        }
+        self.life_of(used);
+        let (range, writes) = (used.range.clone(), used.writes);
+        Some(NewAccess { address: used.address, range, writes, is_recorded: true })
+    }
+
+    /// The access by an address that falls into an allocation which the task was not given.
+    fn bare(
+        &self,
+        address: u64,
+        bytes: Option<usize>,
+        writes: Option<bool>,
+        given: &[UsedBytes],
+    ) -> Option<NewAccess> {
+        let (_, life) = self.lives.range(..=address).next_back()?;
+        let offset = usize::try_from(address - life.address).ok()?;
+        if offset >= life.bytes || given.iter().any(|used| used.address == life.address) {
+            return None;
+        }
+        // An address alone may lead anywhere in the allocation.
+        let range = bytes.map_or(0..life.bytes, |bytes| offset..life.bytes.min(offset + bytes));
+        Some(NewAccess { address: life.address, range, writes, is_recorded: false })
+    }
+
+    /// The recorded uses that conflict with an access.
+    fn recorded_conflicts(&self, access: &NewAccess) -> Vec<Point> {
+        let new = |known: &ShadowUse| {
+            let NewAccess { range, writes, .. } = access;
+            ShadowUse { range: range.clone(), writes: *writes, ..known.clone() }
+        };
+        let uses = self.lives.get(&access.address).into_iter().flat_map(|life| &life.uses);
+        let conflicting = uses.filter(|known| known.is_recorded && known.conflicts(&new(known)));
+        conflicting.map(|known| known.point).collect()
+    }
+
+    /// Checks an access against the others of its memory, and adds it to them.
+    fn access(&mut self, (point, nth): (Point, usize), access: NewAccess, user: &Arc<User>) {
+        let NewAccess { address, range, writes, is_recorded } = access;
+        let (is_marker, user) = (false, Arc::clone(user));
+        let new = ShadowUse { point, range, writes, is_recorded, is_marker, user, nth };
+        let (past, Self { streams, lives, .. }) = (self.streams.past(point), &mut *self);
+        let Some(life) = lives.get_mut(&address) else { return };
+        let done = &streams.done;
+        let is_done = |other| done.covers(other);
+        let is_before = |other: Point| {
+            is_done(other)
+                || past.covers(other)
+                || other.slot == point.slot && other.ticket <= point.ticket && point.slot != OPEN
+        };
+        let buffer = FoundBuffer { address, bytes: life.bytes, made: life.made };
+        let mut found = Vec::new();
+        let mut find = |kind, first| {
+            let (second, buffer) = (FoundUse::of(&new), Some(buffer));
+            found.push(Finding { kind, first, second, buffer, count: 1, is_harmless: false });
+        };
+        if let Some(freed) = life.freed {
+            find(FindingKind::UseAfterFree, Some(FoundUse::of_host("free", freed)));
+        } else {
+            if !new.may_write() && !life.is_written(&new.range) {
+                find(FindingKind::UninitializedRead, None);
+            }
+            let others = life.uses.iter().filter(|other| !other.is_marker);
+            for other in others.filter(|it| it.conflicts(&new) && !is_before(it.point)) {
+                let is_of_host = other.user.stream.is_none() || new.user.stream.is_none();
+                let kind = if is_of_host { FindingKind::HostAccess } else { FindingKind::Race };
+                find(kind, Some(FoundUse::of(other)));
+            }
+            self.num_forgotten += life.add(new, is_done, is_before);
+        }
+        for finding in found {
+            self.note(finding);
+        }
+    }
+
+    fn note(&mut self, finding: Finding) {
+        let place = |used: Option<&FoundUse>| used.map_or(Place::default(), |used| used.place);
+        let key = (finding.kind, place(finding.first.as_ref()), finding.second.place);
+        if let Some(known) = self.known.get(&key) {
+            self.findings[*known].count += 1;
+        } else if self.findings.len() < MOST_FINDINGS || cfg!(test) {
+            if finding.kind == FindingKind::Race {
+                self.blame(&finding);
+            }
+            let is_of_event = finding.kind == FindingKind::UnrecordedEvent;
+            if finding.second.place.stack.0 != 0 && !is_of_event {
+                self.known.insert(key, self.findings.len());
+            }
+            self.findings.push(finding);
+        } else {
+            self.num_forgotten += 1;
+        }
+    }
+
+    fn note_unrecorded(&mut self, stream: &StreamCore, event: u64, place: Place) {
+        let slot = self.streams.slot_of(stream);
+        let stream = self.streams.name(slot);
+        let place_of_finding = self.findings.len();
+        let (operation, name) = (OperationKind::Wait, NameId::NONE);
+        let second = FoundUse::of_user(&User { stream, operation, name, function: 0, place });
+        let kind = FindingKind::UnrecordedEvent;
+        self.note(Finding {
+            kind,
+            first: None,
+            second,
+            buffer: None,
+            count: 1,
+            is_harmless: false,
+        });
+        if self.findings.len() > place_of_finding {
+            self.unrecorded.entry(event).or_default().push(place_of_finding);
+        }
+    }
+
+    /// Of an event that is recorded later a wait does no harm by itself: the first round of a loop
+    /// begins so. It does when a race between the two streams follows.
+    fn note_record(&mut self, event: u64, slot: Slot) {
+        for place in self.unrecorded.remove(&event).into_iter().flatten() {
+            let finding = &mut self.findings[place];
+            finding.is_harmless = true;
+            let streams = (self.streams.name(slot), finding.second.stream);
+            self.too_early.entry(streams).or_default().push(place);
+        }
+    }
+
+    /// The waits that came too early to prevent a race.
+    fn blame(&mut self, race: &Finding) {
+        let first = race.first.as_ref().and_then(|first| first.stream);
+        for place in self.too_early.remove(&(first, race.second.stream)).into_iter().flatten() {
+            self.findings[place].is_harmless = false;
+        }
+    }
+
+    fn wait_for_uses(&mut self, used: &UsedBytes, takes_view: bool) {
+        if used.bytes == 0 {
+            return;
+        }
+        let life = self.life_of(used);
+        if takes_view {
+            life.write(&used.range); // the host may write by its view
+        }
+        let recorded = life.uses.iter().filter(|it| it.is_recorded && it.point.slot != OPEN);
+        let points: Vec<Point> = recorded.map(|it| it.point).collect();
+        for point in points {
+            self.streams.wait_on_host(point, false);
+        }
+    }
+
+    /// Inside of a task it is the task that accesses the memory.
+    fn access_on_host(&mut self, used: &UsedBytes, place: Place) {
+        let Some(access) = self.declared(used) else { return };
+        let running = self.running();
+        let point = running.unwrap_or_else(|| self.streams.access_on_host());
+        self.access((point, 0), access, &Arc::new(self.host(point, place)));
+    }
+
+    fn host(&self, point: Point, place: Place) -> User {
+        let stream = self.streams.name(point.slot).filter(|_| point.slot != OPEN);
+        let (operation, name, function) = (OperationKind::Internal, NameId::NONE, 0);
+        User { stream, operation, name, function, place }
+    }
+
+    /// Begins an access of the host that lasts: nothing is behind it until it ends. Its number.
+    pub(super) fn open(&mut self, used: &UsedBytes, place: Place) -> u64 {
+        self.num_open += 1;
+        let point = Point { slot: OPEN, ticket: self.num_open };
+        if let Some(access) = self.declared(used) {
+            self.access((point, 0), access, &Arc::new(self.host(point, place)));
+        }
+        point.ticket
+    }
+
+    pub(super) fn close(&mut self, used: &UsedBytes, number: u64) {
+        let ended = self.streams.access_on_host();
+        let Some(life) = self.lives.get_mut(&used.address) else { return };
+        let open = Point { slot: OPEN, ticket: number };
+        let mut of_it = life.uses.iter_mut().filter(|known| known.point == open);
+        if let Some(known) = of_it.next() {
+            known.point = ended;
+        }
+    }
+
+    fn record_use(&mut self, used: &UsedBytes, stream: &StreamCore) {
+        if used.bytes == 0 {
+            return;
+        }
+        let slot = self.streams.slot_of(stream);
+        let last = self.streams.last(slot);
+        let program = Arc::new(self.host(last, Place::default()));
+        let life = self.life_of(used);
+        let of_stream = life.uses.iter_mut().filter(|known| known.point.slot == slot);
+        of_stream.for_each(|known| known.is_recorded = true);
+        let (range, writes) = (0..used.bytes, None);
+        let (is_recorded, is_marker, nth) = (true, true, 0);
+        let marker =
+            ShadowUse { point: last, range, writes, is_recorded, is_marker, user: program, nth };
+        let is_same_stream = |point: Point| point.slot == slot;
+        self.num_forgotten += life.add(marker, |_| false, is_same_stream);
+    }
+
+    /// A free waits for the home stream and for recorded uses.
+    fn free(&mut self, used: &UsedBytes, place: Place) {
+        let home = self.streams.slot(used.home);
+        let Self { streams, lives, .. } = &mut *self;
+        let is_it = |life: &&mut Life| life.bytes == used.bytes && life.freed.is_none();
+        let Some(life) = lives.get_mut(&used.address).filter(is_it) else { return };
+        let mut past = Clock::clone(&streams.past(Point { slot: home, ticket: u64::MAX }));
+        past.add(Point { slot: home, ticket: u64::MAX });
+        past.join(&streams.done);
+        for recorded in life.uses.iter().filter(|known| known.is_recorded) {
+            past.join(&streams.past(recorded.point));
+            past.add(recorded.point);
+        }
+        life.freed = Some(place);
+        let buffer = FoundBuffer { address: used.address, bytes: life.bytes, made: life.made };
+        let missing =
+            std::mem::take(&mut life.uses).into_iter().filter(|it| !past.covers(it.point));
+        let missing: Vec<_> = missing.map(|it| FoundUse::of(&it)).collect();
+        for first in missing {
+            let second = FoundUse::of_host("free", place);
+            let (kind, first, buffer) =
+                (FindingKind::MissingRecordStream, Some(first), Some(buffer));
+            self.note(Finding { kind, first, second, buffer, count: 1, is_harmless: false });
+        }
+    }
+
+    /// What is enqueued on the second stream from now on is behind what the first one has.
+    pub(super) fn order(&mut self, first: &StreamCore, second: &StreamCore) {
+        let (first, second) = (self.streams.slot_of(first), self.streams.slot_of(second));
+        self.streams.wait(second, self.streams.last(first), true);
+    }
+}

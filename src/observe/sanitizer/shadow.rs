@@ -1,0 +1,123 @@
+//! The shadow of one allocation: which tasks use which of its bytes, and which were written.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::engine::log::names::NameId;
+use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::order_watch::Place;
+use crate::observe::sanitizer::clock::Point;
+use crate::observe::sanitizer::streams::StreamName;
+
+/// The most uses, and the most written ranges, of one allocation that are known.
+const MOST_USES: usize = 1024;
+
+/// The bytes of an allocation of any size.
+const EVERYTHING: Range<usize> = 0..usize::MAX;
+
+/// What uses memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    /// `None` for the host.
+    pub(crate) stream: StreamName,
+    pub(crate) operation: OperationKind,
+    pub(crate) name: NameId,
+    /// The address of the function that it calls; else 0.
+    pub(crate) function: u64,
+    pub(crate) place: Place,
+}
+
+/// One use of some bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct ShadowUse {
+    pub(super) point: Point,
+    pub(crate) range: Range<usize>,
+    /// `None` when the direction is unknown.
+    pub(crate) writes: Option<bool>,
+    /// False for a bare address: the allocation's free does not wait for it.
+    pub(super) is_recorded: bool,
+    /// True for what `record_stream` says: it delays a free and is no access.
+    pub(super) is_marker: bool,
+    pub(crate) user: Arc<User>,
+    /// Which use of its task it is.
+    pub(super) nth: usize,
+}
+
+impl ShadowUse {
+    pub(super) fn may_write(&self) -> bool {
+        self.writes != Some(false)
+    }
+
+    /// True when both use a byte and one may write it.
+    pub(super) fn conflicts(&self, other: &Self) -> bool {
+        let (own, others) = (&self.range, &other.range);
+        own.start < others.end && others.start < own.end && (self.may_write() || other.may_write())
+    }
+
+    /// True when whatever would find the other, earlier use unordered finds this one too.
+    fn hides(&self, other: &Self) -> bool {
+        self.range.start <= other.range.start
+            && other.range.end <= self.range.end
+            && (self.may_write() || !other.may_write())
+            && (self.is_recorded || !other.is_recorded)
+            && (!self.is_marker || other.is_marker)
+    }
+}
+
+/// Memory from its allocation to the next one at its place.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) address: u64,
+    pub(super) bytes: usize,
+    /// `None` for memory that is older than the watch.
+    pub(super) made: Option<Place>,
+    pub(super) freed: Option<Place>,
+    pub(super) uses: Vec<ShadowUse>,
+    /// Sorted, apart from each other.
+    written: Vec<Range<usize>>,
+}
+
+impl Life {
+    pub(super) fn new(address: u64, bytes: usize, made: Option<Place>) -> Self {
+        let written = if made.is_some() { Vec::new() } else { vec![EVERYTHING] };
+        Self { address, bytes, made, freed: None, uses: Vec::new(), written }
+    }
+
+    /// Adds a use, and forgets those that it hides and those that `is_done`. `is_before` says which
+    /// are before the new one. Returns how many others were forgotten.
+    pub(super) fn add(
+        &mut self,
+        new: ShadowUse,
+        is_done: impl Fn(Point) -> bool,
+        is_before: impl Fn(Point) -> bool,
+    ) -> u64 {
+        self.uses.retain(|old| !(is_done(old.point) || new.hides(old) && is_before(old.point)));
+        if new.may_write() && !new.is_marker {
+            self.write(&new.range);
+        }
+        self.uses.push(new);
+        if self.uses.len() <= MOST_USES {
+            return 0;
+        }
+        self.uses.drain(..MOST_USES / 2).count() as u64
+    }
+
+    /// Notes that the bytes have contents.
+    pub(super) fn write(&mut self, range: &Range<usize>) {
+        let first = self.written.partition_point(|known| known.end < range.start);
+        let end = self.written.partition_point(|known| known.start <= range.end);
+        let mut joined = range.clone();
+        for known in self.written.drain(first..end) {
+            joined = joined.start.min(known.start)..joined.end.max(known.end);
+        }
+        self.written.insert(first, joined);
+        if self.written.len() > MOST_USES {
+            self.written = vec![EVERYTHING];
+        }
+    }
+
+    pub(super) fn is_written(&self, range: &Range<usize>) -> bool {
+        let place = self.written.partition_point(|known| known.end < range.end);
+        self.written.get(place).is_some_and(|known| known.start <= range.start)
+    }
+}

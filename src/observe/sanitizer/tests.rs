@@ -1,0 +1,385 @@
+//! The sanitizer against the semantics of `tests/semantics`.
+//!
+//! Goal: of the uses that are told, no race is missed and none is made up, through reuse of freed
+//! memory, copies and waits between devices, host waits, callables and bare addresses. Method:
+//! random programs run on the cpu device under a watch, and the semantics says what is wrong with
+//! each. A use that hides an earlier one, which is ordered before it, is reported in its place.
+//! `ACCELRT_TEST_SEED=n` repeats a run, `ACCELRT_TEST_PROGRAMS=n` says how many programs it has.
+#![expect(unsafe_code, reason = "launches a function that touches none of its arguments")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use crate::base::config::Config;
+use crate::base::device::Device;
+use crate::engine::event::Event;
+use crate::engine::stream::Stream;
+use crate::ffi::FfiCall;
+use crate::memory::buffer::Buffer;
+use crate::numbers::Numbers;
+use crate::observe::sanitizer::clock::Point;
+use crate::observe::sanitizer::finding::{FindingKind, FoundUse};
+use crate::observe::sanitizer::streams::HOST;
+use crate::observe::sanitizer::watch::Sanitizer;
+use crate::runtime::Runtime;
+use crate::seed::seed;
+use crate::semantics::machine::{Access, Actor, Finding, Machine, WaitedFor};
+use crate::semantics::program::{self, Action, Shape};
+
+const DEVICES: usize = 3;
+const UNIT_BYTES: usize = 512;
+
+/// The first number of the accesses of a task, by its stream's slot and ticket.
+type Numbered = Arc<Mutex<BTreeMap<(u32, u64), usize>>>;
+
+/// What programs had, in how many of them.
+#[derive(Debug, Default)]
+struct Seen {
+    programs: usize,
+    reuses: usize,
+    across_devices: usize,
+    host_waits: usize,
+    findings: BTreeMap<String, usize>,
+}
+
+struct Run<'a> {
+    runtime: &'a Runtime,
+    watch: Arc<Sanitizer>,
+    streams: Vec<Stream>,
+    devices: usize,
+    events: Vec<Event>,
+    buffers: Vec<Option<Buffer>>,
+    /// Where each life's memory is, as long as no later one has it.
+    addresses: Vec<Option<u64>>,
+    truth: Machine,
+    /// The accesses so far, with their nodes.
+    accesses: Vec<(Access, usize)>,
+    numbered: Numbered,
+    host_accesses: u64,
+    has: [bool; 3],
+}
+
+extern "C" fn nothing() {}
+
+/// Launches the function that touches nothing, with recorded uses and with bare addresses.
+fn launch(stream: &Stream, used: &[(Buffer, bool)], bare: &[u64]) {
+    let words: Vec<_> = bare.iter().map(|address| (*address).into()).collect();
+    let call = FfiCall::new(nothing as *const _, &words).unwrap();
+    let given: Vec<_> = used.iter().map(|(buffer, writes)| (buffer, Some(*writes))).collect();
+    // SAFETY: the function takes any arguments, as it touches none.
+    unsafe { stream.launch_with_uses(call, &given) }.unwrap();
+}
+
+fn number(watch: &Sanitizer, numbered: &Numbered, stream: &Stream, first: usize) {
+    let Point { slot, ticket } = watch.ask(|detector| detector.last(stream.core())).unwrap();
+    numbered.lock().unwrap().insert((slot, ticket), first);
+}
+
+impl<'a> Run<'a> {
+    fn new(runtime: &'a Runtime, shape: &Shape) -> Self {
+        let stream = |stream| runtime.stream(device(stream % shape.devices)).unwrap();
+        Self {
+            runtime,
+            watch: Arc::new(Sanitizer::begin(runtime)),
+            streams: (0..shape.streams).map(stream).collect(),
+            devices: shape.devices,
+            events: (0..shape.events).map(|_| Event::new()).collect(),
+            buffers: Vec::new(),
+            addresses: Vec::new(),
+            truth: shape.machine(),
+            accesses: Vec::new(),
+            numbered: Numbered::default(),
+            host_accesses: 0,
+            has: [false; 3],
+        }
+    }
+
+    /// The action as it can be told: an address says neither how much is used nor how, nor which
+    /// of the buffers that were there it means.
+    fn told(&self, action: &Action) -> Action {
+        match action {
+            Action::Task(stream, accesses) => {
+                let (recorded, bare): (Vec<_>, Vec<_>) =
+                    accesses.iter().cloned().partition(|access| access.is_recorded);
+                let is_told = |access: &Access| {
+                    let is_given = recorded.iter().any(|other| other.life == access.life);
+                    !is_given && self.addresses[access.life].is_some()
+                };
+                let bare = bare.into_iter().filter(is_told).map(|access| Access {
+                    range: 0..self.truth.lives[access.life].units,
+                    writes: true,
+                    ..access
+                });
+                let bare: Vec<_> = bare.collect();
+                Action::Task(*stream, [recorded, bare].concat())
+            }
+            action => action.clone(),
+        }
+    }
+
+    fn step(&mut self, action: &Action) {
+        let action = self.told(action);
+        let node = program::apply(&mut self.truth, Actor::Host, &action);
+        match &action {
+            Action::Task(stream, accesses) => {
+                self.task(*stream, accesses, node.unwrap())();
+            }
+            Action::Copy(stream, accesses) => self.copy(*stream, accesses, node.unwrap()),
+            Action::Callable(stream, actions) => self.callable(*stream, actions, node.unwrap()),
+            Action::Record(event, stream) => {
+                self.streams[*stream].record(&self.events[*event]).unwrap();
+            }
+            Action::WaitEvent(stream, event) => {
+                self.has[1] |= event % self.devices != stream % self.devices;
+                self.streams[*stream].wait_event(&self.events[*event]).unwrap();
+            }
+            Action::WaitStream(stream, other) => {
+                self.has[1] |= other % self.devices != stream % self.devices;
+                self.streams[*stream].wait_stream(&self.streams[*other]).unwrap();
+            }
+            Action::HostWait(waited_for) => self.host_wait(*waited_for),
+            Action::HostAccess(access) => self.host_access(access),
+            Action::Allocate(stream, units) => self.allocate(*stream, *units),
+            Action::Free(life) => drop(self.buffers[*life].take()),
+        }
+    }
+
+    /// Lists the accesses of a task; the first one's number.
+    fn list(&mut self, accesses: &[Access], node: usize) -> usize {
+        let first = self.accesses.len();
+        self.accesses.extend(accesses.iter().map(|access| (access.clone(), node)));
+        first
+    }
+
+    /// Enqueues a task, when it is called: of a callable, on the worker.
+    fn task(
+        &mut self,
+        stream: usize,
+        accesses: &[Access],
+        node: usize,
+    ) -> impl FnOnce() + Send + use<> {
+        let first = self.list(accesses, node);
+        let recorded = accesses.iter().filter(|access| access.is_recorded);
+        let used: Vec<_> = recorded.map(|it| (self.slice(it), it.writes)).collect();
+        let bare = accesses.iter().filter(|access| !access.is_recorded);
+        let bare: Vec<_> = bare.map(|it| self.addresses[it.life].unwrap()).collect();
+        let (stream, watch) = (self.streams[stream].clone(), Arc::clone(&self.watch));
+        let numbered = Arc::clone(&self.numbered);
+        move || {
+            launch(&stream, &used, &bare);
+            number(&watch, &numbered, &stream, first);
+        }
+    }
+
+    fn callable(&mut self, stream: usize, actions: &[Action], node: usize) {
+        let mut inner = Vec::new();
+        for (place, action) in actions.iter().enumerate() {
+            let Action::Task(stream, accesses) = action else {
+                panic!("a callable that does something else: {action:?}");
+            };
+            inner.push(self.task(*stream, accesses, node + 1 + place));
+        }
+        let callable = move || inner.into_iter().for_each(|enqueue| enqueue());
+        self.streams[stream].enqueue(callable).unwrap();
+    }
+
+    fn copy(&mut self, stream: usize, accesses: &[Access; 2], node: usize) {
+        let first = self.list(accesses, node);
+        let (source, target) = (self.slice(&accesses[0]), self.slice(&accesses[1]));
+        self.has[1] |= source.device() != target.device();
+        target.copy_from(&source, &self.streams[stream]).unwrap();
+        number(&self.watch, &self.numbered, &self.streams[stream], first);
+    }
+
+    fn host_wait(&mut self, waited_for: WaitedFor) {
+        self.has[2] = true;
+        let waited = match waited_for {
+            WaitedFor::Stream(stream) => self.streams[stream].synchronize(),
+            WaitedFor::Event(event) => self.events[event].synchronize(),
+            WaitedFor::Device(index) => self.runtime.synchronize(device(index)),
+        };
+        waited.unwrap();
+    }
+
+    fn host_access(&mut self, access: &Access) {
+        let first = self.list(std::slice::from_ref(access), self.truth.num_nodes() - 1);
+        let buffer = self.slice(access);
+        if access.writes {
+            buffer.write_from_slice(&vec![0; buffer.nbytes()]).unwrap();
+        } else {
+            drop(buffer.read_to_vec().unwrap());
+        }
+        self.host_accesses += 1;
+        self.numbered.lock().unwrap().insert((HOST, self.host_accesses), first);
+    }
+
+    fn allocate(&mut self, stream: usize, units: usize) {
+        let stream = &self.streams[stream];
+        self.runtime.exchange_stream(stream).unwrap();
+        let buffer = self.runtime.empty(units * UNIT_BYTES, stream.device()).unwrap();
+        let address = buffer.address().unwrap();
+        let end = |life: usize| (self.truth.lives[life].units * UNIT_BYTES) as u64;
+        for life in 0..self.addresses.len() {
+            let known = self.addresses[life];
+            let is_within = |known: u64| known < address + end(self.buffers.len());
+            let is_reused = |known: &u64| is_within(*known) && address < known + end(life);
+            if known.as_ref().is_some_and(is_reused) {
+                self.has[0] = true;
+                self.addresses[life] = None;
+            }
+        }
+        self.addresses.push(Some(address));
+        self.buffers.push(Some(buffer));
+    }
+
+    fn slice(&self, access: &Access) -> Buffer {
+        let buffer = self.buffers[access.life].as_ref().expect("memory that is not freed");
+        buffer.slice(access.range.start * UNIT_BYTES..access.range.end * UNIT_BYTES).unwrap()
+    }
+
+    /// What the watch has found, in the words of the semantics. An event's number is unknown.
+    fn found(&self) -> BTreeSet<Finding> {
+        let numbered = self.numbered.lock().unwrap();
+        let number = |used: &FoundUse| {
+            let (Point { slot, ticket }, nth) = used.id.expect("of a task or the host");
+            numbered[&(slot, ticket)] + nth
+        };
+        let place = |it: &Stream, of: &FoundUse| Some((it.device(), it.id())) == of.stream;
+        let found = self.watch.findings(0).into_iter().map(|finding| {
+            let second = || number(&finding.second);
+            let first = || number(finding.first.as_ref().expect("two uses"));
+            match finding.kind {
+                FindingKind::Race => Finding::Race { first: first(), second: second() },
+                FindingKind::HostAccess => Finding::HostAccess { first: first(), second: second() },
+                FindingKind::UseAfterFree => Finding::UseAfterFree { access: second() },
+                FindingKind::MissingRecordStream => {
+                    Finding::MissingRecordStream { access: first() }
+                }
+                FindingKind::UninitializedRead => Finding::UninitializedRead { access: second() },
+                FindingKind::UnrecordedEvent => {
+                    let of = |stream: &Stream| place(stream, &finding.second);
+                    let stream = self.streams.iter().position(of).expect("of the program");
+                    Finding::UnrecordedEvent { stream, event: 0 }
+                }
+            }
+        });
+        found.collect()
+    }
+
+    /// What is wrong with the program, and of that what no other finding stands for.
+    fn expected(&self) -> (BTreeSet<Finding>, BTreeSet<Finding>) {
+        let all: BTreeSet<Finding> = self
+            .truth
+            .findings
+            .iter()
+            .map(|finding| match *finding {
+                Finding::UnrecordedEvent { stream, .. } => {
+                    Finding::UnrecordedEvent { stream, event: 0 }
+                }
+                finding => finding,
+            })
+            .collect();
+        let is_late = |access: usize| all.contains(&Finding::UseAfterFree { access });
+        let is_reported = |finding: &&Finding| match **finding {
+            Finding::Race { second, .. } | Finding::HostAccess { second, .. } => !is_late(second),
+            _ => true,
+        };
+        let all: BTreeSet<Finding> = all.iter().filter(is_reported).copied().collect();
+        let is_hidden = |finding: &Finding| {
+            all.iter().any(|other| match (finding, other) {
+                (
+                    Finding::Race { first, second } | Finding::HostAccess { first, second },
+                    Finding::Race { first: later, second: same }
+                    | Finding::HostAccess { first: later, second: same },
+                ) => second == same && self.hides(*later, *first),
+                (
+                    Finding::MissingRecordStream { access },
+                    Finding::MissingRecordStream { access: later },
+                ) => self.hides(*later, *access),
+                _ => false,
+            })
+        };
+        let needed = all.iter().filter(|finding| !is_hidden(finding)).copied().collect();
+        (all, needed)
+    }
+
+    fn hides(&self, later: usize, earlier: usize) -> bool {
+        let ((new, node), (old, before)) = (&self.accesses[later], &self.accesses[earlier]);
+        let is_behind = node == before || self.truth.is_before(*before, *node);
+        later > earlier
+            && is_behind
+            && new.life == old.life
+            && new.range.start <= old.range.start
+            && old.range.end <= new.range.end
+            && (new.writes || !old.writes)
+            && (new.is_recorded || !old.is_recorded)
+    }
+
+    fn finish(&self) -> Result<(), String> {
+        for stream in self.streams.iter().chain(&self.streams) {
+            stream.synchronize().unwrap(); // a second time: callables have enqueued more
+        }
+        let (found, (all, needed)) = (self.found(), self.expected());
+        if let Some(made_up) = found.difference(&all).next() {
+            return Err(format!("a false alarm: {made_up:?}"));
+        }
+        let missed = needed.difference(&found).next();
+        missed.map_or(Ok(()), |missed| Err(format!("missed: {missed:?}")))
+    }
+}
+
+fn device(index: usize) -> Device {
+    Device::cpu(u8::try_from(index).unwrap())
+}
+
+fn asked(variable: &str) -> Option<usize> {
+    Some(std::env::var(variable).ok()?.parse().expect("a number"))
+}
+
+/// Runs programs of one shape of findings, and counts what they had.
+fn check(programs: usize, seen: &mut Seen, shape: impl Fn(&mut Numbers) -> Shape) {
+    let config = Config::builder().cpu_devices(DEVICES).cpu_threads(2).build().unwrap();
+    let runtime = Runtime::new(config).unwrap();
+    let base = seed();
+    let programs = asked("ACCELRT_TEST_PROGRAMS").unwrap_or(programs);
+    for number in 0..programs as u64 {
+        let own = base.wrapping_add(number);
+        let mut numbers = Numbers::new(own);
+        let shape = shape(&mut numbers);
+        let mut run = Run::new(&runtime, &shape);
+        let draft = program::draw(shape, numbers);
+        for action in &draft.actions {
+            run.step(action);
+        }
+        if let Err(why) = run.finish() {
+            let accesses = run.accesses.iter().enumerate().map(|it| format!("{it:?}"));
+            let actions = draft.actions.iter().map(|action| format!("{action:?}"));
+            let text = actions.chain(accesses).collect::<Vec<_>>().join("\n");
+            panic!("{text}\n{why}\nACCELRT_TEST_SEED={own} repeats it");
+        }
+        let [reuses, across_devices, host_waits] = run.has.map(usize::from);
+        seen.programs += 1;
+        seen.reuses += reuses;
+        seen.across_devices += across_devices;
+        seen.host_waits += host_waits;
+        for finding in &run.truth.findings {
+            let text = format!("{finding:?}");
+            let (name, _) = text.split_once(' ').expect("a name and its numbers");
+            *seen.findings.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what the run has covered")]
+fn of_random_programs_no_finding_is_missed_and_none_is_made_up() {
+    let mut seen = Seen::default();
+    check(4_000, &mut seen, |numbers| {
+        let (care_percent, bare_percent) = (30 + numbers.below(71), numbers.below(2) * 30);
+        Shape { bare_percent, ..Shape::draw(numbers, care_percent) }
+    });
+    println!("{seen:?}");
+    let is_whole = seen.programs >= 4_000;
+    let least = [seen.reuses, seen.across_devices, seen.host_waits].into_iter().min();
+    assert!(!is_whole || least >= Some(1_000) && seen.findings.len() == 6, "{seen:?}");
+}

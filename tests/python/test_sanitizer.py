@@ -1,0 +1,384 @@
+"""The sanitizer on programs: what is wrong is found with both places, and what is right is not.
+
+Goal: a user learns which two lines lack an order, and what would order them. Method: each program
+is a small function; the lines of its two uses are found by the marks `# first` and `# second` in
+its source. No program has to go wrong: one thread enqueues, and the finding does not depend on
+when the tasks run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import accelrt
+from accelrt import sanitizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIZE = 4096
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+memset = ctypes.CDLL(None).memset
+memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+
+
+def lines(program: Callable[[], object]) -> dict[str, int]:
+    """Return the lines of a program that have marks, by mark."""
+    source, first = inspect.getsourcelines(program)
+    found = {}
+    for number, line in enumerate(source, first):
+        _, hash_, mark = line.partition("# ")
+        if hash_ and mark.strip() in {"first", "second", "made"}:
+            found[mark.strip()] = number
+    return found
+
+
+def watched(program: Callable[[], object]) -> sanitizer.Report:
+    """Return the report of a program, whose tasks have ended."""
+    with sanitizer.watch() as report:
+        program()
+        accelrt.accelerator.synchronize()
+    return report
+
+
+def check(program: Callable[[], object], kind: str, fix: str) -> sanitizer.Finding:
+    """See that a program has one finding, with both places and this fix."""
+    report = watched(program)
+    assert [finding.kind for finding in report.findings] == [kind], str(report)
+    (finding,) = report.findings
+    marks = lines(program)
+    assert finding.second.file == __file__
+    assert finding.second.line == marks["second"], str(finding)
+    if "first" in marks:
+        assert finding.first is not None
+        assert (finding.first.file, finding.first.line) == (__file__, marks["first"]), str(finding)
+    if "made" in marks:
+        assert finding.buffer is not None
+        assert finding.buffer.line == marks["made"]
+    assert fix in finding.fix
+    return finding
+
+
+def zeros_on_the_default_stream() -> None:
+    """README's trap: a new stream knows nothing of the default one, where zeros() fills."""
+    stream = accelrt.Stream()
+    buffer = accelrt.zeros(SIZE)  # first
+    stream.launch(memset, buffer, 1, SIZE)  # second
+
+
+def test_zeros_and_a_launch_on_another_stream_race() -> None:
+    finding = check(zeros_on_the_default_stream, "race", "wait_stream")
+    assert finding.first is not None
+    assert (finding.first.name, finding.first.access) == ("fill", "write")
+    assert (finding.second.name, finding.second.access) == ("memset", "read or write")
+    assert finding.first.range == finding.second.range == (0, SIZE)
+    assert finding.first.stream == "cpu:0 stream 0"
+    assert finding.first.thread == finding.second.thread == threading.current_thread().name
+    assert finding.buffer is not None
+    assert finding.buffer.nbytes == SIZE
+
+
+def waits_in_between() -> None:
+    """Do the same with each order that there is."""
+    default = accelrt.accelerator.current_stream()
+    for wait in range(9):
+        stream, buffer = accelrt.Stream(), accelrt.zeros(SIZE)
+        event = default.record_event()
+        if wait == 0:
+            stream.wait_stream(default)
+        elif wait == 1:
+            stream.wait_event(event)
+        elif wait == 2:  # noqa: PLR2004
+            event.synchronize()
+        elif wait == 3:  # noqa: PLR2004
+            default.synchronize()
+        elif wait == 4:  # noqa: PLR2004
+            accelrt.accelerator.synchronize()
+        elif wait == 5:  # noqa: PLR2004
+            while not event.query():
+                pass
+        elif wait == 6:  # noqa: PLR2004
+            while not default.query():
+                pass
+        elif wait == 7:  # noqa: PLR2004
+            bytes(buffer)
+        else:
+            accelrt.ordered(default, stream)
+        stream.launch(memset, buffer, 1, SIZE)
+
+
+def test_each_order_is_known() -> None:
+    assert watched(waits_in_between).findings == []
+
+
+def an_address_after_the_free() -> None:
+    """Launch with an address whose buffer is gone."""
+    buffer = accelrt.zeros(SIZE)
+    address, stream = buffer.data_ptr(), buffer.stream
+    del buffer  # first
+    stream.launch(memset, address, 1, SIZE)  # second
+
+
+def test_a_use_after_the_free_is_found() -> None:
+    # The size is so small that the memory stays the allocator's.
+    finding = check(an_address_after_the_free, "use-after-free", "before the buffer is freed")
+    assert finding.first is not None
+    assert finding.first.name == "free"
+
+
+def an_address_without_record_stream() -> None:
+    """Free a buffer that another stream uses by its address."""
+    stream, buffer = accelrt.Stream(), accelrt.zeros(SIZE)
+    stream.wait_stream(buffer.stream)
+    stream.launch(memset, buffer.data_ptr(), 1, SIZE)  # first
+    del buffer  # second
+
+
+def an_address_with_record_stream() -> None:
+    """Do the same, and say so."""
+    stream, buffer = accelrt.Stream(), accelrt.zeros(SIZE)
+    stream.wait_stream(buffer.stream)
+    stream.launch(memset, buffer.data_ptr(), 1, SIZE)
+    buffer.record_stream(stream)
+
+
+def test_a_missing_record_stream_is_found() -> None:
+    check(an_address_without_record_stream, "missing-record-stream", "record_stream()")
+    assert watched(an_address_with_record_stream).findings == []
+
+
+def a_wait_before_the_record() -> None:
+    """Wait for an event that is recorded too late."""
+    other, event, buffer = accelrt.Stream(), accelrt.Event(), accelrt.empty(SIZE)
+    other.wait_event(event)  # too early
+    buffer.stream.launch(memset, buffer, 0, SIZE)
+    buffer.stream.record_event(event)
+    other.launch(memset, buffer, 1, SIZE)
+
+
+def a_wait_for_nothing() -> None:
+    """Wait for an event that is never recorded."""
+    accelrt.Stream().wait_event(accelrt.Event())  # second
+
+
+def a_first_round() -> None:
+    """Wait for events of the round before, of which the first one has none."""
+    one, other = accelrt.Stream(), accelrt.Stream()
+    buffer, free = accelrt.empty(SIZE), accelrt.Event()
+    for _ in range(3):
+        one.wait_event(free)
+        one.launch(memset, buffer, 0, SIZE)
+        other.wait_stream(one)
+        other.launch(memset, buffer, 1, SIZE)
+        other.record_event(free)
+
+
+def test_waits_for_events_without_a_record_are_found_when_they_do_harm() -> None:
+    check(a_wait_for_nothing, "unrecorded-event", "record the event before")
+    kinds = {finding.kind for finding in watched(a_wait_before_the_record).findings}
+    assert kinds == {"race", "unrecorded-event"}
+    assert watched(a_first_round).findings == []
+
+
+def a_read_of_nothing() -> None:
+    """Copy what was never written."""
+    buffer, target = accelrt.empty(SIZE), accelrt.empty(SIZE)
+    target[: SIZE // 2].fill_(0)
+    target[SIZE // 4 :].copy_(buffer[SIZE // 4 :], non_blocking=True)  # second
+
+
+def test_an_uninitialized_read_is_found() -> None:
+    finding = check(a_read_of_nothing, "uninitialized-read", "zeros()")
+    assert (finding.second.access, finding.second.range) == ("read", (SIZE // 4, SIZE))
+
+
+def the_host_beside_a_task() -> None:
+    """Access bytes through a view while a task may use them."""
+    buffer = accelrt.zeros(SIZE)
+    view = memoryview(buffer)
+    buffer.fill_(1)  # first
+    with accelrt.host_access(buffer):  # second
+        view[0] = 2
+
+
+def a_task_beside_the_host() -> None:
+    """Enqueue a task while the host uses the bytes."""
+    buffer = accelrt.zeros(SIZE)
+    buffer.stream.synchronize()
+    with accelrt.host_access(buffer):  # first
+        buffer.fill_(1)  # second
+
+
+def the_host_alone() -> None:
+    """Wait before, and enqueue after."""
+    buffer = accelrt.zeros(SIZE)
+    buffer.stream.synchronize()
+    with accelrt.host_access(buffer):
+        pass
+    accelrt.Stream().launch(memset, buffer, 1, SIZE)
+
+
+def test_accesses_of_the_host_are_found() -> None:
+    check(the_host_beside_a_task, "host-access", "synchronize()")
+    check(a_task_beside_the_host, "host-access", "end the host's access")
+    assert watched(the_host_alone).findings == []
+
+
+def halves() -> None:
+    """Use the two halves of a buffer on two streams; read all of it on both."""
+    buffer, streams = accelrt.zeros(SIZE), [accelrt.Stream() for _ in range(2)]
+    for place, stream in enumerate(streams):
+        stream.wait_stream(buffer.stream)
+        half = buffer[place * SIZE // 2 : (place + 1) * SIZE // 2]
+        stream.launch(memset, half, place, SIZE // 2)
+    for stream, other in zip(streams, reversed(streams), strict=True):
+        stream.wait_stream(other)
+    for stream in streams:
+        stream.launch(ctypes.CDLL(None).labs, accelrt.reads(buffer))
+
+
+def test_other_bytes_and_reads_do_not_race() -> None:
+    assert watched(halves).findings == []
+
+
+def memory_again() -> None:
+    """Let the allocator hand out the same memory again and again."""
+    for turn in range(50):
+        stream = accelrt.Stream()
+        with stream:
+            buffer = accelrt.zeros(SIZE)
+        stream.launch(memset, buffer, turn, SIZE)
+
+
+def test_memory_that_is_handed_out_again_is_a_new_life() -> None:
+    assert watched(memory_again).findings == []
+
+
+def test_a_callable_is_behind_what_is_before_it() -> None:
+    stream, other = accelrt.Stream(), accelrt.Stream()
+    buffer = accelrt.empty(SIZE)
+
+    def inner() -> None:
+        other.launch(memset, buffer, 2, SIZE)
+
+    with sanitizer.watch() as report:
+        stream.launch(memset, buffer, 1, SIZE)
+        stream.launch_host(inner)
+        stream.synchronize()
+        other.synchronize()
+    assert report.findings == []
+
+
+def test_a_buffer_older_than_the_watch_is_known() -> None:
+    buffer = accelrt.zeros(SIZE)
+    accelrt.accelerator.synchronize()
+    with sanitizer.watch() as report:
+        for stream in accelrt.Stream(), accelrt.Stream():
+            stream.launch(memset, buffer, 1, SIZE)
+        accelrt.accelerator.synchronize()
+    (finding,) = report.findings
+    assert finding.buffer is not None
+    assert (finding.buffer.nbytes, finding.buffer.file) == (SIZE, None)
+
+
+def test_equal_places_are_one_finding_that_is_counted() -> None:
+    def loop() -> None:
+        buffer = accelrt.empty(SIZE)
+        for _ in range(5):
+            for stream in accelrt.Stream(), accelrt.Stream():
+                stream.launch(memset, buffer, 1, SIZE)
+
+    (finding,) = watched(loop).findings
+    assert finding.count > 5  # noqa: PLR2004
+
+
+def test_a_watch_warns_or_raises_at_the_second_use_and_can_be_told_to_be_silent() -> None:
+    marks = lines(zeros_on_the_default_stream)
+    with (
+        pytest.raises(sanitizer.SanitizerError, match="race: a buffer of 4096 bytes") as raised,
+        sanitizer.watch(action="raise"),
+    ):
+        zeros_on_the_default_stream()
+    assert raised.value.finding.second.line == marks["second"]
+    with warnings.catch_warnings(record=True) as caught, sanitizer.watch(action="warn"):
+        warnings.simplefilter("always")
+        zeros_on_the_default_stream()
+    assert [(it.filename, it.lineno) for it in caught] == [(__file__, marks["second"])]
+    for pattern in f"test_sanitizer.py:{marks['first']}", f"{Path(__file__).parent}/*":
+        with sanitizer.watch(suppress=[pattern]) as report:
+            zeros_on_the_default_stream()
+        assert report.findings == []
+    with pytest.raises(ValueError, match="action must be"):
+        sanitizer.watch(action="explode")  # type: ignore[arg-type]
+    with (
+        pytest.raises(sanitizer.SanitizerError, match="missing-record-stream"),
+        sanitizer.watch(action="raise"),
+    ):
+        an_address_without_record_stream()  # no call comes after the free
+
+
+def run(*arguments: str, mode: str = "") -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own."""
+    environment = {"ACCELRT_SANITIZER": mode, "PATH": ""}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+TRAP = """\
+import ctypes, sys
+import accelrt
+stream = accelrt.Stream()
+buffer = accelrt.zeros(4096)
+stream.launch(ctypes.CDLL(None).memset, buffer, 1, ctypes.c_size_t(4096))
+stream.synchronize()
+print("done", *sys.argv[1:])
+sys.exit(int(*sys.argv[2:]))
+"""
+
+
+def test_the_command_reports_what_a_script_has_and_ends_with_1(tmp_path: Path) -> None:
+    script = tmp_path / "trap.py"
+    script.write_text(TRAP)
+    report, page = tmp_path / "out.json", tmp_path / "out.html"
+    for file in report, page:
+        ran = run("-m", "accelrt", "sanitize", "--report", str(file), str(script), "a", "0")
+        assert ran.returncode == 1, ran.stderr
+        assert ran.stdout == "done a 0\n"
+        assert "1 finding\nrace: " in ran.stderr
+    (finding,) = json.loads(report.read_text())["findings"]
+    assert (finding["kind"], finding["second"]["line"]) == ("race", 5)
+    assert "stream.launch(ctypes.CDLL(None).memset, buffer, 1" in page.read_text()
+    suppressed = ("--suppress", "trap.py:4", str(script), "a")
+    assert run("-m", "accelrt", "sanitize", *suppressed, "0").returncode == 0
+    assert run("-m", "accelrt", "sanitize", *suppressed, "3").returncode == 3  # noqa: PLR2004
+    assert run("-m", "accelrt", "sanitize", "nothing.py").returncode == 2  # noqa: PLR2004
+
+
+def test_the_environment_watches_a_program(tmp_path: Path) -> None:
+    script = tmp_path / "trap.py"
+    script.write_text(TRAP)
+    reported = run(str(script), "a", "0", mode="report")
+    assert reported.returncode == 0
+    assert "accelrt sanitizer: 1 findings\nrace: " in reported.stderr
+    warned = run(str(script), "a", "0", mode="warn")
+    assert f"{script}:5: SanitizerWarning: race: " in warned.stderr
+    raised = run(str(script), "a", "0", mode="raise")
+    assert raised.returncode == 1
+    assert raised.stdout == ""
+    assert "accelrt.sanitizer.SanitizerError: race: " in raised.stderr
+    assert "done a 0" in run(str(script), "a", "0").stdout
+    wrong = run(str(script), "a", "0", mode="yes")
+    assert "ACCELRT_SANITIZER" in wrong.stderr
+    assert "warn, raise or report" in wrong.stderr
