@@ -475,7 +475,7 @@ install: ## installs the library for C, its headers and its pkg-config file belo
 	install -d "$(INSTALLED)/lib/pkgconfig" "$(INSTALLED)/include"
 	install -m 755 $(TARGET_DIR)/release/libaccelrt.so "$(INSTALLED)/lib/$(C_LIBRARY)"
 	ln -sf $(C_LIBRARY) "$(INSTALLED)/lib/libaccelrt.so"
-	install -m 644 include/accelrt.h include/accelrt.hpp "$(INSTALLED)/include"
+	install -m 644 include/accelrt.h include/accelrt.hpp include/accelrt_backend.h "$(INSTALLED)/include"
 	printf '%s\n' 'prefix=$(PREFIX)' 'Name: accelrt' \
 		'Description: Streams, events and stream-ordered memory of any device' \
 		"Version: $$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" \

@@ -55,6 +55,12 @@
 // Memory that a device shares with the host.
 #define ACCELRT_MEMORY_SHARED 2
 
+// A pool serves other requests too, before these fail for want of memory.
+#define ACCELRT_POOL_USE_ON_OOM 1
+
+// A request gets a whole block of the pool.
+#define ACCELRT_POOL_NO_SPLIT 2
+
 // A block is free.
 #define ACCELRT_BLOCK_INACTIVE 0
 
@@ -223,6 +229,9 @@ typedef int32_t accelrt_status;
 // A buffer: a view of memory. A handle is a number in a pointer's clothes.
 typedef struct accelrt_buffer accelrt_buffer;
 
+// What finishes a deferred task. A handle is a number in a pointer's clothes.
+typedef struct accelrt_completion accelrt_completion;
+
 // An event: a place in a stream. A handle is a number in a pointer's clothes.
 typedef struct accelrt_event accelrt_event;
 
@@ -237,6 +246,12 @@ typedef struct accelrt_kernel accelrt_kernel;
 
 // A subscription to the log. A handle is a number in a pointer's clothes.
 typedef struct accelrt_log accelrt_log;
+
+// An observer of shortages. A handle is a number in a pointer's clothes.
+typedef struct accelrt_observer accelrt_observer;
+
+// A private pool of a device's memory. A handle is a number in a pointer's clothes.
+typedef struct accelrt_pool accelrt_pool;
 
 // Kernels compiled for a device. A handle is a number in a pointer's clothes.
 typedef struct accelrt_program accelrt_program;
@@ -331,6 +346,10 @@ typedef struct {
   // 0.
   uint32_t reserved;
 } accelrt_buffer_use;
+
+// Starts a deferred task: gets the data of its launch, and the handle that some thread passes to
+// `accelrt_completion_finish`. Must not throw or jump out.
+typedef void (*accelrt_start_function)(void *data, accelrt_completion *completion);
 
 // What a buffer is.
 typedef struct {
@@ -470,6 +489,35 @@ typedef struct {
   accelrt_duration_stat host_free_time;
 } accelrt_host_statistics;
 
+// What is in use by the tag of its requests.
+typedef struct {
+  // The size of this struct in bytes.
+  size_t size;
+  // The bytes.
+  accelrt_stat bytes;
+  // The tag, which ends with a zero and may be cut.
+  char tag[64];
+} accelrt_tag_statistics;
+
+// A request that failed for want of memory.
+typedef struct {
+  // The size of this struct in bytes.
+  size_t size;
+  // The device; of pinned memory one of its kind.
+  accelrt_device device;
+  // The bytes that were asked for.
+  uint64_t requested_bytes;
+  // The bytes that the device had free.
+  uint64_t free_bytes;
+  // The capacity; 0 where it is not known.
+  uint64_t total_bytes;
+  // The text of the error, valid during the call.
+  const char *text;
+} accelrt_shortage;
+
+// Is told of a shortage. Must not throw or jump out.
+typedef void (*accelrt_observer_function)(void *data, const accelrt_shortage *shortage);
+
 // A range of memory that was taken from a device.
 typedef struct {
   // The size of this struct in bytes.
@@ -598,7 +646,8 @@ extern "C" {
 accelrt_status accelrt_error_status(void);
 
 // The text of the last error on this thread, in UTF-8; empty where there is none. The pointer is
-// valid until the next function that fails on this thread, or the end of the thread.
+// valid until the next function that fails on this thread, a call of `accelrt_error_clear`, or the
+// end of the thread.
 //
 // Never blocks, never fails.
 const char *accelrt_error_text(void);
@@ -621,7 +670,8 @@ const char *accelrt_version(void);
 
 // Sets a setting in place of the environment variable of the same name, such as
 // `ACCELRT_CPU_DEVICES` to "2"; docs/settings.md has the names and values. NULL as `value` leaves
-// the setting to the environment again.
+// the setting to the environment again. What `ACCELRT_KINDS` names is loaded once, at the first
+// look for a kind or a device.
 //
 // To be called before the runtime's first use: before anything but functions of errors, versions
 // and settings. A value is checked by the first use, which then fails with
@@ -666,11 +716,12 @@ accelrt_status accelrt_runtime_shutdown(void);
 accelrt_status accelrt_runtime_get_counters(accelrt_runtime_counters *counters);
 
 // Registers the kind of device of a table of functions, an `accelrt_backend` of
-// `include/accelrt_backend.h`: runtimes that are made from now on have it, so call this before the
-// first use. Writes the kind's number. docs/devices.md says what a maker of devices promises.
+// `accelrt_backend.h`, and writes the kind's number. To be called before the runtime's first use.
+// docs/devices.md says what a maker of devices promises.
 //
 // Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when the table is of another version, lacks a
-// function, or names a kind that is there already.
+// function, or names a kind that is there already, and with `ACCELRT_STATUS_INVALID_STATE` behind
+// the first use.
 //
 // What the caller promises:
 // `table` is NULL or such a table, which stays unchanged while the process runs, as do its name
@@ -679,11 +730,10 @@ accelrt_status accelrt_backend_register(const void *table, int32_t *kind);
 
 // Opens a shared library that exports `accelrt_backend_table`, for good, and registers its kind as
 // `accelrt_backend_register` does. A path without a slash is searched for as the dynamic loader
-// does.
+// does. The setting `ACCELRT_KINDS` does the same without a call.
 //
 // What the caller promises:
-// `path` is a text that ends with a zero. The library's table keeps what
-// `include/accelrt_backend.h` says.
+// `path` is a text that ends with a zero. The library's table keeps what `accelrt_backend.h` says.
 accelrt_status accelrt_backend_load(const char *path, int32_t *kind);
 
 // Writes the kind of device for `ACCELRT_ACCELERATOR`: the configured one, else the first of cuda
@@ -693,7 +743,7 @@ accelrt_status accelrt_backend_load(const char *path, int32_t *kind);
 accelrt_status accelrt_kind_get_accelerator(int32_t *kind);
 
 // Writes the number of the kind with a name, such as "cpu", "cuda", "xpu" or that of a kind that a
-// program has registered. Does not block.
+// program has registered or `ACCELRT_KINDS` brings. Does not block.
 //
 // Fails with `ACCELRT_STATUS_NOT_FOUND`.
 //
@@ -885,6 +935,46 @@ accelrt_status accelrt_stream_launch(accelrt_stream *stream,
                                      accelrt_drop_function drop,
                                      const accelrt_buffer_use *uses,
                                      size_t use_count);
+
+// As `accelrt_stream_launch`, for a function that blocks its thread: that waits for a file,
+// another process or another thread. Another worker serves the other streams meanwhile; the call
+// itself costs more, so that this is for functions that take longer than some microseconds.
+//
+// What the caller promises:
+// As `accelrt_stream_launch`.
+accelrt_status accelrt_stream_launch_blocking(accelrt_stream *stream,
+                                              accelrt_task_function run,
+                                              void *data,
+                                              accelrt_drop_function drop,
+                                              const accelrt_buffer_use *uses,
+                                              size_t use_count);
+
+// Enqueues a task that the stream starts and another thread finishes: of a library that calls
+// back, or a thread that waits for many things. When everything enqueued before is done, on the
+// device too, a thread calls `start(data, completion)` once, which hands the work on and returns.
+// The stream goes on when any thread calls `accelrt_completion_finish`; meanwhile no thread waits.
+// Works on every kind. Blocks as `accelrt_stream_launch`.
+//
+// `drop(data)` is called once, on any thread: when the task was finished, or in place of `start`
+// when the stream has failed before, the runtime is shut down or this function fails. `drop` may
+// be NULL. A task that is never finished keeps its stream waiting until the shutdown.
+//
+// The task's buffers are recorded by `accelrt_buffer_record_use`, behind this call.
+//
+// What the caller promises:
+// Any thread may call `start` and `drop` with `data`.
+accelrt_status accelrt_stream_launch_deferred(accelrt_stream *stream,
+                                              accelrt_start_function start,
+                                              void *data,
+                                              accelrt_drop_function drop);
+
+// Finishes a deferred task, and makes the handle stale. With NULL as `error` its stream goes on; a
+// text fails the stream. To be called once for each task, by any thread, also inside of `start`;
+// the stream's later tasks do not run inside of this call. Does not block.
+//
+// What the caller promises:
+// `error` is NULL or a text that ends with a zero.
+accelrt_status accelrt_completion_finish(accelrt_completion *completion, const char *error);
 
 // Creates an event, whose records store the time when `is_timed` is not 0. Its first record
 // determines its device. Initialises nothing.
@@ -1192,6 +1282,75 @@ accelrt_status accelrt_memory_get_settings(char *text, size_t capacity, size_t *
 // What the caller promises:
 // `settings` is a text that ends with a zero.
 accelrt_status accelrt_memory_set_settings(const char *settings);
+
+// Creates an empty pool of a device: memory that serves the requests of threads inside of it only.
+// `options` is 0, or `ACCELRT_POOL_USE_ON_OOM` and `ACCELRT_POOL_NO_SPLIT`, added up. Initialises
+// the device.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+accelrt_status accelrt_pool_create(accelrt_device device, uint32_t options, accelrt_pool **pool);
+
+// Makes the handle stale. The pool's free memory goes back to the device, what is in use behind
+// its free. Threads leave the pool before: one that is inside stays there until its end. Does not
+// block.
+accelrt_status accelrt_pool_destroy(accelrt_pool *pool);
+
+// Makes the pool serve the calling thread's requests of memory on its device, except shared and
+// pinned memory, until `accelrt_pool_leave`. Of several entered pools of a device the last one
+// serves. Does not block.
+accelrt_status accelrt_pool_enter(accelrt_pool *pool);
+
+// Ends the thread's latest `accelrt_pool_enter` of the pool. Does not block.
+//
+// Fails with `ACCELRT_STATUS_INVALID_STATE` on a thread that is not inside of the pool.
+accelrt_status accelrt_pool_leave(accelrt_pool *pool);
+
+// Writes the number that segments of the pool have in snapshots and histories. Does not block.
+accelrt_status accelrt_pool_get_id(accelrt_pool *pool, uint64_t *id);
+
+// Gives what the calling thread allocates a tag, until `accelrt_memory_leave_tag`; the innermost
+// tag counts, and an empty one ends an outer one meanwhile. A process has 65535 tags and names of
+// threads. Does not block.
+//
+// What the caller promises:
+// `tag` is a text that ends with a zero.
+accelrt_status accelrt_memory_enter_tag(const char *tag);
+
+// Ends the calling thread's latest tag. Does not block.
+//
+// Fails with `ACCELRT_STATUS_INVALID_STATE` when the thread has entered none.
+accelrt_status accelrt_memory_leave_tag(void);
+
+// Writes at most `capacity` tags of a device's memory with what is in use by each, sorted by tag,
+// into an array whose elements have `each_bytes` bytes, `sizeof(accelrt_tag_statistics)`. `count`,
+// unless it is NULL, gets the number of all. Initialises no device and waits for none.
+//
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
+//
+// What the caller promises:
+// `tags` has `capacity` elements of `each_bytes` bytes.
+accelrt_status accelrt_memory_get_tags(accelrt_device device,
+                                       accelrt_tag_statistics *tags,
+                                       size_t each_bytes,
+                                       size_t capacity,
+                                       size_t *count);
+
+// Calls `run(data, shortage)` for each request of an allocator that fails for want of memory, on
+// the requesting thread and without a lock, before that function returns
+// `ACCELRT_STATUS_OUT_OF_MEMORY`. Whichever language has made the request; shortages inside of an
+// observer are not told. `drop(data)` is called once, on any thread: when the observer was
+// destroyed and no thread is inside of it, or when this function fails.
+//
+// What the caller promises:
+// Any thread may call `run`, several at once, and `drop`, with `data`.
+accelrt_status accelrt_observer_create(accelrt_observer_function run,
+                                       void *data,
+                                       accelrt_drop_function drop,
+                                       accelrt_observer **observer);
+
+// Ends the calls, and makes the handle stale. A thread that is inside of a call goes on. Does not
+// block.
+accelrt_status accelrt_observer_destroy(accelrt_observer *observer);
 
 // Takes a snapshot of what the allocators of a kind's devices have, without shared and pinned
 // memory. Initialises no device and waits for none.
@@ -1521,6 +1680,19 @@ typedef struct accelrt_table {
   accelrt_status (*stream_launch_kernel)(accelrt_stream *stream, accelrt_kernel *kernel, const accelrt_kernel_argument *arguments, size_t argument_count, size_t dimensions, const size_t *global, const size_t *local);
   accelrt_status (*backend_register)(const void *table, int32_t *kind);
   accelrt_status (*backend_load)(const char *path, int32_t *kind);
+  accelrt_status (*stream_launch_blocking)(accelrt_stream *stream, accelrt_task_function run, void *data, accelrt_drop_function drop, const accelrt_buffer_use *uses, size_t use_count);
+  accelrt_status (*stream_launch_deferred)(accelrt_stream *stream, accelrt_start_function start, void *data, accelrt_drop_function drop);
+  accelrt_status (*completion_finish)(accelrt_completion *completion, const char *error);
+  accelrt_status (*observer_create)(accelrt_observer_function run, void *data, accelrt_drop_function drop, accelrt_observer **observer);
+  accelrt_status (*observer_destroy)(accelrt_observer *observer);
+  accelrt_status (*pool_create)(accelrt_device device, uint32_t options, accelrt_pool **pool);
+  accelrt_status (*pool_destroy)(accelrt_pool *pool);
+  accelrt_status (*pool_enter)(accelrt_pool *pool);
+  accelrt_status (*pool_leave)(accelrt_pool *pool);
+  accelrt_status (*pool_get_id)(accelrt_pool *pool, uint64_t *id);
+  accelrt_status (*memory_enter_tag)(const char *tag);
+  accelrt_status (*memory_leave_tag)(void);
+  accelrt_status (*memory_get_tags)(accelrt_device device, accelrt_tag_statistics *tags, size_t each_bytes, size_t capacity, size_t *count);
 } accelrt_table;
 
 // Whether a table has a function: ACCELRT_TABLE_HAS(table, stream_launch).
@@ -1637,7 +1809,20 @@ typedef struct accelrt_table {
   X(kernel_get_argument_count) \
   X(stream_launch_kernel) \
   X(backend_register) \
-  X(backend_load)
+  X(backend_load) \
+  X(stream_launch_blocking) \
+  X(stream_launch_deferred) \
+  X(completion_finish) \
+  X(observer_create) \
+  X(observer_destroy) \
+  X(pool_create) \
+  X(pool_destroy) \
+  X(pool_enter) \
+  X(pool_leave) \
+  X(pool_get_id) \
+  X(memory_enter_tag) \
+  X(memory_leave_tag) \
+  X(memory_get_tags)
 
 #ifndef ACCELRT_TABLE
 // The table of the library, valid for ever. Never blocks, never fails.
@@ -1757,6 +1942,19 @@ const accelrt_table *accelrt_get_table(void);
 #define accelrt_stream_launch_kernel (ACCELRT_TABLE->stream_launch_kernel)
 #define accelrt_backend_register (ACCELRT_TABLE->backend_register)
 #define accelrt_backend_load (ACCELRT_TABLE->backend_load)
+#define accelrt_stream_launch_blocking (ACCELRT_TABLE->stream_launch_blocking)
+#define accelrt_stream_launch_deferred (ACCELRT_TABLE->stream_launch_deferred)
+#define accelrt_completion_finish (ACCELRT_TABLE->completion_finish)
+#define accelrt_observer_create (ACCELRT_TABLE->observer_create)
+#define accelrt_observer_destroy (ACCELRT_TABLE->observer_destroy)
+#define accelrt_pool_create (ACCELRT_TABLE->pool_create)
+#define accelrt_pool_destroy (ACCELRT_TABLE->pool_destroy)
+#define accelrt_pool_enter (ACCELRT_TABLE->pool_enter)
+#define accelrt_pool_leave (ACCELRT_TABLE->pool_leave)
+#define accelrt_pool_get_id (ACCELRT_TABLE->pool_get_id)
+#define accelrt_memory_enter_tag (ACCELRT_TABLE->memory_enter_tag)
+#define accelrt_memory_leave_tag (ACCELRT_TABLE->memory_leave_tag)
+#define accelrt_memory_get_tags (ACCELRT_TABLE->memory_get_tags)
 #endif
 
 #endif // ACCELRT_H

@@ -14,18 +14,21 @@ use cbindgen::{
 };
 
 /// The files with functions, in the order of the header.
-const FILES: [&str; 16] = [
+const FILES: [&str; 19] = [
     "status",
     "last_error",
     "runtime",
     "device",
     "stream",
     "launch",
+    "deferred",
     "event",
     "buffer",
     "transfer",
     "memory",
     "allocator",
+    "pool",
+    "observer",
     "snapshot",
     "history",
     "log",
@@ -34,7 +37,7 @@ const FILES: [&str; 16] = [
 ];
 
 /// Names of types in Rust, and in C. Constants get `ACCELRT_` in front.
-const TYPES: [(&str, &str); 29] = [
+const TYPES: [(&str, &str); 36] = [
     ("Status", "accelrt_status"),
     ("RuntimeCounters", "accelrt_runtime_counters"),
     ("CDevice", "accelrt_device"),
@@ -47,6 +50,13 @@ const TYPES: [(&str, &str); 29] = [
     ("BufferUse", "accelrt_buffer_use"),
     ("TaskFunction", "accelrt_task_function"),
     ("DropFunction", "accelrt_drop_function"),
+    ("StartFunction", "accelrt_start_function"),
+    ("CCompletion", "accelrt_completion"),
+    ("CPool", "accelrt_pool"),
+    ("CTagStatistics", "accelrt_tag_statistics"),
+    ("CObserver", "accelrt_observer"),
+    ("CShortage", "accelrt_shortage"),
+    ("ObserverFunction", "accelrt_observer_function"),
     ("CMemoryInfo", "accelrt_memory_info"),
     ("CStat", "accelrt_stat"),
     ("CPooledStat", "accelrt_pooled_stat"),

@@ -497,8 +497,10 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()>;
 
     /// Calls `callback` once, when the device has reached the mark or is lost. Any thread may make
-    /// the call, even before this method returns. The callback only posts work and calls no
-    /// backend. On an error, this method drops the callback without a call.
+    /// the call, even before this method returns. The callback may drop the last handle of a
+    /// stream, which calls this backend and may wait for the device: `backend::callbacks::posting`
+    /// moves the call away from a driver's thread, which must not do that. On an error, this method
+    /// drops the callback without a call.
     ///
     /// # Safety
     /// The mark is live until this returns.

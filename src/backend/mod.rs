@@ -13,8 +13,9 @@ pub mod registry;
 
 pub use registry::register;
 
-// Optional kinds, each behind a cargo feature.
+// What kinds of drivers from outside the core need, and optional kinds behind cargo features.
 // `make core` deletes this block, up to the next empty line.
+pub mod callbacks;
 #[cfg(not(loom))]
 pub mod foreign;
 #[cfg(feature = "xpu")]

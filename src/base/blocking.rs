@@ -3,7 +3,7 @@
 //! A pool registers a hook on each of its threads. Code that blocks calls the hook of its thread
 //! through this module. On a thread without a hook, these calls have no effect.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(crate) trait BlockingHook {
 
 thread_local! {
     static HOOK: RefCell<Option<Arc<dyn BlockingHook>>> = const { RefCell::new(None) };
+    /// True inside of `while_blocked` on a thread with a hook. A pool counts such a thread once.
+    static IS_BLOCKED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Registers the calling thread's hook, and replaces an earlier hook.
@@ -34,14 +36,17 @@ pub(crate) fn set_hook(hook: Arc<dyn BlockingHook>) {
 }
 
 /// Calls `wait`, which may block this thread, between the `begin` and `end` of the thread's hook.
+/// Inside of another such call, as a function that may block and then waits for a stream, it only
+/// calls `wait`.
 pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
     struct End(Arc<dyn BlockingHook>);
     impl Drop for End {
         fn drop(&mut self) {
+            IS_BLOCKED.set(false);
             self.0.end();
         }
     }
-    let _end = hook().map(|hook| {
+    let _end = hook().filter(|_| !IS_BLOCKED.replace(true)).map(|hook| {
         hook.begin();
         End(hook)
     });

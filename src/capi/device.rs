@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::device::Device;
 use crate::capi::arguments::{Growing, place, text, write_sized, write_text};
 use crate::capi::last_error::guard;
-use crate::capi::runtime::{kind_of, runtime};
+use crate::capi::runtime::{find_with_kinds, kind_of, runtime};
 use crate::capi::status::{Outcome, Refused, Status};
 
 /// A device: one of a kind.
@@ -93,7 +93,8 @@ pub unsafe extern "C" fn accelrt_device_parse(
         let to = place(device, "device")?;
         // SAFETY: the caller passes a text that ends with a zero, as the header says.
         let name = unsafe { text(name, "name") }?;
-        to.write(CDevice::of(name.parse()?));
+        let parsed: Option<Device> = find_with_kinds(|| name.parse().ok())?;
+        to.write(CDevice::of(parsed.map_or_else(|| name.parse(), Ok)?));
         Ok(())
     })
 }

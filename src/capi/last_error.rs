@@ -57,7 +57,8 @@ pub extern "C" fn accelrt_error_status() -> Status {
 }
 
 /// The text of the last error on this thread, in UTF-8; empty where there is none. The pointer is
-/// valid until the next function that fails on this thread, or the end of the thread.
+/// valid until the next function that fails on this thread, a call of `accelrt_error_clear`, or the
+/// end of the thread.
 ///
 /// Never blocks, never fails.
 #[unsafe(no_mangle)]

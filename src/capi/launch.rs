@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
+use crate::base::blocking::while_blocked;
 use crate::base::error::FailureCause;
 use crate::base::sync::assert_no_lock_held;
 use crate::capi::arguments::{array, null};
@@ -71,13 +72,14 @@ impl Drop for Owned {
     }
 }
 
-struct Launch {
+/// `BLOCKS`: another worker serves the other streams meanwhile, and no waiting thread takes over.
+struct Launch<const BLOCKS: bool> {
     run: RunFunction,
     owned: Owned,
 }
 
-impl Command<TaskContext> for Launch {
-    const CLASS: Class = Class::Ffi;
+impl<const BLOCKS: bool> Command<TaskContext> for Launch<BLOCKS> {
+    const CLASS: Class = if BLOCKS { Class::Blocking } else { Class::Ffi };
     const OPERATION: OperationKind = OperationKind::Launch;
 
     fn details(&self) -> Details {
@@ -93,7 +95,8 @@ impl Command<TaskContext> for Launch {
         unsafe { first.write(0) };
         // SAFETY: the caller of the launch promises a function that takes these arguments on any
         // thread and does not throw; the text has as many bytes.
-        let status = unsafe { (self.run)(self.owned.data, first, TEXT_BYTES) };
+        let run = || unsafe { (self.run)(self.owned.data, first, TEXT_BYTES) };
+        let status = if BLOCKS { while_blocked(run) } else { run() };
         if status != 0 {
             // SAFETY: the array has a last byte. A text that fills the room ends here.
             let last = unsafe { first.add(TEXT_BYTES - 1) };
@@ -141,7 +144,39 @@ pub unsafe extern "C" fn accelrt_stream_launch(
     uses: *const BufferUse,
     use_count: usize,
 ) -> Status {
-    let owned = Owned { data, drop };
+    // SAFETY: the caller promises the same.
+    unsafe { launch::<false>(stream, run, Owned { data, drop }, uses, use_count) }
+}
+
+/// As `accelrt_stream_launch`, for a function that blocks its thread: that waits for a file,
+/// another process or another thread. Another worker serves the other streams meanwhile; the call
+/// itself costs more, so that this is for functions that take longer than some microseconds.
+///
+/// # Safety
+/// As `accelrt_stream_launch`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelrt_stream_launch_blocking(
+    stream: *mut CStream,
+    run: TaskFunction,
+    data: *mut c_void,
+    drop: DropFunction,
+    uses: *const BufferUse,
+    use_count: usize,
+) -> Status {
+    // SAFETY: the caller promises the same.
+    unsafe { launch::<true>(stream, run, Owned { data, drop }, uses, use_count) }
+}
+
+/// # Safety
+/// As `accelrt_stream_launch`.
+#[inline(always)]
+unsafe fn launch<const BLOCKS: bool>(
+    stream: *mut CStream,
+    run: TaskFunction,
+    owned: Owned,
+    uses: *const BufferUse,
+    use_count: usize,
+) -> Status {
     guard(|| {
         let run = run.ok_or_else(|| null("run"))?;
         let stream = stream_of(stream)?;
@@ -149,12 +184,13 @@ pub unsafe extern "C" fn accelrt_stream_launch(
         if !core.on_host {
             return Err(no_host_functions(stream));
         }
+        let task = Launch::<BLOCKS> { run, owned };
         if use_count > 0 {
             // SAFETY: the caller passes as many uses.
             let uses = unsafe { array(uses, use_count, "uses") }?;
-            return launch_with_uses(stream, Launch { run, owned }, uses);
+            return launch_with_uses(stream, task, uses);
         }
-        core.enqueue(Launch { run, owned }, Checked)?;
+        core.enqueue(task, Checked)?;
         Ok(())
     })
 }
@@ -168,7 +204,11 @@ fn no_host_functions(stream: &Stream) -> Refused {
 }
 
 #[inline(never)]
-fn launch_with_uses(stream: &Stream, launch: Launch, uses: &[BufferUse]) -> Outcome {
+fn launch_with_uses<const BLOCKS: bool>(
+    stream: &Stream,
+    launch: Launch<BLOCKS>,
+    uses: &[BufferUse],
+) -> Outcome {
     let buffers: Vec<(&Buffer, Option<bool>)> =
         uses.iter().map(BufferUse::resolve).collect::<Outcome<_>>()?;
     let enqueue = || Ok(stream.core().enqueue(launch, Checked)?.ticket);

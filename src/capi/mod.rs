@@ -8,8 +8,9 @@
 //! * [`handle`]: handles with generations, and the slots that they name
 //! * [`arguments`]: texts, arrays, places for results, structs that begin with their size
 //! * [`runtime`], [`device`]: settings and the process's runtime; devices by kind and index
-//! * [`stream`], [`launch`], [`event`]: streams, functions as their tasks, events
+//! * [`stream`], [`event`]: streams and events; [`launch`], [`deferred`]: functions as tasks
 //! * [`buffer`], [`transfer`], [`memory`]: memory by handle, copies and fills, memory by address
+//! * [`pool`], [`observer`]: private pools, tags of memory, who is told of shortages
 //! * [`allocator`], [`snapshot`], [`history`], [`log`]: what allocators have and did, what ran
 //! * [`generator`], [`program`]: random numbers, kernels
 //! * [`table`]: all functions as one table
@@ -17,6 +18,7 @@
 mod allocator;
 mod arguments;
 mod buffer;
+mod deferred;
 mod device;
 mod event;
 mod generator;
@@ -26,6 +28,8 @@ mod last_error;
 mod launch;
 mod log;
 mod memory;
+mod observer;
+mod pool;
 mod program;
 mod runtime;
 mod snapshot;

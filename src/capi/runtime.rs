@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use crate::base::config;
 use crate::base::device::DeviceKind;
+use crate::base::error::Error;
 use crate::capi::arguments::{Growing, place, text, write_sized, write_text};
 use crate::capi::last_error::guard;
 use crate::capi::status::{Outcome, Refused, Status};
@@ -51,12 +52,36 @@ pub(super) fn runtime() -> Outcome<&'static Runtime> {
 #[inline(never)]
 fn begin() -> Outcome<&'static Runtime> {
     process_runtime::watch(); // `ACCELRT_PROFILE`, and another copy of this library
+    load_kinds()?;
     Ok(Runtime::of_process()?)
+}
+
+/// Loads what `ACCELRT_KINDS` names, once a process.
+fn load_kinds() -> Outcome {
+    let setting = |error: Error| Refused::new(Status::InvalidSetting, error.to_string());
+    kinds::load_environment().map_err(setting)
+}
+
+/// What `find` finds, at once or among the kinds that `ACCELRT_KINDS` names.
+pub(super) fn find_with_kinds<T>(find: impl Fn() -> Option<T>) -> Outcome<Option<T>> {
+    match find() {
+        None => load_kinds().map(|()| find()),
+        found => Ok(found),
+    }
+}
+
+/// Fails behind the first use of the runtime, which has what was there then.
+fn before_first_use(late: &'static str) -> Outcome {
+    match Runtime::existing_of_process() {
+        Some(_) => Err(Refused::new(Status::InvalidState, late)),
+        None => Ok(()),
+    }
 }
 
 /// Sets a setting in place of the environment variable of the same name, such as
 /// `ACCELRT_CPU_DEVICES` to "2"; docs/settings.md has the names and values. NULL as `value` leaves
-/// the setting to the environment again.
+/// the setting to the environment again. What `ACCELRT_KINDS` names is loaded once, at the first
+/// look for a kind or a device.
 ///
 /// To be called before the runtime's first use: before anything but functions of errors, versions
 /// and settings. A value is checked by the first use, which then fails with
@@ -78,10 +103,7 @@ pub unsafe extern "C" fn accelrt_setting_set(name: *const c_char, value: *const 
             // SAFETY: as above.
             Some(unsafe { text(value, "value") }?)
         };
-        if Runtime::existing_of_process().is_some() {
-            let text = "The runtime is in use: set settings before its first use";
-            return Err(Refused::new(Status::InvalidState, text));
-        }
+        before_first_use("The runtime is in use: set settings before its first use")?;
         if config::set_setting(name, value) {
             return Ok(());
         }
@@ -198,12 +220,16 @@ pub unsafe extern "C" fn accelrt_runtime_get_counters(counters: *mut RuntimeCoun
     })
 }
 
+const TOO_LATE: &str = "The runtime is in use, and has the kinds that were there at its first \
+                        use: bring a kind before it, or set ACCELRT_KINDS";
+
 /// Registers the kind of device of a table of functions, an `accelrt_backend` of
-/// `include/accelrt_backend.h`: runtimes that are made from now on have it, so call this before the
-/// first use. Writes the kind's number. docs/devices.md says what a maker of devices promises.
+/// `accelrt_backend.h`, and writes the kind's number. To be called before the runtime's first use.
+/// docs/devices.md says what a maker of devices promises.
 ///
 /// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when the table is of another version, lacks a
-/// function, or names a kind that is there already.
+/// function, or names a kind that is there already, and with `ACCELRT_STATUS_INVALID_STATE` behind
+/// the first use.
 ///
 /// # Safety
 /// `table` is NULL or such a table, which stays unchanged while the process runs, as do its name
@@ -215,6 +241,7 @@ pub unsafe extern "C" fn accelrt_backend_register(
 ) -> Status {
     guard(|| {
         let to = place(kind, "kind")?;
+        before_first_use(TOO_LATE)?;
         // SAFETY: the caller promises that it is a table.
         let registered = unsafe { kinds::register_table(table) }?;
         to.write(registered.type_code().into());
@@ -224,11 +251,10 @@ pub unsafe extern "C" fn accelrt_backend_register(
 
 /// Opens a shared library that exports `accelrt_backend_table`, for good, and registers its kind as
 /// `accelrt_backend_register` does. A path without a slash is searched for as the dynamic loader
-/// does.
+/// does. The setting `ACCELRT_KINDS` does the same without a call.
 ///
 /// # Safety
-/// `path` is a text that ends with a zero. The library's table keeps what
-/// `include/accelrt_backend.h` says.
+/// `path` is a text that ends with a zero. The library's table keeps what `accelrt_backend.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelrt_backend_load(
     path: *const c_char,
@@ -238,6 +264,7 @@ pub unsafe extern "C" fn accelrt_backend_load(
         let to = place(kind, "kind")?;
         // SAFETY: the caller passes a text.
         let path = unsafe { text(path, "path") }?;
+        before_first_use(TOO_LATE)?;
         // SAFETY: the caller promises that the library's table keeps what the header says.
         let loaded = unsafe { KindLibrary::open(path) }?.register()?;
         to.write(loaded.type_code().into());
@@ -259,7 +286,7 @@ pub extern "C" fn accelrt_kind_get_accelerator(kind: Option<&mut MaybeUninit<i32
 }
 
 /// Writes the number of the kind with a name, such as "cpu", "cuda", "xpu" or that of a kind that a
-/// program has registered. Does not block.
+/// program has registered or `ACCELRT_KINDS` brings. Does not block.
 ///
 /// Fails with `ACCELRT_STATUS_NOT_FOUND`.
 ///
@@ -274,7 +301,7 @@ pub unsafe extern "C" fn accelrt_kind_find(
         let to = place(kind, "kind")?;
         // SAFETY: the caller passes a text that ends with a zero, as the header says.
         let name = unsafe { text(name, "name") }?;
-        let found = DeviceKind::from_name(name).ok_or_else(|| {
+        let found = find_with_kinds(|| DeviceKind::from_name(name))?.ok_or_else(|| {
             Refused::new(Status::NotFound, format!("There is no kind of device {name:?}"))
         })?;
         to.write(found.type_code().into());
@@ -309,7 +336,7 @@ pub(super) fn kind_of(kind: i32) -> Outcome<DeviceKind> {
     match kind {
         0 => Ok(DeviceKind::CPU),
         -1 => Ok(runtime()?.accelerator()?),
-        _ => DeviceKind::from_type_code(kind.into()).ok_or_else(|| {
+        _ => find_with_kinds(|| DeviceKind::from_type_code(kind.into()))?.ok_or_else(|| {
             Refused::new(Status::NotFound, format!("There is no kind of device {kind}"))
         }),
     }

@@ -6,8 +6,8 @@
 
 use crate::capi::runtime::ABI_VERSION;
 use crate::capi::{
-    allocator, buffer, device, event, generator, history, last_error, launch, log, memory, program,
-    runtime, snapshot, stream, transfer,
+    allocator, buffer, deferred, device, event, generator, history, last_error, launch, log,
+    memory, observer, pool, program, runtime, snapshot, stream, transfer,
 };
 
 /// The functions by their addresses, behind the size of the table in bytes.
@@ -152,6 +152,19 @@ table! {
     program::accelrt_stream_launch_kernel
     runtime::accelrt_backend_register
     runtime::accelrt_backend_load
+    launch::accelrt_stream_launch_blocking
+    deferred::accelrt_stream_launch_deferred
+    deferred::accelrt_completion_finish
+    observer::accelrt_observer_create
+    observer::accelrt_observer_destroy
+    pool::accelrt_pool_create
+    pool::accelrt_pool_destroy
+    pool::accelrt_pool_enter
+    pool::accelrt_pool_leave
+    pool::accelrt_pool_get_id
+    pool::accelrt_memory_enter_tag
+    pool::accelrt_memory_leave_tag
+    pool::accelrt_memory_get_tags
 }
 
 /// The table of this library's functions, valid for ever.

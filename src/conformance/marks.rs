@@ -6,8 +6,8 @@ use std::thread;
 use crate::backend::contract::{Mark, StreamHandle};
 
 use crate::conformance::support::{
-    Subject, all_sent, ask_until, callback, destroy_streams, devices, on_stream, release_marks,
-    stream_on,
+    HostMemory, Subject, all_sent, ask_until, callback, destroy_streams, devices, on_stream,
+    release_marks, stream_on,
 };
 use crate::trusted::Trusted;
 
@@ -177,6 +177,33 @@ pub(crate) fn callbacks_come_once_each_when_registered_from_many_threads(subject
     assert!(numbers.into_iter().eq(0..400));
     release_marks(&backend, marks);
     backend.stream_destroy(stream).unwrap();
+}
+
+pub(crate) fn a_callback_may_wait_for_its_stream_and_give_it_back(subject: &Subject) {
+    // Goal: a callback that drops the last handle of a stream neither hangs nor fails. Method: more
+    // of them than a driver has threads, each behind a fill; the engine drops a stream so.
+    const BYTES: usize = 1 << 20;
+    let (sender, receiver) = mpsc::channel();
+    let memory = [(); 16].map(|()| HostMemory::new(subject, BYTES));
+    for (number, memory) in memory.iter().enumerate() {
+        let (backend, address) = (subject.backend(), memory.address);
+        let stream = stream_on(&backend, 0);
+        let fill = move |inside: &Trusted, stream| inside.fill(stream, address, 1, BYTES).unwrap();
+        on_stream(&backend, stream, fill);
+        let [mark] = marks_on(subject, stream);
+        let (end, tell) = (subject.backend(), callback(&sender, number));
+        let last = move || {
+            end.stream_synchronize(stream).unwrap();
+            end.mark_release(mark).unwrap();
+            end.stream_destroy(stream).unwrap();
+            tell();
+        };
+        backend.when_done(mark, Box::new(last)).unwrap();
+    }
+    let mut numbers = all_sent(sender, receiver);
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..16));
+    drop(memory);
 }
 
 pub(crate) fn a_callback_comes_also_when_the_mark_is_given_back_first(subject: &Subject) {

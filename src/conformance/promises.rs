@@ -134,6 +134,9 @@ macro_rules! conformance {
                     callbacks_come_once_each_when_registered_from_many_threads
                     a_callback_comes_also_when_the_mark_is_given_back_first
                 }
+                "a callback may wait for its stream and give it back" {
+                    a_callback_may_wait_for_its_stream_and_give_it_back
+                }
                 "a mark can be given back at any time" {
                     a_mark_can_be_given_back_at_any_time
                 }

@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 
 use crate::base::config::{self, KINDS_REFUSED};
 use crate::base::device::DeviceKind;
-use crate::base::error::{ConfigError, DeviceError, Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::kinds::KindLibrary;
+use crate::kinds::library::refused;
 
 const VARIABLE: &str = "ACCELRT_KINDS";
 
@@ -22,7 +23,7 @@ static LOADED: OnceLock<Result<()>> = OnceLock::new();
 /// use of the process's runtime, fail with the same error.
 pub fn load_environment() -> Result<()> {
     let load = || {
-        let loaded = config::variable(VARIABLE).map_or(Ok(()), |value| load_all(&value));
+        let loaded = config::setting(VARIABLE).map_or(Ok(()), |value| load_all(&value));
         loaded.inspect_err(|error| _ = KINDS_REFUSED.set(error.clone()))
     };
     LOADED.get_or_init(load).clone()
@@ -46,10 +47,7 @@ fn load(name: &str, path: &str) -> Result<DeviceKind> {
     let found = library.kind();
     if found.name() != name {
         let reason = format!("its kind is {found}, and {VARIABLE} calls it {name}");
-        return Err(Error::Device(DeviceError::LibraryRefused {
-            library: path.to_owned(),
-            reason,
-        }));
+        return Err(refused(path, reason));
     }
     library.register()
 }

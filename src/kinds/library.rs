@@ -57,6 +57,8 @@ impl KindLibrary {
         unsafe { Self::of_table(path, table) }
     }
 
+    /// `origin` is the library's path, or empty.
+    ///
     /// # Safety
     /// As [`check_table`] and [`ForeignBackend::open`].
     unsafe fn of_table(origin: &str, table: *const c_void) -> Result<Self> {
@@ -95,8 +97,12 @@ unsafe impl Send for KindLibrary {}
 // SAFETY: as above.
 unsafe impl Sync for KindLibrary {}
 
-fn refused(library: &str, reason: String) -> Error {
-    Error::Device(DeviceError::LibraryRefused { library: library.to_owned(), reason })
+pub(super) fn refused(library: &str, reason: String) -> Error {
+    let library = match library {
+        "" => "The table of functions".to_owned(),
+        path => format!("Library {path}"),
+    };
+    Error::Device(DeviceError::LibraryRefused { library, reason })
 }
 
 /// Registers the kind of a table with its backend, for a driver that is linked to the program.
@@ -105,5 +111,5 @@ fn refused(library: &str, reason: String) -> Error {
 /// As [`KindLibrary::open`], of a table that is valid as long as the process runs.
 pub unsafe fn register_table(table: *const c_void) -> Result<DeviceKind> {
     // SAFETY: the caller promises that it is a table.
-    unsafe { KindLibrary::of_table("a table of functions", table) }?.register()
+    unsafe { KindLibrary::of_table("", table) }?.register()
 }

@@ -76,7 +76,17 @@ void gate_open(gate *gate);
     X(generators_give_the_same_bits_everywhere)                                                    \
     X(kernels_are_compiled_and_launched)                                                           \
     X(a_stream_of_the_driver_is_wrapped)                                                           \
-    X(a_lost_device_is_lost_for_good)
+    X(a_lost_device_is_lost_for_good)                                                              \
+    X(a_kind_is_registered_by_its_table)                                                           \
+    X(a_kind_is_loaded_from_its_library)                                                           \
+    X(a_kind_that_comes_too_late_is_refused)                                                       \
+    X(the_environment_brings_a_kind)                                                               \
+    X(a_wrong_kind_of_the_environment_fails_the_first_use)                                         \
+    X(a_deferred_task_is_finished_by_another_thread)                                               \
+    X(tasks_that_block_do_not_hold_back_other_streams)                                             \
+    X(a_pool_serves_the_threads_inside_of_it)                                                      \
+    X(tags_say_what_memory_is_for)                                                                 \
+    X(an_observer_is_told_of_shortages)
 
 #define DECLARE(name) void name(void);
 TESTS(DECLARE)

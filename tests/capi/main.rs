@@ -21,6 +21,16 @@ const SANITIZED: [&str; 2] = ["-fsanitize=address", "-fno-omit-frame-pointer"];
 /// The test that forks: what threads held that its child lacks counts as leaked there.
 const FORKS: &str = "a_forked_child_is_refused";
 
+/// A kind of device from outside, in C.
+const NPU: &str = "examples/device/c/npu.c";
+
+/// The tests that load it as a library, with what the environment says of it.
+const WITH_LIBRARY: [(&str, bool); 3] = [
+    ("a_kind_is_loaded_from_its_library", false),
+    ("a_kind_that_comes_too_late_is_refused", false),
+    ("the_environment_brings_a_kind", true),
+];
+
 /// The C program, plain and sanitized.
 fn tests(is_sanitized: bool) -> &'static Path {
     static BUILT: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
@@ -29,8 +39,16 @@ fn tests(is_sanitized: bool) -> &'static Path {
         let mut flags = vec![version];
         flags.extend(SANITIZED.iter().filter(|_| is_sanitized));
         let name = if is_sanitized { "tests_sanitized" } else { "tests_plain" };
-        program(name, &flags, &files(&root().join("tests/capi"), "c"))
+        let mut sources = files(&root().join("tests/capi"), "c");
+        sources.push(root().join(NPU));
+        program(name, &flags, &sources)
     })
+}
+
+/// The kind in C as a library.
+fn npu_library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| program("libnpu.so", &["-shared", "-fPIC"], &[root().join(NPU)]))
 }
 
 fn command(program: &Path) -> Command {
@@ -56,6 +74,13 @@ fn run_test(name: &str) {
         if let Some((_, settings)) = ON_FAKE.iter().find(|(test, _)| *test == name) {
             command.env("ACCELRT_OPENCL_LIBRARY", fake_opencl::whole());
             command.env("FAKE_OPENCL", settings);
+        }
+        if let Some((_, is_named)) = WITH_LIBRARY.iter().find(|(test, _)| *test == name) {
+            command.env("TEST_NPU_LIBRARY", npu_library());
+            if *is_named {
+                command.env("ACCELRT_KINDS", format!("npu={}", npu_library().display()));
+                command.env("ACCELRT_ACCELERATOR", "npu");
+            }
         }
         if is_sanitized && name == FORKS {
             command.env("ASAN_OPTIONS", "detect_leaks=0");
@@ -107,6 +132,16 @@ c_tests! {
     fn kernels_are_compiled_and_launched;
     fn a_stream_of_the_driver_is_wrapped;
     fn a_lost_device_is_lost_for_good;
+    fn a_kind_is_registered_by_its_table;
+    fn a_kind_is_loaded_from_its_library;
+    fn a_kind_that_comes_too_late_is_refused;
+    fn the_environment_brings_a_kind;
+    fn a_wrong_kind_of_the_environment_fails_the_first_use;
+    fn a_deferred_task_is_finished_by_another_thread;
+    fn tasks_that_block_do_not_hold_back_other_streams;
+    fn a_pool_serves_the_threads_inside_of_it;
+    fn tags_say_what_memory_is_for;
+    fn an_observer_is_told_of_shortages;
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::FaultBackend;
 use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts};
-use accelrt::conformance::Subject;
+use accelrt::conformance::{Subject, report};
 
 fn null(config: NullConfig, wrap: fn(Arc<NullBackend>) -> Arc<dyn Backend>) -> Subject {
     let null = NullBackend::new(config);
@@ -22,6 +22,17 @@ fn of_four_devices() -> NullConfig {
     let completion = CompletionMode::WhenAsked { polls: 1 };
     let has_shared_memory = false;
     NullConfig { device_count: 4, completion, has_shared_memory, ..NullConfig::default() }
+}
+
+/// Two devices of 64 MiB.
+fn small() -> NullConfig {
+    NullConfig { device_count: 2, capacity_bytes: 64 << 20, ..of_four_devices() }
+}
+
+#[test]
+fn the_kit_asks_no_more_memory_than_a_small_device_has() {
+    let table = report(|| null(small(), |null| null));
+    assert!(table.is_passed(), "{table}");
 }
 
 accelrt::conformance!(at_once, null(NullConfig::default(), |null| null));

@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "passes numbers that the scripted table accepts")]
 
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use accelrt::backend::contract::{
     Address, KernelHandle, KernelParameter, LaunchArgument, LaunchSize, Leftover, Mark, MemoryKind,
@@ -99,6 +100,26 @@ fn streams_marks_and_commands_reach_the_table() {
         "stream_destroy(11)",
     ];
     assert_eq!(script.take(), calls);
+}
+
+#[test]
+fn a_callback_runs_on_a_thread_of_ours_which_a_driver_may_be_called_by() {
+    // Goal: what the header says of callbacks. Method: the table calls back inside of `when_done`,
+    // on the thread of the test; behind a shutdown no thread of ours is left.
+    let backend = backend(c"posted", 110, Script::new());
+    let (tell, told) = mpsc::channel();
+    let called_on = |tell: &mpsc::Sender<_>| {
+        let tell = tell.clone();
+        // SAFETY: the scripted table accepts every number.
+        unsafe {
+            backend.when_done(Mark(1), Box::new(move || tell.send(thread::current().id()).unwrap()))
+        }
+    };
+    called_on(&tell).unwrap();
+    assert_ne!(told.recv(), Ok(thread::current().id()));
+    assert_eq!(backend.shutdown(Instant::now() + Duration::from_secs(60)), Leftover::default());
+    called_on(&tell).unwrap();
+    assert_eq!(told.recv(), Ok(thread::current().id()));
 }
 
 #[test]
@@ -305,7 +326,7 @@ fn commands_of_submitted_and_of_resumed_work_are_started() {
     // SAFETY: as above.
     unsafe { backend.resume(StreamHandle(5), work()) };
     assert!(told.recv().is_ok() && told.recv().is_ok());
-    let far = Instant::now() + std::time::Duration::from_secs(600);
+    let far = Instant::now() + Duration::from_secs(600);
     assert_eq!(backend.shutdown(far), Leftover::default());
     let calls = script.take();
     assert_eq!(calls, ["open()", "stream_flush(4)", "stream_flush(5)", "shutdown()"]);

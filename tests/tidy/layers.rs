@@ -22,7 +22,7 @@ const fn area(module: &'static str, level: (u8, u8)) -> Area {
 
 /// A kind of device: known to the registry alone.
 const fn kind(module: &'static str) -> Area {
-    Area { only_for: &["backend", "backend::registry"], ..area(module, (1, 2)) }
+    Area { only_for: &["backend", "backend::registry"], ..area(module, (1, 3)) }
 }
 
 /// A binding: sees the runtime, not the machine.
@@ -39,14 +39,15 @@ const AREAS: &[Area] = &[
     // L1, the machine. `backend` itself is `src/backend/mod.rs`, as with the folders below.
     area("backend::contract", (1, 0)),
     area("backend::driver", (1, 1)),
-    area("backend::fault", (1, 2)),
-    Area { only_for: &["backend", "kinds"], ..area("backend::foreign", (1, 2)) },
+    area("backend::callbacks", (1, 2)),
+    area("backend::fault", (1, 3)),
+    Area { only_for: &["backend", "kinds"], ..area("backend::foreign", (1, 3)) },
     kind("backend::null"),
     kind("backend::cpu"),
     kind("backend::cuda"),
     kind("backend::xpu"),
-    area("backend::registry", (1, 3)),
-    area("backend", (1, 4)),
+    area("backend::registry", (1, 4)),
+    area("backend", (1, 5)),
     // L2, the engine, the memory and what is computed.
     area("engine::log", (2, 0)),
     area("engine::frontier", (2, 0)),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use accelrt::backend::callbacks::posting;
 use accelrt::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
     PriorityRange, StreamHandle, Turn, Work,
@@ -24,13 +25,16 @@ pub struct Npu {
     /// They run work that a completer resumes: the pool's threads must not, since they execute
     /// commands meanwhile.
     resume_threads: ResumeThreads,
+    /// They call back: a callback may wait for the pool.
+    completions: Arc<ResumeThreads>,
 }
 
 impl Npu {
     /// Starts no thread.
     pub fn new(kind: DeviceKind) -> Arc<Self> {
         let resume_threads = ResumeThreads::new(kind, "npu-resume");
-        Arc::new(Self { kind, queue: Queue::new(), resume_threads })
+        let completions = Arc::new(ResumeThreads::new(kind, "npu-done"));
+        Arc::new(Self { kind, queue: Queue::new(), resume_threads, completions })
     }
 
     /// How many streams and marks are not given back.
@@ -149,7 +153,7 @@ unsafe impl Backend for Npu {
     }
 
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
-        self.queue.find(mark.0).when_reached(callback);
+        self.queue.find(mark.0).when_reached(posting(&self.completions, callback)?);
         Ok(())
     }
 
@@ -219,6 +223,8 @@ unsafe impl Backend for Npu {
 
     fn shutdown(&self, deadline: Instant) -> Leftover {
         self.queue.stop();
-        self.resume_threads.shutdown(deadline)
+        let pools = [&self.resume_threads, &*self.completions];
+        let busy = pools.map(|threads| threads.shutdown(deadline).busy_threads);
+        Leftover { busy_threads: busy.iter().sum() }
     }
 }

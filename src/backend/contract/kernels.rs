@@ -35,6 +35,7 @@ pub struct KernelParameter {
 
 /// The arguments that a kernel parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ParameterClass {
     /// Memory that the device can access.
     Pointer,

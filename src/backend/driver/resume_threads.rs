@@ -103,8 +103,7 @@ impl ResumeThreads {
     }
 
     /// Ensures that a thread exists for later posts. Fails when the system refuses to start one.
-    #[cfg(feature = "xpu")]
-    pub(crate) fn prepare(&self) -> Result<(), Error> {
+    pub fn prepare(&self) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         if state.count > 0 || state.is_stopped {
             return Ok(());
@@ -271,16 +270,21 @@ mod tests {
         reports: std::sync::Mutex<Receiver<bool>>,
         later: Option<Arc<Reporter>>,
         over: Sender<bool>,
+        /// The wait is inside of a function that may block.
+        is_nested: bool,
     }
 
     impl Work for WaitingWork {
         fn run(self: Arc<Self>, _turn: &Turn<'_>) {
-            while_blocked(|| {
-                if let Some(later) = &self.later {
-                    self.resume_threads.post(Arc::clone(later) as Arc<dyn Work>);
-                }
-                self.over.send(self.reports.lock().unwrap().recv().unwrap()).unwrap();
-            });
+            let wait = || {
+                while_blocked(|| {
+                    if let Some(later) = &self.later {
+                        self.resume_threads.post(Arc::clone(later) as Arc<dyn Work>);
+                    }
+                    self.over.send(self.reports.lock().unwrap().recv().unwrap()).unwrap();
+                });
+            };
+            if self.is_nested { while_blocked(wait) } else { wait() }
         }
     }
 
@@ -342,7 +346,7 @@ mod tests {
 
     #[test]
     fn work_that_blocks_does_not_delay_later_work() {
-        for is_there_before in [false, true] {
+        for (is_there_before, is_nested) in [(false, false), (true, false), (false, true)] {
             let resume_threads = Arc::new(resume_threads());
             let (tell, reports) = channel();
             let later = Arc::new(Reporter(tell));
@@ -355,6 +359,7 @@ mod tests {
                 reports: reports.into(),
                 later: (!is_there_before).then(|| Arc::clone(&later)),
                 over,
+                is_nested,
             }));
             if is_there_before {
                 resume_threads.post(later);

@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use crate::backend::callbacks::posting;
 use crate::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Kernels, Leftover, Mark, MemoryInfo,
     MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
@@ -59,6 +60,9 @@ pub struct ForeignBackend {
     instance: Arc<Instance>,
     device_count: OnceLock<usize>,
     resume_threads: ResumeThreads,
+    /// Executes callbacks of marks, which a driver's threads only post: the header says that they
+    /// call nothing of the driver.
+    completions: Arc<ResumeThreads>,
     /// By device index; empty for a kind without virtual memory.
     pages: Vec<DevicePages>,
     kernels: Option<ForeignKernels>,
@@ -96,6 +100,7 @@ impl ForeignBackend {
             instance,
             device_count: OnceLock::new(),
             resume_threads: ResumeThreads::new(kind, "accelrt-resume"),
+            completions: Arc::new(ResumeThreads::new(kind, "accelrt-done")),
             pages,
             kernels,
             is_shut_down: AtomicBool::new(false),
@@ -293,7 +298,7 @@ unsafe impl Backend for ForeignBackend {
     }
 
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
-        let number = keep(callback);
+        let number = keep(posting(&self.completions, callback)?);
         let data = ptr::without_provenance_mut(number);
         let asked = call!(self.when_done(mark.0, call_back, data));
         if asked.is_err() {
@@ -386,10 +391,12 @@ unsafe impl Backend for ForeignBackend {
 
     fn shutdown(&self, deadline: Instant) -> Leftover {
         self.is_shut_down.store(true, Ordering::Relaxed); // relaxed: see the field
-        let left = self.resume_threads.shutdown(deadline);
-        // A driver that fails to stop has nothing more to tell: its instance is closed next.
+        let resumed = self.resume_threads.shutdown(deadline);
+        // A driver that fails to stop has nothing more to tell: its instance is closed next. It
+        // calls back meanwhile.
         let _ = call!(self.shutdown());
-        left
+        let called = self.completions.shutdown(deadline);
+        Leftover { busy_threads: resumed.busy_threads + called.busy_threads }
     }
 }
 

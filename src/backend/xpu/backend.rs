@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::handle::{self, Borrowed};
 use super::stream::{FlushAfterRun, XpuStream};
 use super::{XpuBackend, driver_error, event, memory, probe};
+use crate::backend::callbacks::posting;
 use crate::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Kernels, LeftOutDevice, Leftover, Mark,
     MemoryInfo, MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, Work,
@@ -164,13 +165,8 @@ unsafe impl Backend for XpuBackend {
 
     /// Runs the callback on a thread of this backend. The driver's thread only posts it there.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
-        let completions = Arc::clone(&self.completions);
-        completions.prepare()?; // starts a thread now, because `post` cannot return an error
-        let completion = event::Completion::new(callback);
-        let posted = Arc::clone(&completion);
-        let post = Box::new(move || completions.post(posted));
-        let set = self.driver().set_event_callback(event::from_mark(mark), post);
-        self.mark_result(set.inspect_err(|_| completion.disarm()))
+        let post = posting(&self.completions, callback)?;
+        self.mark_result(self.driver().set_event_callback(event::from_mark(mark), post))
     }
 
     unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {

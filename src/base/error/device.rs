@@ -26,7 +26,7 @@ pub enum DeviceError {
     #[error("Device kind {name:?} with type code {type_code} is refused: {reason}")]
     KindRefused { name: String, type_code: u8, reason: String },
     /// A library of a kind that cannot be used.
-    #[error("Library {library} brings no kind of device: {reason}")]
+    #[error("{library} brings no kind of device: {reason}")]
     LibraryRefused { library: String, reason: String },
     /// A registration of a second backend for a kind.
     #[error("A backend is registered for kind {kind}: a kind has one")]

@@ -178,13 +178,6 @@ impl StreamCore {
         Ok(receipt)
     }
 
-    #[inline(never)]
-    fn push_told<T: Command<TaskContext>>(&self, command: T, place: Place) -> Pushed {
-        let (what, mut command) = ((self, T::OPERATION, command.details()), Some(command));
-        let mut push = || self.sender.push(command.take().expect("pushed once"));
-        order_watch::push(what, place, &mut push)
-    }
-
     /// What `enqueue_logged` does behind the push, once for all types of tasks.
     #[inline(never)]
     fn schedule_logged(
@@ -197,6 +190,13 @@ impl StreamCore {
         self.log_enqueued(operation, pushed.ticket, start);
         self.throttle_at(pushed);
         Ok(())
+    }
+
+    #[inline(never)]
+    fn push_told<T: Command<TaskContext>>(&self, command: T, place: Place) -> Pushed {
+        let (what, mut command) = ((self, T::OPERATION, command.details()), Some(command));
+        let mut push = || self.sender.push(command.take().expect("pushed once"));
+        order_watch::push(what, place, &mut push)
     }
 
     #[inline(always)]

@@ -112,7 +112,8 @@ static IS_REGISTERING: AtomicBool = AtomicBool::new(false);
 impl RegistrationGuard {
     fn begin() -> Option<Self> {
         // Acquire: pairs with the release store in the drop of the previous `RegistrationGuard`.
-        (!IS_REGISTERING.swap(true, Ordering::Acquire)).then_some(Self)
+        // By a closure: a value made in vain would end the other one by its drop.
+        (!IS_REGISTERING.swap(true, Ordering::Acquire)).then(|| Self)
     }
 }
 
@@ -120,5 +121,20 @@ impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         // Release: pairs with the acquire swap in the next `begin`.
         IS_REGISTERING.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_that_finds_another_one_does_not_end_it() {
+        let first = RegistrationGuard::begin().expect("there is no other");
+        for _ in 0..2 {
+            assert!(RegistrationGuard::begin().is_none());
+        }
+        drop(first);
+        assert!(RegistrationGuard::begin().is_some());
     }
 }

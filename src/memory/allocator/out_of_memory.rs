@@ -252,7 +252,8 @@ thread_local! {
 impl Telling {
     /// `None` inside a subscriber.
     fn begin() -> Option<Self> {
-        (!IS_TELLING.replace(true)).then_some(Self)
+        // By a closure: a value made in vain would end the outer one by its drop.
+        (!IS_TELLING.replace(true)).then(|| Self)
     }
 }
 

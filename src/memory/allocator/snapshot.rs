@@ -69,6 +69,7 @@ impl SegmentInfo {
 /// line: at 1 MiB on devices, at the size of a pinned segment on the host. Under policy `native`,
 /// blocks that share pages lie in segments of the small class, and count by their size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum PoolClass {
     /// Requests up to the policy's line.
     #[default]
@@ -98,6 +99,7 @@ impl BlockInfo {
 
 /// The use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BlockState {
     /// Handed out and not freed.
     Allocated,
@@ -132,6 +134,7 @@ pub struct TraceEntry {
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum TraceAction {
     /// A block was handed out.
     Alloc,

@@ -1,0 +1,130 @@
+/* Tasks that other threads finish, and tasks that block. */
+#define _POSIX_C_SOURCE 200809L /* barriers */
+
+#include "check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+static atomic_int drops, runs;
+
+static void count_drop(void *data)
+{
+    (void)data;
+    drops += 1;
+}
+
+static int32_t count_run(void *data, char *error_text, size_t error_capacity)
+{
+    (void)error_text;
+    (void)error_capacity;
+    runs += data ? *(int *)data : 1;
+    return 0;
+}
+
+/* What a start hands to the thread that finishes. */
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    accelrt_completion *started;
+} slot;
+
+static void hand_over(void *data, accelrt_completion *completion)
+{
+    slot *slot = data;
+    pthread_mutex_lock(&slot->lock);
+    slot->started = completion;
+    pthread_cond_broadcast(&slot->change);
+    pthread_mutex_unlock(&slot->lock);
+}
+
+static accelrt_completion *take(slot *slot)
+{
+    pthread_mutex_lock(&slot->lock);
+    while (!slot->started)
+        pthread_cond_wait(&slot->change, &slot->lock);
+    accelrt_completion *started = slot->started;
+    slot->started = NULL;
+    pthread_mutex_unlock(&slot->lock);
+    return started;
+}
+
+static void finish_at_once(void *data, accelrt_completion *completion)
+{
+    OK(accelrt_completion_finish(completion, data));
+}
+
+void a_deferred_task_is_finished_by_another_thread(void)
+{
+    slot slot = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL};
+    accelrt_stream *stream;
+    accelrt_completion *started;
+    int32_t is_done;
+    OK(accelrt_stream_create(cpu, 0, &stream));
+    OK(accelrt_stream_launch_deferred(stream, hand_over, &slot, count_drop));
+    OK(accelrt_stream_launch(stream, count_run, NULL, NULL, NULL, 0));
+    started = take(&slot);
+    OK(accelrt_stream_query(stream, &is_done));
+    ASSERT(!is_done && runs == 0 && drops == 0);
+    OK(accelrt_completion_finish(started, NULL));
+    ASSERT(drops == 1);
+    FAILS(accelrt_completion_finish(started, NULL), STALE_HANDLE, "completion");
+    FAILS(accelrt_completion_finish(NULL, NULL), INVALID_ARGUMENT, "completion is NULL");
+    OK(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT));
+    ASSERT(runs == 1);
+
+    /* A text fails the stream; a failed stream starts nothing and drops. */
+    OK(accelrt_stream_launch_deferred(stream, finish_at_once, "no answer", NULL));
+    OK(accelrt_stream_launch_deferred(stream, hand_over, &slot, count_drop));
+    FAILS(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT), STREAM_FAILED, "no answer");
+    ASSERT(drops == 2 && !slot.started);
+    FAILS(accelrt_stream_launch_deferred(stream, NULL, &slot, count_drop), INVALID_ARGUMENT, "start");
+    ASSERT(drops == 3);
+
+    /* What is not UTF-8 is refused, and the task can still be finished. */
+    OK(accelrt_stream_launch_deferred(stream, hand_over, &slot, NULL));
+    started = take(&slot);
+    FAILS(accelrt_completion_finish(started, "\xff"), INVALID_ARGUMENT, "UTF-8");
+    OK(accelrt_completion_finish(started, ""));
+    FAILS(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT), STREAM_FAILED, "");
+    OK(accelrt_stream_destroy(stream));
+}
+
+/* The second of two tasks that block opens what the first one waits for; there is one worker. */
+static pthread_barrier_t both;
+
+static int32_t meet(void *data, char *error_text, size_t error_capacity)
+{
+    (void)error_text;
+    (void)error_capacity;
+    pthread_barrier_wait(&both);
+    return *(int *)data;
+}
+
+void tasks_that_block_do_not_hold_back_other_streams(void)
+{
+    accelrt_stream *streams[2];
+    accelrt_buffer *buffer;
+    accelrt_runtime_counters counters = {.size = sizeof counters};
+    int results[2] = {0, 7};
+    OK(accelrt_setting_set("ACCELRT_CPU_THREADS", "1"));
+    pthread_barrier_init(&both, NULL, 2);
+    OK(accelrt_buffer_create(cpu, 64, &buffer));
+    accelrt_buffer_use use = {buffer, ACCELRT_WRITES, 0};
+    for (int number = 0; number < 2; number++) {
+        OK(accelrt_stream_create(cpu, 0, &streams[number]));
+        OK(accelrt_stream_launch_blocking(streams[number], meet, &results[number], count_drop, &use,
+                                          number));
+    }
+    OK(accelrt_stream_synchronize(streams[0], ACCELRT_NO_LIMIT));
+    FAILS(accelrt_stream_synchronize(streams[1], ACCELRT_NO_LIMIT), STREAM_FAILED, "status 7");
+    ASSERT(drops == 2);
+    OK(accelrt_runtime_get_counters(&counters));
+    ASSERT(counters.num_spare_workers >= 1);
+    FAILS(accelrt_stream_launch_blocking(streams[0], NULL, NULL, count_drop, NULL, 0),
+          INVALID_ARGUMENT, "run is NULL");
+    ASSERT(drops == 3);
+    OK(accelrt_buffer_destroy(buffer));
+    for (int number = 0; number < 2; number++)
+        OK(accelrt_stream_destroy(streams[number]));
+}
