@@ -86,7 +86,8 @@ void gate_open(gate *gate);
     X(tasks_that_block_do_not_hold_back_other_streams)                                             \
     X(a_pool_serves_the_threads_inside_of_it)                                                      \
     X(tags_say_what_memory_is_for)                                                                 \
-    X(an_observer_is_told_of_shortages)
+    X(an_observer_is_told_of_shortages)                                                            \
+    X(pools_have_their_options)
 
 #define DECLARE(name) void name(void);
 TESTS(DECLARE)

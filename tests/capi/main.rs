@@ -142,6 +142,7 @@ c_tests! {
     fn a_pool_serves_the_threads_inside_of_it;
     fn tags_say_what_memory_is_for;
     fn an_observer_is_told_of_shortages;
+    fn pools_have_their_options;
 }
 
 #[test]
