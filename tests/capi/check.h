@@ -62,6 +62,7 @@ void gate_open(gate *gate);
     X(addresses_are_copied_and_filled)                                                             \
     X(stale_handles_are_errors)                                                                    \
     X(null_is_an_error)                                                                            \
+    X(counts_that_no_array_has_are_errors)                                                         \
     X(structs_of_other_versions_are_filled_as_far_as_both_go)                                      \
     X(errors_belong_to_their_thread)                                                               \
     X(handles_come_and_go_on_many_threads)                                                         \
