@@ -96,6 +96,7 @@ __all__ = [
     "reads",
     "seed",
     "set_rng_state",
+    "testing",
     "verbose",
     "writes",
     "xpu",
@@ -121,7 +122,7 @@ _AT_FIRST_USE = {
 
 def __getattr__(name: str) -> object:
     """Import a module at its first use."""
-    if name in {"backends", "profiler"}:
+    if name in {"backends", "profiler", "testing"}:
         return importlib.import_module(f"accelrt.{name}")  # the import binds the name here
     if name not in _AT_FIRST_USE:
         message = f"module {__name__!r} has no attribute {name!r}"

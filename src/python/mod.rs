@@ -27,6 +27,7 @@ mod _core {
     use crate::observe::profiler::timeline::set_function_names;
     use crate::runtime::Runtime;
     use crate::runtime::process_hooks::{self, ProcessHooks};
+    use crate::testing::process;
 
     #[pymodule_export]
     use super::{
@@ -37,6 +38,7 @@ mod _core {
                 PyDeviceUse, PyKeyAverage, PyLongWait, PyOpenRange, PyProfile, PyStreamUse,
                 PyTrace, begin_profiled_range,
             },
+            testing::{end_faults, end_schedule, prepare_faults, start_faults, start_schedule},
             verbose::{
                 PyVerboseCapture, PyVerboseParser, PyVerboseScope, cpu_capability, cudnn_version,
                 has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,
@@ -98,6 +100,7 @@ mod _core {
         errors::add_attributes(module)?;
         set_function_names(name_at);
         outside_kinds::load_named();
+        process::check_environment();
         history::watch_environment();
         process_hooks::register(ProcessHooks { begin, end: process_runtime::end });
         #[cfg(feature = "capi")]

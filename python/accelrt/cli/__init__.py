@@ -1,4 +1,4 @@
-"""The command line: `python -m accelrt info | demo | replay | view | verbose | bench`."""
+"""The command line: `python -m accelrt info | demo | replay | view | explore | verbose | bench`."""
 
 import argparse
 import math
@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli import bench, demo, info, replay, verbose, view
+from accelrt.cli import bench, demo, explore, info, replay, verbose, view
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.outputs import file_argument, refusal
 from accelrt.cli.sizes import size_argument
 
-# Commands that read files, and need no device.
+# Commands that read files or start programs, and need no device.
 _OF_FILES: dict[str, Callable[[argparse.Namespace], int]] = {
+    "explore": explore.run,
     "replay": replay.run,
     "verbose": verbose.run,
     "view": view.run,
@@ -56,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     if given.command in _OF_FILES:
-        # Both are about programs, whose files these commands read.
-        for variable in ("ACCELRT_PROFILE", "ACCELRT_MEMORY_HISTORY"):
+        # They are about programs, whose files these commands read.
+        for variable in ("ACCELRT_PROFILE", "ACCELRT_MEMORY_HISTORY", "ACCELRT_CPU_SCHEDULE"):
             os.environ.pop(variable, None)
     try:
         _core.settings()  # of the environment, read at the first query
@@ -125,6 +126,9 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser(
             "view", help="a page of a memory snapshot, a table of events or a profile"
         )
+    )
+    explore.add_arguments(
+        commands.add_parser("explore", help="look for a schedule under which a program fails")
     )
     verbose.add_arguments(
         commands.add_parser(

@@ -12,6 +12,7 @@
 //! * [`latch`], [`latch_commands`]: a latch that a parked stream waits for, and its commands
 //! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
 //! * [`task_report`]: records and reports about each task, while tasks are watched
+//! * [`schedule`]: waiting threads run the streams, in an order that tests choose
 //! * [`refusal`]: tasks for which no worker can be started
 //! * [`internal`]: commands of the runtime itself, accepted in any state of the stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
@@ -43,6 +44,7 @@ mod loom_tests;
 pub(crate) mod marks;
 pub(crate) mod operation;
 mod refusal;
+pub(crate) mod schedule;
 mod scheduling_hints;
 mod scope;
 pub(crate) mod synchronize;

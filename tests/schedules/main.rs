@@ -1,0 +1,15 @@
+//! Deterministic schedules: the seed says what runs when, and what waits still waits.
+//!
+//! A process follows one schedule at a time, so tests take turns, each with its own runtime. What
+//! one seed does is compared with what it does again, in this process and in another one.
+#![cfg(not(loom))] // models have no schedules
+
+#[path = "../common/process.rs"]
+mod process;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
+
+mod ends;
+mod repeats;
+mod support;
+mod waits;
