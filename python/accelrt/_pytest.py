@@ -49,7 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the kind and make it the accelerator, before anything uses a device."""
+    """Load the kind and make it the accelerator, before anything uses a device; add schedules."""
+    if (count := config.getoption("--accelrt-schedules")) > 0:
+        config.pluginmanager.register(schedules(count))
     kind, library = config.getoption("--accelrt-kind"), config.getoption("--accelrt-library")
     if kind is None:
         if library is not None:
@@ -97,23 +99,22 @@ def accelrt_kind(request: pytest.FixtureRequest) -> ModuleType:
     return module_of(kind, None)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each schedule, all strategies in turn."""
-    count = metafunc.config.getoption("--accelrt-schedules")
-    if count > 0:
-        metafunc.fixturenames.insert(0, "_accelrt_schedule")
-        schedules = [(seed, STRATEGIES[seed % len(STRATEGIES)]) for seed in range(count)]
-        names = [f"{strategy}-{seed}" for seed, strategy in schedules]
-        metafunc.parametrize("_accelrt_schedule", schedules, ids=names, indirect=True)
+def schedules(count: int) -> object:
+    """Return a plug-in with a fixture of every test: one schedule after the other."""
+    params = [(seed, STRATEGIES[seed % len(STRATEGIES)]) for seed in range(count)]
 
+    class Schedules:
+        @pytest.fixture(
+            autouse=True, params=params, ids=[f"{name}-{seed}" for seed, name in params]
+        )
+        def accelrt_schedule(self, request: pytest.FixtureRequest) -> Iterator[None]:
+            from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
 
-@pytest.fixture
-def _accelrt_schedule(request: pytest.FixtureRequest) -> Iterator[None]:
-    from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
+            seed, strategy = request.param
+            with testing.schedule(seed, strategy=strategy):
+                yield
 
-    seed, strategy = request.param
-    with testing.schedule(seed, strategy=strategy):
-        yield
+    return Schedules()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

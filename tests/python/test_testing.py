@@ -69,13 +69,13 @@ def test_a_schedule_in_a_with_is_that_of_the_variable() -> None:
 
 
 def test_a_missing_wait_is_found_by_some_seeds_and_waits_hold_under_all() -> None:
-    code = f"""
+    code = """
 from accelrt import testing
 results = []
 for seed in range(40):
     try:
         with testing.schedule(seed, strategy=("random", "pct", "starve", "invert")[seed % 4]):
-            exec({{program!r}})
+            exec({program!r})
         results.append(True)
     except Exception as error:
         results.append(False)
@@ -183,7 +183,10 @@ def test_a_run_without_an_end_fails(tmp_path: Path) -> None:
 
 def test_explore_refuses_what_is_no_file() -> None:
     ended = run("-m", "accelrt", "explore", "nosuch.py")
-    assert (ended.returncode, ended.stderr) == (2, "accelrt explore: cannot read nosuch.py: no such file\n")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "accelrt explore: cannot read nosuch.py: no such file\n",
+    )
 
 
 def test_the_timeline_of_a_schedule_is_of_its_virtual_time(tmp_path: Path) -> None:
