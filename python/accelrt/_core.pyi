@@ -81,6 +81,8 @@ __all__ = [
     "empty_host_cache",
     "empty_pinned",
     "empty_shared",
+    "end_faults",
+    "end_schedule",
     "enter_index",
     "enter_memory_tag",
     "exchange_device",
@@ -113,6 +115,7 @@ __all__ = [
     "mkl_allocator",
     "openmp_library",
     "parse_bytes",
+    "prepare_faults",
     "reads",
     "remove_oom_observer",
     "reserved_bytes",
@@ -124,7 +127,9 @@ __all__ = [
     "settings",
     "shared_memory_stats",
     "shut_down",
+    "start_faults",
     "start_memory_history",
+    "start_schedule",
     "stop_memory_history",
     "synchronize",
     "take_memory_snapshot",
@@ -1444,6 +1449,21 @@ def begin_profiled_range(name: str) -> OpenRange | None:
     """Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as
     in names of files, is replaced.
     """
+
+def start_schedule(text: str) -> None:
+    """Lets cpu devices follow the schedule of this text. Waits, without the GIL, for all work."""
+
+def end_schedule() -> int:
+    """Runs, without the GIL, what is runnable, and ends the schedule. Returns its number of choices."""
+
+def prepare_faults() -> bool:
+    """Prepares the process's runtime for faults. False when it was made before."""
+
+def start_faults(text: str) -> None:
+    """Puts the plan of this text in force."""
+
+def end_faults() -> int:
+    """Ends the plan. Returns how many calls failed."""
 
 def enter_memory_tag(name: str) -> None:
     """Gives the requests of this thread a tag until `exit_memory_tag`; inside a running asyncio loop
