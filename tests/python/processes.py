@@ -1,12 +1,15 @@
 """Python processes of their own, for what a process can do once."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
 from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 # A limit for hangs, far above what any of them takes. Who plants hangs sets a lower one.
 LIMIT_SECONDS = int(os.environ.get("TEST_LIMIT_SECONDS", "120"))
@@ -20,14 +23,39 @@ def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
         if not name.startswith("ACCELRT_") or name == "ACCELRT_KINDS"
     }
     environment["PYTHONPATH"] = str(Path(__file__).parent)
-    return subprocess.run(  # noqa: S603  the interpreter of this test
+    environment["PYTHONFAULTHANDLER"] = "1"
+    child = subprocess.Popen(  # noqa: S603  the interpreter of this test
         [sys.executable, *arguments],
         env=environment | settings,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
     )
+    with child:
+        try:
+            output, errors = child.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            pytest.fail(what_hangs(child))
+        except BaseException:
+            child.kill()
+            raise
+    return subprocess.CompletedProcess(child.args, child.returncode, output, errors)
+
+
+def what_hangs(child: "subprocess.Popen[str]") -> str:
+    """End a process that hangs; return what it printed, its threads and their Python stacks."""
+    threads = [
+        f"{(task / 'comm').read_text().strip()}: {(task / 'wchan').read_text()}"
+        for task in sorted(Path(f"/proc/{child.pid}/task").iterdir())
+    ]
+    child.send_signal(signal.SIGABRT)
+    try:
+        output, errors = child.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        output, errors = child.communicate()
+    told = (f"{child.args} hangs: no end after {LIMIT_SECONDS} s", *threads, output, errors)
+    return "\n".join(told)
 
 
 def output_of(code: str, **settings: str) -> str:
