@@ -54,7 +54,7 @@ def what_hangs(child: "subprocess.Popen[str]") -> str:
     except subprocess.TimeoutExpired:
         child.kill()
         output, errors = child.communicate()
-    told = (f"{child.args} hangs: no end after {LIMIT_SECONDS} s", *threads, output, errors)
+    told = (f"{child.args!r} hangs: no end after {LIMIT_SECONDS} s", *threads, output, errors)
     return "\n".join(told)
 
 
