@@ -12,7 +12,7 @@ use accelrt::backend::contract::{
     StreamHandle, Turn, ValueBytes, Work,
 };
 use accelrt::backend::foreign::table::{
-    BackendTable, ErrorRecord, KernelsTable, STATUS_OUT_OF_MEMORY, STATUS_REFUSED,
+    BackendTable, ErrorRecord, KernelsTable, Owner, STATUS_OUT_OF_MEMORY, STATUS_REFUSED,
     VirtualMemoryTable,
 };
 use accelrt::{DriverError, Error, MemoryError};
@@ -75,9 +75,31 @@ unsafe extern "C" fn more_than_all(
     0
 }
 
+unsafe extern "C" fn of_nobody(_: *mut c_void, _: u64, to: *mut Owner, _: *mut ErrorRecord) -> i32 {
+    // SAFETY: the adapter gives the address of a local.
+    unsafe { to.write(Owner { base: 1, bytes: 9, device: 0, memory: 7, reserved: 0 }) };
+    0
+}
+
+unsafe extern "C" fn out_of_memory(
+    _: *mut c_void,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut u64,
+    error: *mut ErrorRecord,
+) -> i32 {
+    // SAFETY: the adapter gives the address of a local.
+    let error = unsafe { &mut *error };
+    (error.free_bytes, error.total_bytes) = (200, 100);
+    STATUS_OUT_OF_MEMORY
+}
+
 #[test]
 fn numbers_that_cannot_be_are_cut_to_what_can() {
     let strange = BackendTable {
+        pointer_owner: Some(of_nobody),
+        allocate: Some(out_of_memory),
         device_count: Some(too_many),
         priority_range: Some(without_zero),
         memory_info: Some(more_than_all),
@@ -88,6 +110,12 @@ fn numbers_that_cannot_be_are_cut_to_what_can() {
     assert_eq!(backend.priority_range(0), PriorityRange { least: 0, greatest: 0 });
     let info = backend.memory_info(127).unwrap();
     assert_eq!((info.free_bytes, info.total_bytes), (5, 5));
+    assert_eq!(backend.pointer_owner(Address(3)).unwrap(), None, "memory of no known kind");
+    let refused = backend.allocate(0, 300, 64).unwrap_err();
+    let Error::Memory(MemoryError::OutOfMemory { free_bytes, total_bytes, .. }) = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((free_bytes, total_bytes), (100, 100));
 }
 
 #[test]
