@@ -1,6 +1,7 @@
 //! Calls: each method of the contract reaches the table's function, and failures come back.
 #![expect(unsafe_code, reason = "passes numbers that the scripted table accepts")]
 
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ use accelrt::backend::contract::{
     StreamHandle, Turn, ValueBytes, Work,
 };
 use accelrt::backend::foreign::table::{
-    BackendTable, KernelsTable, STATUS_OUT_OF_MEMORY, STATUS_REFUSED, VirtualMemoryTable,
+    BackendTable, ErrorRecord, KernelsTable, Owner, STATUS_OUT_OF_MEMORY, STATUS_REFUSED,
+    VirtualMemoryTable,
 };
 use accelrt::{DriverError, Error, MemoryError};
 
@@ -37,6 +39,83 @@ fn probing_says_what_the_table_says() {
     assert_eq!(backend.shutdown(Instant::now()), Leftover::default());
     drop(backend);
     assert_eq!(script.take(), ["shutdown()", "close()"]);
+}
+
+unsafe extern "C" fn too_many(_: *mut c_void, to: *mut u64, _: *mut ErrorRecord) -> i32 {
+    // SAFETY: the adapter gives the address of a local.
+    unsafe { to.write(1000) };
+    0
+}
+
+unsafe extern "C" fn without_zero(
+    _: *mut c_void,
+    _: u64,
+    least: *mut i32,
+    greatest: *mut i32,
+    _: *mut ErrorRecord,
+) -> i32 {
+    // SAFETY: the adapter gives the address of a local.
+    unsafe { least.write(-3) };
+    // SAFETY: as above.
+    unsafe { greatest.write(4) };
+    0
+}
+
+unsafe extern "C" fn more_than_all(
+    _: *mut c_void,
+    _: u64,
+    free: *mut u64,
+    total: *mut u64,
+    _: *mut ErrorRecord,
+) -> i32 {
+    // SAFETY: the adapter gives the address of a local.
+    unsafe { free.write(9) };
+    // SAFETY: as above.
+    unsafe { total.write(5) };
+    0
+}
+
+unsafe extern "C" fn of_nobody(_: *mut c_void, _: u64, to: *mut Owner, _: *mut ErrorRecord) -> i32 {
+    // SAFETY: the adapter gives the address of a local.
+    unsafe { to.write(Owner { base: 1, bytes: 9, device: 0, memory: 7, reserved: 0 }) };
+    0
+}
+
+unsafe extern "C" fn out_of_memory(
+    _: *mut c_void,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut u64,
+    error: *mut ErrorRecord,
+) -> i32 {
+    // SAFETY: the adapter gives the address of a local.
+    let error = unsafe { &mut *error };
+    (error.free_bytes, error.total_bytes) = (200, 100);
+    STATUS_OUT_OF_MEMORY
+}
+
+#[test]
+fn numbers_that_cannot_be_are_cut_to_what_can() {
+    let strange = BackendTable {
+        pointer_owner: Some(of_nobody),
+        allocate: Some(out_of_memory),
+        device_count: Some(too_many),
+        priority_range: Some(without_zero),
+        memory_info: Some(more_than_all),
+        ..table(c"strange", 111, Script::new())
+    };
+    let backend = opened(&strange);
+    assert_eq!(backend.device_count().unwrap(), 128, "as many as have an index");
+    assert_eq!(backend.priority_range(0), PriorityRange { least: 0, greatest: 0 });
+    let info = backend.memory_info(127).unwrap();
+    assert_eq!((info.free_bytes, info.total_bytes), (5, 5));
+    assert_eq!(backend.pointer_owner(Address(3)).unwrap(), None, "memory of no known kind");
+    let refused = backend.allocate(0, 300, 64).unwrap_err();
+    let Error::Memory(MemoryError::OutOfMemory { free_bytes, total_bytes, .. }) = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((free_bytes, total_bytes), (100, 100));
 }
 
 #[test]
@@ -304,7 +383,7 @@ fn failures_come_back_with_the_device_the_numbers_and_the_words() {
     let callback = Box::new(move || tell.send(()).unwrap());
     // SAFETY: the scripted table accepts every number.
     unsafe { backend.when_done(Mark(1), callback) }.unwrap_err();
-    assert_eq!(told.recv(), Err(mpsc::RecvError), "dropped uncalled");
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected), "dropped uncalled");
 }
 
 /// Goal: nobody need wait for what resumed work submitted. Method: a driver that collects commands

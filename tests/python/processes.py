@@ -9,6 +9,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 # A limit for hangs, far above what any of them takes. Who plants hangs sets a lower one.
 LIMIT_SECONDS = int(os.environ.get("TEST_LIMIT_SECONDS", "120"))
 
@@ -21,26 +23,39 @@ def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
         if not name.startswith("ACCELRT_") or name == "ACCELRT_KINDS"
     }
     environment["PYTHONPATH"] = str(Path(__file__).parent)
-    environment["PYTHONFAULTHANDLER"] = "1"  # says where each thread stood at a hang
-    command = [sys.executable, *arguments]
-    with subprocess.Popen(  # noqa: S603  the interpreter of this test
-        command,
+    environment["PYTHONFAULTHANDLER"] = "1"
+    child = subprocess.Popen(  # noqa: S603  the interpreter of this test
+        [sys.executable, *arguments],
         env=environment | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as process:
+    )
+    with child:
         try:
-            output, errors = process.communicate(timeout=LIMIT_SECONDS)
+            output, errors = child.communicate(timeout=LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)
-            output, errors = process.communicate(timeout=LIMIT_SECONDS)
-            message = f"{command} hung for {LIMIT_SECONDS} s:\n{output}\n{errors}"
-            raise AssertionError(message) from None
+            pytest.fail(what_hangs(child))
         except BaseException:
-            process.kill()
+            child.kill()
             raise
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+    return subprocess.CompletedProcess(child.args, child.returncode, output, errors)
+
+
+def what_hangs(child: "subprocess.Popen[str]") -> str:
+    """End a process that hangs; return what it printed, its threads and their Python stacks."""
+    threads = [
+        f"{(task / 'comm').read_text().strip()}: {(task / 'wchan').read_text()}"
+        for task in sorted(Path(f"/proc/{child.pid}/task").iterdir())
+    ]
+    child.send_signal(signal.SIGABRT)
+    try:
+        output, errors = child.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        output, errors = child.communicate()
+    told = (f"{child.args!r} hangs: no end after {LIMIT_SECONDS} s", *threads, output, errors)
+    return "\n".join(told)
 
 
 def output_of(code: str, **settings: str) -> str:
