@@ -1,4 +1,4 @@
-"""The command line: `python -m accelrt info | demo | replay | view | sanitize | verbose | bench`."""
+"""Commands: `python -m accelrt info | demo | replay | sanitize | view | verbose | bench`."""
 
 import argparse
 import math
@@ -68,10 +68,8 @@ def _run(given: argparse.Namespace) -> int:
         return _refuse(given, f"{error}{_XPU_HINT if is_missing else ''}")
     if given.command == "info":
         return info.run()
-    if given.command in _OF_FILES:
-        return _OF_FILES[given.command](given)
-    if given.command == "sanitize":
-        return sanitize.run(given)
+    if (run := {**_OF_FILES, "sanitize": sanitize.run}.get(given.command)) is not None:
+        return run(given)
     if given.command == "bench":
         if (reason := refusal([given.json], [])) is not None:
             return _refuse(given, reason)

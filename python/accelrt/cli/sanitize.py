@@ -15,7 +15,7 @@ from accelrt.sanitizer import Finding, Report, watch
 _PAGE = """<!doctype html>
 <meta charset="utf-8"><title>accelrt sanitizer: {title}</title>
 <style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto }}
 section {{ border-left: 4px solid #c33; padding: 0 1rem; margin: 1.5rem 0 }}
 dt {{ font-weight: 600 }} dd, pre {{ margin: 0 0 .5rem; font-family: ui-monospace, monospace }}
 pre {{ background: #8881; padding: .2rem .5rem }} :root {{ color-scheme: light dark }}
@@ -106,12 +106,11 @@ def _write(path: Path, report: Report) -> None:
 
 
 def _section(finding: Finding) -> str:
-    rows = [("buffer", finding.buffer, None), ("fix", finding.fix, None)]
+    rows = [("buffer", str(finding.buffer), "")] if finding.buffer is not None else []
     uses = [("first", finding.first), ("second", finding.second)]
-    rows[1:1] = [(name, use, _source(use.file, use.line)) for name, use in uses if use is not None]
-    shown = "".join(
-        f"<dt>{name}<dd>{html.escape(str(text))}{source or ''}" for name, text, source in rows if text
-    )
+    rows += [(name, str(it), _source(it.file, it.line)) for name, it in uses if it is not None]
+    rows.append(("fix", finding.fix, ""))
+    shown = "".join(f"<dt>{name}<dd>{html.escape(text)}{source}" for name, text, source in rows)
     return f"<section><h2>{finding.kind}, {finding.count} times</h2><dl>{shown}</dl></section>\n"
 
 
