@@ -29,7 +29,7 @@ from accelrt import _core
 from accelrt._core import ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from accelrt._core import _Found, _FoundUse
@@ -324,6 +324,18 @@ class _Process:
 
 
 process = _Process()
+
+
+def watch_script(suppress: Sequence[str]) -> Callable[[], Report]:
+    """Watch from the first use on, which may set accelrt up; what is returned ends the watch."""
+    os.environ["ACCELRT_SANITIZER"] = process.action = "report"
+    process.report, process.is_quiet = Report(suppress), True
+
+    def end() -> Report:
+        process.finish()
+        return process.report
+
+    return end
 
 
 def watch_process() -> None:

@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if sys.stdout is None:
             return _refuse(given, "the standard output is closed")
-        status = _run(given)
+        # A script's settings are read at its first call.
+        status = sanitize.run(given) if given.command == "sanitize" else _run(given)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -68,8 +69,8 @@ def _run(given: argparse.Namespace) -> int:
         return _refuse(given, f"{error}{_XPU_HINT if is_missing else ''}")
     if given.command == "info":
         return info.run()
-    if (run := {**_OF_FILES, "sanitize": sanitize.run}.get(given.command)) is not None:
-        return run(given)
+    if given.command in _OF_FILES:
+        return _OF_FILES[given.command](given)
     if given.command == "bench":
         if (reason := refusal([given.json], [])) is not None:
             return _refuse(given, reason)

@@ -8,9 +8,9 @@ import sys
 import traceback
 from pathlib import Path
 
-from accelrt import accelerator
+from accelrt import _core, accelerator
 from accelrt.cli.outputs import file_argument, refusal
-from accelrt.sanitizer import Finding, Report, watch
+from accelrt.sanitizer import Finding, Report, watch_script
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8"><title>accelrt sanitizer: {title}</title>
@@ -46,9 +46,10 @@ def run(given: argparse.Namespace) -> int:
     if (reason := _refusal(given)) is not None:
         sys.stderr.write(f"accelrt sanitize: {reason}\n")
         return 2
-    with watch(suppress=given.suppress) as report:
-        status = _run_script(given.script, given.arguments)
-        _finish()
+    end = watch_script(given.suppress)
+    status = _run_script(given.script, given.arguments)
+    _finish()
+    report = end()
     sys.stderr.write(f"accelrt sanitize: {_title(report)}\n")
     if report.findings or report.num_forgotten:
         sys.stderr.write(f"{report}\n")
@@ -84,6 +85,8 @@ def _run_script(script: Path, arguments: list[str]) -> int:
 
 def _finish() -> None:
     """Wait for what the script has left in its streams: callables enqueue more."""
+    if not _core.is_initialized():
+        return
     try:
         for index in range(accelerator.device_count()):
             accelerator.synchronize(index)
