@@ -21,6 +21,7 @@
 //! * [`VerboseScope`]: makes oneMKL, oneDNN or this runtime print each call, within a scope
 //! * [`memory_history`]: what allocators did, and memory by tag
 //! * [`profiler`]: what ran where and when, as tables and as a trace for Perfetto
+//! * [`testing`]: schedules of the cpu devices that repeat, for tests of programs
 //! * [`Error`]: the errors of all calls, with the values that explain them
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
 //!
@@ -89,6 +90,8 @@ fn c_functions() -> *const std::ffi::c_void {
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
 mod python;
+#[cfg(not(loom))]
+pub mod testing;
 pub mod traces;
 
 #[cfg(test)]

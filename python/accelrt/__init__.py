@@ -102,6 +102,7 @@ __all__ = [
     "sanitizer",
     "seed",
     "set_rng_state",
+    "testing",
     "verbose",
     "writes",
     "xpu",
@@ -130,7 +131,7 @@ _AT_FIRST_USE = {
 
 def __getattr__(name: str) -> object:
     """Import a module at its first use."""
-    if name in {"backends", "profiler", "sanitizer"}:
+    if name in {"backends", "profiler", "sanitizer", "testing"}:
         return importlib.import_module(f"accelrt.{name}")  # the import binds the name here
     if name not in _AT_FIRST_USE:
         message = f"module {__name__!r} has no attribute {name!r}"

@@ -84,6 +84,8 @@ __all__ = [
     "empty_host_cache",
     "empty_pinned",
     "empty_shared",
+    "end_faults",
+    "end_schedule",
     "enter_index",
     "enter_memory_tag",
     "exchange_device",
@@ -117,6 +119,7 @@ __all__ = [
     "openmp_library",
     "ordered",
     "parse_bytes",
+    "prepare_faults",
     "process_order_watch",
     "reads",
     "remove_oom_observer",
@@ -129,7 +132,9 @@ __all__ = [
     "settings",
     "shared_memory_stats",
     "shut_down",
+    "start_faults",
     "start_memory_history",
+    "start_schedule",
     "stop_memory_history",
     "synchronize",
     "take_memory_snapshot",
@@ -1496,6 +1501,21 @@ def begin_profiled_range(name: str) -> OpenRange | None:
     """Begins a range of this thread; None while no profile is on. What of the name is no Unicode, as
     in names of files, is replaced.
     """
+
+def start_schedule(text: str) -> None:
+    """Lets cpu devices follow the schedule of this text. Waits, without the GIL, for all work."""
+
+def end_schedule() -> int:
+    """Runs, without the GIL, what is runnable, and ends the schedule. Returns its number of choices."""
+
+def prepare_faults() -> bool:
+    """Prepares the process's runtime for faults. False when it was made before."""
+
+def start_faults(text: str) -> None:
+    """Puts the plan of this text in force."""
+
+def end_faults() -> int:
+    """Ends the plan. Returns how many calls failed."""
 
 def enter_memory_tag(name: str) -> None:
     """Gives the requests of this thread a tag until `exit_memory_tag`; inside a running asyncio loop

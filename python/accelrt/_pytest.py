@@ -1,21 +1,28 @@
-"""The plug-in of pytest: `pytest --accelrt-kind npu` tests a kind of device.
+"""The plug-in of pytest, for tests of kinds of device and of programs.
 
-The tests stand in `accelrt._promises`: what a program may rely on whatever the kind is. Without
-`--accelrt-kind` the plug-in does nothing. Files and folders of the command line are collected as
-well; without any, only the promises are.
+`pytest --accelrt-kind npu` tests a kind. The tests stand in `accelrt._promises`: what a program may
+rely on whatever the kind is. Files and folders of the command line are collected as well; without
+any, only the promises are. `--accelrt-schedules 20` runs each test under 20 schedules of the cpu
+devices, and the fixture `accelrt_faults` lets calls of devices fail. Without these the plug-in does
+nothing.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 TYPE_CHECKING = False  # not imported: every run of pytest imports this file
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
+    from accelrt.testing import faults
+
+STRATEGIES = ("random", "pct", "starve", "invert")
 PROMISES = Path(__file__).with_name("_promises.py")
 
 
@@ -32,10 +39,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="load the kind from this library first, as accelrt.load_kind and ACCELRT_KINDS do",
     )
+    group.addoption(
+        "--accelrt-schedules",
+        metavar="N",
+        type=int,
+        default=0,
+        help="run each test under N schedules of the cpu devices, as accelrt.testing.schedule",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the kind and make it the accelerator, before anything uses a device."""
+    """Load the kind and make it the accelerator, before anything uses a device; add schedules."""
+    if (count := config.getoption("--accelrt-schedules")) > 0:
+        config.pluginmanager.register(schedules(count))
     kind, library = config.getoption("--accelrt-kind"), config.getoption("--accelrt-library")
     if kind is None:
         if library is not None:
@@ -81,3 +97,36 @@ def accelrt_kind(request: pytest.FixtureRequest) -> ModuleType:
     if kind is None:
         pytest.skip("needs --accelrt-kind")
     return module_of(kind, None)
+
+
+def schedules(count: int) -> object:
+    """Return a plug-in with a fixture of every test: one schedule after the other."""
+    params = [(seed, STRATEGIES[seed % len(STRATEGIES)]) for seed in range(count)]
+
+    class Schedules:
+        @pytest.fixture(
+            autouse=True, params=params, ids=[f"{name}-{seed}" for seed, name in params]
+        )
+        def accelrt_schedule(self, request: pytest.FixtureRequest) -> Iterator[None]:
+            from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
+
+            seed, strategy = request.param
+            with testing.schedule(seed, strategy=strategy):
+                yield
+
+    return Schedules()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Prepare for faults before anything uses a device."""
+    if any("accelrt_faults" in getattr(item, "fixturenames", ()) for item in items):
+        import accelrt.testing  # noqa: F401, PLC0415  the import prepares
+
+
+@pytest.fixture
+def accelrt_faults() -> Iterator[Callable[[str], faults]]:
+    """Return a function that puts a plan of `accelrt.testing.faults` in force until the end."""
+    from accelrt import testing  # noqa: PLC0415  not where no test asks for it
+
+    with ExitStack() as plans:
+        yield lambda plan: plans.enter_context(testing.faults(plan))

@@ -104,6 +104,15 @@ impl FaultBackend {
         self.injector.plan_callback(method, call, Box::new(run));
     }
 
+    /// Lets `decide` say, for each call of a method for a device, whether and how it fails. Calls
+    /// that name no device or stream count for device 0. Later calls of this have no effect.
+    pub fn plan_by(
+        &self,
+        decide: impl Fn(Method, usize) -> Option<FaultError> + Send + Sync + 'static,
+    ) {
+        let _ = self.injector.decide.set(Box::new(decide));
+    }
+
     /// Removes all planned faults and all pending callbacks of `plan_callback`. Resets no count.
     pub fn clear(&self) {
         self.injector.clear();
@@ -143,11 +152,9 @@ unsafe impl Backend for FaultBackend {
         DeviceCount(Request::ANY) device_count() -> usize;
         Properties(Request::of(device_index)) properties(device_index: usize) -> DeviceProperties;
         MemoryInfo(Request::of(device_index)) memory_info(device_index: usize) -> MemoryInfo;
-        StreamCreate(Request::of(device_index))
-            stream_create(device_index: usize, priority: i32) -> StreamHandle;
-        Allocate(Request { device_index, bytes })
+        Allocate(Request { bytes, ..Request::of(device_index) })
             allocate(device_index: usize, bytes: usize, align_bytes: usize) -> Address;
-        AllocateShared(Request { device_index, bytes })
+        AllocateShared(Request { bytes, ..Request::of(device_index) })
             allocate_shared(device_index: usize, bytes: usize, align_bytes: usize) -> Address;
         AllocateHost(Request { bytes, ..Request::ANY })
             allocate_host(bytes: usize, align_bytes: usize) -> Address;
@@ -155,24 +162,33 @@ unsafe impl Backend for FaultBackend {
     }
 
     injected_unsafe! {
-        StreamDestroy(Request::ANY) stream_destroy(stream: StreamHandle) -> ();
+        StreamDestroy(Request::on(stream)) stream_destroy(stream: StreamHandle) -> ();
         StreamWrap(Request::of(device_index))
             stream_wrap(device_index: usize, native: u64) -> StreamHandle;
-        StreamNative(Request::ANY) stream_native(stream: StreamHandle) -> u64;
-        StreamQuery(Request::ANY) stream_query(stream: StreamHandle) -> bool;
-        StreamSynchronize(Request::ANY) stream_synchronize(stream: StreamHandle) -> ();
-        Mark(Request::ANY) mark(stream: StreamHandle, timed: bool) -> Mark;
+        StreamNative(Request::on(stream)) stream_native(stream: StreamHandle) -> u64;
+        StreamQuery(Request::on(stream)) stream_query(stream: StreamHandle) -> bool;
+        StreamSynchronize(Request::on(stream)) stream_synchronize(stream: StreamHandle) -> ();
+        Mark(Request::on(stream)) mark(stream: StreamHandle, timed: bool) -> Mark;
         MarkDone(Request::ANY) mark_done(mark: Mark) -> bool;
         WaitMark(Request::ANY) wait_mark(mark: Mark) -> ();
-        StreamWait(Request::ANY) stream_wait(stream: StreamHandle, mark: Mark) -> ();
+        StreamWait(Request::on(stream)) stream_wait(stream: StreamHandle, mark: Mark) -> ();
         WhenDone(Request::ANY) when_done(mark: Mark, callback: DoneCallback) -> ();
         ElapsedNs(Request::ANY) elapsed_ns(start: Mark, end: Mark) -> i64;
         MarkRelease(Request::ANY) mark_release(mark: Mark) -> ();
         Release(Request::of(device_index)) release(device_index: usize, address: Address) -> ();
         ReleaseHost(Request::ANY) release_host(address: Address) -> ();
-        Copy(Request::ANY)
+        Copy(Request::on(stream))
             copy(stream: StreamHandle, to: Address, from: Address, bytes: usize) -> ();
-        Fill(Request::ANY) fill(stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> ();
+        Fill(Request::on(stream))
+            fill(stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> ();
+    }
+
+    fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
+        let request = Request::of(device_index);
+        let create = |inner: &dyn Backend| inner.stream_create(device_index, priority);
+        let stream = self.call(Method::StreamCreate, request, create)?;
+        self.injector.streams.lock().insert(stream.0, device_index);
+        Ok(stream)
     }
 
     fn kind(&self) -> DeviceKind {
@@ -254,7 +270,7 @@ impl FaultVirtualMemory {
         bytes: usize,
         act: impl FnOnce(&dyn VirtualMemory) -> Result<T>,
     ) -> Result<T> {
-        let request = Request { device_index: self.device_index, bytes };
+        let request = Request { bytes, ..Request::of(self.device_index) };
         self.injector.call(method, request, |inner| act(pages(inner, self.device_index)))
     }
 }
@@ -311,7 +327,7 @@ unsafe impl Kernels for FaultKernels {
         KernelsNames(Request::ANY) kernel_names(program: ProgramHandle) -> Vec<String>;
         KernelsKernel(Request::ANY) kernel(program: ProgramHandle, name: &str) -> KernelHandle;
         KernelsParameters(Request::ANY) parameters(kernel: KernelHandle) -> Vec<KernelParameter>;
-        KernelsLaunch(Request::ANY) launch(
+        KernelsLaunch(Request::on(stream)) launch(
             kernel: KernelHandle, stream: StreamHandle, arguments: &[LaunchArgument],
             size: &LaunchSize
         ) -> ();

@@ -3,7 +3,6 @@
 pub mod contract;
 pub mod cpu;
 pub mod driver;
-#[cfg(any(test, feature = "conformance"))]
 pub mod fault;
 #[cfg(feature = "conformance")]
 pub mod null;

@@ -114,7 +114,10 @@ impl Registry {
                 let reason = format!("its backend is one of kind {}", backend.kind());
                 return Err(Error::Device(DeviceError::KindUnavailable { kind, reason }));
             }
-            registry = registry.with_backend(backend);
+            registry = registry.with_backend(match WRAP.get() {
+                Some(wrap) => wrap(backend),
+                None => backend,
+            });
         }
         Ok(registry)
     }
@@ -185,6 +188,11 @@ impl Registry {
         (0..count).any(|index| backend.properties(index).is_ok_and(|device| device.is_gpu))
     }
 }
+
+/// Wraps the backends of runtimes that are made from then on, so that tests can fail their calls.
+pub(crate) static WRAP: OnceLock<Wrap> = OnceLock::new();
+
+type Wrap = fn(Arc<dyn Backend>) -> Arc<dyn Backend>;
 
 /// Creates a null backend, on which a snapshot's allocations can be replayed without memory.
 ///

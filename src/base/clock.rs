@@ -16,6 +16,8 @@ pub(crate) enum ClockSource {
     TimeStampCounter,
     /// The monotonic clock, in nanoseconds.
     Monotonic,
+    /// Time that a schedule advances.
+    Virtual,
 }
 
 impl ClockSource {
@@ -52,7 +54,10 @@ struct Pair {
 /// | from [`Clock::CONVERSION_SPAN_NS`] | [`Clock::ticks_between_ns`], to a few millionths |
 #[derive(Debug)]
 pub(crate) struct Clock {
-    source: ClockSource,
+    /// A [`ClockSource`]: `real`, or `Virtual`.
+    source: unmodelled::AtomicU8,
+    real: ClockSource,
+    virtual_ticks: unmodelled::AtomicU64,
     start: Instant,
     /// Where the measurement of the rate begins. The lock serialises measurements.
     base: Mutex<Pair>,
@@ -63,6 +68,10 @@ pub(crate) struct Clock {
 impl Clock {
     const CONVERSION_SPAN_NS: u64 = 10_000_000;
     const RATE_ONE: u64 = 1 << 32;
+    /// The highest bit of readings of virtual time, whose ticks are nanoseconds.
+    const VIRTUAL: u64 = 1 << 63;
+    const COUNTER: u8 = ClockSource::TimeStampCounter as u8;
+    const MONOTONIC: u8 = ClockSource::Monotonic as u8;
 
     pub(crate) fn get() -> &'static Self {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
@@ -72,7 +81,9 @@ impl Clock {
     pub(crate) fn with_source(source: ClockSource) -> Self {
         let is_monotonic = source == ClockSource::Monotonic;
         let clock = Self {
-            source,
+            source: unmodelled::AtomicU8::new(source as u8),
+            real: source,
+            virtual_ticks: unmodelled::AtomicU64::new(0),
             start: Instant::now(),
             base: Mutex::new(LockRank::Backend, Pair { ticks: 0, ns: 0 }),
             rate: unmodelled::AtomicU64::new(if is_monotonic { Self::RATE_ONE } else { 0 }),
@@ -84,15 +95,26 @@ impl Clock {
 
     #[cfg(test)]
     pub(crate) fn source(&self) -> ClockSource {
-        self.source
+        self.real
+    }
+
+    /// Lets readings be of virtual time, of so many nanoseconds, until the next call; `None` ends
+    /// that. Virtual and real readings have no common scale.
+    pub(crate) fn set_virtual(&self, ns: Option<u64>) {
+        // Relaxed, here and below: one thread at a time sets the clock, and the order of tasks on
+        // several threads comes from their streams.
+        self.virtual_ticks.store(ns.unwrap_or_default() | Self::VIRTUAL, Ordering::Relaxed);
+        let source = if ns.is_some() { ClockSource::Virtual } else { self.real };
+        self.source.store(source as u8, Ordering::Relaxed);
     }
 
     /// Reads the tick source. A read of the counter first waits for all earlier instructions.
     #[inline]
     pub(crate) fn now_ticks(&self) -> u64 {
-        match self.source {
-            ClockSource::TimeStampCounter => counter::read_after_predecessors(),
-            ClockSource::Monotonic => self.monotonic_ns(),
+        match self.source.load(Ordering::Relaxed) {
+            Self::COUNTER => counter::read_after_predecessors(),
+            Self::MONOTONIC => self.monotonic_ns(),
+            _ => self.virtual_ticks.load(Ordering::Relaxed),
         }
     }
 
@@ -100,6 +122,9 @@ impl Clock {
     ///
     /// The first conversion of counter ticks spins until the measurement of the rate spans 10 ms.
     pub(crate) fn ticks_between_ns(&self, start: u64, end: u64) -> i64 {
+        if start & end & Self::VIRTUAL != 0 {
+            return end.wrapping_sub(start).cast_signed();
+        }
         let rate = self.rate(Self::CONVERSION_SPAN_NS);
         let ns = u128::from(end.abs_diff(start)) * u128::from(rate) / u128::from(Self::RATE_ONE);
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
@@ -109,7 +134,9 @@ impl Clock {
     /// Converts many readings at one rate: each to the nanoseconds since the reading `origin`,
     /// negative when it was taken before. Otherwise as [`Clock::ticks_between_ns`].
     pub(crate) fn converter(&self, origin: u64) -> impl Fn(u64) -> i64 {
-        let rate = i128::from(self.rate(Self::CONVERSION_SPAN_NS));
+        let is_virtual = origin & Self::VIRTUAL != 0;
+        let rate = if is_virtual { Self::RATE_ONE } else { self.rate(Self::CONVERSION_SPAN_NS) };
+        let rate = i128::from(rate);
         move |ticks| {
             let span = i128::from(ticks) - i128::from(origin);
             i64::try_from((span * rate) >> Self::RATE_ONE.trailing_zeros()).unwrap_or(i64::MAX)
@@ -223,8 +250,8 @@ mod tests {
     /// A clock of each source that this machine has.
     fn clocks() -> Vec<Clock> {
         let sources = match ClockSource::of_this_machine() {
-            ClockSource::Monotonic => vec![ClockSource::Monotonic],
             source @ ClockSource::TimeStampCounter => vec![source, ClockSource::Monotonic],
+            _ => vec![ClockSource::Monotonic],
         };
         sources.into_iter().map(Clock::with_source).collect()
     }

@@ -36,18 +36,20 @@ const INFIX: &str = "_TEST_";
 const ACCELERATORS: &str = "cpu, cuda or xpu, or the name of a kind that is registered";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-pub(crate) const VARIABLES: [&str; 17] = [
+pub(crate) const VARIABLES: [&str; 19] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_KINDS",
     "ACCELRT_CPU_DEVICES",
     "ACCELRT_CPU_THREADS",
     "ACCELRT_CPU_MEMORY",
+    "ACCELRT_CPU_SCHEDULE",
     "ACCELRT_XPU_MEMORY",
     "ACCELRT_OPENCL_LIBRARY",
     "ACCELRT_MKL_LIBRARY",
     "ACCELRT_DNNL_LIBRARY",
     "ACCELRT_ALLOC_CONF",
     "ACCELRT_EXIT_MS",
+    "ACCELRT_FAULTS",
     "ACCELRT_STREAM_TASKS",
     "ACCELRT_HOST_THREADS",
     "ACCELRT_TRACEBACKS",
@@ -58,6 +60,9 @@ pub(crate) const VARIABLES: [&str; 17] = [
 
 /// Why a kind that `ACCELRT_KINDS` names is not there. The process's runtime is not made then.
 pub(crate) static KINDS_REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
+
+/// What is wrong with a variable that a room above the core reads; the same holds then.
+pub(crate) static REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
 /// reads it. With a malformed variable, the first call that needs the process's runtime fails. An
@@ -165,7 +170,8 @@ impl Config {
     /// The defaults, replaced by every `ACCELRT_*` variable that is set. Fails on a malformed
     /// variable. The error names the variable, its value and the allowed values.
     pub fn from_environment() -> Result<Self> {
-        KINDS_REFUSED.get().map_or(Ok(()), |error| Err(error.clone()))?;
+        let refused = KINDS_REFUSED.get().or_else(|| REFUSED.get());
+        refused.map_or(Ok(()), |error| Err(error.clone()))?;
         Self::from_variables(setting)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The library compiles its sort once for each type and each order, some 8 KB of code a time. The
 //! functions here share one copy for all types: it sorts the indices of the items, through a call
-//! for each comparison, and the items are put in that order then. Code that sorts millions of items
-//! while somebody waits calls the library's.
+//! for each comparison, and the items are put in that order then. Where the time of a sort is
+//! felt, the library's is called.
 
 use std::cmp::Ordering;
 

@@ -84,9 +84,20 @@ pub(super) unsafe fn array<'a, T>(
     match (first.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null(name)),
-        // SAFETY: the caller promises as many elements that do not change.
-        (false, _) => Ok(unsafe { slice::from_raw_parts(first, count) }),
+        (false, _) => {
+            check_count::<T>(count, name)?;
+            // SAFETY: the caller promises as many elements that do not change.
+            Ok(unsafe { slice::from_raw_parts(first, count) })
+        }
     }
+}
+
+/// No array has as many elements as -1 says.
+pub(super) fn check_count<T>(count: usize, name: &'static str) -> Outcome {
+    if count <= isize::MAX.unsigned_abs() / size_of::<T>() {
+        return Ok(());
+    }
+    Err(Refused::argument(format!("The argument {name} cannot have {count} elements")))
 }
 
 /// A struct whose first field is its size in bytes, as `size_t`, and which grows at its end.

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::slice;
 
-use crate::capi::arguments::null;
+use crate::capi::arguments::{array, check_count, null};
 use crate::capi::buffer::{CBuffer, buffer_of};
 use crate::capi::last_error::guard;
 use crate::capi::launch::{DropFunction, Owned};
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn accelrt_buffer_write(
     guard(|| {
         let (buffer, stream) = (buffer_of(buffer)?.clone(), stream_of(stream)?.clone());
         // SAFETY: the caller passes as many bytes, and does not change them during the call.
-        let source = unsafe { super::arguments::array(source.cast::<u8>(), bytes, "source") }?;
+        let source = unsafe { array(source.cast::<u8>(), bytes, "source") }?;
         Ok(buffer.copy_from_slice(source, &stream)?)
     })
 }
@@ -214,6 +214,7 @@ impl HostBytes {
         if data.is_null() && count > 0 {
             return Err(null(name));
         }
+        check_count::<u8>(count, name)?;
         let first = if data.is_null() { std::ptr::dangling_mut() } else { data.cast() };
         Ok(Self { first, count, _owned: owned })
     }

@@ -12,6 +12,7 @@ use crate::observe::output_file;
 use crate::observe::profiler::Profile;
 use crate::runtime::process_hooks::{self, ProcessHooks};
 use crate::runtime::{Runtime, report};
+use crate::testing::process;
 
 /// How long the end of the process waits for the times of devices.
 const DEVICES: Duration = Duration::from_millis(100);
@@ -30,12 +31,15 @@ static PROFILE: Mutex<Option<Running>> = Mutex::new(LockRank::Runtime, None);
 /// Lets `ACCELRT_PROFILE=FILE` profile the process's runtime from its first use to its shutdown,
 /// which writes the trace to the file, unless nothing happened. Called before that first use;
 /// accelrt's Python module does. With `MKL_VERBOSE` or `ONEDNN_VERBOSE` calls of these libraries
-/// are in the trace, and the lines about them are not printed.
+/// are in the trace, and the lines about them are not printed. `ACCELRT_CPU_SCHEDULE` is heeded
+/// too: the process's runtime then follows that [schedule](crate::testing::Schedule).
 pub fn watch_environment() {
+    process::check_environment();
     process_hooks::register(ProcessHooks { begin, end });
 }
 
 pub(crate) fn begin(runtime: &Runtime) {
+    process::begin(runtime);
     let Some(file) = runtime.config().profile.clone() else { return };
     let (mut captures, mut refusals) = (Vec::new(), Vec::new());
     for library in [VerboseLibrary::Mkl, VerboseLibrary::OneDnn] {

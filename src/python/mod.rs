@@ -27,6 +27,7 @@ mod _core {
     use crate::observe::profiler::timeline::set_function_names;
     use crate::runtime::Runtime;
     use crate::runtime::process_hooks::{self, ProcessHooks};
+    use crate::testing::process;
 
     #[pymodule_export]
     use super::{
@@ -40,6 +41,7 @@ mod _core {
             sanitizer::{
                 PyOpenAccess, PyOrderWatch, begin_host_access, ordered, process_order_watch,
             },
+            testing::{end_faults, end_schedule, prepare_faults, start_faults, start_schedule},
             verbose::{
                 PyVerboseCapture, PyVerboseParser, PyVerboseScope, cpu_capability, cudnn_version,
                 has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,
@@ -101,6 +103,7 @@ mod _core {
         errors::add_attributes(module)?;
         set_function_names(name_at);
         outside_kinds::load_named();
+        process::check_environment();
         history::watch_environment();
         process_hooks::register(ProcessHooks { begin, end: process_runtime::end });
         #[cfg(feature = "capi")]

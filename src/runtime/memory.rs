@@ -145,9 +145,11 @@ mod tests {
     use super::*;
     use crate::base::config::Config;
     use crate::base::steps::steps_of;
+    use crate::engine::stream::order_watch;
 
     #[test]
     fn the_process_runtime_computes_a_threads_hint_once() {
+        let _alone = order_watch::alone();
         let steps = |runtime: &Runtime| {
             [(); 3].map(|()| steps_of(|| drop(runtime.empty(512, Device::cpu(0)).unwrap())).1)
         };
@@ -164,6 +166,7 @@ mod tests {
 
     #[test]
     fn the_hint_of_requests_without_a_device_is_set_separately_and_cleared_at_a_change() {
+        let _alone = order_watch::alone();
         let (runtime, device) = (Runtime::of_process().unwrap(), Device::cpu(0));
         let served = || thread_hints::empty(512, None).unwrap().is_some();
         drop([(); 2].map(|()| runtime.empty(512, device).unwrap()));

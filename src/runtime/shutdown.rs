@@ -78,7 +78,10 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let deadline = Instant::now() + timeout;
     let streams = inner.streams();
     // Waits for all streams at once: a running stream may still enqueue work on a finished one.
-    wait_until(deadline, || streams.iter().all(is_done));
+    wait_until(deadline, || {
+        while inner.lifecycle.step() && Instant::now() < deadline {}
+        streams.iter().all(is_done)
+    });
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);

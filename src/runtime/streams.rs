@@ -1,12 +1,25 @@
 //! Creates streams, and finds those that exist.
 
+use std::sync::Arc;
+
 use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::base::fork;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::{Stream, order_watch};
 use crate::runtime::Runtime;
 
 impl Runtime {
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.inner.lifecycle
+    }
+
+    /// Every stream that exists, of all devices.
+    pub(crate) fn all_streams(&self) -> Vec<Arc<StreamCore>> {
+        self.inner.streams()
+    }
+
     /// Creates a stream for the caller alone. The stream ends when its last handle is dropped and
     /// its work is done. Fails when the device does not exist, after a shutdown and in a forked
     /// child.

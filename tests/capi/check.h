@@ -62,6 +62,7 @@ void gate_open(gate *gate);
     X(addresses_are_copied_and_filled)                                                             \
     X(stale_handles_are_errors)                                                                    \
     X(null_is_an_error)                                                                            \
+    X(counts_that_no_array_has_are_errors)                                                         \
     X(structs_of_other_versions_are_filled_as_far_as_both_go)                                      \
     X(errors_belong_to_their_thread)                                                               \
     X(handles_come_and_go_on_many_threads)                                                         \
@@ -86,7 +87,8 @@ void gate_open(gate *gate);
     X(tasks_that_block_do_not_hold_back_other_streams)                                             \
     X(a_pool_serves_the_threads_inside_of_it)                                                      \
     X(tags_say_what_memory_is_for)                                                                 \
-    X(an_observer_is_told_of_shortages)
+    X(an_observer_is_told_of_shortages)                                                            \
+    X(pools_have_their_options)
 
 #define DECLARE(name) void name(void);
 TESTS(DECLARE)

@@ -130,6 +130,21 @@ void null_is_an_error(void)
     OK(accelrt_stream_destroy(stream));
 }
 
+void counts_that_no_array_has_are_errors(void)
+{
+    accelrt_stream *stream;
+    accelrt_buffer *buffer;
+    char bytes[4] = "";
+    OK(accelrt_stream_get_default(cpu, &stream));
+    OK(accelrt_buffer_create_on(stream, sizeof bytes, &buffer));
+    accelrt_buffer_use use = {buffer, ACCELRT_READS, 0};
+    FAILS(accelrt_buffer_write(buffer, bytes, SIZE_MAX, stream), INVALID_ARGUMENT, "source cannot");
+    FAILS(accelrt_buffer_read(buffer, bytes, SIZE_MAX, stream), INVALID_ARGUMENT, "target cannot");
+    FAILS(accelrt_stream_launch(stream, succeed, NULL, NULL, &use, SIZE_MAX / 8), INVALID_ARGUMENT,
+          "uses cannot");
+    OK(accelrt_buffer_destroy(buffer));
+}
+
 void structs_of_other_versions_are_filled_as_far_as_both_go(void)
 {
     /* As a later header's, with fields that this library does not know. */

@@ -117,6 +117,7 @@ c_tests! {
     fn addresses_are_copied_and_filled;
     fn stale_handles_are_errors;
     fn null_is_an_error;
+    fn counts_that_no_array_has_are_errors;
     fn structs_of_other_versions_are_filled_as_far_as_both_go;
     fn errors_belong_to_their_thread;
     fn handles_come_and_go_on_many_threads;
@@ -142,6 +143,7 @@ c_tests! {
     fn a_pool_serves_the_threads_inside_of_it;
     fn tags_say_what_memory_is_for;
     fn an_observer_is_told_of_shortages;
+    fn pools_have_their_options;
 }
 
 #[test]

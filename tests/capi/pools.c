@@ -63,6 +63,47 @@ void a_pool_serves_the_threads_inside_of_it(void)
     ASSERT(allocated_in(outer_id) == 0);
 }
 
+/* Whether memory that lies free in a pool with these options serves a request outside of it. */
+static int serves_others(uint32_t options)
+{
+    accelrt_pool *pool;
+    accelrt_buffer *buffer;
+    OK(accelrt_pool_create(cpu, options, &pool));
+    OK(accelrt_pool_enter(pool));
+    OK(accelrt_buffer_create(cpu, 40 << 20, &buffer));
+    OK(accelrt_buffer_destroy(buffer));
+    OK(accelrt_pool_leave(pool));
+    accelrt_status status = accelrt_buffer_create(cpu, 40 << 20, &buffer);
+    if (status == ACCELRT_STATUS_OK) OK(accelrt_buffer_destroy(buffer));
+    ASSERT(status == ACCELRT_STATUS_OK || status == ACCELRT_STATUS_OUT_OF_MEMORY);
+    OK(accelrt_pool_destroy(pool));
+    OK(accelrt_memory_empty_cache(ACCELRT_CPU));
+    return status == ACCELRT_STATUS_OK;
+}
+
+/* The bytes of the block of a small request in a pool with these options. */
+static uint64_t block_bytes(uint32_t options)
+{
+    accelrt_pool *pool;
+    accelrt_memory_info info = {.size = sizeof info};
+    uint64_t address;
+    OK(accelrt_pool_create(cpu, options, &pool));
+    OK(accelrt_pool_enter(pool));
+    OK(accelrt_memory_allocate_in(cpu, ACCELRT_MEMORY_DEVICE, 600, &address));
+    OK(accelrt_pool_leave(pool));
+    OK(accelrt_memory_find(address, &info));
+    OK(accelrt_memory_free(address));
+    OK(accelrt_pool_destroy(pool));
+    return info.bytes;
+}
+
+void pools_have_their_options(void)
+{
+    OK(accelrt_setting_set("ACCELRT_CPU_MEMORY", "64M"));
+    ASSERT(!serves_others(0) && serves_others(ACCELRT_POOL_USE_ON_OOM));
+    ASSERT(block_bytes(0) < 4096 && block_bytes(ACCELRT_POOL_NO_SPLIT) >= 1 << 20);
+}
+
 /* What is in use with a tag; 0 for one that is not there. */
 static uint64_t tagged(const char *tag)
 {

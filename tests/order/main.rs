@@ -15,6 +15,8 @@ mod numbers;
 mod plain;
 #[path = "../semantics/mod.rs"]
 mod semantics;
+#[path = "../common/semantics_run.rs"]
+mod semantics_run;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 

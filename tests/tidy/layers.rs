@@ -65,6 +65,7 @@ const AREAS: &[Area] = &[
     area("kinds", (3, 1)),
     area("observe", (3, 1)),
     area("face", (3, 1)),
+    area("testing", (3, 1)),
     area("integrations", (3, 2)),
     area("traces", (3, 3)),
     // The kit stands where a maker's program would: it sees the contract, faults and the runtime.

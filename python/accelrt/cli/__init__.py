@@ -1,4 +1,4 @@
-"""Commands: `python -m accelrt info | demo | replay | sanitize | view | verbose | bench`."""
+"""The command line: `python -m accelrt COMMAND`, of which `--help` lists the commands."""
 
 import argparse
 import math
@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli import bench, demo, info, replay, sanitize, verbose, view
+from accelrt.cli import bench, demo, explore, info, replay, sanitize, verbose, view
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.outputs import file_argument, refusal
 from accelrt.cli.sizes import size_argument
 
-# Commands that read files, and need no device.
+# Commands that read files or start programs, and need no device.
 _OF_FILES: dict[str, Callable[[argparse.Namespace], int]] = {
+    "explore": explore.run,
     "replay": replay.run,
     "verbose": verbose.run,
     "view": view.run,
@@ -57,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     if given.command in _OF_FILES:
-        # Both are about programs, whose files these commands read.
-        for variable in ("ACCELRT_PROFILE", "ACCELRT_MEMORY_HISTORY"):
+        # They are about programs, whose files these commands read.
+        for variable in ("ACCELRT_PROFILE", "ACCELRT_MEMORY_HISTORY", "ACCELRT_CPU_SCHEDULE"):
             os.environ.pop(variable, None)
     try:
         _core.settings()  # of the environment, read at the first query
@@ -129,6 +130,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     sanitize.add_arguments(
         commands.add_parser("sanitize", help="run a script and report what nothing orders")
+    )
+    explore.add_arguments(
+        commands.add_parser("explore", help="look for a schedule under which a program fails")
     )
     verbose.add_arguments(
         commands.add_parser(

@@ -1,9 +1,11 @@
 //! Planned faults: the injector counts all calls and decides which ones fail.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use crate::backend::contract::capacity::out_of_memory;
-use crate::backend::contract::{Backend, MemoryInfo};
+use crate::backend::contract::{Backend, MemoryInfo, StreamHandle};
 use crate::backend::fault::Method;
 use crate::base::device::Device;
 use crate::base::error::{DriverError, Error, Result};
@@ -79,14 +81,20 @@ impl Fault {
 pub(super) struct Request {
     pub(super) device_index: usize,
     pub(super) bytes: usize,
+    /// Of the device of this stream, instead.
+    pub(super) stream: Option<StreamHandle>,
 }
 
 impl Request {
     /// For methods that name no device and no size. Errors then name device 0.
-    pub(super) const ANY: Self = Self { device_index: 0, bytes: 0 };
+    pub(super) const ANY: Self = Self { device_index: 0, bytes: 0, stream: None };
 
     pub(super) const fn of(device_index: usize) -> Self {
-        Self { device_index, bytes: 0 }
+        Self { device_index, ..Self::ANY }
+    }
+
+    pub(super) const fn on(stream: StreamHandle) -> Self {
+        Self { stream: Some(stream), ..Self::ANY }
     }
 }
 
@@ -112,12 +120,23 @@ struct Counts {
 }
 
 /// Counts the calls of each method and decides which ones fail.
-#[derive(Debug)]
 pub(super) struct Injector {
     pub(super) inner: Arc<dyn Backend>,
     counts: [Counts; Method::ALL.len()],
     plans: Mutex<Vec<Planned>>,
     callbacks: Mutex<Vec<PlannedCallback>>,
+    pub(super) decide: OnceLock<Box<Decide>>,
+    /// The devices of the streams that were created, by their handles.
+    pub(super) streams: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// Says how a call of a method for a device fails, if it does.
+pub(super) type Decide = dyn Fn(Method, usize) -> Option<FaultError> + Send + Sync;
+
+impl fmt::Debug for Injector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Injector").field("inner", &self.inner).finish_non_exhaustive()
+    }
 }
 
 impl Injector {
@@ -125,7 +144,8 @@ impl Injector {
         let counts = std::array::from_fn(|_| Counts::default());
         let plans = Mutex::new(LockRank::Backend, Vec::new());
         let callbacks = Mutex::new(LockRank::Backend, Vec::new());
-        Self { inner, counts, plans, callbacks }
+        let (decide, streams) = (OnceLock::new(), Mutex::new(LockRank::Backend, BTreeMap::new()));
+        Self { inner, counts, plans, callbacks, decide, streams }
     }
 
     pub(super) fn plan(&self, fault: Fault) {
@@ -161,14 +181,18 @@ impl Injector {
     pub(super) fn call<T>(
         &self,
         method: Method,
-        request: Request,
+        mut request: Request,
         act: impl FnOnce(&dyn Backend) -> Result<T>,
     ) -> Result<T> {
+        if let Some(stream) = request.stream {
+            let device = self.streams.lock().get(&stream.0).copied();
+            request.device_index = device.unwrap_or_default();
+        }
         let counts = &self.counts[method as usize];
         // Relaxed: a counter that orders nothing.
         counts.calls.fetch_add(1, Ordering::Relaxed);
         let callbacks = self.due_callbacks(method);
-        let Some(error) = self.planned_error(method) else {
+        let Some(error) = self.planned_error(method, request.device_index) else {
             let outcome = act(&*self.inner);
             for PlannedCallback { run, .. } in callbacks {
                 run();
@@ -192,8 +216,8 @@ impl Injector {
 
     /// Counts the call in every plan that covers the method. Returns the error of the earliest plan
     /// that is due, if any.
-    fn planned_error(&self, method: Method) -> Option<FaultError> {
-        let mut due = None;
+    fn planned_error(&self, method: Method, device_index: usize) -> Option<FaultError> {
+        let mut due = self.decide.get().and_then(|decide| decide(method, device_index));
         for planned in self.plans.lock().iter_mut().filter(|planned| planned.fault.covers(method)) {
             planned.calls += 1;
             let Fault { call, repeat, error, .. } = planned.fault;

@@ -73,6 +73,9 @@ impl Future for EventFuture {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if let Some((record, _)) = &self.0.record {
+            record.source.lifecycle.step_for(context.waker());
+        }
         self.poll_record(context.waker())
     }
 }

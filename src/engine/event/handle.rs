@@ -113,15 +113,21 @@ impl Event {
     }
 
     /// True when everything before the latest record is done, even if it failed. Also true before
-    /// the first record. Never blocks, never fails.
+    /// the first record. Never blocks, never fails. Under a schedule, runs one task unless done.
     #[must_use]
     #[inline]
     pub fn is_done(&self) -> bool {
-        let is_done = self.core.is_latest_complete() || self.poll();
+        let is_done = self.is_complete() || self.step_schedule() && self.is_complete();
         if is_done && order_watch::is_on() {
             self.tell_waited();
         }
         is_done
+    }
+
+    /// As [`Event::is_done`], and never runs a task.
+    #[inline]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.core.is_latest_complete() || self.poll()
     }
 
     /// Tells a watch of the order that this thread knows the latest record to be done.
@@ -135,10 +141,15 @@ impl Event {
         }
     }
 
+    #[cold]
+    fn step_schedule(&self) -> bool {
+        !fork::is_child() && self.core.record().is_some_and(|it| it.source.lifecycle.step())
+    }
+
     /// True when the latest record is done and has failed. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         // False in a forked child, where a lock that a thread of the parent held stays locked.
-        let is_done = !fork::is_child() && self.is_done();
+        let is_done = !fork::is_child() && self.is_complete();
         is_done && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
     }
 
@@ -217,7 +228,7 @@ impl Event {
         let (Some(this_record), Some(other_record)) = (this_record, other_record) else {
             return Err(Error::Event(EventError::NotRecorded));
         };
-        if !self.is_done() || !other.is_done() {
+        if !self.is_complete() || !other.is_complete() {
             return Err(Error::Event(EventError::NotComplete));
         }
         raise(self.core.failure_of(&this_record))?;
@@ -334,14 +345,14 @@ impl Stream {
     #[must_use]
     pub fn is_ordered_after(&self, event: &Event) -> bool {
         if fork::is_child() {
-            return event.is_done();
+            return event.is_complete();
         }
         let Some(record) = event.core.record() else { return true };
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
         let is_own = Arc::ptr_eq(&record.source, self.core());
         let is_joined =
             || self.core().history.latest().is_some_and(|known| known.dominates(&point));
-        is_own || event.is_done() || is_joined()
+        is_own || event.is_complete() || is_joined()
     }
 }
 
@@ -351,7 +362,7 @@ impl fmt::Debug for Event {
             .field("device", &self.device())
             .field("is_timed", &self.is_timed())
             .field("version", &self.version())
-            .field("is_done", &self.is_done())
+            .field("is_done", &self.is_complete())
             .finish()
     }
 }

@@ -140,10 +140,13 @@ impl StreamCore {
     /// Hands the stream to the backend, after the consumer lock has returned [`Next::Schedule`].
     #[cold]
     #[inline(never)]
-    pub(super) fn submit(self: &Arc<Self>) {
+    pub(crate) fn submit(self: &Arc<Self>) {
         if self.lifecycle.is_cancelled() {
             // The workers are ending, so this thread executes the stream, which retires late tasks.
             return Arc::clone(self).run(&Turn::unshared());
+        }
+        if self.add_to_schedule() {
+            return;
         }
         let work = Arc::clone(self) as Arc<dyn Work>;
         if let Err(panic) = catch_panic(|| self.handle.submit(work)) {
@@ -154,7 +157,10 @@ impl StreamCore {
     /// Resumes the stream after its head was unblocked. Executes no tasks: streams that wait for
     /// each other in a chain would nest on the completer's stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
-        if self.consumer_lock.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
+        if self.consumer_lock.unpark(parking) == Next::Schedule
+            && !self.lifecycle.is_cancelled()
+            && !self.add_to_schedule()
+        {
             let work = Arc::clone(self) as Arc<dyn Work>;
             if let Err(panic) = catch_panic(|| self.handle.resume(work)) {
                 self.retire_unaccepted("resume", panic);

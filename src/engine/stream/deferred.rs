@@ -43,6 +43,12 @@ impl Completion {
         Self { latch: Inherited::new(Arc::clone(latch)), is_finished: false }
     }
 
+    /// What says whether the task was finished.
+    pub(crate) fn watch(&self) -> impl Fn() -> bool + use<> {
+        let latch = Arc::clone(&self.latch);
+        move || latch.is_open()
+    }
+
     /// Finishes the task. An error fails the stream. The stream's later tasks run on the threads of
     /// the stream's kind, never inside this call. Does not block.
     pub fn finish(mut self, outcome: Result<(), TaskError>) {

@@ -96,8 +96,10 @@ impl StreamCore {
         turn: Option<&Turn<'_>>,
     ) -> Stop {
         // A thread that may not help drains only streams whose tasks run on the enqueuing thread:
-        // a driver's streams, and all streams of a runtime that is shutting down.
-        debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
+        // a driver's streams, and all streams of a runtime that is shutting down or has a schedule.
+        debug_assert!(
+            frames::may_help() || !self.on_host || self.lifecycle.is_watched_or_cancelled()
+        );
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
         let batch = |consumer: &mut Consumer| self.drain_batch(consumer, until, turn);

@@ -195,9 +195,14 @@ impl Stream {
     }
 
     /// True when everything enqueued is done. Does not block. False when the driver refuses to
-    /// answer.
+    /// answer. Under a schedule, runs one task unless everything is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
+        self.is_complete() || self.core.lifecycle.step() && self.is_complete()
+    }
+
+    /// As [`Stream::is_done`], and never runs a task.
+    pub(crate) fn is_complete(&self) -> bool {
         let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
         let until = self.core.pushed();
         let is_done = self.core.is_drained() && (self.core.on_host || is_done(&self.core));
@@ -210,7 +215,7 @@ impl Stream {
     /// True when all tasks are done, and no marker is left in the queue.
     pub(crate) fn is_passed(&self) -> bool {
         // The counter is read first, as in `StreamCore::is_drained`.
-        self.core.progress.retired() >= self.core.pushed() && self.is_done()
+        self.core.progress.retired() >= self.core.pushed() && self.is_complete()
     }
 
     /// True while the stream has an error, which the next synchronise raises. Never blocks.

@@ -9,6 +9,7 @@ use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::immediate::Immediate;
+use crate::engine::stream::schedule::Scheduler;
 use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 
 const RUNNING: usize = 0;
@@ -37,6 +38,8 @@ pub(crate) struct Lifecycle {
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
     /// Called with each error before it enters `unseen`, to drop everything but the error's text.
     reduce_error: OnceLock<fn(&Arc<StreamFailure>)>,
+    /// Only there while a watch of its own is.
+    scheduler: Mutex<Option<Arc<dyn Scheduler>>>,
 }
 
 /// The maximum number of unseen errors per device.
@@ -119,6 +122,7 @@ impl Lifecycle {
             task_reports: Immediate::new(),
             unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
             reduce_error: OnceLock::new(),
+            scheduler: Mutex::new(LockRank::Backend, None),
         })
     }
 
@@ -200,6 +204,18 @@ impl Lifecycle {
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= WATCHED
+    }
+
+    /// The scheduler of the streams of host kinds; `None` after a cancellation and in a forked
+    /// child.
+    pub(crate) fn scheduler(&self) -> Option<Arc<dyn Scheduler>> {
+        if self.is_watched() && !fork::is_child() { self.scheduler.lock().clone() } else { None }
+    }
+
+    /// Sets the scheduler, or removes it. The caller watches the tasks before, and until after; and
+    /// the scheduler that was removed, which the caller drops, has no stream any more.
+    pub(crate) fn set_scheduler(&self, scheduler: Option<Arc<dyn Scheduler>>) {
+        *self.scheduler.lock() = scheduler;
     }
 
     /// Adds the counts and unseen error of a dropped stream. Returns the errors beyond the maximum.

@@ -12,6 +12,7 @@
 //! * [`latch`], [`latch_commands`]: a latch that a parked stream waits for, and its commands
 //! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
 //! * [`task_report`]: records and reports about each task, while tasks are watched
+//! * [`schedule`]: waiting threads run the streams, in an order that tests choose
 //! * [`refusal`]: tasks for which no worker can be started
 //! * [`internal`]: commands of the runtime itself, accepted in any state of the stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
@@ -44,6 +45,7 @@ pub(crate) mod marks;
 pub(crate) mod operation;
 pub(crate) mod order_watch;
 mod refusal;
+pub(crate) mod schedule;
 mod scheduling_hints;
 mod scope;
 pub(crate) mod synchronize;

@@ -20,6 +20,15 @@ use crate::queue::Pushed;
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static WATCHER: OnceLock<&'static dyn OrderWatcher> = OnceLock::new();
 
+/// For tests of what a watch changes, also of other runtimes: how fast a request is served.
+#[cfg(test)]
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[cfg(test)]
+pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 thread_local! {
     /// What the creator of this thread's next task has said of its memory.
     static NEXT: RefCell<NextUses> = const { RefCell::new(NextUses::NONE) };

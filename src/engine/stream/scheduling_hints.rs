@@ -123,6 +123,11 @@ impl SchedulingHints {
         is_left.then(|| FIRST_LEAVE * (1 << times.min(LEAVE_DOUBLINGS)))
     }
 
+    /// Lets the tasks count as long until some short batches were measured.
+    pub(crate) fn assume_long(&self) {
+        self.recent_ns.store(64 * SHORT_NS, Ordering::Relaxed);
+    }
+
     /// True when the recent task time exceeds `SHORT_NS`.
     #[inline]
     pub(crate) fn is_long(&self) -> bool {

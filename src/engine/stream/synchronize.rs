@@ -302,7 +302,8 @@ pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamFailure>>, num_forgotten: 
     }
     let count = errors.len();
     errors.retain(|error| !error.is_cancellation());
-    sort_by_key(&mut errors, |error| error.inherited_from().is_some()); // originals before inherited ones
+    // Originals before inherited ones.
+    sort_by_key(&mut errors, |error| error.inherited_from().is_some());
     match (&errors[..], count) {
         ([], 0) => Ok(()),
         ([], _) => Err(Error::Runtime(RuntimeError::ShutDown)),

@@ -80,7 +80,8 @@ impl StreamCore {
             return self.execute_as(entry, context, is_helping, is_cancelled);
         }
         let ticket = self.progress.retired() + 1;
-        if entry.class() != Class::Internal && context.error.is_some() {
+        let is_user = entry.class() != Class::Internal;
+        if is_user && context.error.is_some() {
             let stop = self.execute_as(entry, context, is_helping, is_cancelled);
             log(&LogRecord { end: now(), ..self.record(RecordKind::Skipped, operation, ticket) });
             return stop;
@@ -89,6 +90,9 @@ impl StreamCore {
         let (_, start) = *context.since.insert(known.unwrap_or_else(|| (ticket, now())));
         let begin = self.place_mark();
         let stop = self.execute_as(entry, context, is_helping, is_cancelled);
+        if is_user && stop.is_none() && self.on_host {
+            self.lifecycle.scheduler().inspect(|scheduler| scheduler.end_task(details.bytes));
+        }
         // The watch may have ended while the task ran.
         if stop.is_none() && self.lifecycle.is_watched() {
             let kind = match (context.effects.failure.is_some(), is_helping) {

@@ -65,6 +65,9 @@ impl StreamCore {
         is_marker: bool,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
+        if self.follow_schedule(ticket, interrupt)? {
+            return Ok(());
+        }
         let start = self.wait_start();
         if self.spin(ticket, interrupt)? {
             self.log_wait(RecordKind::Spun, ticket, start);
@@ -118,6 +121,8 @@ impl StreamCore {
     /// Blocks until the task `ticket` no longer accesses memory that the caller has lent to it.
     /// Retries when the device refuses a wait or the backend panics.
     pub(crate) fn wait_done_despite_errors(self: &Arc<Self>, ticket: u64) {
+        // The result is ignored: what follows waits for the rest.
+        let _ = catch_panic(|| self.follow_schedule(ticket, &mut Interrupt::default()));
         while self.progress.retired() < ticket && !crate::base::fork::is_child() {
             park(Some(THROTTLE_PERIOD));
         }
@@ -128,6 +133,13 @@ impl StreamCore {
         while !is_over() && !matches!(catch_panic(|| self.wait_idle()), Ok(Ok(()))) {
             park(Some(THROTTLE_PERIOD));
         }
+    }
+
+    /// Follows the runtime's schedule until `ticket` is retired. False without a schedule.
+    fn follow_schedule(&self, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<bool> {
+        let Some(scheduler) = self.lifecycle.scheduler() else { return Ok(false) };
+        let is_over = || self.progress.retired() >= ticket;
+        scheduler.follow(self.key(), &is_over, interrupt).map(|()| true)
     }
 
     /// Executes the stream's tasks up to `ticket`, if this thread may help. True when `ticket` is
@@ -247,7 +259,7 @@ impl StreamCore {
         let mut has_slept = false;
         while self.progress.retired() < enough {
             self.lifecycle.check()?;
-            if self.help(enough, interrupt)? {
+            if self.help(enough, interrupt)? || self.follow_schedule(enough, interrupt)? {
                 break;
             }
             has_slept = true;

@@ -42,6 +42,7 @@ impl Task {
         let (Some(task), Some(watched)) = (&mut self.0, &transfer.0) else {
             return Poll::Ready(Ok(()));
         };
+        watched.stream.lifecycle.step_for(waker);
         match task.poll(waker) {
             Poll::Ready(Ok(())) => Poll::Ready(raise(watched.stream.failures.at(watched.ticket))),
             not_done => not_done,

@@ -64,7 +64,8 @@ pub(super) fn samples(
         }
         samples.push(MemorySample { device, time: time.cast_signed(), bytes: *sums });
     }
-    sort_by_key(&mut samples, |sample| sample.device); // stable: the samples at the begin come first
+    // Stable: the samples at the begin come first.
+    sort_by_key(&mut samples, |sample| sample.device);
     samples
 }
 

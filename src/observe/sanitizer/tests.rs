@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use crate::base::config::Config;
 use crate::base::device::Device;
 use crate::engine::event::Event;
-use crate::engine::stream::Stream;
+use crate::engine::stream::{Stream, order_watch};
 use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
 use crate::numbers::Numbers;
@@ -373,6 +373,7 @@ fn check(programs: usize, seen: &mut Seen, shape: impl Fn(&mut Numbers) -> Shape
 #[test]
 #[expect(clippy::print_stdout, reason = "what the run has covered")]
 fn of_random_programs_no_finding_is_missed_and_none_is_made_up() {
+    let _alone = order_watch::alone();
     let mut seen = Seen::default();
     check(4_000, &mut seen, |numbers| {
         let (care_percent, bare_percent) = (30 + numbers.below(71), numbers.below(2) * 30);

@@ -15,10 +15,11 @@ use crate::base::fork;
 use crate::base::sync::{LockRank, Mutex, Sleeper, park};
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::lifecycle::Lifecycle;
 use crate::python::support::awaiting::{Awaited, Awaiting};
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::parameters::timeout_argument;
-use crate::python::support::waiting::without_gil;
+use crate::python::support::waiting::{scheduled, without_gil};
 
 /// The outcome of a callable, and the threads and asyncio tasks that wait for it.
 enum Outcome {
@@ -96,8 +97,11 @@ impl Shared {
         }
     }
 
-    /// Blocks until the outcome is stored. Executes no task meanwhile.
-    fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    /// Blocks until the outcome is stored. Executes no task meanwhile, but for a schedule.
+    fn wait(&self, stream_key: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        if let Some(scheduler) = scheduled().and_then(Lifecycle::scheduler) {
+            return scheduler.follow(stream_key, &|| self.is_done(), interrupt);
+        }
         let sleeper = Sleeper::new();
         let waker = Waker::from(Arc::clone(&sleeper));
         if !self.register(&waker) {
@@ -190,7 +194,8 @@ impl PyHostCall {
             drop_parked(py);
         } else {
             without_gil(py, is_done, |is_interrupted| {
-                self.shared.wait(&mut Interrupt::by(is_interrupted).or_after(timeout))
+                let key = self.stream.core().key();
+                self.shared.wait(key, &mut Interrupt::by(is_interrupted).or_after(timeout))
             })?;
         }
         Ok(self.outcome(py))

@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::mem;
+use std::time::{Duration, Instant};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -12,14 +13,18 @@ use pyo3::types::PyTuple;
 use crate::base::error::TaskError;
 use crate::base::sync::park;
 use crate::engine::log::names::NameId;
-use crate::engine::stream::Stream;
+use crate::engine::stream::{Completion, Stream};
 use crate::python::launch::host_call::{PyHostCall, Report};
 use crate::python::launch::host_threads;
 use crate::python::objects::contexts;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::errors::{RaisedInTask, release_frames_later, type_name, wrong_type};
-use crate::python::support::waiting::enqueue;
+use crate::python::support::waiting::{enqueue, scheduled};
 use crate::runtime::Runtime;
+
+/// How long a schedule waits for a callable, and how often it looks.
+const LONGEST_CALLABLE: Duration = Duration::from_secs(5);
+const CALLABLE_PERIOD: Duration = Duration::from_micros(20);
 
 pub(crate) struct HostTask {
     stream: Stream,
@@ -47,11 +52,24 @@ pub(crate) fn launch_host(
     let call = DeferredDrop::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
     let (report, shared) = Report::new();
     let task = HostTask { stream: stream.clone(), call, report, enqueued_at };
-    let start = move |completion| host_threads::post(task, completion);
+    let start = move |completion| start(task, completion);
     stream.core().lifecycle.set_error_reducer(release_frames_later);
     let name = log_name(stream, callable);
     let ticket = enqueue(py, stream, || stream.enqueue_deferred_as(Some(name), start))?;
     Ok(PyHostCall::new(shared, stream, ticket))
+}
+
+/// Hands a callable to the host threads. Under a schedule waits for its end, so that the callable
+/// is over at a moment that the seed has chosen; one that blocks for longer ends when it may.
+fn start(task: HostTask, completion: Completion) {
+    let ended = scheduled().map(|_| completion.watch());
+    host_threads::post(task, completion);
+    if let Some(has_ended) = ended {
+        let deadline = Instant::now() + LONGEST_CALLABLE;
+        while !has_ended() && Instant::now() < deadline {
+            park(Some(CALLABLE_PERIOD));
+        }
+    }
 }
 
 /// The name of a callable for the log, while the stream's tasks are watched.

@@ -18,7 +18,7 @@ use crate::python::objects::stream::{PyStream, current_stream_of_kind, state_of,
 use crate::python::support::awaiting::Awaiting;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::parameters::{NamedArguments, timeout_argument};
-use crate::python::support::waiting::{enqueue, without_gil};
+use crate::python::support::waiting::{enqueue, step_schedule, without_gil};
 use crate::runtime::Runtime;
 
 /// A point in a stream that can be recorded, waited for and queried.
@@ -97,8 +97,8 @@ impl PyEvent {
     }
 
     /// True when all work before the latest record is done or has failed.
-    fn query(&self) -> bool {
-        self.event.is_done()
+    fn query(&self, py: Python<'_>) -> bool {
+        self.event.is_complete() || step_schedule(py) && self.event.is_complete()
     }
 
     /// Blocks, without the GIL, until all work before the latest record is done. Raises the error
@@ -109,12 +109,12 @@ impl PyEvent {
     #[pyo3(signature = (timeout=None))]
     fn synchronize(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let timeout = timeout_argument(timeout)?;
-        if self.event.is_done() {
+        if self.event.is_complete() {
             drop_parked(py);
             return Ok(self.event.synchronize()?);
         }
         let event = &self.event;
-        let is_done = || event.is_done();
+        let is_done = || event.is_complete();
         without_gil(py, is_done, |is_interrupted| {
             event.synchronize_within(&mut Interrupt::by(is_interrupted).or_after(timeout))
         })
@@ -182,7 +182,7 @@ impl PyEvent {
             "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={id}, {}",
             self.device.kind,
             u8::from(self.event.is_timed()),
-            state_of(self.event.is_done(), self.event.has_failed()),
+            state_of(self.event.is_complete(), self.event.has_failed()),
         )
     }
 }

@@ -20,7 +20,7 @@ use crate::python::support::awaiting::Awaiting;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::{NamedArguments, integer, timeout_argument};
-use crate::python::support::waiting::{enqueue, make_room, without_gil};
+use crate::python::support::waiting::{enqueue, make_room, step_schedule, without_gil};
 use crate::runtime::Runtime;
 
 /// In-order work on one device.
@@ -114,7 +114,7 @@ impl PyStream {
 
     /// True when all enqueued work is done. Does not block.
     fn query(&self, py: Python<'_>) -> bool {
-        let is_done = self.stream.is_done();
+        let is_done = self.stream.is_complete() || step_schedule(py) && self.stream.is_complete();
         drop_parked(py);
         is_done
     }
@@ -234,7 +234,7 @@ impl PyStream {
     fn __repr__(&self) -> String {
         let (device, id) = (self.stream.device(), self.stream.id());
         let (kind, index) = (device.kind(), device.index());
-        let state = state_of(self.stream.is_done(), self.stream.has_failed());
+        let state = state_of(self.stream.is_complete(), self.stream.has_failed());
         format!("accelrt.Stream device_type={kind}, device_index={index}, stream_id={id}, {state}")
     }
 }

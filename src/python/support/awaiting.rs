@@ -1,5 +1,6 @@
 //! What `await` iterates over: the wait of an asyncio task for work of the runtime.
 
+use std::mem;
 use std::task::{Poll, Waker};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
@@ -12,7 +13,7 @@ use crate::engine::event::future::EventFuture;
 use crate::engine::stream::synchronize::SynchronizeFuture;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::event_loop::new_future;
-use crate::python::support::waiting::check_may_wait;
+use crate::python::support::waiting::{check_may_wait, scheduled};
 
 /// Work that an asyncio task waits for.
 pub(crate) trait Awaited: Send + Sync {
@@ -28,11 +29,15 @@ pub(crate) trait Awaited: Send + Sync {
 ///
 /// Cancelling the asyncio task drops the iterator; the work goes on.
 #[pyclass(module = "accelrt")]
-pub(crate) struct Awaiting(Box<dyn Awaited>);
+pub(crate) struct Awaiting {
+    awaited: Box<dyn Awaited>,
+    /// True behind the first poll.
+    was_polled: bool,
+}
 
 impl Awaiting {
     pub(crate) fn new(awaited: impl Awaited + 'static) -> Self {
-        Self(Box::new(awaited))
+        Self { awaited: Box::new(awaited), was_polled: false }
     }
 }
 
@@ -79,14 +84,21 @@ impl Awaiting {
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         fork::check()?;
         drop_parked(py);
-        let pending = if self.0.is_done() {
+        let pending = if self.awaited.is_done() {
             None
         } else {
             check_may_wait()?;
             Some(new_future(py)?)
         };
         let waker = pending.as_ref().map_or(Waker::noop(), |(_, waker)| waker);
-        match (self.0.poll(py, waker), pending) {
+        if let Some(lifecycle) = scheduled().filter(|_| pending.is_some()) {
+            // At the first poll the other tasks of the loop have still to enqueue theirs.
+            if mem::replace(&mut self.was_polled, true) {
+                py.detach(|| lifecycle.step());
+            }
+            waker.wake_by_ref();
+        }
+        match (self.awaited.poll(py, waker), pending) {
             (Poll::Ready(outcome), _) => Err(match outcome {
                 Ok(value) => PyStopIteration::new_err((value.unbind(),)),
                 Err(error) => no_result(py, error),

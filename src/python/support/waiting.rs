@@ -7,9 +7,11 @@ use pyo3::prelude::*;
 
 use crate::base::error::{Error, Result, RuntimeError};
 use crate::engine::stream::Stream;
+use crate::engine::stream::lifecycle::Lifecycle;
 use crate::python::integrations::sanitizer;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::stacks::StackScope;
+use crate::runtime::Runtime;
 
 thread_local! {
     /// True on host threads, which call the callables of `launch_host`.
@@ -106,4 +108,16 @@ pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
         without_gil(py, || false, wait)?;
     }
     Ok(())
+}
+
+/// The state of the process's runtime while it follows a schedule.
+pub(crate) fn scheduled() -> Option<&'static Lifecycle> {
+    let lifecycle = &**Runtime::existing_of_process()?.lifecycle();
+    lifecycle.scheduler().is_some().then_some(lifecycle)
+}
+
+/// Makes a step of the schedule, without the GIL. False without a schedule.
+#[cold]
+pub(crate) fn step_schedule(py: Python<'_>) -> bool {
+    scheduled().is_some_and(|lifecycle| py.detach(|| lifecycle.step()))
 }

@@ -1,0 +1,185 @@
+"""Tests of programs: schedules that repeat, and calls of devices that fail as planned.
+
+>>> import accelrt
+>>> from accelrt import testing
+>>> order = []
+>>> with testing.schedule(seed=17):
+...     streams = [accelrt.Stream(device="cpu") for _ in range(3)]
+...     calls = [stream.launch_host(order.append, name) for stream, name in zip(streams, "abc")]
+...     accelrt.cpu.synchronize()
+>>> "".join(order)  # the same each time, in every process
+'bac'
+
+Import this module before the first use of a device: `faults` needs that.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from accelrt import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["each_fault", "faults", "schedule"]
+
+_core.prepare_faults()
+
+
+class schedule:  # noqa: N801  a function to its users
+    """Lets the cpu devices follow a schedule that the seed chooses, inside of a `with`.
+
+    No worker runs meanwhile. A thread that waits runs the tasks, one after the other, each of a
+    stream that the schedule chooses; a `query()` runs one. Time is virtual: a task takes one of
+    `durations` nanoseconds, a number or the least and the most (1,000 and 100,000), and copies and
+    fills a nanosecond more for each 10 bytes. With one thread that enqueues, the same seed gives
+    the same order, elapsed times and offsets of memory in every process; with several, each sees
+    its own work in the order of the seed.
+
+    `strategy` is `random`; `invert`, where the least urgent stream goes first; `starve`, where one
+    stream goes last; or `pct`, probabilistic concurrency testing: one seed finds a bug that needs
+    `depth` orders between tasks with a probability of at least `1 / (n * steps**(depth - 1))`, in a
+    program of `n` streams and at most `steps` tasks.
+
+    Enter it while no work is queued that waits for this thread. `ValueError` while another schedule
+    is on.
+
+    >>> import accelrt
+    >>> from accelrt import testing
+    >>> with testing.schedule(seed=1, durations=5_000):
+    ...     stream = accelrt.Stream(device="cpu")
+    ...     start = stream.record_event(accelrt.Event(enable_timing=True))
+    ...     call = stream.launch_host(sum, [1, 2])
+    ...     end = stream.record_event(accelrt.Event(enable_timing=True))
+    ...     stream.synchronize()
+    >>> start.elapsed_time(end)
+    0.005
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        durations: int | tuple[int, int] | None = None,
+        *,
+        strategy: str = "random",
+        depth: int = 3,
+        steps: int = 1_000,
+    ) -> None:
+        """Prepare a schedule."""
+        self.setting = f"seed:{seed},strategy:{strategy},depth:{depth},steps:{steps}"
+        if durations is not None:
+            least, most = (durations, durations) if isinstance(durations, int) else durations
+            self.setting += f",durations:{least}..{most}"
+        self.num_steps = 0
+
+    def __enter__(self) -> Self:
+        """Wait for all work, and begin."""
+        _core.start_schedule(self.setting)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Run what is runnable, and end. Then `num_steps` is the number of choices."""
+        self.num_steps = _core.end_schedule()
+
+
+class faults:  # noqa: N801  a function to its users
+    """Lets calls of devices fail as planned, inside of a `with`, on every kind.
+
+    The plan has parts with semicolons between. `allocate:3` fails the third request for device
+    memory, `copy:from 3` the third copy and all later ones, `fill@cpu:1:every 100` each hundredth
+    fill on that device, `any:7` the seventh call of any kind; `lose xpu:0 after 100` lets 100 calls
+    pass, and then the device is lost. Calls have the names of the contract of backends, as
+    `stream_create`, `mark`, `launch`. Requests for memory fail with `OutOfMemoryError`, others with
+    a `RuntimeError`; what fails in a stream fails the stream.
+
+    When a device has no memory, what is cached is released and the request made again: one failed
+    request of a program may go unseen, and `allocate:from 3` is a device that is full.
+
+    `RuntimeError` when a device was used before this module was imported, `ValueError` while
+    another plan is on.
+
+    >>> import accelrt
+    >>> from accelrt import testing
+    >>> buffer = accelrt.empty(1_000, device="cpu")
+    >>> with testing.faults("fill:2") as planned:
+    ...     for number in range(3):
+    ...         buffer = buffer.fill_(number)
+    ...     try:
+    ...         accelrt.cpu.synchronize()
+    ...     except accelrt.StreamError:
+    ...         print("a fill failed, and skipped what was behind it")
+    a fill failed, and skipped what was behind it
+    >>> planned.num_failed
+    1
+    """
+
+    def __init__(self, plan: str) -> None:
+        """Prepare a plan."""
+        self.plan = plan
+        self.num_failed = 0
+
+    def __enter__(self) -> Self:
+        """Begin: calls are counted from here on."""
+        _core.start_faults(self.plan)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End. Then `num_failed` says how many calls failed."""
+        self.num_failed = _core.end_faults()
+
+
+def each_fault(function: Callable[[], object], call: str = "any") -> int:
+    """Call a function again and again, its first call of a device failing, its second, and so on.
+
+    The function may raise what accelrt raises of the fault, a `RuntimeError`; whatever else it
+    raises is a bug, and is raised with the number of the call. Ends when no call failed: returns
+    how many there are. Between the calls of the function streams are synchronised and their errors
+    dropped. `call` is what a plan has in front of the number.
+
+    >>> import accelrt
+    >>> from accelrt import testing
+    >>> def program():
+    ...     buffer = accelrt.empty(1_000, device="cpu")
+    ...     buffer.fill_(1).fill_(2)
+    ...     accelrt.cpu.synchronize()
+    >>> testing.each_fault(program, "fill")
+    2
+    """
+    for number in itertools.count(1):
+        planned = faults(f"{call}:{number}")
+        try:
+            with planned:
+                function()
+        except RuntimeError as error:
+            if planned.num_failed == 0:
+                raise
+            error.__traceback__ = None  # its frames would keep what the function holds
+        except Exception as error:
+            error.add_note(f"with the fault {call}:{number}")
+            raise
+        _drop_errors()
+        if planned.num_failed == 0:
+            return number - 1
+    raise AssertionError  # the count has no end
+
+
+def _drop_errors() -> None:
+    for kind in {_core.current_accelerator().type, "cpu"}:
+        for index in range(_core.device_count(kind)):
+            with suppress(RuntimeError):
+                _core.synchronize(kind, index)

@@ -1,0 +1,59 @@
+//! Schedules: the threads that wait run the streams of a host kind, in an order that is chosen.
+//!
+//! While a runtime has a scheduler, its streams go there in place of the workers. A thread that
+//! waits, and one that polls, runs a task of the stream that the scheduler chooses. Tasks are
+//! watched meanwhile, so that a runtime without one pays nothing: what looks for it stands behind
+//! the check for a watch.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::base::error::Result;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::lifecycle::Lifecycle;
+
+/// Chooses which runnable stream goes next. Any thread may call.
+pub(crate) trait Scheduler: Send + Sync {
+    /// Adds a stream that is runnable.
+    fn add(&self, stream: Arc<StreamCore>);
+
+    /// Runs one user's task of a stream on this thread. False when no stream is runnable, and while
+    /// another thread runs one.
+    fn step(&self) -> bool;
+
+    /// Makes steps until `is_over`, which needs the stream with the key `awaited`.
+    fn follow(
+        &self,
+        awaited: u64,
+        is_over: &dyn Fn() -> bool,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()>;
+
+    /// Called behind each user's task that has run.
+    fn end_task(&self, bytes: usize);
+}
+
+impl Lifecycle {
+    /// Makes a step of the schedule, if there is one. True when a task may have run.
+    pub(crate) fn step(&self) -> bool {
+        self.scheduler().is_some_and(|scheduler| scheduler.step())
+    }
+
+    /// As [`Lifecycle::step`], before a poll with this waker. Nothing else runs tasks, so the waker
+    /// is woken for the next poll.
+    pub(crate) fn step_for(&self, waker: &Waker) {
+        if let Some(scheduler) = self.scheduler() {
+            scheduler.step();
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl StreamCore {
+    /// Gives the stream to the scheduler. False without one.
+    pub(super) fn add_to_schedule(self: &Arc<Self>) -> bool {
+        let scheduler = self.lifecycle.scheduler().filter(|_| self.on_host);
+        scheduler.map(|it| it.add(Arc::clone(self))).is_some()
+    }
+}

@@ -1,0 +1,47 @@
+//! Bindings for `accelrt.testing`: the schedule and the planned faults of the process's runtime.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::base::fork;
+use crate::testing::{heed_faults, process};
+
+/// Lets cpu devices follow the schedule of this text. Waits, without the GIL, for all work.
+#[pyfunction]
+pub(crate) fn start_schedule(py: Python<'_>, text: &str) -> PyResult<()> {
+    fork::check()?;
+    let schedule = text.parse()?;
+    Ok(py.detach(|| process::start_schedule(schedule))?)
+}
+
+/// Runs, without the GIL, what is runnable, and ends the schedule. Returns its number of choices.
+#[pyfunction]
+pub(crate) fn end_schedule(py: Python<'_>) -> u64 {
+    py.detach(process::end_schedule)
+}
+
+/// Prepares the process's runtime for faults. False when it was made before.
+#[pyfunction]
+pub(crate) fn prepare_faults() -> bool {
+    heed_faults()
+}
+
+/// Puts the plan of this text in force.
+#[pyfunction]
+pub(crate) fn start_faults(text: &str) -> PyResult<()> {
+    fork::check()?;
+    let plan = text.parse()?;
+    if !heed_faults() {
+        return Err(PyRuntimeError::new_err(
+            "faults come too late: a device was used before accelrt.testing was imported; import \
+             it first, or set ACCELRT_FAULTS",
+        ));
+    }
+    Ok(process::start_faults(plan)?)
+}
+
+/// Ends the plan. Returns how many calls failed.
+#[pyfunction]
+pub(crate) fn end_faults() -> u64 {
+    process::end_faults()
+}

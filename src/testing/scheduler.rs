@@ -1,0 +1,205 @@
+//! A schedule that is followed: runnable streams, whose turn it is, and the virtual clock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use crate::backend::contract::{Turn, Work};
+use crate::base::clock::Clock;
+use crate::base::error::{ConfigError, Error, Result};
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::base::sync::{LockRank, Mutex, Ordering, park, yield_now};
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::schedule::Scheduler;
+use crate::engine::stream::task_report::TaskWatch;
+use crate::runtime::Runtime;
+use crate::testing::schedule::Schedule;
+use crate::testing::strategy::{Candidate, Chooser};
+
+/// How long a thread's step keeps others from theirs. A task that blocks until another thread has
+/// gone on does not hang the program: from here on the order is no longer the seed's alone.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How often a thread looks again that waits while no stream is runnable.
+const PERIOD: Duration = Duration::from_micros(200);
+
+/// No stream has this key.
+const ANY: u64 = 0;
+
+/// True while a schedule is followed: the process has one clock.
+static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
+
+struct SeededScheduler {
+    state: Mutex<State>,
+    /// The users' tasks that have run.
+    ended: AtomicU64,
+}
+
+struct State {
+    chooser: Chooser,
+    runnable: Vec<Arc<StreamCore>>,
+    now_ns: u64,
+    stepping: Option<Step>,
+}
+
+/// The thread inside a step, and since when.
+type Step = (ThreadId, Instant);
+
+impl SeededScheduler {
+    fn new(schedule: Schedule) -> Arc<Self> {
+        let chooser = Chooser::new(schedule);
+        let state = State { chooser, runnable: Vec::new(), now_ns: 0, stepping: None };
+        let state = Mutex::new(LockRank::RunQueue, state);
+        Arc::new(Self { state, ended: AtomicU64::new(0) })
+    }
+
+    /// Begins a step of this thread: the chosen stream, and which step this one is inside of.
+    fn begin(&self, awaited: u64) -> Option<(Arc<StreamCore>, Option<Step>)> {
+        let own = thread::current().id();
+        loop {
+            let mut state = self.state.lock();
+            let outer = state.stepping.filter(|(thread, _)| *thread == own);
+            let is_other = |(_, since): &Step| since.elapsed() < PATIENCE;
+            if outer.is_none() && state.stepping.as_ref().is_some_and(is_other) {
+                return None;
+            }
+            let done = state.runnable.iter().position(|stream| !stream.is_needed());
+            if let Some(place) = done {
+                let stream = state.runnable.remove(place);
+                drop(state); // it may come back at once
+                stream.give_up();
+                continue;
+            }
+            let candidate = |stream: &Arc<StreamCore>| Candidate {
+                key: stream.key(),
+                priority: stream.identity.priority,
+            };
+            let candidates: Vec<Candidate> = state.runnable.iter().map(candidate).collect();
+            if candidates.is_empty() {
+                return None;
+            }
+            let is_awaited = |it: &Candidate| outer.is_some() && it.key == awaited;
+            let place = candidates.iter().position(is_awaited);
+            let place = place.unwrap_or_else(|| state.chooser.choose(&candidates));
+            state.stepping = Some((own, Instant::now()));
+            return Some((state.runnable.remove(place), outer));
+        }
+    }
+
+    /// Runs a task. Inside a task the awaited stream goes first: another one could wait for the
+    /// stream of the task around it, on this same stack.
+    fn step_towards(&self, awaited: u64) -> bool {
+        let Some((stream, outer)) = self.begin(awaited) else { return false };
+        // Relaxed: tasks of this thread's turn are counted by this thread.
+        let ended = self.ended.load(Ordering::Relaxed);
+        let is_over = || self.ended.load(Ordering::Relaxed) != ended;
+        stream.run(&Turn::new(&is_over, &is_over)); // never panics
+        self.end(outer);
+        true
+    }
+
+    fn end(&self, outer: Option<Step>) {
+        let mut state = self.state.lock();
+        if state.stepping.is_some_and(|(thread, _)| thread == thread::current().id()) {
+            state.stepping = outer;
+        }
+    }
+}
+
+impl Scheduler for SeededScheduler {
+    fn add(&self, stream: Arc<StreamCore>) {
+        // So no waiting thread helps, and a turn looks behind each task whether it is over.
+        stream.batch_state.hints.assume_long();
+        self.state.lock().runnable.push(stream);
+    }
+
+    fn step(&self) -> bool {
+        self.step_towards(ANY)
+    }
+
+    fn follow(
+        &self,
+        awaited: u64,
+        is_over: &dyn Fn() -> bool,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        let mut last_check = Instant::now();
+        while !is_over() {
+            if !self.step_towards(awaited) {
+                park(interrupt.longest_sleep(Some(PERIOD)));
+            }
+            interrupt.check(&mut last_check)?;
+        }
+        Ok(())
+    }
+
+    fn end_task(&self, bytes: usize) {
+        self.ended.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `step_towards`
+        let mut state = self.state.lock();
+        state.now_ns = state.now_ns.saturating_add(state.chooser.duration_ns(bytes));
+        Clock::get().set_virtual(Some(state.now_ns));
+    }
+}
+
+/// A schedule that a runtime follows, until the drop. The drop first runs what is runnable; the
+/// workers run what becomes runnable later.
+#[must_use = "the drop ends the schedule"]
+pub struct Scheduled {
+    runtime: Runtime,
+    scheduler: Arc<SeededScheduler>,
+    _watch: TaskWatch,
+}
+
+impl Scheduled {
+    pub(super) fn start(schedule: Schedule, runtime: &Runtime) -> Result<Self> {
+        // Acquire: pairs with the release in the drop; the clock is this schedule's now.
+        if IS_FOLLOWED.swap(true, Ordering::Acquire) {
+            let (name, value) = ("a schedule's seed", schedule.seed.to_string());
+            let allowed = "one schedule at a time in a process, and another one is followed";
+            return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
+        }
+        let lifecycle = runtime.lifecycle();
+        let scheduled = Self {
+            runtime: runtime.clone(),
+            scheduler: SeededScheduler::new(schedule),
+            _watch: lifecycle.watch(None),
+        };
+        for stream in runtime.all_streams() {
+            stream.wait_ticket(stream.pushed(), false, &mut Interrupt::default())?;
+            while !stream.consumer_lock.is_idle() {
+                yield_now(); // a worker lingers, or has still to find that nothing is left
+            }
+        }
+        Clock::get().set_virtual(Some(0));
+        lifecycle.set_scheduler(Some(Arc::clone(&scheduled.scheduler) as _));
+        Ok(scheduled)
+    }
+
+    /// How many choices between runnable streams were made.
+    #[must_use]
+    pub fn num_steps(&self) -> u64 {
+        self.scheduler.state.lock().chooser.num_steps()
+    }
+}
+
+impl Drop for Scheduled {
+    fn drop(&mut self) {
+        let lifecycle = self.runtime.lifecycle();
+        while lifecycle.step() {}
+        lifecycle.set_scheduler(None);
+        let left = std::mem::take(&mut self.scheduler.state.lock().runnable);
+        for stream in left {
+            stream.submit();
+        }
+        Clock::get().set_virtual(None);
+        IS_FOLLOWED.store(false, Ordering::Release); // Release: pairs with the start
+    }
+}
+
+impl fmt::Debug for Scheduled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduled").field("num_steps", &self.num_steps()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! The choice of the stream that goes next, by a strategy and a seed alone.
+
+use std::collections::BTreeMap;
+
+use crate::testing::random::Random;
+use crate::testing::schedule::{Schedule, Strategy};
+
+/// What a choice knows of a runnable stream. The key is the stream's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) key: u64,
+    /// A smaller number is more urgent.
+    pub(super) priority: i32,
+}
+
+/// Chooses among candidates, and draws the durations of tasks.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    schedule: Schedule,
+    random: Random,
+    num_steps: u64,
+    /// For `Starve`, the stream that goes last.
+    starved: Option<u64>,
+    /// For `Pct`, the rank of each stream by its key: the largest goes first. For `Starve` only the
+    /// keys count.
+    ranks: BTreeMap<u64, u64>,
+    /// For `Pct`, the steps at which the first stream becomes the last, and the rank that it gets.
+    changes: Vec<(u64, u64)>,
+}
+
+impl Chooser {
+    pub(super) fn new(schedule: Schedule) -> Self {
+        let mut random = Random::new(schedule.seed);
+        let mut changes = Vec::new();
+        if let Strategy::Pct { depth, steps } = schedule.strategy {
+            let rank = |change: u32| u64::from(depth - change);
+            changes = (1..depth).map(|change| (random.below(steps), rank(change))).collect();
+        }
+        let (starved, ranks) = (None, BTreeMap::new());
+        Self { schedule, random, num_steps: 0, starved, ranks, changes }
+    }
+
+    /// How many choices were made.
+    pub(super) fn num_steps(&self) -> u64 {
+        self.num_steps
+    }
+
+    /// The place of the chosen one of at least one candidate.
+    pub(super) fn choose(&mut self, candidates: &[Candidate]) -> usize {
+        for candidate in candidates {
+            self.meet(candidate.key);
+        }
+        self.demote_first(candidates);
+        self.num_steps += 1;
+        let rank = |candidate: &Candidate| match self.schedule.strategy {
+            Strategy::Random => 0,
+            Strategy::Invert => i64::from(candidate.priority),
+            Strategy::Starve => -i64::from(self.starved == Some(candidate.key)),
+            Strategy::Pct { .. } => self.ranks[&candidate.key].cast_signed(),
+        };
+        let first = candidates.iter().map(rank).max().expect("a candidate");
+        let places = candidates.iter().enumerate();
+        let equals: Vec<usize> =
+            places.filter(|(_, it)| rank(it) == first).map(|(place, _)| place).collect();
+        equals[usize::try_from(self.random.below(equals.len() as u64)).expect("a place")]
+    }
+
+    /// Draws the rank of a stream that is new.
+    fn meet(&mut self, key: u64) {
+        let is_ranked = matches!(self.schedule.strategy, Strategy::Starve | Strategy::Pct { .. });
+        if !is_ranked || self.ranks.contains_key(&key) {
+            return;
+        }
+        // Above the ranks of changes. Of all streams so far each is the starved one equally often.
+        self.ranks.insert(key, (1 << 32) + self.random.below(1 << 32));
+        if self.random.below(self.ranks.len() as u64) == 0 {
+            self.starved = Some(key);
+        }
+    }
+
+    /// At a step of change, makes the candidate that goes first the last one.
+    fn demote_first(&mut self, candidates: &[Candidate]) {
+        for (step, rank) in &self.changes {
+            let first = candidates.iter().max_by_key(|candidate| self.ranks[&candidate.key]);
+            if let Some(first) = first.filter(|_| *step == self.num_steps) {
+                self.ranks.insert(first.key, *rank);
+            }
+        }
+    }
+
+    /// The nanoseconds that a task takes.
+    pub(super) fn duration_ns(&mut self, bytes: usize) -> u64 {
+        let (least, most) = (self.schedule.durations_ns.start(), self.schedule.durations_ns.end());
+        let span = (most - least).saturating_add(1);
+        (least + self.random.below(span)).saturating_add(bytes as u64 / 10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of three streams each of some steps runs: all are runnable, two are urgent.
+    fn choices(schedule: Schedule, count: usize) -> Vec<u64> {
+        let all = [(10, 0), (20, -1), (30, 1)].map(|(key, priority)| Candidate { key, priority });
+        let mut chooser = Chooser::new(schedule);
+        (0..count).map(|_| all[chooser.choose(&all)].key).collect()
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_choices_and_others_make_others() {
+        let pct = Strategy::Pct { depth: 4, steps: 40 };
+        for strategy in [Strategy::Random, Strategy::Invert, Strategy::Starve, pct] {
+            let of = |seed| choices(Schedule::new(seed).strategy(strategy), 40);
+            assert_eq!(of(7), of(7));
+            let is_one = (0..20).all(|seed| of(seed) == of(0));
+            assert_eq!(is_one, strategy == Strategy::Invert, "priorities alone decide there");
+        }
+    }
+
+    #[test]
+    fn random_choices_take_each_stream_equally_often() {
+        let all = choices(Schedule::new(1), 30_000);
+        for key in [10, 20, 30] {
+            let count = all.iter().filter(|chosen| **chosen == key).count();
+            assert!((9_700..10_300).contains(&count), "{key}: {count}");
+        }
+    }
+
+    #[test]
+    fn the_least_urgent_goes_first_where_priorities_are_inverted() {
+        assert_eq!(choices(Schedule::new(3).strategy(Strategy::Invert), 5), [30; 5]);
+    }
+
+    #[test]
+    fn one_stream_starves_and_seeds_differ_in_which() {
+        let mut starved = [0; 3];
+        for seed in 0..300 {
+            let all = choices(Schedule::new(seed).strategy(Strategy::Starve), 60);
+            let never = [10, 20, 30].map(|key| !all.contains(&key));
+            assert_eq!(never.iter().filter(|never| **never).count(), 1, "{all:?}");
+            starved.iter_mut().zip(never).for_each(|(count, never)| *count += u32::from(never));
+        }
+        assert!(starved.iter().all(|count| (70..130).contains(count)), "{starved:?}");
+    }
+
+    #[test]
+    fn pct_keeps_to_its_ranks_but_at_its_changes() {
+        // Goal: the number of changes is the depth less one. Method: all streams stay runnable, so
+        // another one runs only behind a change.
+        for seed in 0..200 {
+            for depth in 1..4_u32 {
+                let pct = Strategy::Pct { depth, steps: 50 };
+                let all = choices(Schedule::new(seed).strategy(pct), 100);
+                let changes = all.windows(2).filter(|pair| pair[0] != pair[1]).count();
+                assert!(changes < depth as usize, "{all:?}");
+            }
+        }
+        let of =
+            |seed| choices(Schedule::new(seed).strategy(Strategy::Pct { depth: 3, steps: 9 }), 9);
+        let num_two = (0..200).filter(|seed| of(*seed).windows(2).any(|it| it[0] != it[1])).count();
+        assert!(num_two > 150, "{num_two}");
+    }
+
+    #[test]
+    fn durations_are_in_their_range_and_grow_with_bytes() {
+        let mut chooser = Chooser::new(Schedule::new(1).durations_ns(5..=7));
+        let drawn: Vec<u64> = (0..100).map(|_| chooser.duration_ns(0)).collect();
+        assert!([5, 6, 7].iter().all(|ns| drawn.contains(ns)) && drawn.iter().all(|ns| *ns < 8));
+        assert!((105..=107).contains(&chooser.duration_ns(1_000)));
+        let mut whole = Chooser::new(Schedule::new(1).durations_ns(0..=u64::MAX));
+        assert!(whole.duration_ns(0) > 0);
+    }
+}

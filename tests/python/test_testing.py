@@ -1,0 +1,332 @@
+"""`accelrt.testing`: schedules that repeat, faults that are planned, and what looks for a seed.
+
+Method: processes of their own, because a process has one clock and is prepared for faults before
+its first use of a device. What one seed prints is compared with what it prints again.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from processes import output_of, run
+
+RACY = """
+import accelrt
+a, b = accelrt.Stream(device="cpu"), accelrt.Stream(device="cpu")
+box = []
+a.launch_host(box.append, 1)
+{order}
+call = b.launch_host(lambda: box[0])
+a.synchronize()
+b.synchronize()
+assert call.result() == 1
+"""
+WRONG, RIGHT = RACY.format(order=""), RACY.format(order="b.wait_stream(a)")
+
+SEEN = """
+import accelrt
+
+def seen():
+    streams = [accelrt.Stream(device="cpu", priority=p) for p in (-1, 0, 1)]
+    order, events, places = [], [], []
+    for number in range(8):
+        for stream, name in zip(streams, "abc"):
+            stream.launch_host(order.append, name)
+            with stream:
+                memory = accelrt.empty(1000 * (number + 1), device="cpu")
+                places.append(memory.data_ptr())
+                memory.fill_(number)
+            events.append(stream.record_event(accelrt.Event(enable_timing=True)))
+        streams[number % 3].wait_event(events[-1 - number % 3])
+    polls = 0
+    while not events[10].query():
+        polls += 1
+    accelrt.cpu.synchronize()
+    times = [events[0].elapsed_time(event) for event in events]
+    print("".join(order), polls, times, [place - places[0] for place in places])
+"""
+
+
+def test_the_examples_of_the_docstrings_run() -> None:
+    code = "import doctest, accelrt.testing as t; print(doctest.testmod(t))"
+    assert "failed=0, attempted=1" in output_of(code)
+
+
+@pytest.mark.parametrize("strategy", ["random", "invert", "starve", "pct"])
+def test_a_seed_gives_the_same_order_times_and_offsets_in_every_process(strategy: str) -> None:
+    def of(seed: int) -> str:
+        setting = f"seed:{seed},strategy:{strategy},steps:48"
+        return output_of(f"{SEEN}\nseen()", ACCELRT_CPU_SCHEDULE=setting)
+
+    assert of(1) == of(1) != of(2)
+
+
+def test_a_schedule_in_a_with_is_that_of_the_variable() -> None:
+    inside = f"{SEEN}\nfrom accelrt import testing\nwith testing.schedule(5, 700): seen()"
+    by_variable = output_of(f"{SEEN}\nseen()", ACCELRT_CPU_SCHEDULE="seed:5,durations:700")
+    assert output_of(inside) == by_variable
+
+
+def test_a_missing_wait_is_found_by_some_seeds_and_waits_hold_under_all() -> None:
+    code = """
+from accelrt import testing
+results = []
+for seed in range(40):
+    try:
+        with testing.schedule(seed, strategy=("random", "pct", "starve", "invert")[seed % 4]):
+            exec({program!r})
+        results.append(True)
+    except Exception as error:
+        results.append(False)
+print(all(results), any(results))
+"""
+    assert output_of(code.format(program=WRONG)) == "False True\n"
+    assert output_of(code.format(program=RIGHT)) == "True True\n"
+
+
+def test_awaits_follow_a_schedule_and_other_tasks_of_the_loop_go_on() -> None:
+    code = """
+    import asyncio, accelrt
+    from accelrt import testing
+
+    async def work(name, order):
+        stream = accelrt.Stream(device="cpu")
+        for number in range(3):
+            await stream.launch_host(order.append, f"{name}{number}")
+        await stream.record_event()
+        await stream
+
+    async def main(order):
+        await asyncio.gather(*(work(name, order) for name in "abc"))
+
+    def of(seed):
+        order = []
+        with testing.schedule(seed):
+            asyncio.run(main(order))
+        return tuple(order)
+
+    orders = {of(seed) for seed in range(20)}
+    assert {of(seed) for seed in range(20)} == orders
+    print(len(orders) > 5, all(sorted(order) == sorted(orders.pop()) for order in [*orders]))
+    """
+    assert output_of(code) == "True True\n"
+
+
+def test_a_callable_that_waits_for_another_one_does_not_hang() -> None:
+    code = """
+    import threading, accelrt
+    from accelrt import testing
+    accelrt.cpu.synchronize()
+    with testing.schedule(1):
+        opened, done = threading.Event(), []
+        streams = [accelrt.Stream(device="cpu") for _ in range(2)]
+        streams[0].launch_host(opened.set)
+        streams[1].launch_host(opened.wait, 60)
+        accelrt.cpu.synchronize()
+        print(opened.is_set())
+    """
+    assert output_of(code) == "True\n"
+
+
+@pytest.mark.parametrize("value", ["17", "seed:x", "seed:1,strategy:best"])
+def test_a_malformed_schedule_is_raised_by_the_first_call_that_needs_it(value: str) -> None:
+    code = """
+    import accelrt
+    try:
+        accelrt.Stream()
+    except ValueError as error:
+        print(error)
+    """
+    said = output_of(code, ACCELRT_CPU_SCHEDULE=value)
+    assert said.startswith(f'ACCELRT_CPU_SCHEDULE="{value}" is not valid')
+    assert "invert, starve or pct" in said
+
+
+def explore(tmp_path: Path, program: str, *options: str) -> "tuple[int, list[str]]":
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    page = tmp_path / "page.html"
+    ended = run("-m", "accelrt", "explore", "-o", str(page), *options, str(script))
+    assert ended.stderr == ""
+    return ended.returncode, ended.stdout.splitlines()
+
+
+@pytest.mark.parametrize("strategy", ["random", "pct"])
+def test_explore_finds_the_first_seed_that_fails_and_repeats_it(
+    tmp_path: Path, strategy: str
+) -> None:
+    status, lines = explore(tmp_path, WRONG, "--strategy", strategy)
+    assert (status, lines[0].endswith("fails, exit status 1")) == (1, True)
+    assert any("IndexError: list index out of range" in line for line in lines)
+    page = (tmp_path / "page.html").read_text()
+    assert "<html" in page
+    seed = lines[0].split()[1]
+    assert f"--seed {seed}" in next(line for line in lines if line.startswith("again: "))
+    again = explore(tmp_path, WRONG, "--strategy", strategy, "--seed", seed)
+    assert again == (status, lines)
+    for earlier in range(int(seed)):
+        options = ("--strategy", strategy, "--seed", str(earlier))
+        assert explore(tmp_path, WRONG, *options)[0] == 0
+
+
+def test_explore_says_when_no_seed_fails(tmp_path: Path) -> None:
+    assert explore(tmp_path, RIGHT, "-n", "10") == (0, ["10 seeds, random: none fails"])
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_run_without_an_end_fails(tmp_path: Path) -> None:
+    status, lines = explore(tmp_path, "while True: pass", "-n", "1", "--timeout", "0.5")
+    assert (status, lines[0]) == (1, "seed 0 fails, no end after 0.5 s")
+    assert lines[-1].startswith("no timeline")
+
+
+def test_explore_refuses_what_is_no_file() -> None:
+    ended = run("-m", "accelrt", "explore", "nosuch.py")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "accelrt explore: cannot read nosuch.py: no such file\n",
+    )
+
+
+def test_the_timeline_of_a_schedule_is_of_its_virtual_time(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    code = f"{SEEN}\nseen()"
+    output_of(code, ACCELRT_CPU_SCHEDULE="seed:1,durations:7000", ACCELRT_PROFILE=str(file))
+    events = json.loads(file.read_bytes())["traceEvents"]
+    durations = [event["dur"] for event in events if event.get("cat") == "task"]
+    assert len(durations) >= 24
+    records = 0.001  # the shortest that a trace shows
+    assert set(durations) <= {records, 7.0, 7.1, 7.2, 7.3, 7.4, 7.5, 7.6, 7.7, 7.8}
+
+
+FAULTS = """
+import accelrt
+from accelrt import testing
+
+def outcome(function):
+    try:
+        function()
+        return "passes"
+    except Exception as error:
+        return type(error).__name__
+
+def program():
+    memory = accelrt.zeros(1 << 20, device="cpu").fill_(1)
+    accelrt.cpu.synchronize()
+"""
+
+
+def test_planned_faults_fail_the_calls_of_a_device() -> None:
+    code = f"""{FAULTS}
+for plan in ("allocate:from 1", "fill:1", "lose cpu:0 after 0", "copy:1", "fill@cpu:1:1"):
+    accelrt.accelerator.empty_cache()
+    with testing.faults(plan) as planned:
+        said = outcome(program)
+    outcome(accelrt.cpu.synchronize)
+    print(plan, said, planned.num_failed > 0)
+"""
+    assert output_of(code, ACCELRT_CPU_DEVICES="2").splitlines() == [
+        "allocate:from 1 OutOfMemoryError True",
+        "fill:1 StreamError True",
+        "lose cpu:0 after 0 DeviceLost True",
+        "copy:1 passes False",
+        "fill@cpu:1:1 passes False",
+    ]
+
+
+def test_the_variable_plans_faults_of_a_whole_program() -> None:
+    code = f"{FAULTS}\nprint(outcome(program), outcome(program))"
+    said = output_of(code.replace("from accelrt import testing", ""), ACCELRT_FAULTS="fill:1")
+    assert said == "StreamError passes\n"
+
+
+def test_each_fault_fails_every_call_once_and_raises_what_a_program_does_wrong() -> None:
+    code = f"""{FAULTS}
+print(testing.each_fault(program) > 3)
+
+def careless():
+    memory = accelrt.empty(1000, device="cpu")
+    written = False
+    try:
+        memory.fill_(1).fill_(2)
+        accelrt.cpu.synchronize()
+    except RuntimeError:
+        written = True
+    assert not written
+
+try:
+    testing.each_fault(careless, "fill")
+except AssertionError as error:
+    print(error.__notes__)
+print(testing.each_fault(lambda: None))
+"""
+    assert output_of(code).splitlines() == ["True", "['with the fault fill:1']", "0"]
+
+
+def test_what_a_function_raises_without_a_fault_is_raised() -> None:
+    code = f"""{FAULTS}
+def wrong():
+    raise RuntimeError("its own")
+print(outcome(lambda: testing.each_fault(wrong)))
+"""
+    assert output_of(code) == "RuntimeError\n"
+
+
+def test_faults_that_come_too_late_or_twice_or_are_malformed_are_refused() -> None:
+    code = """
+    import accelrt
+    accelrt.cpu.synchronize()
+    from accelrt import testing
+    try:
+        testing.faults("fill:1").__enter__()
+    except RuntimeError as error:
+        print(error)
+    """
+    assert "before accelrt.testing was imported" in output_of(code)
+    code = f"""{FAULTS}
+print(outcome(testing.faults("fills:1").__enter__))
+with testing.faults("fill:1"):
+    print(outcome(testing.faults("fill:1").__enter__))
+print(outcome(testing.faults("fill:1").__enter__))
+"""
+    assert output_of(code) == "ValueError\nValueError\npasses\n"
+
+
+PLUGGED = """
+import accelrt, pytest
+
+def test_order():
+{wrong}
+
+def test_of_faults(accelrt_faults):
+    planned = accelrt_faults("fill:1")
+    accelrt.empty(1000, device="cpu").fill_(1)
+    with pytest.raises(accelrt.StreamError):
+        accelrt.cpu.synchronize()
+"""
+
+
+def test_the_plug_in_runs_each_test_under_schedules_and_has_faults(tmp_path: Path) -> None:
+    def plugged(program: str, *options: str) -> "tuple[int, str]":
+        file = tmp_path / "test_plugged.py"
+        body = "\n".join(f"    {line}" for line in program.strip().splitlines())
+        file.write_text(PLUGGED.format(wrong=body))
+        ended = run("-m", "pytest", "-q", "-c", "/dev/null", *options, str(file))
+        return ended.returncode, ended.stdout
+
+    status, said = plugged(RIGHT)
+    assert (status, "2 passed" in said) == (0, True), said
+    status, said = plugged(RIGHT, "--accelrt-schedules", "20")
+    assert (status, "40 passed" in said) == (0, True), said
+    status, said = plugged(WRONG, "--accelrt-schedules", "20")
+    assert status == 1, said
+    failed = [line.split()[1] for line in said.splitlines() if line.startswith("FAILED")]
+    assert 2 < len(failed) < 18
+    assert all("::test_order[" in name for name in failed)
+    name = failed[0].partition("::")[2]
+    file = tmp_path / "test_plugged.py"
+    options = ("-q", "-c", "/dev/null", "--accelrt-schedules", "20", f"{file}::{name}")
+    ended = run("-m", "pytest", *options)
+    assert ended.returncode == 1, ended.stdout
+    assert "1 failed in" in ended.stdout
