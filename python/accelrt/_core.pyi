@@ -40,7 +40,9 @@ __all__ = [
     "KeyAverage",
     "LongWait",
     "Marked",
+    "OpenAccess",
     "OpenRange",
+    "OrderWatch",
     "OutOfMemoryError",
     "Pool",
     "Profile",
@@ -63,6 +65,7 @@ __all__ = [
     "add_oom_observer",
     "allocated_bytes",
     "as_buffer",
+    "begin_host_access",
     "begin_profiled_range",
     "can_access_peer",
     "counters",
@@ -114,8 +117,10 @@ __all__ = [
     "memory_uses",
     "mkl_allocator",
     "openmp_library",
+    "ordered",
     "parse_bytes",
     "prepare_faults",
+    "process_order_watch",
     "reads",
     "remove_oom_observer",
     "reserved_bytes",
@@ -1437,6 +1442,53 @@ class Trace:
         """The number of records that found no room."""
     def export_chrome_trace(self, path: str | PathLike[str]) -> None:
         """Writes the trace to a file."""
+
+_FoundUse: TypeAlias = tuple[tuple[str, int] | None, str, str, int, int, str | None, int, str]
+_Found: TypeAlias = tuple[
+    str, _FoundUse | None, _FoundUse, tuple[int, int, str | None, int] | None, str, int
+]
+
+@final
+class OrderWatch:
+    """A watch of the process's runtime."""
+
+    def __new__(cls, callback: Callable[[list[_Found]], object]) -> Self: ...
+    def findings(self) -> list[_Found]:
+        """What was found."""
+    def num_forgotten(self) -> int:
+        """How much was forgotten for want of room."""
+    def stop(self) -> None:
+        """Ends the watch."""
+
+@final
+class OpenAccess:
+    """An access of the host that has begun."""
+
+    def end(self) -> None:
+        """Ends the access."""
+
+def process_order_watch(callback: Callable[[list[_Found]], object]) -> OrderWatch | None:
+    """The watch that `ACCELRT_SANITIZER` asks for. Sets what its new findings are told."""
+
+def begin_host_access(buffer: Buffer, writes: bool) -> OpenAccess | None:
+    """Begins an access of the host to a buffer; None while nothing watches."""
+
+def ordered(first: Stream, second: Stream) -> None:
+    """Declares that what is enqueued on `second` from here on runs behind what `first` has so far, by
+    an order that accelrt cannot see, as that of another library. Only a watch of the sanitizer
+    takes notice; nothing waits.
+
+    >>> import accelrt
+    >>> ours, theirs = accelrt.Stream(), accelrt.Stream()
+    >>> with accelrt.sanitizer.watch() as report:
+    ...     buffer = accelrt.zeros(8)  # on the default stream
+    ...     accelrt.ordered(buffer.stream, ours)
+    ...     with ours:
+    ...         _ = buffer.fill_(1)
+    ...     accelrt.accelerator.synchronize()
+    >>> report.findings
+    []
+    """
 
 @final
 class OpenRange:

@@ -29,13 +29,14 @@ from accelrt import _core
 from accelrt._core import ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
-    from typing import Self
+
+    from accelrt._core import _Found, _FoundUse
 
 __all__ = [
-    "FoundBuffer",
     "Finding",
+    "FoundBuffer",
     "Report",
     "SanitizerError",
     "SanitizerWarning",
@@ -136,18 +137,16 @@ class Finding:
         return "\n".join(lines)
 
 
-def _use(found: tuple[object, ...] | None) -> Use | None:
-    if found is None:
-        return None
+def _use(found: _FoundUse) -> Use:
     stream, name, access, start, stop, file, line, thread = found
-    where = None if stream is None else f"{stream[0]} stream {stream[1]}"  # type: ignore[index]
-    return Use(where, name, access, (start, stop), file, line, thread)  # type: ignore[arg-type]
+    where = None if stream is None else f"{stream[0]} stream {stream[1]}"
+    return Use(where, name, access, (start, stop), file, line, thread)
 
 
-def _finding(found: tuple[object, ...]) -> Finding:
+def _finding(found: _Found) -> Finding:
     kind, first, second, buffer, fix, count = found
-    memory = None if buffer is None else FoundBuffer(*buffer)  # type: ignore[misc]
-    return Finding(kind, _use(first), _use(second), memory, fix, count)  # type: ignore[arg-type]
+    memory = None if buffer is None else FoundBuffer(*buffer)
+    return Finding(kind, first and _use(first), _use(second), memory, fix, count)
 
 
 def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
@@ -184,13 +183,14 @@ class Report:
         """How much the watch forgot for want of room: 0 when nothing can have been missed."""
         return self._forgotten if self._watch is None else self._watch.num_forgotten()
 
-    def _wanted(self, found: Sequence[tuple[object, ...]]) -> list[Finding]:
+    def _wanted(self, found: Sequence[_Found]) -> list[Finding]:
         return [it for it in _merged(map(_finding, found)) if not self._is_suppressed(it)]
 
     def _is_suppressed(self, finding: Finding) -> bool:
         pairs = ((place, pattern) for place in finding.places for pattern in self._suppress)
         return any(
-            fnmatch.fnmatch(place, pattern) or fnmatch.fnmatch(place, f"*/{pattern}")
+            fnmatch.fnmatch(place, pattern)
+            or fnmatch.fnmatch(place, f"*/{pattern}")
             or fnmatch.fnmatch(place.rpartition(":")[0], pattern)
             for place, pattern in pairs
         )
@@ -214,9 +214,7 @@ class Report:
         return "\n".join(texts) or "nothing found"
 
 
-def _untold(
-    found: Sequence[tuple[object, ...]], count: int
-) -> list[tuple[object, ...]]:
+def _untold(found: Sequence[_Found], count: int) -> list[_Found]:
     """Return what was not told at once: waits for events, and what no call came after."""
     waits = [it for it in found if it[0] == "unrecorded-event"]
     return waits + [it for it in found if it[0] != "unrecorded-event"][count:]
@@ -251,7 +249,7 @@ class watch:  # noqa: N801  as `profiler.profile`
         self._report: Report | None = None
         self._told = 0
 
-    def _tell(self, found: Sequence[tuple[object, ...]]) -> None:
+    def _tell(self, found: Sequence[_Found]) -> None:
         self._told += len(found)
         if self._report is not None and self._action != "report":
             _act(self._action, self._report._wanted(found))  # noqa: SLF001  of this module
@@ -311,7 +309,7 @@ class _Process:
         self.action: str = os.environ.get("ACCELRT_SANITIZER", "")
         self.is_quiet = False
 
-    def tell(self, found: Sequence[tuple[object, ...]]) -> None:
+    def tell(self, found: Sequence[_Found]) -> None:
         """Take new findings."""
         if self.action in {"warn", "raise"}:
             _act(self.action, self.report._wanted(found))  # type: ignore[arg-type]  # noqa: SLF001
@@ -322,10 +320,22 @@ class _Process:
         self.report._stop()  # noqa: SLF001
         if self.report.findings and not self.is_quiet and sys.stderr is not None:
             count = len(self.report.findings)
-            print(f"accelrt sanitizer: {count} findings\n{self.report}", file=sys.stderr)
+            sys.stderr.write(f"accelrt sanitizer: {count} findings\n{self.report}\n")
 
 
 process = _Process()
+
+
+def watch_script(suppress: Sequence[str]) -> Callable[[], Report]:
+    """Watch from the first use on, which may set accelrt up; what is returned ends the watch."""
+    os.environ["ACCELRT_SANITIZER"] = process.action = "report"
+    process.report, process.is_quiet = Report(suppress), True
+
+    def end() -> Report:
+        process.finish()
+        return process.report
+
+    return end
 
 
 def watch_process() -> None:

@@ -4,6 +4,7 @@ import array
 import ctypes
 import gc
 import re
+import threading
 import weakref
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import accelrt as _accelrt
 import capsules
 from capsules import IS_COPIED, READ_ONLY, NewMajor, OldStyle, Tensor, versioned
+from gates import Gate
 from kinds import host_cores
 
 accelrt: Any = _accelrt  # arguments of wrong types are tried
@@ -303,3 +305,20 @@ def test_jax_takes_our_memory() -> None:
     values = jax.dlpack.from_dlpack(view)
     assert float(values.sum()) == 24.0
     assert accelrt.from_dlpack(jax.numpy.ones(3)).shape == (3,)
+
+
+@host_cores
+def test_a_copied_export_has_what_every_stream_has_written() -> None:
+    # Method: the writing stream is behind a gate, which another thread opens once this one waits.
+    buffer, stream = accelrt.zeros(8), accelrt.Stream(dedicated=True)
+    buffer.stream.synchronize()
+    gate = Gate(stream)
+    with stream:
+        buffer.fill_(7)
+    opener = threading.Timer(0.05, gate.open)  # idle: a copy that does not wait is done by then
+    opener.start()
+    copied = np.from_dlpack(buffer.view("uint8"), copy=True)
+    opener.join()
+    stream.synchronize()
+    gate.close()
+    assert copied.tolist() == [7] * 8

@@ -5,6 +5,7 @@ fails is shown as a list of steps; `Program().run([...])` with that list repeats
 run it, a failure may need several runs to show again.
 """
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,5 +21,6 @@ PROGRAMS = st.lists(STEPS, max_size=60) | st.lists(STEPS, min_size=25, max_size=
 @host_cores
 @settings(max_examples=250)
 @given(PROGRAMS)
+@pytest.mark.unordered
 def test_any_program_ends_as_its_sequential_model(steps: list[Step]) -> None:
     Program().run(steps)

@@ -89,37 +89,42 @@ def test_zeros_and_a_launch_on_another_stream_race() -> None:
     assert finding.buffer.nbytes == SIZE
 
 
-def waits_in_between() -> None:
-    """Do the same with each order that there is."""
-    default = accelrt.accelerator.current_stream()
-    for wait in range(9):
+def poll(thing: accelrt.Event | accelrt.Stream) -> None:
+    """Ask until it is done."""
+    while not thing.query():
+        pass
+
+
+def wait(number: int, buffer: accelrt.Buffer, stream: accelrt.Stream) -> None:
+    """Let a stream's next task run behind the buffer's first one, in one of the ways."""
+    default, event = buffer.stream, buffer.stream.record_event()
+    ways: list[Callable[[], object]] = [
+        lambda: stream.wait_stream(default),
+        lambda: stream.wait_event(event),
+        event.synchronize,
+        default.synchronize,
+        accelrt.accelerator.synchronize,
+        lambda: poll(event),
+        lambda: poll(default),
+        lambda: bytes(buffer),
+        lambda: buffer.copy_to(bytearray(SIZE)),
+        lambda: default.launch_host(int).result(),
+        lambda: accelrt.ordered(default, stream),
+    ]
+    ways[number]()
+
+
+WAYS = 11
+
+
+@pytest.mark.parametrize("number", range(WAYS))
+def test_each_order_is_known(number: int) -> None:
+    def program() -> None:
         stream, buffer = accelrt.Stream(), accelrt.zeros(SIZE)
-        event = default.record_event()
-        if wait == 0:
-            stream.wait_stream(default)
-        elif wait == 1:
-            stream.wait_event(event)
-        elif wait == 2:  # noqa: PLR2004
-            event.synchronize()
-        elif wait == 3:  # noqa: PLR2004
-            default.synchronize()
-        elif wait == 4:  # noqa: PLR2004
-            accelrt.accelerator.synchronize()
-        elif wait == 5:  # noqa: PLR2004
-            while not event.query():
-                pass
-        elif wait == 6:  # noqa: PLR2004
-            while not default.query():
-                pass
-        elif wait == 7:  # noqa: PLR2004
-            bytes(buffer)
-        else:
-            accelrt.ordered(default, stream)
+        wait(number, buffer, stream)
         stream.launch(memset, buffer, 1, SIZE)
 
-
-def test_each_order_is_known() -> None:
-    assert watched(waits_in_between).findings == []
+    assert watched(program).findings == []
 
 
 def an_address_after_the_free() -> None:
@@ -300,7 +305,7 @@ def test_equal_places_are_one_finding_that_is_counted() -> None:
                 stream.launch(memset, buffer, 1, SIZE)
 
     (finding,) = watched(loop).findings
-    assert finding.count > 5  # noqa: PLR2004
+    assert finding.count > 5
 
 
 def test_a_watch_warns_or_raises_at_the_second_use_and_can_be_told_to_be_silent() -> None:
@@ -331,7 +336,7 @@ def test_a_watch_warns_or_raises_at_the_second_use_and_can_be_told_to_be_silent(
 def run(*arguments: str, mode: str = "") -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own."""
     environment = {"ACCELRT_SANITIZER": mode, "PATH": ""}
-    return subprocess.run(
+    return subprocess.run(  # noqa: S603  it starts Python
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
     )
 
@@ -362,8 +367,8 @@ def test_the_command_reports_what_a_script_has_and_ends_with_1(tmp_path: Path) -
     assert "stream.launch(ctypes.CDLL(None).memset, buffer, 1" in page.read_text()
     suppressed = ("--suppress", "trap.py:4", str(script), "a")
     assert run("-m", "accelrt", "sanitize", *suppressed, "0").returncode == 0
-    assert run("-m", "accelrt", "sanitize", *suppressed, "3").returncode == 3  # noqa: PLR2004
-    assert run("-m", "accelrt", "sanitize", "nothing.py").returncode == 2  # noqa: PLR2004
+    assert run("-m", "accelrt", "sanitize", *suppressed, "3").returncode == 3
+    assert run("-m", "accelrt", "sanitize", "nothing.py").returncode == 2
 
 
 def test_the_environment_watches_a_program(tmp_path: Path) -> None:

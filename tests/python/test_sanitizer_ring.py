@@ -36,7 +36,7 @@ CHUNKS = 3 * ring_buffer.SLOTS
 CONTENT = bytes(range(256)) * (CHUNKS * ring_buffer.CHUNK_BYTES // 256)
 
 
-class NoWaitBetweenLoadAndCompute(Ring):
+class NoWaitBetweenLoadAndCompute(Ring):  # type: ignore[misc]
     """Swaps bytes that may not be there yet."""
 
     def enqueue(self, slot: Slot, nbytes: int, target: BufferedWriter) -> None:
@@ -52,7 +52,7 @@ class NoWaitBetweenLoadAndCompute(Ring):
         self.store.record_event(slot.written)
 
 
-class NoWaitBetweenComputeAndStore(Ring):
+class NoWaitBetweenComputeAndStore(Ring):  # type: ignore[misc]
     """Stores what may not be swapped yet."""
 
     def enqueue(self, slot: Slot, nbytes: int, target: BufferedWriter) -> None:
@@ -68,7 +68,7 @@ class NoWaitBetweenComputeAndStore(Ring):
         self.store.record_event(slot.written)
 
 
-class NoWaitForTheSlot(Ring):
+class NoWaitForTheSlot(Ring):  # type: ignore[misc]
     """Takes a slot whose last chunk may still be on its way."""
 
     def run(self, source: BufferedReader, target: BufferedWriter) -> int:
@@ -77,7 +77,7 @@ class NoWaitForTheSlot(Ring):
             slot = self.slots[count % ring_buffer.SLOTS]
             self.enqueue(slot, source.readinto(slot.input), target)
         self.store.synchronize()
-        return CHUNKS
+        return int(CHUNKS)
 
     def enqueue(self, slot: Slot, nbytes: int, target: BufferedWriter) -> None:
         """As in the example."""
@@ -93,7 +93,7 @@ class NoWaitForTheSlot(Ring):
         self.store.record_event(slot.written)
 
 
-class TheEventIsRecordedTooEarly(Ring):
+class TheEventIsRecordedTooEarly(Ring):  # type: ignore[misc]
     """Says that a chunk is written before it is stored."""
 
     def enqueue(self, slot: Slot, nbytes: int, target: BufferedWriter) -> None:
@@ -110,7 +110,7 @@ class TheEventIsRecordedTooEarly(Ring):
         self.store.launch_host(target.write, slot.output[:nbytes])
 
 
-class TheEventIsRecordedOnAnotherStream(Ring):
+class TheEventIsRecordedOnAnotherStream(Ring):  # type: ignore[misc]
     """Says that a chunk is written when it is computed."""
 
     def enqueue(self, slot: Slot, nbytes: int, target: BufferedWriter) -> None:
@@ -127,7 +127,7 @@ class TheEventIsRecordedOnAnotherStream(Ring):
         self.store.launch_host(target.write, slot.output[:nbytes])
 
 
-class TheWaitComesBeforeTheRecord(Ring):
+class TheWaitComesBeforeTheRecord(Ring):  # type: ignore[misc]
     """Waits for the round before."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class TheWaitComesBeforeTheRecord(Ring):
         self.store.record_event(slot.written)
 
 
-class MemoryOfItsOwnByItsAddress(Ring):
+class MemoryOfItsOwnByItsAddress(Ring):  # type: ignore[misc]
     """Takes new memory for each chunk, and gives its address alone to the function."""
 
     def enqueue(self, slot: Slot, nbytes: int, target: BufferedWriter) -> None:
@@ -169,7 +169,7 @@ class MemoryOfItsOwnByItsAddress(Ring):
         self.store.record_event(slot.written)
 
 
-class TheHostReadsAhead(Ring):
+class TheHostReadsAhead(Ring):  # type: ignore[misc]
     """Reads into a slot before it is free."""
 
     def run(self, source: BufferedReader, target: BufferedWriter) -> int:
@@ -181,7 +181,7 @@ class TheHostReadsAhead(Ring):
             slot.written.synchronize()
             self.enqueue(slot, nbytes, target)
         self.store.synchronize()
-        return CHUNKS
+        return int(CHUNKS)
 
 
 WRONG = [
@@ -203,7 +203,7 @@ def marks(ring: type) -> dict[str, int]:
     return {mark: number for mark, number in found if mark in {"first", "second"}}
 
 
-def report_of(ring: Any) -> sanitizer.Report:  # noqa: ANN401  a class of a file
+def report_of(ring: Any) -> sanitizer.Report:
     """Return what a ring's run has."""
     with sanitizer.watch() as report:
         ring().run(BytesIO(CONTENT), BytesIO())
@@ -224,7 +224,7 @@ def test_a_wrong_ring_is_found_with_both_places(ring: type, kind: str, fix: str)
     assert found, f"{lines} in\n{report}"
     assert fix in found[0].fix
     streams = {use.stream for use in (found[0].first, found[0].second) if use is not None}
-    assert len(streams) == 2, str(report)  # noqa: PLR2004
+    assert len(streams) == 2, str(report)
 
 
 def test_a_wait_before_the_record_is_named() -> None:

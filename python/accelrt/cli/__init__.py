@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if sys.stdout is None:
             return _refuse(given, "the standard output is closed")
-        status = _run(given)
+        # A script's settings are read at its first call.
+        status = sanitize.run(given) if given.command == "sanitize" else _run(given)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -71,8 +72,6 @@ def _run(given: argparse.Namespace) -> int:
         return info.run()
     if given.command in _OF_FILES:
         return _OF_FILES[given.command](given)
-    if given.command == "sanitize":
-        return sanitize.run(given)
     if given.command == "bench":
         if (reason := refusal([given.json], [])) is not None:
             return _refuse(given, reason)

@@ -8,14 +8,14 @@ import sys
 import traceback
 from pathlib import Path
 
-from accelrt import accelerator
+from accelrt import _core, accelerator
 from accelrt.cli.outputs import file_argument, refusal
-from accelrt.sanitizer import Finding, Report, watch
+from accelrt.sanitizer import Finding, Report, watch_script
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8"><title>accelrt sanitizer: {title}</title>
 <style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto }}
 section {{ border-left: 4px solid #c33; padding: 0 1rem; margin: 1.5rem 0 }}
 dt {{ font-weight: 600 }} dd, pre {{ margin: 0 0 .5rem; font-family: ui-monospace, monospace }}
 pre {{ background: #8881; padding: .2rem .5rem }} :root {{ color-scheme: light dark }}
@@ -46,9 +46,10 @@ def run(given: argparse.Namespace) -> int:
     if (reason := _refusal(given)) is not None:
         sys.stderr.write(f"accelrt sanitize: {reason}\n")
         return 2
-    with watch(suppress=given.suppress) as report:
-        status = _run_script(given.script, given.arguments)
-        _finish()
+    end = watch_script(given.suppress)
+    status = _run_script(given.script, given.arguments)
+    _finish()
+    report = end()
     sys.stderr.write(f"accelrt sanitize: {_title(report)}\n")
     if report.findings or report.num_forgotten:
         sys.stderr.write(f"{report}\n")
@@ -84,6 +85,8 @@ def _run_script(script: Path, arguments: list[str]) -> int:
 
 def _finish() -> None:
     """Wait for what the script has left in its streams: callables enqueue more."""
+    if not _core.is_initialized():
+        return
     try:
         for index in range(accelerator.device_count()):
             accelerator.synchronize(index)
@@ -106,12 +109,11 @@ def _write(path: Path, report: Report) -> None:
 
 
 def _section(finding: Finding) -> str:
-    rows = [("buffer", finding.buffer, None), ("fix", finding.fix, None)]
+    rows = [("buffer", str(finding.buffer), "")] if finding.buffer is not None else []
     uses = [("first", finding.first), ("second", finding.second)]
-    rows[1:1] = [(name, use, _source(use.file, use.line)) for name, use in uses if use is not None]
-    shown = "".join(
-        f"<dt>{name}<dd>{html.escape(str(text))}{source or ''}" for name, text, source in rows if text
-    )
+    rows += [(name, str(it), _source(it.file, it.line)) for name, it in uses if it is not None]
+    rows.append(("fix", finding.fix, ""))
+    shown = "".join(f"<dt>{name}<dd>{html.escape(text)}{source}" for name, text, source in rows)
     return f"<section><h2>{finding.kind}, {finding.count} times</h2><dl>{shown}</dl></section>\n"
 
 

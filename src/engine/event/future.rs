@@ -64,6 +64,7 @@ impl EventFuture {
                 not_done => return not_done,
             }
         }
+        record.source.tell_waited(record.ticket, &Ok(()));
         Poll::Ready(Ok(()))
     }
 }

@@ -180,7 +180,12 @@ impl Stream {
     /// True when [`Stream::synchronize`] would neither wait nor raise.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.core.is_quiet()
+        let last = self.core.pushed();
+        let is_quiet = self.core.is_quiet();
+        if is_quiet {
+            self.core.tell_synchronized(last, &Ok(()));
+        }
+        is_quiet
     }
 
     /// Announces a wait: workers leave the stream's short tasks to this thread, which waits soon.

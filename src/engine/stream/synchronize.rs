@@ -237,6 +237,7 @@ impl SynchronizeFuture {
         let is_done = || stream.on_host || stream.handle.query().unwrap_or(false);
         let has_work = stream.progress.retired() < stream.pushed() || !is_done();
         if !has_work && stream.failures.current().is_none() {
+            stream.tell_synchronized(stream.pushed(), &Ok(()));
             return Ok(Self(None));
         }
         let pending = stream.begin_synchronize(false)?;

@@ -203,6 +203,7 @@ impl PyHostCall {
 
     /// What the callable returned or raised. The outcome is stored.
     fn outcome<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.stream.core().tell_waited(self.ticket, &Ok(()));
         let object = |kept: &DeferredDrop| kept.bind(py).next().expect("it keeps one").clone();
         let known = match &*self.shared.0.lock() {
             Outcome::Returned(value) => Some(Ok(object(value))),
@@ -229,7 +230,11 @@ impl PyHostCall {
 impl PyHostCall {
     /// True when the callable has returned or raised, or will not be called. Does not block.
     fn done(&self) -> bool {
-        self.shared.is_done()
+        let is_done = self.shared.is_done();
+        if is_done {
+            self.stream.core().tell_waited(self.ticket, &Ok(()));
+        }
+        is_done
     }
 
     /// Blocks, without the GIL, until the callable is done; returns what it returned, or raises

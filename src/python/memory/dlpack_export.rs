@@ -55,11 +55,9 @@ impl ExportRequest {
         element: Element,
         shape: &[usize],
     ) -> PyResult<Bound<'py, PyAny>> {
-        let export = if self.wants_copy {
-            export_on_device(py, &memory.copied(py)?)?
-        } else {
-            memory.export_on_device(py)?
-        };
+        let waited = memory.export_on_device(py)?; // a copy is of what all streams have written
+        let export =
+            if self.wants_copy { export_on_device(py, &memory.copied(py)?)? } else { waited };
         let is_read_only = export.is_read_only;
         if is_read_only && !self.is_versioned {
             let text = "read-only memory can be exported with max_version=(1, 0) or later only";

@@ -1,0 +1,115 @@
+"""Bugs that other projects had, as programs of ours: the sanitizer finds each, and none in the fix.
+
+Goal: the order that went wrong elsewhere is one that a user of accelrt gets wrong too. Method: what
+was inside of another allocator is restated over a pool that the program makes of one buffer, whose
+parts it hands out by itself; the rest needs streams, events and addresses alone. Each program takes
+`is_fixed`, and does then what the project's fix did.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import pytest
+
+import accelrt
+from accelrt import sanitizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIZE = 4096
+
+memset, memcpy = ctypes.CDLL(None).memset, ctypes.CDLL(None).memcpy
+memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+memcpy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+def a_merged_free_list_keeps_an_old_event(is_fixed: bool) -> None:  # noqa: FBT001
+    """Restate rmm's pull request 2490: the event of a merged free list says too little.
+
+    A pool has an event for the parts that each stream gave back. One stream takes over the parts
+    of another and waits for that one's event, but does not record its own anew: a third stream,
+    which waits for this event, takes memory that the first one still uses.
+    """
+    pool = accelrt.empty(SIZE)
+    donor, owner, thief = (accelrt.Stream() for _ in range(3))
+    event = owner.record_event()
+    donor.launch(memset, pool, 1, SIZE)
+    owner.wait_event(donor.record_event())  # the parts are merged
+    if is_fixed:
+        owner.record_event(event)
+    thief.wait_event(event)
+    thief.launch(memset, pool, 2, SIZE)
+
+
+def record_stream_of_a_shifted_view(is_fixed: bool) -> None:  # noqa: FBT001
+    """Restate PyTorch's issue 27366: record_stream of a shifted view recorded nothing.
+
+    The memory could go to another stream too early.
+    """
+    other, buffer = accelrt.Stream(), accelrt.zeros(SIZE)
+    other.wait_stream(buffer.stream)
+    view = buffer[SIZE // 2 :]
+    other.launch(memset, view.data_ptr(), 1, SIZE // 2)
+    if is_fixed:
+        view.record_stream(other)
+
+
+def a_result_is_compared_too_early(is_fixed: bool) -> None:  # noqa: FBT001
+    """Restate cudf's pull request 21122: tests looked at results before their stream was done."""
+    stream, result = accelrt.Stream(), accelrt.empty_pinned(SIZE)
+    stream.launch(memset, result, 1, SIZE)
+    if is_fixed:
+        stream.synchronize()
+    with accelrt.host_access(result, writes=False):
+        pass  # here the program reads by an address
+
+
+def a_cache_is_used_by_two_stages(is_fixed: bool) -> None:  # noqa: FBT001
+    """Restate torchrec's pull request 4191: two stages of a pipeline use one cache, unordered."""
+    cache = accelrt.empty(SIZE)
+    prefetch, distribute = accelrt.Stream(), accelrt.Stream()
+    for turn in range(3):
+        distribute.launch(memset, cache, turn, SIZE)
+        prefetch.wait_stream(distribute)
+        prefetch.launch(memset, cache, turn, SIZE)
+        if is_fixed:
+            distribute.wait_stream(prefetch)
+
+
+def memory_is_given_back_under_a_copy(is_fixed: bool) -> None:  # noqa: FBT001
+    """Restate torchrec's pull request 4231: a side stream copies memory that is released.
+
+    The copy is a native one here, of an address: what takes buffers is recorded.
+    """
+    side, stash = accelrt.Stream(), accelrt.empty_pinned(SIZE)
+    activation = accelrt.zeros(SIZE)
+    side.wait_stream(activation.stream)
+    side.launch(memcpy, accelrt.writes(stash), activation.data_ptr(), SIZE)
+    if is_fixed:
+        activation.record_stream(side)
+    activation.release()
+
+
+BUGS = [
+    (a_merged_free_list_keeps_an_old_event, "race"),
+    (record_stream_of_a_shifted_view, "missing-record-stream"),
+    (a_result_is_compared_too_early, "host-access"),
+    (a_cache_is_used_by_two_stages, "race"),
+    (memory_is_given_back_under_a_copy, "missing-record-stream"),
+]
+
+
+@pytest.mark.unordered
+@pytest.mark.parametrize(("program", "kind"), BUGS)
+def test_a_bug_of_others_is_found_and_its_fix_has_no_finding(
+    program: Callable[[bool], None], kind: str
+) -> None:
+    for is_fixed in (False, True):
+        with sanitizer.watch() as report:
+            program(is_fixed)
+            accelrt.accelerator.synchronize()
+        kinds = {finding.kind for finding in report.findings}
+        assert kinds == (set() if is_fixed else {kind}), str(report)
