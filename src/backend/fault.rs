@@ -106,6 +106,17 @@ impl FaultBackend {
 
     /// Lets `decide` say, for each call of a method for a device, whether and how it fails. Calls
     /// that name no device or stream count for device 0. Later calls of this have no effect.
+    ///
+    /// ```
+    /// use accelrt::backend::contract::Backend;
+    /// use accelrt::backend::fault::{FaultBackend, FaultError, Method};
+    /// # use accelrt::backend::null::{NullBackend, NullConfig};
+    /// let backend = FaultBackend::new(NullBackend::new(NullConfig::default()));
+    /// backend.plan_by(|method, _device| {
+    ///     (method == Method::StreamCreate).then_some(FaultError::Driver)
+    /// });
+    /// assert!(backend.stream_create(0, 0).is_err());
+    /// ```
     pub fn plan_by(
         &self,
         decide: impl Fn(Method, usize) -> Option<FaultError> + Send + Sync + 'static,

@@ -34,11 +34,12 @@ pub enum Strategy {
 
 /// A deterministic schedule of the cpu devices of a runtime.
 ///
-/// ```
-/// use accelrt::testing::Schedule;
+/// ```standalone_crate
+/// use accelrt::testing::{Schedule, Strategy};
 /// use accelrt::{Config, Device, Event, Runtime};
 /// let runtime = Runtime::new(Config::default())?;
-/// let _schedule = Schedule::new(17).durations_ns(5_000..=5_000).start(&runtime)?;
+/// let pct = Strategy::Pct { depth: 2, steps: 10 };
+/// let schedule = Schedule::new(17).strategy(pct).durations_ns(5_000..=5_000).start(&runtime)?;
 /// let stream = runtime.stream(Device::cpu(0))?;
 /// let [start, end] = [(); 2].map(|()| Event::timed());
 /// stream.record(&start)?;
@@ -46,6 +47,7 @@ pub enum Strategy {
 /// stream.record(&end)?;
 /// stream.synchronize()?;
 /// assert_eq!(start.elapsed_ms(&end)?, 0.005); // exactly
+/// assert!(schedule.num_steps() > 0);
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Programs of the semantics on the cpu device, with what each unit of memory holds beside them.
 //!
-//! Each task numbers its start and end; accesses write and compare numbers in the first word of each
-//! unit.
+//! Each task numbers its start and end; accesses write and compare numbers in the first word of
+//! each unit.
 #![expect(unsafe_code, reason = "tasks access memory by its address, as native code does")]
 
 use std::ops::Range;

@@ -47,7 +47,7 @@ LOOM = {
 # Cargo's integration tests that defects name.
 INTEGRATION = (
     "engine", "order", "buffer", "capi", "ffi", "conformance", "allocator", "xpu_fake", "generator",
-    "face", "foreign", "header",
+    "face", "foreign", "header", "schedules",
 )  # fmt: skip
 
 # Debug assertions are among what catches a defect; line numbers are not.

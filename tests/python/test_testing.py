@@ -5,6 +5,7 @@ its first use of a device. What one seed prints is compared with what it prints 
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -330,3 +331,18 @@ def test_the_plug_in_runs_each_test_under_schedules_and_has_faults(tmp_path: Pat
     ended = run("-m", "pytest", *options)
     assert ended.returncode == 1, ended.stdout
     assert "1 failed in" in ended.stdout
+
+
+def test_the_programs_of_the_documentation_fail_as_it_says(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "testing_your_code.md"
+    program, *_, careless = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    status, lines = explore(tmp_path, program)
+    assert (status, lines[0]) == (1, "seed 0 fails, exit status 1")
+    right = program.replace("    if number > 0:  # mistake: the first sum waits for nothing\n", "")
+    right = right.replace("        compute.wait", "    compute.wait")
+    assert explore(tmp_path, right, "-n", "30") == (0, ["30 seeds, random: none fails"])
+    code = f"import accelrt\nfrom accelrt import testing\n{careless}\ntesting.each_fault(program)"
+    ended = run("-c", code)
+    assert ended.returncode == 1
+    assert "AssertionError" in ended.stderr
+    assert "with the fault any:" in ended.stderr

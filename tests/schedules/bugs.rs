@@ -1,9 +1,9 @@
 //! Twenty generated bugs of depth 1 to 3: how many seeds find them, random beside PCT.
 //!
-//! Goal: PCT finds every bug within the seeds that are tried. Method: each program is drawn from its
-//! number: some streams of tasks, and a bug that shows when one, two or three orders between tasks
-//! of two streams come about. `ACCELRT_TEST_SEEDS=n` tries so many, at random too; then, with
-//! `--nocapture`, the table of docs/testing_your_code.md is printed.
+//! Goal: PCT finds every bug within the seeds that are tried. Method: each program is drawn from
+//! its number: some streams of tasks, and a bug that shows when one, two or three orders between
+//! tasks of two streams come about. `ACCELRT_TEST_SEEDS=n` tries so many, at random too; then, with
+//! `--nocapture`, the table of `docs/testing_your_code.md` is printed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,8 +26,8 @@ struct Bug {
 }
 
 impl Bug {
-    /// Two streams take turns, as often as the depth says: of each part of one stream most is before
-    /// most of the next part of the other.
+    /// Two streams take turns, as often as the depth says: of each part of one stream most is
+    /// before most of the next part of the other.
     fn draw(number: usize) -> Self {
         let mut numbers = Numbers::new(number as u64);
         let depth = 1 + number % 3;
@@ -43,7 +43,7 @@ impl Bug {
             ((stream, first + slack), (stream, last - slack))
         };
         let orders = (0..depth).map(|part| (bounds(part).1, bounds(part + 1).0)).collect();
-        Self { depth, orders, num_tasks }
+        Self { depth, num_tasks, orders }
     }
 
     fn is_found(&self, schedule: Schedule) -> bool {

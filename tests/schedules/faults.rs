@@ -1,15 +1,15 @@
 //! The whole runtime under schedules with calls that fail: no hang, no leak, no task lost or twice.
 //!
 //! Goal: laws 2, 4, 5 and 6 whatever order a seed chooses and whichever calls fail. Method: random
-//! actions on several streams and devices, over a cpu kind that fails some calls which the same seed
-//! chooses. Every outcome is a success or an error of the plan; at the end nothing fails any more,
-//! and all memory is back. `ACCELRT_TEST_SEED` and `ACCELRT_TEST_PROGRAMS` as in `programs`.
+//! actions on several streams and devices, over a cpu kind that fails some calls which the same
+//! seed chooses. Every outcome is a success or an error; at the end nothing fails any more, and all
+//! memory is back. `ACCELRT_TEST_SEED` and `ACCELRT_TEST_PROGRAMS` as in `programs`.
 
 use std::sync::{Arc, Mutex};
 
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::testing::Schedule;
+use accelrt::testing::{FaultPlan, Schedule, heed_faults};
 use accelrt::{Buffer, Config, Device, Event, Runtime, Stream};
 
 use crate::hang::Watchdog;
@@ -200,13 +200,36 @@ fn whatever_fails_nothing_is_lost_leaked_or_run_twice_under_every_schedule() {
         let advice = format!("ACCELRT_TEST_SEED={seed} repeats this program and its schedule");
         watchdog.step(advice.clone());
         let outcome = run(seed);
-        let seen = outcome.as_ref().unwrap_or_else(|wrong| panic!("{wrong}\n{advice}"));
+        let lines = outcome.as_ref().unwrap_or_else(|wrong| panic!("{wrong}\n{advice}"));
         num_failed += u64::from(
-            seen.iter().any(|line| line.ends_with("calls failed") && !line.starts_with("0 ")),
+            lines.iter().any(|line| line.ends_with("calls failed") && !line.starts_with("0 ")),
         );
         if seed.is_multiple_of(REPEATED) {
             assert_eq!(run(seed), outcome, "{advice}");
         }
     }
     assert!(programs < 100 || num_failed > programs / 4, "{num_failed} programs met a fault");
+}
+
+#[test]
+fn a_plan_fails_the_calls_of_one_device_and_none_of_others() {
+    let _turn = turn(); // plans are the process's, too
+    assert!(heed_faults());
+    let config = Config::builder().cpu_devices(NUM_DEVICES).build().unwrap();
+    let runtime = Runtime::new(config).unwrap();
+    let buffers = [0, 1].map(|index| runtime.zeros(1000, cpu(index)).unwrap());
+    let streams = [0, 1].map(|index| runtime.stream(cpu(index)).unwrap());
+    let faults = "fill@cpu:1:2".parse::<FaultPlan>().unwrap().start().unwrap();
+    let refused = "fill:1".parse::<FaultPlan>().unwrap().start().unwrap_err().to_string();
+    assert!(refused.contains("one plan at a time"), "{refused}");
+    for (buffer, stream) in buffers.iter().zip(&streams) {
+        (0..5).for_each(|number| drop(buffer.fill(number, stream).unwrap()));
+    }
+    streams[0].synchronize().unwrap();
+    let failed = streams[1].synchronize().unwrap_err().to_string();
+    assert!(failed.contains("a planned fault of fill"), "{failed}");
+    assert_eq!(faults.num_failed(), 1);
+    drop(faults);
+    buffers[1].fill(1, &streams[1]).unwrap();
+    streams[1].synchronize().unwrap();
 }

@@ -1,9 +1,10 @@
 //! The whole runtime under schedules: programs of the semantics, each with a schedule of its own.
 //!
-//! Goal: whatever order a seed chooses, a program without a finding reads what the last write before
-//! wrote, tasks keep the order that the semantics promises, and a seed repeats itself to the last
-//! step. Method: as the order suite runs these programs on workers; here one seed draws program and
-//! schedule. `ACCELRT_TEST_SEED=n` repeats one, `ACCELRT_TEST_PROGRAMS=n` says how many there are.
+//! Goal: whatever order a seed chooses, a program without a finding reads what the last write
+//! before wrote, tasks keep the order that the semantics promises, and a seed repeats itself to the
+//! last step. Method: as the order suite runs these programs on workers; here one seed draws
+//! program and schedule. `ACCELRT_TEST_SEED=n` repeats one, `ACCELRT_TEST_PROGRAMS=n` sets their
+//! number.
 
 use accelrt::testing::{Schedule, Strategy};
 
@@ -33,7 +34,9 @@ fn run(seed: u64, shape: impl Fn(&mut Numbers) -> Shape) -> Result<u64, String> 
     let mut run = Run::new(&shape, is_careful, &mut numbers);
     let schedule = Schedule::new(seed).strategy(strategy(seed)).start(&run.runtime).unwrap();
     let Draft { actions, .. } = program::draw(shape, numbers);
-    actions.iter().for_each(|action| run.step(action));
+    for action in &actions {
+        run.step(action);
+    }
     run.finish().map(|()| schedule.num_steps())
 }
 

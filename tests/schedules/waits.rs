@@ -1,9 +1,10 @@
 //! Whatever waits goes on: threads, polls, tasks, futures, and threads that wait side by side.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::task::{Context, Waker};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -151,18 +152,27 @@ fn a_task_that_blocks_for_another_threads_wait_hangs_no_one() {
     });
 }
 
+/// Counts how often it is woken.
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(feature = "async")]
 #[test]
 fn a_future_runs_one_task_a_poll_and_asks_for_the_next() {
-    use std::pin::pin;
-
     let world = World::new(Schedule::new(5), 1);
     (0..3).for_each(|number| world.enqueue(0, number.to_string()));
     let event = world.streams[0].record_event().unwrap();
     let mut future = pin!(event.into_future());
-    let mut context = Context::from_waker(Waker::noop());
+    let woken = Arc::new(Woken(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
     let mut num_polls = 1;
-    while future.as_mut().poll(&mut context).is_pending() {
+    while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        assert!(woken.0.load(Ordering::Relaxed) >= num_polls);
         num_polls += 1;
         assert!(world.told().len() <= num_polls);
     }

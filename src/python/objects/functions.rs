@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::base::config::setting;
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::{DeviceError, Error};
 use crate::base::fork;
@@ -333,6 +334,9 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let history = config.memory_history.as_ref().map(|file| format!("dump-on-oom:{file}"));
     dict.set_item("ACCELRT_MEMORY_HISTORY", history)?;
     dict.set_item("ACCELRT_SANITIZER", config.sanitizer.as_deref())?;
+    for name in ["ACCELRT_CPU_SCHEDULE", "ACCELRT_FAULTS"] {
+        dict.set_item(name, setting(name))?;
+    }
     Ok(dict)
 }
 
