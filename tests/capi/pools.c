@@ -127,6 +127,9 @@ void tags_say_what_memory_is_for(void)
     OK(accelrt_memory_enter_tag("cache"));
     OK(accelrt_buffer_create(cpu, 1 << 21, &buffers[1]));
     OK(accelrt_memory_leave_tag());
+    OK(accelrt_buffer_create(cpu, 1 << 19, &buffers[2]));
+    ASSERT(tagged("weights") == (1 << 20) + (1 << 19));
+    OK(accelrt_buffer_destroy(buffers[2]));
     OK(accelrt_memory_enter_tag(""));
     OK(accelrt_buffer_create(cpu, 1 << 22, &buffers[2]));
     OK(accelrt_memory_leave_tag());
