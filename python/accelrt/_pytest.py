@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 TYPE_CHECKING = False  # not imported: every run of pytest imports this file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import ModuleType
 
     from accelrt.testing import faults
 
@@ -99,22 +99,21 @@ def accelrt_kind(request: pytest.FixtureRequest) -> ModuleType:
     return module_of(kind, None)
 
 
-def schedules(count: int) -> object:
+def schedules(count: int) -> ModuleType:
     """Return a plug-in with a fixture of every test: one schedule after the other."""
     params = [(seed, STRATEGIES[seed % len(STRATEGIES)]) for seed in range(count)]
 
-    class Schedules:
-        @pytest.fixture(
-            autouse=True, params=params, ids=[f"{name}-{seed}" for seed, name in params]
-        )
-        def accelrt_schedule(self, request: pytest.FixtureRequest) -> Iterator[None]:
-            from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
+    @pytest.fixture(autouse=True, params=params, ids=[f"{name}-{seed}" for seed, name in params])
+    def accelrt_schedule(request: pytest.FixtureRequest) -> Iterator[None]:
+        from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
 
-            seed, strategy = request.param
-            with testing.schedule(seed, strategy=strategy):
-                yield
+        seed, strategy = request.param
+        with testing.schedule(seed, strategy=strategy):
+            yield
 
-    return Schedules()
+    plug_in = ModuleType("accelrt_schedules")
+    vars(plug_in)["accelrt_schedule"] = accelrt_schedule
+    return plug_in
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,10 +16,10 @@ use super::source::Source;
 /// count by tag, 700: where each block, segment and page changes hands. A miss of an eighth fewer
 /// instructions took 80 with it, that data types may grow, pools' options by a builder, 25, and
 /// that new buffers wait for their memory's earlier life, and kinds come by libraries, 75. That
-/// waiting threads can run streams by a schedule, and calls fail by a plan, took 150: where streams
+/// waiting threads can run streams by a schedule, and calls fail by a plan, took 160: where streams
 /// become runnable, where threads wait and poll, what the clock shows; what decides is beside. That
 /// the order is told to the sanitizer took 270: where tasks, waits, allocations and frees are.
-const MOST_LINES: usize = 29_040;
+const MOST_LINES: usize = 29_050;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;
