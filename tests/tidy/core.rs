@@ -18,8 +18,9 @@ use super::source::Source;
 /// that new buffers wait for their memory's earlier life, and kinds come by libraries, 75. That
 /// waiting threads can run streams by a schedule, and calls fail by a plan, took 160: where streams
 /// become runnable, where threads wait and poll, what the clock shows; what decides is beside. That
-/// the order is told to the sanitizer took 270: where tasks, waits, allocations and frees are.
-const MOST_LINES: usize = 29_050;
+/// the order is told to the sanitizer took 270: where tasks, waits, allocations and frees are. Types
+/// share the code of sorts and of enqueueing, for 90 lines, and the module is a twentieth smaller.
+const MOST_LINES: usize = 29_140;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;
