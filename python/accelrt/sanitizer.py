@@ -46,7 +46,7 @@ __all__ = [
     "watch",
 ]
 
-Action = Literal["report", "warn", "raise"]
+_Action = Literal["report", "warn", "raise"]
 
 
 class SanitizerWarning(RuntimeWarning):
@@ -220,7 +220,7 @@ def _untold(found: Sequence[_Found], count: int) -> list[_Found]:
     return waits + [it for it in found if it[0] != "unrecorded-event"][count:]
 
 
-def _act(action: Action, findings: Sequence[Finding]) -> None:
+def _act(action: _Action, findings: Sequence[Finding]) -> None:
     for finding in findings:
         if action == "raise":
             raise SanitizerError(finding)
@@ -240,7 +240,7 @@ class watch:  # noqa: N801  as `profiler.profile`
     `SanitizerError`; what a free makes known is told by the next call, or by the end of the watch.
     """
 
-    def __init__(self, *, suppress: Sequence[str] = (), action: Action = "report") -> None:
+    def __init__(self, *, suppress: Sequence[str] = (), action: _Action = "report") -> None:
         """Prepare a watch."""
         if action not in {"report", "warn", "raise"}:
             message = f"action must be 'report', 'warn' or 'raise', not {action!r}"
