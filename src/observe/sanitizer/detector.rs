@@ -20,7 +20,7 @@ const MOST_LIVES: usize = 1 << 16;
 /// The most findings of different places.
 const MOST_FINDINGS: usize = 1 << 12;
 
-/// True when something was found that nobody has looked for yet.
+/// True when something was found since a binding looked last.
 pub(super) static HAS_NEWS: AtomicBool = AtomicBool::new(false);
 
 /// An access that begins: which life, which bytes, how.

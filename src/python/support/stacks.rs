@@ -409,7 +409,7 @@ impl Stacks {
         &self.places[*start..end]
     }
 
-    /// Notes whether a code object that runs is the program's, while there is room for more of them.
+    /// Notes whether a code object that runs is of the program, while there is room for more.
     fn note_code(&mut self, code: *mut ffi::PyCodeObject, is_of_program: bool) {
         if self.codes.len() < MOST_STACKS {
             *self.entry(code) = Some(is_of_program);
