@@ -79,7 +79,10 @@ impl Detector {
         let sized = details.accesses.iter().map(|it| (it.address.0, it.bytes, it.writes));
         let words = details.words.iter().map(|word| (*word, None, None));
         for (address, bytes, writes) in sized.chain(words) {
-            accesses.extend(self.bare(address, bytes, writes, &memory.uses));
+            let mut bare = self.bare(address, bytes, writes, &memory.uses);
+            // Until a copy is done, it holds what has exported the host's memory.
+            bare.iter_mut().for_each(|it| it.is_recorded = task.operation == OperationKind::Copy);
+            accesses.extend(bare);
         }
         if memory.is_behind_conflicts {
             for access in &accesses {
