@@ -50,7 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the kind and make it the accelerator, before anything uses a device; add schedules."""
-    if (count := config.getoption("--accelrt-schedules")) > 0:
+    count = config.getoption("--accelrt-schedules")
+    if count < 0:
+        message = f"--accelrt-schedules must be at least 0, not {count}"
+        raise pytest.UsageError(message)
+    if count > 0:
         config.pluginmanager.register(schedules(count))
     kind, library = config.getoption("--accelrt-kind"), config.getoption("--accelrt-library")
     if kind is None:
@@ -100,16 +104,24 @@ def accelrt_kind(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def schedules(count: int) -> object:
-    """Return a plug-in with a fixture of every test: one schedule after the other."""
+    """Return a plug-in with a fixture of every test: one schedule after the other.
+
+    Tests of `unittest` take no parameters: they run once, without a schedule.
+    """
     params = [(seed, STRATEGIES[seed % len(STRATEGIES)]) for seed in range(count)]
+    names = [f"{name}-{seed}" for seed, name in params]
 
     class Schedules:
-        @pytest.fixture(
-            autouse=True, params=params, ids=[f"{name}-{seed}" for seed, name in params]
-        )
+        def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+            metafunc.parametrize("accelrt_schedule", params, ids=names, indirect=True)
+
+        @pytest.fixture(autouse=True)
         def accelrt_schedule(self, request: pytest.FixtureRequest) -> Iterator[None]:
             from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
 
+            if not hasattr(request, "param"):
+                yield
+                return
             seed, strategy = request.param
             with testing.schedule(seed, strategy=strategy):
                 yield
