@@ -423,7 +423,9 @@ class HostCall(Generic[_Result]):
     """
 
     def done(self) -> bool:
-        """True when the callable has returned or raised, or will not be called. Does not block."""
+        """True when the callable has returned or raised, or will not be called. Does not block.
+        Under a schedule, runs one task unless it is done.
+        """
     def result(self, timeout: float | None = None) -> _Result:
         """Blocks, without the GIL, until the callable is done; returns what it returned, or raises
         what it raised. A callable that was skipped because its stream had failed raises that
@@ -1468,7 +1470,9 @@ class OpenAccess:
         """Ends the access."""
 
 def process_order_watch(callback: Callable[[list[_Found]], object]) -> OrderWatch | None:
-    """The watch that `ACCELRT_SANITIZER` asks for. Sets what its new findings are told."""
+    """The watch that `ACCELRT_SANITIZER` asks for. Sets what its new findings are told. None in a
+    forked child: the findings are the parent's.
+    """
 
 def begin_host_access(buffer: Buffer, writes: bool) -> OpenAccess | None:
     """Begins an access of the host to a buffer; None while nothing watches."""

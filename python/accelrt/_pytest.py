@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 TYPE_CHECKING = False  # not imported: every run of pytest imports this file
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from types import ModuleType
 
     from accelrt.testing import faults
 
@@ -60,7 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", UNORDERED)
     if config.getoption("--accelrt-sanitize"):
         config.pluginmanager.register(Sanitized())
-    if (count := config.getoption("--accelrt-schedules")) > 0:
+    count = config.getoption("--accelrt-schedules")
+    if count < 0:
+        message = f"--accelrt-schedules must be at least 0, not {count}"
+        raise pytest.UsageError(message)
+    if count > 0:
         config.pluginmanager.register(schedules(count))
     kind, library = config.getoption("--accelrt-kind"), config.getoption("--accelrt-library")
     if kind is None:
@@ -109,21 +113,30 @@ def accelrt_kind(request: pytest.FixtureRequest) -> ModuleType:
     return module_of(kind, None)
 
 
-def schedules(count: int) -> ModuleType:
-    """Return a plug-in with a fixture of every test: one schedule after the other."""
+def schedules(count: int) -> object:
+    """Return a plug-in with a fixture of every test: one schedule after the other.
+
+    Tests of `unittest` take no parameters: they run once, without a schedule.
+    """
     params = [(seed, STRATEGIES[seed % len(STRATEGIES)]) for seed in range(count)]
+    names = [f"{name}-{seed}" for seed, name in params]
 
-    @pytest.fixture(autouse=True, params=params, ids=[f"{name}-{seed}" for seed, name in params])
-    def accelrt_schedule(request: pytest.FixtureRequest) -> Iterator[None]:
-        from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
+    class Schedules:
+        def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+            metafunc.parametrize("accelrt_schedule", params, ids=names, indirect=True)
 
-        seed, strategy = request.param
-        with testing.schedule(seed, strategy=strategy):
-            yield
+        @pytest.fixture(autouse=True)
+        def accelrt_schedule(self, request: pytest.FixtureRequest) -> Iterator[None]:
+            from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
 
-    plug_in = ModuleType("accelrt_schedules")
-    vars(plug_in)["accelrt_schedule"] = accelrt_schedule
-    return plug_in
+            if not hasattr(request, "param"):
+                yield
+                return
+            seed, strategy = request.param
+            with testing.schedule(seed, strategy=strategy):
+                yield
+
+    return Schedules()
 
 
 class Sanitized:

@@ -20,6 +20,7 @@ import atexit
 import contextlib
 import fnmatch
 import os
+import re
 import sys
 import warnings
 from dataclasses import asdict, dataclass, replace
@@ -166,6 +167,9 @@ class Report:
 
     def __init__(self, suppress: Sequence[str] = ()) -> None:
         """Take the patterns of places whose findings are left out."""
+        if isinstance(suppress, str):  # whose characters would be patterns, `*` of everything
+            message = f"suppress must be a list of patterns, as [{suppress!r}]"
+            raise TypeError(message)
         self._suppress = tuple(suppress)
         self._watch: _core.OrderWatch | None = None
         self._findings: list[Finding] = []
@@ -187,13 +191,9 @@ class Report:
         return [it for it in _merged(map(_finding, found)) if not self._is_suppressed(it)]
 
     def _is_suppressed(self, finding: Finding) -> bool:
-        pairs = ((place, pattern) for place in finding.places for pattern in self._suppress)
-        return any(
-            fnmatch.fnmatch(place, pattern)
-            or fnmatch.fnmatch(place, f"*/{pattern}")
-            or fnmatch.fnmatch(place.rpartition(":")[0], pattern)
-            for place, pattern in pairs
-        )
+        names = [name for it in finding.places for name in (it, it.rpartition(":")[0])]
+        patterns = [form for it in self._suppress for form in (it, f"*/{it}")]
+        return any(fnmatch.fnmatch(name, pattern) for name in names for pattern in patterns)
 
     def _stop(self) -> None:
         if self._watch is not None:
@@ -212,6 +212,15 @@ class Report:
         if self.num_forgotten:
             texts.append(f"{self.num_forgotten} uses were forgotten: more may be wrong")
         return "\n".join(texts) or "nothing found"
+
+
+def _patterns(text: str) -> list[str]:
+    """Return the patterns between colons; those in front of a line belong to the pattern.
+
+    >>> _patterns("loader.py:12:vendor/*:old.py:*")
+    ['loader.py:12', 'vendor/*', 'old.py:*']
+    """
+    return [pattern for pattern in re.split(r":(?![\d*?]+(?::|$))", text) if pattern]
 
 
 def _untold(found: Sequence[_Found], count: int) -> list[_Found]:
@@ -305,7 +314,7 @@ class _Process:
     """The watch that `ACCELRT_SANITIZER` asks for."""
 
     def __init__(self) -> None:
-        self.report = Report(os.environ.get("ACCELRT_SANITIZER_SUPPRESS", "").split(os.pathsep))
+        self.report = Report(_patterns(os.environ.get("ACCELRT_SANITIZER_SUPPRESS", "")))
         self.action: str = os.environ.get("ACCELRT_SANITIZER", "")
         self.is_quiet = False
 
@@ -320,7 +329,8 @@ class _Process:
         self.report._stop()  # noqa: SLF001
         if self.report.findings and not self.is_quiet and sys.stderr is not None:
             count = len(self.report.findings)
-            sys.stderr.write(f"accelrt sanitizer: {count} findings\n{self.report}\n")
+            plural = "s" if count > 1 else ""
+            sys.stderr.write(f"accelrt sanitizer: {count} finding{plural}\n{self.report}\n")
 
 
 process = _Process()

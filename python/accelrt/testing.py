@@ -76,10 +76,12 @@ class schedule:  # noqa: N801  a function to its users
             least, most = (durations, durations) if isinstance(durations, int) else durations
             self.setting += f",durations:{least}..{most}"
         self.num_steps = 0
+        self._is_on = False
 
     def __enter__(self) -> Self:
         """Wait for all work, and begin."""
         _core.start_schedule(self.setting)
+        self._is_on = True
         return self
 
     def __exit__(
@@ -89,6 +91,8 @@ class schedule:  # noqa: N801  a function to its users
         traceback: TracebackType | None,
     ) -> None:
         """Run what is runnable, and end. Then `num_steps` is the number of choices."""
+        _check_entered(is_on=self._is_on)
+        self._is_on = False
         self.num_steps = _core.end_schedule()
 
 
@@ -127,10 +131,12 @@ class faults:  # noqa: N801  a function to its users
         """Prepare a plan."""
         self.plan = plan
         self.num_failed = 0
+        self._is_on = False
 
     def __enter__(self) -> Self:
         """Begin: calls are counted from here on."""
         _core.start_faults(self.plan)
+        self._is_on = True
         return self
 
     def __exit__(
@@ -140,6 +146,8 @@ class faults:  # noqa: N801  a function to its users
         traceback: TracebackType | None,
     ) -> None:
         """End. Then `num_failed` says how many calls failed."""
+        _check_entered(is_on=self._is_on)
+        self._is_on = False
         self.num_failed = _core.end_faults()
 
 
@@ -149,7 +157,8 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
     The function may raise what accelrt raises of the fault, a `RuntimeError`; whatever else it
     raises is a bug, and is raised with the number of the call. Ends when no call failed: returns
     how many there are. Between the calls of the function streams are synchronised and their errors
-    dropped. `call` is what a plan has in front of the number.
+    dropped: what it leaves queued may run outside of the plan, so let it wait. `call` is what a
+    plan has in front of the number.
 
     >>> import accelrt
     >>> from accelrt import testing
@@ -176,6 +185,12 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
         if planned.num_failed == 0:
             return number - 1
     raise AssertionError  # the count has no end
+
+
+def _check_entered(*, is_on: bool) -> None:
+    if not is_on:  # what is on is another's
+        message = "a schedule or plan was left that had not been entered"
+        raise RuntimeError(message)
 
 
 def _drop_errors() -> None:

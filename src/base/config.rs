@@ -36,7 +36,7 @@ const INFIX: &str = "_TEST_";
 const ACCELERATORS: &str = "cpu, cuda or xpu, or the name of a kind that is registered";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-pub(crate) const VARIABLES: [&str; 19] = [
+pub(crate) const VARIABLES: [&str; 20] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_KINDS",
     "ACCELRT_CPU_DEVICES",
@@ -56,6 +56,7 @@ pub(crate) const VARIABLES: [&str; 19] = [
     "ACCELRT_PROFILE",
     "ACCELRT_MEMORY_HISTORY",
     "ACCELRT_SANITIZER",
+    "ACCELRT_SANITIZER_SUPPRESS",
 ];
 
 /// Why a kind that `ACCELRT_KINDS` names is not there. The process's runtime is not made then.

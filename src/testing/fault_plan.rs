@@ -37,7 +37,10 @@ const ALLOWED: &str = "CALL:N, CALL:from N, CALL:every N or lose DEVICE after N,
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct FaultPlan(Vec<PlannedFault>);
+pub struct FaultPlan {
+    text: String,
+    faults: Vec<PlannedFault>,
+}
 
 #[derive(Clone, Debug)]
 struct PlannedFault {
@@ -101,7 +104,7 @@ impl FromStr for FaultPlan {
             Error::Config(ConfigError::InvalidSetting { name, value, allowed: ALLOWED })
         };
         let faults = text.split(';').map(|fault| parse(fault.trim()).ok_or_else(refused));
-        faults.collect::<Result<_>>().map(Self)
+        Ok(Self { faults: faults.collect::<Result<_>>()?, text: text.to_owned() })
     }
 }
 
@@ -182,11 +185,11 @@ impl FaultPlan {
     pub fn start(self) -> Result<Faults> {
         let mut started = STARTED.lock();
         if started.is_some() {
-            let (name, value) = ("a plan of faults", format!("{:?}", self.0));
+            let (name, value) = ("a plan of faults", self.text);
             let allowed = "one plan at a time in a process, and another one is in force";
             return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
         }
-        let faults = self.0.into_iter().map(|fault| (fault, AtomicU64::new(0))).collect();
+        let faults = self.faults.into_iter().map(|fault| (fault, AtomicU64::new(0))).collect();
         let plan = Arc::new(Started { faults, num_failed: AtomicU64::new(0) });
         *started = Some(Arc::clone(&plan));
         Ok(Faults(plan))
@@ -218,7 +221,7 @@ mod tests {
 
     /// The numbers of the calls that fail, of twelve calls on each of two devices in turn.
     fn failing(plan: &str, method: Method) -> Vec<(usize, u64)> {
-        let FaultPlan(faults) = plan.parse().unwrap();
+        let FaultPlan { faults, .. } = plan.parse().unwrap();
         let mut counts = vec![0; faults.len()];
         let mut failing = Vec::new();
         for number in 1..=12 {
@@ -262,9 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn a_second_plan_is_refused_by_its_text() {
+        let plan = || "lose xpu:9 after 7".parse::<FaultPlan>().unwrap();
+        let first = plan().start().unwrap();
+        let refused = plan().start().unwrap_err().to_string();
+        assert!(refused.starts_with("a plan of faults=\"lose xpu:9 after 7\""), "{refused}");
+        drop(first);
+        assert_eq!(plan().start().unwrap().num_failed(), 0);
+    }
+
+    #[test]
     fn memory_runs_out_other_calls_are_refused_and_lost_devices_are_lost() {
         let error = |plan: &str, method| {
-            let FaultPlan(faults) = plan.parse().unwrap();
+            let FaultPlan { faults, .. } = plan.parse().unwrap();
             faults[0].error(1, method).unwrap()
         };
         assert_eq!(error("any:1", Method::VmCreate), FaultError::OutOfMemory);

@@ -50,7 +50,10 @@ pub(crate) fn start_schedule(schedule: Schedule) -> Result<()> {
 /// Ends the schedule. Returns how many choices it made.
 pub(crate) fn end_schedule() -> u64 {
     let scheduled = SCHEDULED.lock().take(); // the lock ends here: the drop runs tasks
-    scheduled.map_or(0, |scheduled| scheduled.num_steps())
+    scheduled.map_or(0, |scheduled| {
+        scheduled.finish();
+        scheduled.num_steps()
+    })
 }
 
 /// Puts a plan of faults in force until [`end_faults`].

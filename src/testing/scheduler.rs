@@ -182,12 +182,17 @@ impl Scheduled {
     pub fn num_steps(&self) -> u64 {
         self.scheduler.state.lock().chooser.num_steps()
     }
+
+    /// Runs what is runnable.
+    pub(super) fn finish(&self) {
+        while self.runtime.lifecycle().step() {}
+    }
 }
 
 impl Drop for Scheduled {
     fn drop(&mut self) {
+        self.finish();
         let lifecycle = self.runtime.lifecycle();
-        while lifecycle.step() {}
         lifecycle.set_scheduler(None);
         let left = std::mem::take(&mut self.scheduler.state.lock().runnable);
         for stream in left {

@@ -240,6 +240,56 @@ def test_accesses_of_the_host_are_found() -> None:
     assert watched(the_host_alone).findings == []
 
 
+def a_callable_uses_the_memory_itself() -> None:
+    """Access bytes inside of a callable, which is behind the fill."""
+    stream, other = accelrt.Stream(), accelrt.Stream()
+    with stream:
+        buffer = accelrt.zeros(SIZE)
+
+    def task() -> None:
+        with accelrt.host_access(buffer):
+            pass
+
+    stream.launch_host(task)
+    other.wait_stream(stream)
+    other.launch(memset, buffer, 1, SIZE)
+
+
+def a_callable_beside_a_task() -> None:
+    """Access bytes inside of a callable that nothing orders behind the fill."""
+    buffer = accelrt.zeros(SIZE)
+    stream = accelrt.Stream()
+    with stream:
+        buffer.fill_(1)  # first
+
+    def task() -> None:
+        with accelrt.host_access(buffer):
+            pass
+
+    accelrt.Stream().launch_host(task).result()
+
+
+def test_an_access_of_the_host_inside_of_a_callable_is_the_callables() -> None:
+    assert watched(a_callable_uses_the_memory_itself).findings == []
+    kinds = [finding.kind for finding in watched(a_callable_beside_a_task).findings]
+    assert kinds == ["race"] * 3  # each with each
+
+
+@pytest.mark.parametrize("poll", ["an event", "a stream", "a call"])
+def test_a_poll_that_says_done_orders(poll: str) -> None:
+    stream, other = accelrt.Stream(), accelrt.Stream()
+    with sanitizer.watch() as report:
+        with stream:
+            buffer = accelrt.zeros(SIZE)
+        event, call = stream.record_event(), stream.launch_host(int)
+        is_done = {"an event": event.query, "a stream": stream.query, "a call": call.done}[poll]
+        while not is_done():
+            pass
+        other.launch(memset, buffer, 1, SIZE)
+        accelrt.accelerator.synchronize()
+    assert report.findings == []
+
+
 def halves() -> None:
     """Use the two halves of a buffer on two streams; read all of it on both."""
     buffer, streams = accelrt.zeros(SIZE), [accelrt.Stream() for _ in range(2)]
@@ -334,10 +384,16 @@ def test_a_watch_warns_or_raises_at_the_second_use_and_can_be_told_to_be_silent(
         warnings.simplefilter("always")
         zeros_on_the_default_stream()
     assert [(it.filename, it.lineno) for it in caught] == [(__file__, marks["second"])]
-    for pattern in f"test_sanitizer.py:{marks['first']}", f"{Path(__file__).parent}/*":
+    line, folder = f"test_sanitizer.py:{marks['first']}", f"{Path(__file__).parent}/*"
+    for pattern in line, folder, "test_sanitizer.py":
         with sanitizer.watch(suppress=[pattern]) as report:
             zeros_on_the_default_stream()
         assert report.findings == []
+    with (
+        pytest.raises(TypeError, match=r"a list of patterns, as \['vendor/\*'\]"),
+        sanitizer.watch(suppress="vendor/*"),
+    ):
+        pass
     with pytest.raises(ValueError, match="action must be"):
         sanitizer.watch(action="explode")  # type: ignore[arg-type]
     with (
@@ -347,9 +403,10 @@ def test_a_watch_warns_or_raises_at_the_second_use_and_can_be_told_to_be_silent(
         an_address_without_record_stream()  # no call comes after the free
 
 
-def run(*arguments: str, mode: str = "") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, mode: str = "", suppress: str = "") -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own."""
-    environment = {"ACCELRT_SANITIZER": mode, "PATH": ""}
+    watched = {"ACCELRT_SANITIZER": mode, "ACCELRT_SANITIZER_SUPPRESS": suppress}
+    environment = {**watched, "PATH": ""}
     return subprocess.run(  # noqa: S603  it starts Python
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
     )
@@ -364,6 +421,14 @@ stream.launch(ctypes.CDLL(None).memset, buffer, 1, ctypes.c_size_t(4096))
 stream.synchronize()
 print("done", *sys.argv[1:])
 sys.exit(int(*sys.argv[2:]))
+"""
+
+FORKED = """\
+stream.synchronize()
+import os
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
 """
 
 
@@ -390,7 +455,7 @@ def test_the_environment_watches_a_program(tmp_path: Path) -> None:
     script.write_text(TRAP)
     reported = run(str(script), "a", "0", mode="report")
     assert reported.returncode == 0
-    assert "accelrt sanitizer: 1 findings\nrace: " in reported.stderr
+    assert "accelrt sanitizer: 1 finding\nrace: " in reported.stderr
     warned = run(str(script), "a", "0", mode="warn")
     assert f"{script}:5: SanitizerWarning: race: " in warned.stderr
     raised = run(str(script), "a", "0", mode="raise")
@@ -418,3 +483,22 @@ def test_a_copy_holds_the_pinned_memory_whose_view_it_reads() -> None:
         is_over.wait()  # an order that the sanitizer does not see
         accelrt.empty(8)  # frees what the copy held
     assert report.findings == []
+
+
+def test_the_environment_leaves_places_out(tmp_path: Path) -> None:
+    script = tmp_path / "trap.py"
+    script.write_text(TRAP)
+    for patterns in "vendor/*:trap.py:4", "trap.py:4:vendor/*", "trap.py":
+        ran = run(str(script), "a", "0", mode="report", suppress=patterns)
+        assert (ran.returncode, ran.stderr) == (0, ""), patterns
+    for patterns in "vendor/*:trap.py:9", "other.py:*":
+        ran = run(str(script), "a", "0", mode="report", suppress=patterns)
+        assert "1 finding\nrace: " in ran.stderr, patterns
+
+
+def test_a_forked_child_does_not_repeat_the_report(tmp_path: Path) -> None:
+    script = tmp_path / "fork.py"
+    script.write_text(TRAP.replace("stream.synchronize()", FORKED))
+    ran = run(str(script), "a", "0", mode="report")
+    assert ran.returncode == 0
+    assert ran.stderr.count("race: ") == 1

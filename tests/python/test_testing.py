@@ -130,6 +130,52 @@ def test_a_callable_that_waits_for_another_one_does_not_hang() -> None:
     assert output_of(code) == "True\n"
 
 
+def test_a_poll_of_a_callable_runs_a_task() -> None:
+    code = """
+    import accelrt
+    from accelrt import testing
+    with testing.schedule(1):
+        call = accelrt.Stream(device="cpu").launch_host(sum, [1, 2])
+        polls = 0
+        while not call.done() and polls < 1000:
+            polls += 1
+        print(call.done())
+    """
+    assert output_of(code) == "True\n"
+
+
+def test_a_schedule_counts_what_it_runs_when_it_ends() -> None:
+    code = """
+    import accelrt
+    from accelrt import testing
+    with testing.schedule(1) as schedule:
+        calls = [accelrt.Stream(device="cpu").launch_host(int) for _ in range(5)]
+    print(schedule.num_steps, [call.done() for call in calls])
+    """
+    assert output_of(code) == f"5 {[True] * 5}\n"
+
+
+def test_what_was_not_entered_ends_no_other() -> None:
+    code = """
+    import accelrt
+    from accelrt import testing
+    with testing.schedule(1) as schedule, testing.faults("fill:1") as planned:
+        for other in testing.schedule(1), testing.faults("fill:1"):
+            try:
+                other.__exit__(None, None, None)
+            except RuntimeError as error:
+                print(error)
+        accelrt.empty(100, device="cpu").fill_(1)
+        try:
+            accelrt.cpu.synchronize()
+        except accelrt.StreamError:
+            pass
+    print(schedule.num_steps > 0, planned.num_failed)
+    """
+    said = "a schedule or plan was left that had not been entered\n"
+    assert output_of(code) == f"{said}{said}True 1\n"
+
+
 @pytest.mark.parametrize("value", ["17", "seed:x", "seed:1,strategy:best"])
 def test_a_malformed_schedule_is_raised_by_the_first_call_that_needs_it(value: str) -> None:
     code = """
@@ -180,6 +226,28 @@ def test_a_run_without_an_end_fails(tmp_path: Path) -> None:
     status, lines = explore(tmp_path, "while True: pass", "-n", "1", "--timeout", "0.5")
     assert (status, lines[0]) == (1, "seed 0 fails, no end after 0.5 s")
     assert lines[-1].startswith("no timeline")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("-n", "0"),
+        ("-n", "-5"),
+        ("--depth", "0"),
+        ("--seed", "-1"),
+        ("--seed", str(1 << 64)),
+        ("--timeout", "nan"),
+        ("--timeout", "-1"),
+    ],
+)
+def test_explore_refuses_numbers_that_no_schedule_has(
+    tmp_path: Path, option: str, value: str
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(RIGHT)
+    ended = run("-m", "accelrt", "explore", f"{option}={value}", str(script))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"'{value}' is not a" in ended.stderr
 
 
 def test_explore_refuses_what_is_no_file() -> None:
@@ -292,6 +360,26 @@ with testing.faults("fill:1"):
 print(outcome(testing.faults("fill:1").__enter__))
 """
     assert output_of(code) == "ValueError\nValueError\npasses\n"
+
+
+OF_UNITTEST = """
+import accelrt, unittest
+
+class Case(unittest.TestCase):
+    def test_order(self):
+        assert accelrt.Stream(device="cpu").launch_host(sum, [1, 2]).result() == 3
+"""
+
+
+def test_tests_of_unittest_run_once_beside_schedules(tmp_path: Path) -> None:
+    file = tmp_path / "test_case.py"
+    file.write_text(OF_UNITTEST)
+    plain = "-m", "pytest", "-q", "-c", "/dev/null", str(file)
+    ended = run(*plain, "--accelrt-schedules", "4")
+    assert (ended.returncode, "1 passed" in ended.stdout) == (0, True), ended.stdout
+    refused = run(*plain, "--accelrt-schedules", "-1")
+    assert refused.returncode != 0
+    assert "must be at least 0, not -1" in refused.stderr
 
 
 PLUGGED = """

@@ -1,7 +1,6 @@
 """The command line: `python -m accelrt COMMAND`, of which `--help` lists the commands."""
 
 import argparse
-import math
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from accelrt.cli import bench, demo, explore, info, replay, sanitize, verbose, v
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.outputs import file_argument, refusal
-from accelrt.cli.sizes import size_argument
+from accelrt.cli.sizes import count_argument, seconds_argument, size_argument
 
 # Commands that read files or start programs, and need no device.
 _OF_FILES: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -106,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     job.add_argument(
         "--in-flight",
-        type=_count,
+        type=count_argument,
         default=_CHUNKS_IN_FLIGHT,
         metavar="N",
         help="chunks that are on their way at a time, by three streams each (default %(default)s)",
@@ -155,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     figures.add_argument(
         "--patience",
-        type=_seconds,
+        type=seconds_argument,
         default=Patience.SECONDS,
         metavar="SECONDS",
         help="how long each thing waits for a quiet machine, at most (default %(default)g)",
@@ -175,22 +174,3 @@ def _rows(text: str) -> str:
         message = f"no row's name begins with {text!r}"
         raise argparse.ArgumentTypeError(message)
     return text
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        message = f"{text!r} is not a number of seconds"
-        raise argparse.ArgumentTypeError(message)
-    return seconds
-
-
-def _count(text: str) -> int:
-    count = int(text) if text.isascii() and text.isdigit() else 0
-    if count < 1:
-        message = f"{text!r} is not a whole number of at least 1"
-        raise argparse.ArgumentTypeError(message)
-    return count

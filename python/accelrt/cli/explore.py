@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from accelrt.cli import outputs, terminal
+from accelrt.cli.sizes import count_argument, seconds_argument
 from accelrt.cli.view import page, sources
 
 _STRATEGIES = ("random", "invert", "starve", "pct")
@@ -21,9 +22,13 @@ _SHOWN_LINES = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument(
-        "-n", type=int, default=200, metavar="N", help="seeds to try, from 0 (default %(default)s)"
+        "-n",
+        type=count_argument,
+        default=200,
+        metavar="N",
+        help="seeds to try, from 0 (default %(default)s)",
     )
-    parser.add_argument("--seed", type=int, metavar="SEED", help="try this one alone")
+    parser.add_argument("--seed", type=_seed, metavar="SEED", help="try this one alone")
     parser.add_argument(
         "--strategy",
         choices=_STRATEGIES,
@@ -32,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--depth",
-        type=int,
+        type=count_argument,
         default=3,
         metavar="D",
         help="of pct: how many orders the bug needs (default %(default)s)",
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=seconds_argument,
         default=60,
         metavar="SECONDS",
         help="a run that takes longer has failed (default %(default)g)",
@@ -53,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("script", type=outputs.file_argument, metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 64):
+        message = f"{text!r} is not a whole number from 0 to 2^64 - 1"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 //! The detector: keeps order and shadows up to date, and finds what is not ordered.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::base::sync::Ordering;
@@ -38,6 +38,8 @@ pub(super) struct Detector {
     streams: Streams,
     /// By address.
     lives: BTreeMap<u64, Life>,
+    /// The addresses of those that were freed, which are forgotten first.
+    freed: BTreeSet<u64>,
     findings: Vec<Finding>,
     /// The findings with places, which are counted in place of being listed again.
     known: HashMap<(FindingKind, Place, Place), usize>,
@@ -152,11 +154,14 @@ impl Detector {
         let ended: Vec<u64> = before.into_iter().chain(inside).collect();
         for address in ended {
             self.lives.remove(&address);
+            self.freed.remove(&address);
         }
+        self.freed.remove(&life.address); // of no bytes
         if self.lives.len() >= MOST_LIVES {
-            let freed = self.lives.iter().find(|(_, life)| life.freed.is_some());
-            let address = freed.or_else(|| self.lives.iter().next()).map(|(address, _)| *address);
-            address.map(|address| self.lives.remove(&address));
+            match self.freed.pop_first() {
+                Some(address) => drop(self.lives.remove(&address)),
+                None => drop(self.lives.pop_first()),
+            }
             self.num_forgotten += 1;
         }
         self.lives.insert(life.address, life);
@@ -223,6 +228,10 @@ impl Detector {
                 || past.covers(other)
                 || other.slot == point.slot && other.ticket <= point.ticket && point.slot != OPEN
         };
+        // What a task does inside is told of later than tasks that wait for it.
+        let is_behind = |other: Point| {
+            other.slot == point.slot && point.slot != OPEN || streams.past(other).covers(point)
+        };
         let buffer = FoundBuffer { address, bytes: life.bytes, made: life.made };
         let mut found = Vec::new();
         let mut find = |kind, first| {
@@ -236,7 +245,8 @@ impl Detector {
                 find(FindingKind::UninitializedRead, None);
             }
             let others = life.uses.iter().filter(|other| !other.is_marker);
-            for other in others.filter(|it| it.conflicts(&new) && !is_before(it.point)) {
+            let unordered = |it: &&ShadowUse| !is_before(it.point) && !is_behind(it.point);
+            for other in others.filter(|it| it.conflicts(&new)).filter(unordered) {
                 let is_of_host = other.user.stream.is_none() || new.user.stream.is_none();
                 let kind = if is_of_host { FindingKind::HostAccess } else { FindingKind::Race };
                 find(kind, Some(FoundUse::of(other)));
@@ -336,14 +346,16 @@ impl Detector {
         User { stream, operation, name, function, place }
     }
 
-    /// Begins an access of the host that lasts: nothing is behind it until it ends. Its number.
+    /// Begins an access of the host that lasts: nothing is behind it until it ends. Its number; 0
+    /// inside of a task, whose end it does not outlast.
     pub(super) fn open(&mut self, used: &UsedBytes, place: Place) -> u64 {
-        self.num_open += 1;
-        let point = Point { slot: OPEN, ticket: self.num_open };
+        let running = self.running();
+        self.num_open += u64::from(running.is_none());
+        let point = running.unwrap_or(Point { slot: OPEN, ticket: self.num_open });
         if let Some(access) = self.declared(used) {
             self.access((point, 0), access, self.host(point, place));
         }
-        point.ticket
+        if running.is_none() { self.num_open } else { 0 }
     }
 
     pub(super) fn close(&mut self, used: &UsedBytes, number: u64) {
@@ -377,7 +389,7 @@ impl Detector {
     /// A free waits for the home stream and for recorded uses.
     fn free(&mut self, used: &UsedBytes, place: Place) {
         let home = self.streams.slot(used.home);
-        let Self { streams, lives, .. } = &mut *self;
+        let Self { streams, lives, freed, .. } = &mut *self;
         let is_it = |life: &&mut Life| life.bytes == used.bytes && life.freed.is_none();
         let Some(life) = lives.get_mut(&used.address).filter(is_it) else { return };
         let mut past = Clock::clone(&streams.past(Point { slot: home, ticket: u64::MAX }));
@@ -388,6 +400,7 @@ impl Detector {
             past.add(recorded.point);
         }
         life.freed = Some(place);
+        freed.insert(used.address);
         let buffer = FoundBuffer { address: used.address, bytes: life.bytes, made: life.made };
         let missing =
             std::mem::take(&mut life.uses).into_iter().filter(|it| !past.covers(it.point));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use crate::base::fork;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::order_watch::{self, Place};
 use crate::observe::sanitizer::finding::{Finding, FindingKind, FoundUse};
@@ -153,9 +154,13 @@ impl PyOrderWatch {
     }
 }
 
-/// The watch that `ACCELRT_SANITIZER` asks for. Sets what its new findings are told.
+/// The watch that `ACCELRT_SANITIZER` asks for. Sets what its new findings are told. None in a
+/// forked child: the findings are the parent's.
 #[pyfunction]
 pub(crate) fn process_order_watch(py: Python<'_>, callback: Py<PyAny>) -> Option<PyOrderWatch> {
+    if fork::is_child() {
+        return None;
+    }
     let _ = PROCESS_CALLBACK.set(py, callback);
     let told = TOLD.lock();
     let of_process = told.iter().find(|told| told.callback.is_none())?;

@@ -19,7 +19,7 @@ use crate::engine::stream::lifecycle::Lifecycle;
 use crate::python::support::awaiting::{Awaited, Awaiting};
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::parameters::timeout_argument;
-use crate::python::support::waiting::{scheduled, without_gil};
+use crate::python::support::waiting::{scheduled, step_schedule, without_gil};
 
 /// The outcome of a callable, and the threads and asyncio tasks that wait for it.
 enum Outcome {
@@ -229,8 +229,9 @@ impl PyHostCall {
 #[pymethods]
 impl PyHostCall {
     /// True when the callable has returned or raised, or will not be called. Does not block.
-    fn done(&self) -> bool {
-        let is_done = self.shared.is_done();
+    /// Under a schedule, runs one task unless it is done.
+    fn done(&self, py: Python<'_>) -> bool {
+        let is_done = self.shared.is_done() || step_schedule(py) && self.shared.is_done();
         if is_done {
             self.stream.core().tell_waited(self.ticket, &Ok(()));
         }

@@ -98,7 +98,8 @@ impl PyEvent {
 
     /// True when all work before the latest record is done or has failed.
     fn query(&self, py: Python<'_>) -> bool {
-        self.event.is_complete() || step_schedule(py) && self.event.is_complete()
+        let is_done = self.event.is_complete() || step_schedule(py) && self.event.is_complete();
+        is_done && self.event.is_done() // tells a watch, and needs no step now
     }
 
     /// Blocks, without the GIL, until all work before the latest record is done. Raises the error
