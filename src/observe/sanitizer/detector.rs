@@ -376,10 +376,8 @@ impl Detector {
         let last = self.streams.last(slot);
         let program = self.host(last, Place::default());
         let life = self.life_of(used);
-        let of_stream = life.uses.iter_mut().filter(|known| known.point.slot == slot);
-        of_stream.for_each(|known| known.is_recorded = true);
         let (range, writes) = (0..used.bytes, None);
-        let (is_recorded, is_marker, nth) = (true, true, 0);
+        let (is_recorded, is_marker, nth) = (true, true, 0); // it stands for the stream's tasks
         let marker =
             ShadowUse { point: last, range, writes, is_recorded, is_marker, user: program, nth };
         let is_same_stream = |point: Point| point.slot == slot;
