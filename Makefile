@@ -345,10 +345,10 @@ count-instructions: module-release
 test-python: module ## the Python tests, `examples/` and the examples in docstrings
 	$(VENV)/bin/python -m pytest
 
-# What is about memory without an order has the mark `unordered`; the sanitizer's own tests watch.
+# Tests of memory without an order have the mark `accelrt_unordered`; those of the sanitizer watch.
 .PHONY: test-sanitized
 test-sanitized: module ## the Python tests, examples and the demo under the sanitizer, which finds nothing
-	ACCELRT_TEST_SANITIZER=1 $(VENV)/bin/python -m pytest tests/python \
+	$(VENV)/bin/python -m pytest --accelrt-sanitize tests/python \
 		--ignore tests/python/test_sanitizer.py --ignore tests/python/test_sanitizer_ring.py
 	for script in all_reduce errors memory_diagnosis missing_overlap ring_buffer; do \
 		$(VENV)/bin/python -m accelrt sanitize examples/$$script.py >/dev/null || exit 1; \

@@ -265,4 +265,7 @@ GOALS = (
     _python("V4.reading"),
     _python("V4.traces", at_most=_TABLE_NS),
     _python("V4.traces.reading"),
+    _python("S1", excess_ns=300),
+    _python("S1.number", excess_ns=300),
+    _python("S1.copy", excess_ns=300),
 )

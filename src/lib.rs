@@ -21,6 +21,7 @@
 //! * [`VerboseScope`]: makes oneMKL, oneDNN or this runtime print each call, within a scope
 //! * [`memory_history`]: what allocators did, and memory by tag
 //! * [`profiler`]: what ran where and when, as tables and as a trace for Perfetto
+//! * [`sanitizer`]: uses of the same bytes that nothing orders
 //! * [`testing`]: schedules of the cpu devices that repeat, for tests of programs
 //! * [`Error`]: the errors of all calls, with the values that explain them
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
@@ -175,6 +176,39 @@ pub mod profiler {
     //! ```
     pub use crate::integrations::process_profile::watch_environment;
     pub use crate::observe::profiler::*;
+}
+#[cfg(not(loom))]
+pub mod sanitizer {
+    //! The sanitizer: finds uses of the same bytes that nothing orders, although nothing went
+    //! wrong this time.
+    //!
+    //! A [`Watch`] looks at what a runtime's program has ordered, not at what happened to run
+    //! first. It is told of copies, fills, launches with their buffers, and addresses among a
+    //! call's arguments; a closure's memory it cannot know.
+    //!
+    //! ```
+    //! use accelrt::sanitizer::{FindingKind, Watch};
+    //! use accelrt::{Config, Device, FfiCall, Runtime};
+    //!
+    //! extern "C" fn update(_values: *mut u8) { /* what writes them */ }
+    //! let runtime = Runtime::new(Config::default())?;
+    //! let [one, other] = [runtime.stream(Device::cpu(0))?, runtime.stream(Device::cpu(0))?];
+    //! let watch = Watch::start(&runtime);
+    //! let buffer = runtime.zeros_on(4096, &one)?;
+    //! let call = FfiCall::new(update as *const _, &[buffer.address()?.into()])?;
+    //! // SAFETY: the type is that of `update`, and the buffer outlives the task.
+    //! unsafe { other.launch(call)? }; // which does not wait for `one`
+    //! other.synchronize()?;
+    //! let finding = &watch.findings()[0];
+    //! assert_eq!(finding.kind(), FindingKind::Race);
+    //! assert_eq!(finding.first().unwrap().stream(), Some((one.device(), one.id())));
+    //! assert_eq!(finding.second().access(), "read or write");
+    //! assert!(finding.fix().contains("wait_stream()"));
+    //! println!("{finding}");
+    //! # Ok::<(), accelrt::Error>(())
+    //! ```
+    pub use crate::observe::sanitizer::finding::FindingKind;
+    pub use crate::observe::sanitizer::report::{Finding, Use, Watch, ordered};
 }
 
 /// Runs the examples of `README.md` and `docs/streams.md` as tests.

@@ -52,7 +52,7 @@ TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from accelrt import backends, profiler, sanitizer
+    from accelrt import backends, profiler, sanitizer, testing
     from accelrt._fork_rng import fork_rng
     from accelrt._inference_mode import inference_mode
     from accelrt._memory_history import MemoryReport, MemoryUse, memory_report

@@ -3,8 +3,8 @@
 `pytest --accelrt-kind npu` tests a kind. The tests stand in `accelrt._promises`: what a program may
 rely on whatever the kind is. Files and folders of the command line are collected as well; without
 any, only the promises are. `--accelrt-schedules 20` runs each test under 20 schedules of the cpu
-devices, and the fixture `accelrt_faults` lets calls of devices fail. Without these the plug-in does
-nothing.
+devices, `--accelrt-sanitize` fails those whose uses of memory nothing orders, and the fixture
+`accelrt_faults` lets calls of devices fail. Without these the plug-in does nothing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 TYPE_CHECKING = False  # not imported: every run of pytest imports this file
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
+    from collections.abc import Callable, Generator, Iterator
 
     from accelrt.testing import faults
 
 STRATEGIES = ("random", "pct", "starve", "invert")
+UNORDERED = "accelrt_unordered: what the test does is not ordered, which --accelrt-sanitize allows"
 PROMISES = Path(__file__).with_name("_promises.py")
 
 
@@ -46,10 +47,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0,
         help="run each test under N schedules of the cpu devices, as accelrt.testing.schedule",
     )
+    group.addoption(
+        "--accelrt-sanitize",
+        action="store_true",
+        help="fail each test in which accelrt.sanitizer finds something, but those with the mark"
+        " accelrt_unordered",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the kind and make it the accelerator, before anything uses a device; add schedules."""
+    config.addinivalue_line("markers", UNORDERED)
+    if config.getoption("--accelrt-sanitize"):
+        config.pluginmanager.register(Sanitized())
     count = config.getoption("--accelrt-schedules")
     if count < 0:
         message = f"--accelrt-schedules must be at least 0, not {count}"
@@ -103,7 +113,7 @@ def accelrt_kind(request: pytest.FixtureRequest) -> ModuleType:
     return module_of(kind, None)
 
 
-def schedules(count: int) -> object:
+def schedules(count: int) -> ModuleType:
     """Return a plug-in with a fixture of every test: one schedule after the other.
 
     Tests of `unittest` take no parameters: they run once, without a schedule.
@@ -111,22 +121,42 @@ def schedules(count: int) -> object:
     params = [(seed, STRATEGIES[seed % len(STRATEGIES)]) for seed in range(count)]
     names = [f"{name}-{seed}" for seed, name in params]
 
-    class Schedules:
-        def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-            metafunc.parametrize("accelrt_schedule", params, ids=names, indirect=True)
+    def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+        metafunc.parametrize("accelrt_schedule", params, ids=names, indirect=True)
 
-        @pytest.fixture(autouse=True)
-        def accelrt_schedule(self, request: pytest.FixtureRequest) -> Iterator[None]:
-            from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
+    @pytest.fixture(autouse=True)
+    def accelrt_schedule(request: pytest.FixtureRequest) -> Iterator[None]:
+        from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
 
-            if not hasattr(request, "param"):
-                yield
-                return
-            seed, strategy = request.param
-            with testing.schedule(seed, strategy=strategy):
-                yield
+        if not hasattr(request, "param"):
+            yield
+            return
+        seed, strategy = request.param
+        with testing.schedule(seed, strategy=strategy):
+            yield
 
-    return Schedules()
+    plug_in = ModuleType("accelrt_schedules")
+    vars(plug_in).update(
+        accelrt_schedule=accelrt_schedule, pytest_generate_tests=pytest_generate_tests
+    )
+    return plug_in
+
+
+class Sanitized:
+    """A plug-in that watches the order of each test's uses of memory."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Fail the test when something was found."""
+        from accelrt import sanitizer  # noqa: PLC0415  not where nothing is watched
+
+        if item.get_closest_marker("accelrt_unordered") is not None:
+            return (yield)
+        with sanitizer.watch() as report:
+            result = yield
+        if report.findings:
+            pytest.fail(str(report), pytrace=False)
+        return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,7 +21,8 @@ const ALLOWED: &str = "CALL:N, CALL:from N, CALL:every N or lose DEVICE after N,
 /// `allocate:3` fails the third request for device memory from there on, `copy:from 3` the third
 /// copy and all later ones, `fill@cpu:1:every 100` each hundredth fill on that device, `any:7` the
 /// seventh call of any method. `lose xpu:0 after 100` lets 100 calls pass, and then the device is
-/// lost. Requests for memory fail with [`Error::OutOfMemory`], others with a driver's refusal.
+/// lost. Requests for memory fail with
+/// [`MemoryError::OutOfMemory`](crate::MemoryError::OutOfMemory), others with a driver's refusal.
 ///
 /// ```standalone_crate
 /// use accelrt::testing::{self, FaultPlan};

@@ -1,9 +1,7 @@
 //! L3, for tests of programs: schedules that repeat, and faults at calls that are planned.
 //!
-//! * [`schedule`]: what a schedule is like, from a text too; [`scheduler`] follows one
-//! * [`strategy`]: which runnable stream goes next, drawn from [`random`] numbers
-//! * [`fault_plan`]: which calls of devices fail, from a text
-//! * [`process`]: what the process's runtime follows, by its variable too
+//! A [`Schedule`] says in which order the streams of cpu devices go, and is [`Scheduled`] until a
+//! drop; a [`FaultPlan`] says which calls of devices fail.
 //!
 //! [`crate::profiler::watch_environment`] makes a program heed the variables.
 

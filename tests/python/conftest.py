@@ -1,7 +1,6 @@
 """Three cpu devices for every test, and each test starts with device 0 and default streams.
 
 `ACCELRT_TEST_KIND` names another kind, which is the accelerator then; it must be there.
-`ACCELRT_TEST_SANITIZER=1` runs each test under the sanitizer, which has to find nothing.
 
 The runtime reads its settings at the first call, not at the import, so setting them here is early
 enough. Tests that are about settings, forks or exits start processes of their own.
@@ -20,8 +19,6 @@ import accelrt
 from kinds import KIND, default_stream, module, why_not
 from loops import LOOPS, Run
 
-IS_SANITIZED = "ACCELRT_TEST_SANITIZER" in os.environ
-
 for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
     if name not in ("ACCELRT_TEST_KIND", "ACCELRT_OPENCL_LIBRARY", "ACCELRT_KINDS"):
         del os.environ[name]
@@ -36,17 +33,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test depends on a clock; what fails prints how to repeat it.
 settings.register_profile("accelrt", deadline=None, print_blob=True)
 settings.load_profile("accelrt")
-
-
-@pytest.fixture(autouse=IS_SANITIZED)
-def sanitized(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test whose program has a finding, but for those that are about what has no order."""
-    if request.node.get_closest_marker("unordered") is not None:
-        yield
-        return
-    with accelrt.sanitizer.watch() as report:
-        yield
-    assert not report.findings, str(report)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

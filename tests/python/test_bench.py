@@ -20,6 +20,7 @@ from accelrt.cli.bench import (
     profiles,
     quiet,
     replays,
+    sanitizers,
     tables,
 )
 from accelrt.cli.bench.measure import in_pairs, in_turns
@@ -74,6 +75,13 @@ def test_a_history_is_measured_beside_none(monkeypatch: pytest.MonkeyPatch) -> N
     measured = list(histories.measure())
     assert [row.name for row in measured] == [name for name in NAMES if name.startswith("V2")]
     assert all(row.excess_ns is not None and row.excess_ns > 0 for row in measured), measured
+
+
+def test_a_watch_of_the_sanitizer_is_measured_beside_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanitizers, "_ROUNDS", 10)
+    measured = list(sanitizers.measure())
+    assert [row.name for row in measured] == [name for name in NAMES if name.startswith("S1")]
+    assert all(row.excess_ns is not None and row.ours is not None for row in measured), measured
 
 
 def test_a_profile_is_exported_made_into_a_page_and_opened(

@@ -191,7 +191,7 @@ def test_copy_runs_on_the_current_stream() -> None:
 
 
 @host_cores
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_numpy_is_told_that_the_bytes_failed() -> None:
     # NumPy drops what `memoryview` raises, and would make an array of one object.
     buffer, stream = accelrt.zeros(8), accelrt.Stream()

@@ -121,7 +121,7 @@ def test_wrong_bytes_and_wrong_checksums_are_found() -> None:
 
 
 @pytest.mark.parametrize("wrong", range(5))
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_each_chunk_of_a_run_is_checked(file: Path, wrong: int) -> None:
     computing = kernels.for_accelerator()
     calls = iter(range(5))

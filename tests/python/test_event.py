@@ -17,7 +17,7 @@ def timed_pair() -> tuple[accelrt.Event, accelrt.Event]:
     return accelrt.Event(enable_timing=True), accelrt.Event(enable_timing=True)
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_an_event_that_was_never_recorded_is_done() -> None:
     event = accelrt.Event()
     assert event.query()
@@ -94,7 +94,7 @@ def test_an_event_of_another_kind_is_refused_by_a_record() -> None:
         accelrt.Stream().record_event(accelrt.Event("cuda"))
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_an_event_of_another_kind_that_was_never_recorded_is_waited_for_at_once() -> None:
     accelrt.Event("cuda").wait(accelrt.Stream())
     accelrt.Stream().wait_event(accelrt.Event("cuda"))

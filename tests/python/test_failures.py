@@ -197,7 +197,7 @@ USES: list[Callable[[accelrt.Buffer], object]] = [
 
 @host_cores
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_the_host_is_told_that_bytes_failed_and_ends_nothing(
     use: Callable[[accelrt.Buffer], object],
 ) -> None:

@@ -75,7 +75,7 @@ def test_marked_memory_is_used_as_any_other(work: Any, typed: bool) -> None:  # 
             assert bytes(accelrt.empty(4).copy_(target)) == b"mark"
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_read_only_memory_is_refused_unless_it_is_marked_as_read(work: Any) -> None:
     frozen = np.zeros(4, np.uint8)
     frozen.flags.writeable = False
@@ -119,7 +119,7 @@ def test_what_is_no_memory_is_not_marked(work: Any) -> None:
 
 
 @pytest.mark.parametrize("mark", [accelrt.reads, accelrt.writes, lambda it: it.view("uint8")])
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_a_marked_buffer_is_freed_behind_the_launch(mark: Any) -> None:
     device = "cpu:2"
     work = accelrt.Stream(device, dedicated=True)
@@ -138,7 +138,7 @@ def test_a_marked_buffer_is_freed_behind_the_launch(mark: Any) -> None:
     os.close(write)
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_the_host_waits_for_a_launch_that_has_a_view(work: Any) -> None:
     buffer = accelrt.zeros(4)
     buffer.stream.synchronize()

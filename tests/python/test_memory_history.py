@@ -92,7 +92,7 @@ HOST_FREES = {
 
 
 @pytest.mark.parametrize("way", [*FREES, pytest.param("a memoryview", marks=host_cores)])
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_each_way_to_free_memory_is_recorded_with_its_line(way: str) -> None:
     make, free = (FREES | HOST_FREES)[way]
     made = make()
@@ -218,7 +218,7 @@ def test_a_free_while_an_exception_is_raised_is_recorded_and_the_exception_goes_
     assert freed[2000] == "fail_beside"
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_the_stack_of_a_free_is_recorded_only_with_all_contexts() -> None:
     # Tested of torch by test_memory_plots_free_stack.
     for context, expected in {
@@ -243,7 +243,7 @@ def test_the_stack_of_a_free_is_recorded_only_with_all_contexts() -> None:
         assert tuple(found) == expected, context
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_without_entries_blocks_still_have_their_stacks() -> None:
     accelerator.record_memory_history("state")
     kept = [accelrt.empty(1000) for _ in range(5)]

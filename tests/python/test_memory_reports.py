@@ -64,7 +64,7 @@ def test_a_report_has_the_bytes_in_use_by_line_tag_and_stream() -> None:
     assert repr(report) == f"<accelrt.MemoryReport of {total} bytes in {len(report.rows)} rows>"
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_a_call_site_is_a_line_of_the_program_not_of_a_library() -> None:
     source = accelrt.empty(1000)
     accelerator.record_memory_history()

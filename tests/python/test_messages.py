@@ -351,7 +351,7 @@ def test_a_refused_release_counts_the_exports() -> None:
         lent.release()
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_a_request_that_is_too_big_says_what_there_is() -> None:
     expected = (
         rf"{KIND.upper()} out of memory\. Tried to allocate .* GiB\. "

@@ -26,10 +26,12 @@ def test_the_environment_brings_a_kind_that_is_used_as_ours_are() -> None:
         print(set(host), npu.memory_allocated("npu:2"), buffer.stream.device_type)
         view = buffer.view("float32")
         print(view.__dlpack_device__(), accelrt.from_dlpack(view).device)
+        print(accelrt._core.settings()["ACCELRT_KINDS"])
     """
     settings = {"ACCELRT_KINDS": f"npu={library()}", "ACCELRT_ACCELERATOR": "npu"}
     lines = output_of(code, **settings).splitlines()
-    assert lines == ["npu 3 accelrt.npu", "{7} 512 64", "(12, 2) npu:2"]
+    kinds = settings["ACCELRT_KINDS"]
+    assert lines == ["npu 3 accelrt.npu", "{7} 512 64", "(12, 2) npu:2", kinds]
 
 
 def test_two_kinds_are_loaded_and_dlpack_cannot_tell_them_apart() -> None:

@@ -21,6 +21,6 @@ PROGRAMS = st.lists(STEPS, max_size=60) | st.lists(STEPS, min_size=25, max_size=
 @host_cores
 @settings(max_examples=250)
 @given(PROGRAMS)
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_any_program_ends_as_its_sequential_model(steps: list[Step]) -> None:
     Program().run(steps)

@@ -26,7 +26,7 @@ def _state(thing: object) -> str:
     return repr(thing).rstrip(")").rpartition(", ")[2]
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_what_is_under_way_is_pending_and_then_done(work: accelrt.Stream) -> None:
     buffer = accelrt.zeros(8)
     buffer.stream.synchronize()
@@ -83,7 +83,7 @@ def test_what_was_never_used_is_done() -> None:
     assert _state(accelrt.empty(0)) == "done"
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_looking_from_many_threads_holds_nobody_up(work: accelrt.Stream) -> None:
     buffer, event = accelrt.zeros(64), accelrt.Event()
     seen: set[str] = set()

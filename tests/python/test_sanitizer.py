@@ -358,6 +358,20 @@ def test_equal_places_are_one_finding_that_is_counted() -> None:
     assert finding.count > 5
 
 
+def test_the_place_is_the_programs_own_line_however_deep_a_library_calls() -> None:
+    source = "def call(depth, act):\n    return call(depth - 1, act) if depth else act(1)\n"
+    library: dict[str, Callable[..., object]] = {}
+    # As code of an installed package.
+    exec(compile(source, "/opt/site-packages/deep.py", "exec"), library)  # noqa: S102
+
+    def program() -> None:
+        buffer = accelrt.zeros(SIZE)  # first
+        with accelrt.Stream():
+            library["call"](20, buffer.fill_)  # second
+
+    check(program, "race", "wait_stream()")
+
+
 def test_a_watch_warns_or_raises_at_the_second_use_and_can_be_told_to_be_silent() -> None:
     marks = lines(zeros_on_the_default_stream)
     with (

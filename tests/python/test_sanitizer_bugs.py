@@ -102,7 +102,7 @@ BUGS = [
 ]
 
 
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 @pytest.mark.parametrize(("program", "kind"), BUGS)
 def test_a_bug_of_others_is_found_and_its_fix_has_no_finding(
     program: Callable[[bool], None], kind: str

@@ -198,7 +198,7 @@ def test_streams_wait_for_each_other_without_a_thread_that_waits() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=60),
 )
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_any_order_of_waits_among_streams_ends(steps: list[tuple[int, int, bool]]) -> None:
     streams = [accelrt.Stream(index % 3, priority=index % 3 - 1) for index in range(6)]
     events = [accelrt.Event() for _ in range(6)]

@@ -82,7 +82,7 @@ if module.get_device_properties(0).has_shared_memory:
 
 
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
-@pytest.mark.unordered
+@pytest.mark.accelrt_unordered
 def test_whatever_makes_a_buffer_makes_it_on_the_tasks_stream(
     make: Callable[[accelrt.Buffer], accelrt.Buffer],
 ) -> None:

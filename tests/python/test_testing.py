@@ -421,13 +421,56 @@ def test_the_plug_in_runs_each_test_under_schedules_and_has_faults(tmp_path: Pat
     assert "1 failed in" in ended.stdout
 
 
+UNORDERED = """
+import accelrt, pytest
+
+def fills():
+    buffer = accelrt.zeros(8)  # filled on the default stream
+    other = accelrt.Stream()
+    with other:
+        buffer.fill_(1)  # which this one does not wait for
+    accelrt.accelerator.synchronize()
+
+def test_order():
+    fills()
+
+@pytest.mark.accelrt_unordered
+def test_on_purpose():
+    fills()
+
+def test_failure():
+    assert not accelrt.zeros(8)
+
+def test_right():
+    accelrt.zeros(8).fill_(1)
+"""
+
+
+def test_the_plug_in_fails_tests_whose_uses_nothing_orders(tmp_path: Path) -> None:
+    file = tmp_path / "test_plugged.py"
+    file.write_text(UNORDERED)
+    plugged = ("-m", "pytest", "-q", "-c", "/dev/null", "--strict-markers", str(file))
+    unwatched = run(*plugged)
+    assert "1 failed, 3 passed" in unwatched.stdout
+    watched = run(*plugged, "--accelrt-sanitize")
+    assert "2 failed, 2 passed" in watched.stdout
+    assert "race: a buffer of 8 bytes" in watched.stdout
+    assert "::test_order" in watched.stdout
+    assert "assert not" in watched.stdout
+
+
 def test_the_programs_of_the_documentation_fail_as_it_says(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "testing_your_code.md"
     program, *_, careless = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     status, lines = explore(tmp_path, program)
     assert (status, lines[0]) == (1, "seed 0 fails, exit status 1")
-    right = program.replace("    if number > 0:  # mistake: the first sum waits for nothing\n", "")
-    right = right.replace("        compute.wait", "    compute.wait")
+    line = "    if number > 0:  # mistake: the first copy waits for nothing\n"
+    right = program.replace(line, "").replace("        compute.wait", "    compute.wait")
+    for text, findings in ((program, 1), (right, 0)):
+        file = tmp_path / "batches.py"
+        file.write_text(text)
+        ended = run("-m", "accelrt", "sanitize", str(file))
+        assert ("fix:" in ended.stderr, ended.stderr.count("race: ")) == (findings > 0, findings)
     assert explore(tmp_path, right, "-n", "30") == (0, ["30 seeds, random: none fails"])
     code = f"import accelrt\nfrom accelrt import testing\n{careless}\ntesting.each_fault(program)"
     ended = run("-c", code)

@@ -6,8 +6,8 @@ use super::repository::{Repository, Violation};
 use super::source::Source;
 
 /// The lines that the core has at most. This is lowered, never raised: what would make the core
-/// larger belongs into a room beside it, or takes the place of something. Twelve exceptions:
-/// that nobody spins for a thread without a processor took 240 lines, that the host heap has no
+/// larger belongs into a room beside it, or takes the place of something. Thirteen exceptions: that
+/// nobody spins for a thread without a processor took 240 lines, that the host heap has no
 /// allocator of its own 320, for 900 of a room beside, that free blocks stay listed 105, that
 /// memory which one thread allocates and another frees costs half the instructions 136, that tasks
 /// of executors wait without a thread, and functions may block one, 390, that the log tells several
@@ -16,10 +16,12 @@ use super::source::Source;
 /// count by tag, 700: where each block, segment and page changes hands. A miss of an eighth fewer
 /// instructions took 80 with it, that data types may grow, pools' options by a builder, 25, and
 /// that new buffers wait for their memory's earlier life, and kinds come by libraries, 75. That
-/// waiting threads can run streams by a schedule, and calls fail by a plan, took 150: where streams
+/// waiting threads can run streams by a schedule, and calls fail by a plan, took 160: where streams
 /// become runnable, where threads wait and poll, what the clock shows; what decides is beside. That
 /// the order is told to the sanitizer took 270: where tasks, waits, allocations and frees are.
-const MOST_LINES: usize = 29_040;
+/// Types share the code of sorts and of enqueueing, for 90 lines, and the module is a twentieth
+/// smaller.
+const MOST_LINES: usize = 29_140;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;

@@ -117,17 +117,17 @@ impl Event {
     #[must_use]
     #[inline]
     pub fn is_done(&self) -> bool {
-        let is_done = self.is_complete() || self.step_schedule() && self.is_complete();
-        if is_done && order_watch::is_on() {
-            self.tell_waited();
-        }
-        is_done
+        self.is_complete() || self.step_schedule() && self.is_complete()
     }
 
     /// As [`Event::is_done`], and never runs a task.
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
-        self.core.is_latest_complete() || self.poll()
+        let is_done = self.core.is_latest_complete() || self.poll();
+        if is_done && order_watch::is_on() {
+            self.tell_waited();
+        }
+        is_done
     }
 
     /// Tells a watch of the order that this thread knows the latest record to be done.

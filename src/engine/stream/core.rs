@@ -141,12 +141,14 @@ impl StreamCore {
     #[cold]
     #[inline(never)]
     pub(crate) fn submit(self: &Arc<Self>) {
-        if self.lifecycle.is_cancelled() {
-            // The workers are ending, so this thread executes the stream, which retires late tasks.
-            return Arc::clone(self).run(&Turn::unshared());
-        }
-        if self.add_to_schedule() {
-            return;
+        if self.lifecycle.is_watched_or_cancelled() {
+            if self.lifecycle.is_cancelled() {
+                // The workers are ending: this thread runs the stream, which retires late tasks.
+                return Arc::clone(self).run(&Turn::unshared());
+            }
+            if self.add_to_schedule() {
+                return;
+            }
         }
         let work = Arc::clone(self) as Arc<dyn Work>;
         if let Err(panic) = catch_panic(|| self.handle.submit(work)) {
@@ -158,8 +160,8 @@ impl StreamCore {
     /// each other in a chain would nest on the completer's stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
         if self.consumer_lock.unpark(parking) == Next::Schedule
-            && !self.lifecycle.is_cancelled()
-            && !self.add_to_schedule()
+            && !(self.lifecycle.is_watched_or_cancelled()
+                && (self.lifecycle.is_cancelled() || self.add_to_schedule()))
         {
             let work = Arc::clone(self) as Arc<dyn Work>;
             if let Err(panic) = catch_panic(|| self.handle.resume(work)) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::base::device::Device;
 use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
-use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::immediate::Immediate;
 use crate::engine::stream::schedule::Scheduler;
@@ -38,6 +38,7 @@ pub(crate) struct Lifecycle {
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
     /// Called with each error before it enters `unseen`, to drop everything but the error's text.
     reduce_error: OnceLock<fn(&Arc<StreamFailure>)>,
+    is_scheduled: AtomicBool,
     /// Only there while a watch of its own is.
     scheduler: Mutex<Option<Arc<dyn Scheduler>>>,
 }
@@ -122,6 +123,7 @@ impl Lifecycle {
             task_reports: Immediate::new(),
             unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
             reduce_error: OnceLock::new(),
+            is_scheduled: AtomicBool::new(false),
             scheduler: Mutex::new(LockRank::Backend, None),
         })
     }
@@ -208,13 +210,21 @@ impl Lifecycle {
 
     /// The scheduler of the streams of host kinds; `None` after a cancellation and in a forked
     /// child.
+    #[inline]
     pub(crate) fn scheduler(&self) -> Option<Arc<dyn Scheduler>> {
+        // Relaxed: the lock orders what the scheduler has.
+        if self.is_scheduled.load(Ordering::Relaxed) { self.find_scheduler() } else { None }
+    }
+
+    #[cold]
+    fn find_scheduler(&self) -> Option<Arc<dyn Scheduler>> {
         if self.is_watched() && !fork::is_child() { self.scheduler.lock().clone() } else { None }
     }
 
     /// Sets the scheduler, or removes it. The caller watches the tasks before, and until after; and
     /// the scheduler that was removed, which the caller drops, has no stream any more.
     pub(crate) fn set_scheduler(&self, scheduler: Option<Arc<dyn Scheduler>>) {
+        self.is_scheduled.store(scheduler.is_some(), Ordering::Relaxed);
         *self.scheduler.lock() = scheduler;
     }
 

@@ -130,17 +130,18 @@ impl StreamCore {
         }
     }
 
-    /// The time for [`Self::log_enqueued`]; `None` when the task is not told of.
+    /// The time for [`Self::log_enqueued`]; `None` when no subscription asks for the task.
     #[inline(never)]
     pub(super) fn enqueue_start(&self, operation: OperationKind) -> Option<u64> {
-        (operation.name().is_some() && self.lifecycle.is_watched()).then(now)
+        let is_watched = operation.name().is_some() && self.lifecycle.is_watched();
+        (is_watched && process::is_wanted(Wants::TASKS)).then(now)
     }
 
     /// Writes a record of a task that got its ticket just now.
     pub(super) fn log_enqueued(&self, operation: OperationKind, ticket: u64, start: Option<u64>) {
         if let Some(start) = start {
             let record = self.record(RecordKind::Enqueued, operation, ticket);
-            log(&LogRecord { start, end: now(), ..record });
+            process::write(&LogRecord { start, end: now(), ..record });
         }
     }
 

@@ -19,24 +19,18 @@ impl Clock {
         self.place(point.slot).is_ok_and(|place| self.0[place].1 >= point.ticket)
     }
 
-    /// Adds a point; true when the clock did not cover it.
-    pub(super) fn add(&mut self, point: Point) -> bool {
+    /// Adds a point, unless the clock covers it.
+    pub(super) fn add(&mut self, point: Point) {
         let Point { slot, ticket } = point;
         match self.place(slot) {
-            Ok(place) if self.0[place].1 >= ticket => return false,
-            Ok(place) => self.0[place].1 = ticket,
+            Ok(place) => self.0[place].1 = self.0[place].1.max(ticket),
             Err(place) => self.0.insert(place, (slot, ticket)),
         }
-        true
     }
 
-    /// Adds all points of another clock; true when the clock did not cover one.
-    pub(super) fn join(&mut self, other: &Self) -> bool {
-        let is_new = !other.is_within(self);
-        for point in other.points().filter(|_| is_new) {
-            self.add(point);
-        }
-        is_new
+    /// Adds all points of another clock.
+    pub(super) fn join(&mut self, other: &Self) {
+        other.points().for_each(|point| self.add(point));
     }
 
     pub(super) fn is_within(&self, other: &Self) -> bool {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
 
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicBool;
 use crate::engine::log::names::NameId;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
@@ -19,7 +20,11 @@ const MOST_LIVES: usize = 1 << 16;
 /// The most findings of different places.
 const MOST_FINDINGS: usize = 1 << 12;
 
+/// True when something was found since a binding looked last.
+pub(super) static HAS_NEWS: AtomicBool = AtomicBool::new(false);
+
 /// An access that begins: which life, which bytes, how.
+#[derive(Debug)]
 struct NewAccess {
     address: u64,
     range: Range<usize>,
@@ -45,6 +50,8 @@ pub(super) struct Detector {
     num_open: u64,
     /// Uses and lives that found no room.
     num_forgotten: u64,
+    /// Room for the accesses of one task.
+    room: Vec<NewAccess>,
 }
 
 impl Detector {
@@ -69,8 +76,8 @@ impl Detector {
         let slot = self.streams.slot_of(task.stream);
         self.follow_caller(slot);
         let (details, memory) = (&task.details, &task.memory);
-        let mut accesses: Vec<NewAccess> =
-            memory.uses.iter().filter_map(|used| self.declared(used)).collect();
+        let mut accesses = std::mem::take(&mut self.room);
+        accesses.extend(memory.uses.iter().filter_map(|used| self.declared(used)));
         let sized = details.accesses.iter().map(|it| (it.address.0, it.bytes, it.writes));
         let words = details.words.iter().map(|word| (*word, None, None));
         for (address, bytes, writes) in sized.chain(words) {
@@ -88,19 +95,17 @@ impl Detector {
         if task.operation == OperationKind::Record {
             self.note_record(details.event, slot);
         }
-        if accesses.is_empty() {
-            return;
-        }
-        let user = Arc::new(User {
+        let user = User {
             stream: self.streams.name(slot),
             operation: task.operation,
             name: details.name,
             function: details.function as u64,
             place: task.place,
-        });
-        for (nth, access) in accesses.into_iter().enumerate() {
-            self.access((point, nth), access, &user);
+        };
+        for (nth, access) in accesses.drain(..).enumerate() {
+            self.access((point, nth), access, user);
         }
+        self.room = accesses;
     }
 
     /// What a task enqueues or orders runs behind what is before that task.
@@ -207,9 +212,9 @@ impl Detector {
     }
 
     /// Checks an access against the others of its memory, and adds it to them.
-    fn access(&mut self, (point, nth): (Point, usize), access: NewAccess, user: &Arc<User>) {
+    fn access(&mut self, (point, nth): (Point, usize), access: NewAccess, user: User) {
         let NewAccess { address, range, writes, is_recorded } = access;
-        let (is_marker, user) = (false, Arc::clone(user));
+        let is_marker = false;
         let new = ShadowUse { point, range, writes, is_recorded, is_marker, user, nth };
         let (past, Self { streams, lives, .. }) = (self.streams.past(point), &mut *self);
         let Some(life) = lives.get_mut(&address) else { return };
@@ -264,6 +269,7 @@ impl Detector {
                 self.known.insert(key, self.findings.len());
             }
             self.findings.push(finding);
+            HAS_NEWS.store(true, Ordering::Relaxed); // see `watch::take_news`
         } else {
             self.num_forgotten += 1;
         }
@@ -328,7 +334,7 @@ impl Detector {
         let Some(access) = self.declared(used) else { return };
         let running = self.running();
         let point = running.unwrap_or_else(|| self.streams.access_on_host());
-        self.access((point, 0), access, &Arc::new(self.host(point, place)));
+        self.access((point, 0), access, self.host(point, place));
     }
 
     fn host(&self, point: Point, place: Place) -> User {
@@ -344,7 +350,7 @@ impl Detector {
         self.num_open += u64::from(running.is_none());
         let point = running.unwrap_or(Point { slot: OPEN, ticket: self.num_open });
         if let Some(access) = self.declared(used) {
-            self.access((point, 0), access, &Arc::new(self.host(point, place)));
+            self.access((point, 0), access, self.host(point, place));
         }
         if running.is_none() { self.num_open } else { 0 }
     }
@@ -365,7 +371,7 @@ impl Detector {
         }
         let slot = self.streams.slot_of(stream);
         let last = self.streams.last(slot);
-        let program = Arc::new(self.host(last, Place::default()));
+        let program = self.host(last, Place::default());
         let life = self.life_of(used);
         let of_stream = life.uses.iter_mut().filter(|known| known.point.slot == slot);
         of_stream.for_each(|known| known.is_recorded = true);

@@ -9,9 +9,15 @@ use crate::observe::sanitizer::clock::Point;
 use crate::observe::sanitizer::shadow::{ShadowUse, User};
 use crate::observe::sanitizer::streams::StreamName;
 
-/// What is wrong.
+/// What is wrong. The text is the name that reports have.
+///
+/// ```
+/// use accelrt::sanitizer::FindingKind;
+/// assert_eq!(FindingKind::MissingRecordStream.to_string(), "missing-record-stream");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum FindingKind {
+#[non_exhaustive]
+pub enum FindingKind {
     /// Two tasks use the same bytes, one of them writes, and nothing orders them.
     Race,
     /// As a race; one of the two is the host.
@@ -36,6 +42,12 @@ impl FindingKind {
             Self::UnrecordedEvent => "unrecorded-event",
             Self::UninitializedRead => "uninitialized-read",
         }
+    }
+}
+
+impl fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

@@ -11,10 +11,12 @@
 //! * [`detector`]: both, driven by what is told
 //! * [`finding`]: what is found, and what would order it
 //! * [`watch`]: watches of a runtime
+//! * [`report`]: the same for programs in Rust
 
 mod clock;
 mod detector;
 pub(crate) mod finding;
+pub(crate) mod report;
 mod shadow;
 mod streams;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The shadow of one allocation: which tasks use which of its bytes, and which were written.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::engine::log::names::NameId;
 use crate::engine::stream::operation::OperationKind;
@@ -38,7 +37,7 @@ pub(crate) struct ShadowUse {
     pub(super) is_recorded: bool,
     /// True for what `record_stream` says: it delays a free and is no access.
     pub(super) is_marker: bool,
-    pub(crate) user: Arc<User>,
+    pub(crate) user: User,
     /// Which use of its task it is.
     pub(super) nth: usize,
 }

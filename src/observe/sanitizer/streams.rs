@@ -4,9 +4,11 @@
 //! over by then. So the host has one clock, and the clocks of streams leave out what it covers.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use crate::base::device::Device;
+use crate::base::stream_map::Mixer;
 use crate::engine::frontier::Progress;
 use crate::engine::stream::core::StreamCore;
 use crate::observe::sanitizer::clock::{Clock, Point, Slot};
@@ -27,7 +29,7 @@ pub(super) struct Streams {
     /// What is before everything that is enqueued or done on the host from now on. Closed: with a
     /// task it has all that is before that.
     pub(super) done: Clock,
-    slots: HashMap<u64, Slot>,
+    slots: HashMap<u64, Slot, BuildHasherDefault<Mixer>>,
     timelines: Vec<Timeline>,
     num_host_accesses: u64,
     /// Changes of a stream's past that found no room: then more counts as ordered.
@@ -41,14 +43,14 @@ struct Timeline {
     progress: Option<Arc<Progress>>,
     /// The last ticket that was told of.
     last: u64,
-    /// What of other streams is before the tasks from a ticket on.
+    /// What of other streams is before the tasks from a ticket on. The first one is from 0.
     past: VecDeque<(u64, Arc<Clock>)>,
 }
 
 impl Timeline {
     fn at(&self, ticket: u64) -> &Arc<Clock> {
         let later = self.past.partition_point(|(from, _)| *from <= ticket);
-        &self.past[later.saturating_sub(1)].1
+        &self.past[later - 1].1
     }
 }
 
@@ -126,13 +128,16 @@ impl Streams {
         let ticket = if itself { point.ticket } else { point.ticket.saturating_sub(1) };
         let (timelines, done) = (&mut self.timelines, &self.done);
         let timeline = &mut timelines[slot as usize - 1];
-        let mut clock = Clock::clone(timeline.at(u64::MAX));
-        let mut is_new = clock.join(&past);
-        if point.slot != slot && point.slot != OPEN && !done.covers(point) {
-            is_new |= clock.add(Point { ticket, ..point });
+        let latest = timeline.at(u64::MAX);
+        let of_other = point.slot != slot && point.slot != OPEN && !done.covers(point);
+        let of_other = (of_other && ticket > 0).then_some(Point { ticket, ..point });
+        if past.is_within(latest) && of_other.is_none_or(|point| latest.covers(point)) {
+            return; // most waits for conflicting uses tell nothing new
         }
-        if !is_new {
-            return;
+        let mut clock = Clock::clone(latest);
+        clock.join(&past);
+        if let Some(point) = of_other {
+            clock.add(point);
         }
         clock.forget(done);
         let from = timeline.last + 1;
@@ -147,6 +152,7 @@ impl Streams {
             timeline.past.pop_front();
             self.num_forgotten += 1;
         }
+        timeline.past[0].0 = 0; // of earlier tasks too; and what the next one waits for is apart
     }
 
     /// The host has waited for a task, with `is_whole` also for what a next one would wait for.

@@ -19,7 +19,7 @@ use crate::memory::buffer::Buffer;
 use crate::numbers::Numbers;
 use crate::observe::sanitizer::clock::Point;
 use crate::observe::sanitizer::finding::{FindingKind, FoundUse};
-use crate::observe::sanitizer::streams::HOST;
+use crate::observe::sanitizer::streams::{HOST, Streams};
 use crate::observe::sanitizer::watch::Sanitizer;
 use crate::runtime::Runtime;
 use crate::seed::seed;
@@ -326,6 +326,25 @@ impl<'a> Run<'a> {
         let missed = needed.difference(&found).next();
         missed.map_or(Ok(()), |missed| Err(format!("missed: {missed:?}")))
     }
+}
+
+#[test]
+fn what_a_stream_waits_for_later_is_not_before_its_earlier_tasks() {
+    let mut streams = Streams::default();
+    let [waits, first, second, third] = [1, 2, 3, 4].map(|key| streams.slot(key));
+    let task = |streams: &mut Streams, slot| streams.enqueue(slot, 1);
+    let earlier = task(&mut streams, waits);
+    let done = task(&mut streams, first);
+    streams.wait(second, done, true);
+    let done = task(&mut streams, second);
+    streams.wait_on_host(done, false);
+    // The host knows all of the first wait, so that what was before it is forgotten.
+    streams.wait(waits, done, true);
+    let other = task(&mut streams, third);
+    streams.wait(waits, other, true);
+    assert!(!streams.past(earlier).covers(other));
+    let later = streams.enqueue(waits, 2);
+    assert!(streams.past(later).covers(other));
 }
 
 fn device(index: usize) -> Device {

@@ -11,7 +11,7 @@ use crate::engine::stream::order_watch::{
     self, OrderWatcher, Place, Told, UsedBytes, WatchedEnqueue,
 };
 use crate::engine::stream::task_report::TaskWatch;
-use crate::observe::sanitizer::detector::Detector;
+use crate::observe::sanitizer::detector::{Detector, HAS_NEWS};
 use crate::observe::sanitizer::finding::Finding;
 use crate::runtime::Runtime;
 
@@ -84,6 +84,14 @@ impl OrderWatcher for Watcher {
         };
         tell_all(runtime, |detector| detector.tell(told.clone(), place));
     }
+}
+
+/// True when a watch has found something since the last call.
+#[inline]
+pub(crate) fn take_news() -> bool {
+    // Relaxed: the calling thread's own news are in its order, those of others may come later. Who
+    // looks at the findings takes the lock under which they were made.
+    HAS_NEWS.load(Ordering::Relaxed) && HAS_NEWS.swap(false, Ordering::Relaxed)
 }
 
 /// A watch of a runtime.

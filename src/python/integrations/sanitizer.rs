@@ -47,6 +47,10 @@ fn begin(runtime: &Runtime, callback: Option<Py<PyAny>>) -> Arc<Sanitizer> {
 #[cold]
 #[inline(never)]
 pub(crate) fn tell_new(py: Python<'_>) -> PyResult<()> {
+    if watch::take_news() { tell_news(py) } else { Ok(()) }
+}
+
+fn tell_news(py: Python<'_>) -> PyResult<()> {
     let new = |told: &mut Told| {
         let from = std::mem::replace(&mut told.count, told.sanitizer.num_findings());
         (told.count > from).then(|| (told.callback.as_ref().map(|it| it.clone_ref(py)), from))

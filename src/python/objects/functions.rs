@@ -334,7 +334,8 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let history = config.memory_history.as_ref().map(|file| format!("dump-on-oom:{file}"));
     dict.set_item("ACCELRT_MEMORY_HISTORY", history)?;
     dict.set_item("ACCELRT_SANITIZER", config.sanitizer.as_deref())?;
-    for name in ["ACCELRT_SANITIZER_SUPPRESS", "ACCELRT_CPU_SCHEDULE", "ACCELRT_FAULTS"] {
+    let plain = ["ACCELRT_SANITIZER_SUPPRESS", "ACCELRT_CPU_SCHEDULE", "ACCELRT_FAULTS"];
+    for name in ["ACCELRT_KINDS"].into_iter().chain(plain) {
         dict.set_item(name, setting(name))?;
     }
     Ok(dict)

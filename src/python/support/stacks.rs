@@ -7,10 +7,10 @@
 #![expect(unsafe_code, reason = "walks the interpreter's frames")]
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 
 use pyo3::types::{PyDict, PyList, PyString};
 use pyo3::{ffi, intern, prelude::*};
@@ -36,8 +36,8 @@ const OF_ALLOCATIONS: u8 = 1;
 const OF_FREES: u8 = 2;
 /// Of allocations, frees, tasks and waits, for a watch of the order.
 const OF_ORDER: u8 = 4;
-/// The frames of these, when no history asks for more.
-const ORDER_DEPTH: usize = 8;
+/// The most frames that are looked at for the program's own one.
+const MOST_WALKED: usize = 64;
 
 /// What captures stacks.
 static WANTED: AtomicU8 = AtomicU8::new(0);
@@ -206,13 +206,23 @@ fn leave(outer: StackId) {
 /// The number of this thread's stack. [`StackId::NONE`] without frames, and when a new stack finds
 /// no room.
 pub(crate) fn capture(py: Python<'_>) -> StackId {
-    let is_for_order = !is_wanted(OF_ALLOCATIONS);
-    // Relaxed: see `want`.
-    let depth = if is_for_order { ORDER_DEPTH } else { DEPTH.load(Ordering::Relaxed) };
     // Destructors run with an exception set, which no step of a walk may see.
     let error = PyErr::take(py);
+    // An order needs places alone, and captures one for each task.
+    let stack = if is_wanted(OF_ALLOCATIONS) { capture_all(py) } else { capture_site(py) };
+    if let Some(error) = error {
+        error.restore(py);
+    }
+    stack
+}
+
+fn capture_all(py: Python<'_>) -> StackId {
+    let depth = DEPTH.load(Ordering::Relaxed); // see `want`
     let mut walked = WALKED.take();
-    walk(py, depth, |place, _| walked.push(place));
+    walk(py, depth, |place, _| {
+        walked.push(place);
+        ControlFlow::Continue(())
+    });
     let hash = hash_of(&walked);
     let known = lock().map(|mut stacks| stacks.get_or_insert_default().find_or_lose(hash, &walked));
     let stack = match known {
@@ -222,10 +232,47 @@ pub(crate) fn capture(py: Python<'_>) -> StackId {
     };
     walked.clear();
     WALKED.set(walked);
-    if let Some(error) = error {
-        error.restore(py);
-    }
     stack
+}
+
+/// The stack of one frame: the one that [`site`] tells of. No frame around it is looked at.
+fn capture_site(py: Python<'_>) -> StackId {
+    let (mut innermost, mut found) = (None, None);
+    walk(py, MOST_WALKED, |place, frame| {
+        let known = known_site(py, place);
+        let placed = || Place { line: line_of(frame), ..place };
+        match known {
+            Some(Ok(stack)) => found = Some(stack),
+            Some(Err(Unknown)) => found = Some(insert_site(placed())),
+            None => _ = innermost.get_or_insert_with(placed),
+        }
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    found.or_else(|| innermost.map(insert_site)).unwrap_or(StackId::NONE)
+}
+
+/// The stack of a frame of the program; `None` for one of a library.
+fn known_site(py: Python<'_>, place: Place) -> Option<Result<StackId, Unknown>> {
+    let find = |stacks: &mut Stacks| {
+        let is_of_program = *stacks.codes.get(&place.code)?.as_ref()?;
+        let places = [place];
+        Some(is_of_program.then(|| stacks.find_or_lose(hash_of(&places), &places)))
+    };
+    let known = lock()?.as_mut().and_then(find);
+    known.unwrap_or_else(|| {
+        let is_of_program = is_of_program(py, place.code);
+        lock()?.get_or_insert_default().note_code(place.code, is_of_program);
+        is_of_program.then_some(Err(Unknown))
+    })
+}
+
+#[cold]
+fn insert_site(place: Place) -> StackId {
+    let hash = hash_of(&[place]);
+    lock().map_or(StackId::NONE, |mut stacks| {
+        let stacks = stacks.get_or_insert_default();
+        stacks.find(hash, &[place]).unwrap_or_else(|| stacks.add(hash, &[place]))
+    })
 }
 
 /// Inserts the running stack, whose lines are computed only here.
@@ -233,9 +280,8 @@ pub(crate) fn capture(py: Python<'_>) -> StackId {
 fn insert(py: Python<'_>, depth: usize, walked: &mut Vec<Place>) -> StackId {
     walked.clear();
     walk(py, depth, |place, frame| {
-        // SAFETY: the walk holds a reference to the frame, and the thread has the GIL.
-        let line = unsafe { ffi::PyFrame_GetLineNumber(frame) };
-        walked.push(Place { line, ..place });
+        walked.push(Place { line: line_of(frame), ..place });
+        ControlFlow::Continue(())
     });
     let hash = hash_of(walked);
     lock().map_or(StackId::NONE, |mut stacks| {
@@ -269,8 +315,13 @@ impl Place {
     }
 }
 
-/// Calls `visit` with the innermost frames of this thread, from the innermost one outwards.
-fn walk(py: Python<'_>, depth: usize, mut visit: impl FnMut(Place, *mut ffi::PyFrameObject)) {
+/// Calls `visit` with the innermost frames of this thread, from the innermost one outwards, until
+/// it breaks.
+fn walk(
+    py: Python<'_>,
+    depth: usize,
+    mut visit: impl FnMut(Place, &Bound<'_, PyAny>) -> ControlFlow<()>,
+) {
     // SAFETY: the thread has the GIL.
     let innermost = unsafe { ffi::PyEval_GetFrame() };
     // SAFETY: the frame runs until this call returns.
@@ -283,9 +334,16 @@ fn walk(py: Python<'_>, depth: usize, mut visit: impl FnMut(Place, *mut ffi::PyF
         // SAFETY: the reference is new. The frame, which runs, keeps its code alive.
         unsafe { ffi::Py_DECREF(code.cast()) };
         let offset = frame.getattr(intern!(py, "f_lasti")).and_then(|it| it.extract());
-        visit(Place { code, offset: offset.unwrap_or(-1), line: 0 }, pointer);
+        if visit(Place { code, offset: offset.unwrap_or(-1), line: 0 }, &frame).is_break() {
+            break;
+        }
         next = frame.getattr(intern!(py, "f_back")).ok().filter(|back| !back.is_none());
     }
+}
+
+fn line_of(frame: &Bound<'_, PyAny>) -> c_int {
+    // SAFETY: only `walk` calls this, with a frame, and the thread has the GIL.
+    unsafe { ffi::PyFrame_GetLineNumber(frame.as_ptr().cast()) }
 }
 
 /// A mix of the places, as in `FxHash`.
@@ -304,8 +362,8 @@ struct Stacks {
     /// Where each stack begins in `places`. Its number is one more than its place here.
     starts: Vec<usize>,
     places: Vec<Place>,
-    /// What `places` refers to.
-    codes: HashSet<*mut ffi::PyCodeObject>,
+    /// What `places` refers to, and whether each is known to be the program's, or a library's.
+    codes: HashMap<*mut ffi::PyCodeObject, Option<bool>>,
     num_lost: u64,
 }
 
@@ -351,6 +409,21 @@ impl Stacks {
         &self.places[*start..end]
     }
 
+    /// Notes whether a code object that runs is of the program, while there is room for more.
+    fn note_code(&mut self, code: *mut ffi::PyCodeObject, is_of_program: bool) {
+        if self.codes.len() < MOST_STACKS {
+            *self.entry(code) = Some(is_of_program);
+        }
+    }
+
+    fn entry(&mut self, code: *mut ffi::PyCodeObject) -> &mut Option<bool> {
+        self.codes.entry(code).or_insert_with(|| {
+            // SAFETY: the code runs, and the caller has the GIL. The reference stays.
+            unsafe { ffi::Py_INCREF(code.cast()) };
+            None
+        })
+    }
+
     /// Adds a stack that runs, so that its code objects are alive.
     fn add(&mut self, hash: u64, places: &[Place]) -> StackId {
         if places.is_empty() {
@@ -359,10 +432,7 @@ impl Stacks {
         let number = u32::try_from(self.starts.len() + 1).ok();
         let Some(number) = number.filter(|_| self.has_room(places)) else { return StackId::NONE };
         for place in places {
-            if self.codes.insert(place.code) {
-                // SAFETY: the code runs, and the caller has the GIL. The reference stays.
-                unsafe { ffi::Py_INCREF(place.code.cast()) };
-            }
+            self.entry(place.code);
         }
         self.starts.push(self.places.len());
         self.places.extend_from_slice(places);
@@ -412,7 +482,7 @@ impl Frames {
         if let Some(known) = self.frames.get(&key) {
             return Ok(known.bind(py).clone());
         }
-        let code = code_of(py, place);
+        let code = code_of(py, place.code);
         let dict = PyDict::new(py);
         dict.set_item("filename", code.getattr(intern!(py, "co_filename"))?)?;
         dict.set_item("line", place.line)?;
@@ -432,19 +502,26 @@ pub(crate) fn site(py: Python<'_>, stack: StackId) -> Option<String> {
 /// As [`site`]: the file, the line and the function's name.
 pub(crate) fn program_place(py: Python<'_>, stack: StackId) -> Option<(String, i32, String)> {
     let places = copied(stack);
-    let text = |place: &Place, name: &Bound<'_, PyString>| {
-        code_of(py, *place).getattr(name).ok()?.extract::<String>().ok()
-    };
-    let file = |place: &Place| text(place, intern!(py, "co_filename"));
-    let package = package_folder(py);
-    let is_of_program = |place: &&Place| {
-        file(place).is_some_and(|file| {
-            let is_ours = package.as_ref().is_some_and(|folder| file.starts_with(&**folder));
-            !is_ours && !LIBRARIES.iter().any(|part| file.contains(part))
-        })
-    };
-    let place = places.iter().find(is_of_program).or_else(|| places.first())?;
-    Some((file(place)?, place.line, text(place, intern!(py, "co_name"))?))
+    let of_program = places.iter().find(|place| is_of_program(py, place.code));
+    let place = of_program.or_else(|| places.first())?;
+    let text = |name| text_of(py, place.code, name);
+    Some((text(intern!(py, "co_filename"))?, place.line, text(intern!(py, "co_name"))?))
+}
+
+/// True for code outside of accelrt, of installed packages and of Python's library.
+fn is_of_program(py: Python<'_>, code: *mut ffi::PyCodeObject) -> bool {
+    text_of(py, code, intern!(py, "co_filename")).is_some_and(|file| {
+        let is_ours = package_folder(py).is_some_and(|folder| file.starts_with(&*folder));
+        !is_ours && !LIBRARIES.iter().any(|part| file.contains(part))
+    })
+}
+
+fn text_of(
+    py: Python<'_>,
+    code: *mut ffi::PyCodeObject,
+    name: &Bound<'_, PyString>,
+) -> Option<String> {
+    code_of(py, code).getattr(name).ok()?.extract().ok()
 }
 
 /// The folder of accelrt's package, with a slash behind it.
@@ -459,7 +536,7 @@ fn copied(stack: StackId) -> Vec<Place> {
     known.map_or_else(Vec::new, |known| known.places_of(stack).to_vec())
 }
 
-fn code_of(py: Python<'_>, place: Place) -> Bound<'_, PyAny> {
-    // SAFETY: the table holds a reference to each code object in it, for ever.
-    unsafe { Bound::from_borrowed_ptr(py, place.code.cast()) }
+fn code_of(py: Python<'_>, code: *mut ffi::PyCodeObject) -> Bound<'_, PyAny> {
+    // SAFETY: it runs, or is in the table, which holds a reference for ever.
+    unsafe { Bound::from_borrowed_ptr(py, code.cast()) }
 }

@@ -21,6 +21,7 @@ from accelrt.cli.bench import (
     machine,
     profiles,
     replays,
+    sanitizers,
     table,
     tables,
     xpu,
@@ -56,6 +57,7 @@ def run(
         ("V", histories.measure()),
         ("V", profiles.measure()),
         ("V", tables.measure(traces)),
+        ("S", sanitizers.measure()),
     )
     measured = itertools.chain(*(part for letter, part in parts if rows[:1] in ("", letter)))
     records = [it for it in table.records(_told(measured)) if str(it["name"]).startswith(rows)]

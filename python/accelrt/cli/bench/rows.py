@@ -108,4 +108,7 @@ ROWS = (
     Row("V4.reading", "of it, reading"),
     Row("V4.traces", "an event of recorded tables, the same"),
     Row("V4.traces.reading", "of it, reading"),
+    Row("S1", "a launch with a buffer under the sanitizer"),
+    Row("S1.number", "one without a buffer"),
+    Row("S1.copy", "a copy"),
 )

@@ -61,12 +61,13 @@ class _Native:
     def checksums(
         self, stream: accelrt.Stream, source: accelrt.Buffer, count: int, sums: accelrt.Buffer
     ) -> None:
-        stream.launch(self._checksums, source, count, sums)
+        stream.launch(self._checksums, accelrt.reads(source), count, accelrt.writes(sums))
 
     def look_up(
         self, stream: accelrt.Stream, source: accelrt.Buffer, count: int, found: accelrt.Buffer
     ) -> None:
-        stream.launch(self._look_up, source, count, self._table, found)
+        read, table = accelrt.reads(source), accelrt.reads(self._table)
+        stream.launch(self._look_up, read, count, table, accelrt.writes(found))
 
 
 class _Compiled:
