@@ -11,7 +11,7 @@ use crate::engine::stream::frames;
 use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::order_watch::{Place, Told, UsedBytes, WatchedEnqueue};
 use crate::observe::sanitizer::clock::{Clock, Point, Slot};
-use crate::observe::sanitizer::finding::{Finding, FindingKind, FoundBuffer, FoundUse};
+use crate::observe::sanitizer::finding::{FindingKind, Found, FoundBuffer, FoundUse};
 use crate::observe::sanitizer::shadow::{Life, ShadowUse, User};
 use crate::observe::sanitizer::streams::{OPEN, StreamName, Streams};
 
@@ -40,7 +40,7 @@ pub(super) struct Detector {
     lives: BTreeMap<u64, Life>,
     /// The addresses of those that were freed, which are forgotten first.
     freed: BTreeSet<u64>,
-    findings: Vec<Finding>,
+    findings: Vec<Found>,
     /// The findings with places, which are counted in place of being listed again.
     known: HashMap<(FindingKind, Place, Place), usize>,
     /// Waits for events without a record, by event; those that were recorded since, by the streams
@@ -55,7 +55,7 @@ pub(super) struct Detector {
 }
 
 impl Detector {
-    pub(super) fn findings(&self) -> &[Finding] {
+    pub(super) fn findings(&self) -> &[Found] {
         &self.findings
     }
 
@@ -81,10 +81,10 @@ impl Detector {
         let sized = details.accesses.iter().map(|it| (it.address.0, it.bytes, it.writes));
         let words = details.words.iter().map(|word| (*word, None, None));
         for (address, bytes, writes) in sized.chain(words) {
-            let mut bare = self.bare(address, bytes, writes, &memory.uses);
+            let Some(bare) = self.bare(address, bytes, writes, &memory.uses) else { continue };
             // Until a copy is done, it holds what has exported the host's memory.
-            bare.iter_mut().for_each(|it| it.is_recorded = task.operation == OperationKind::Copy);
-            accesses.extend(bare);
+            let is_recorded = task.operation == OperationKind::Copy;
+            accesses.push(NewAccess { is_recorded, ..bare });
         }
         if memory.is_behind_conflicts {
             for access in &accesses {
@@ -236,7 +236,7 @@ impl Detector {
         let mut found = Vec::new();
         let mut find = |kind, first| {
             let (second, buffer) = (FoundUse::of(&new), Some(buffer));
-            found.push(Finding { kind, first, second, buffer, count: 1, is_harmless: false });
+            found.push(Found { kind, first, second, buffer, count: 1, is_harmless: false });
         };
         if let Some(freed) = life.freed {
             find(FindingKind::UseAfterFree, Some(FoundUse::of_host("free", freed)));
@@ -258,7 +258,7 @@ impl Detector {
         }
     }
 
-    fn note(&mut self, finding: Finding) {
+    fn note(&mut self, finding: Found) {
         let place = |used: Option<&FoundUse>| used.map_or(Place::default(), |used| used.place);
         let key = (finding.kind, place(finding.first.as_ref()), finding.second.place);
         if let Some(known) = self.known.get(&key) {
@@ -285,14 +285,7 @@ impl Detector {
         let (operation, name) = (OperationKind::Wait, NameId::NONE);
         let second = FoundUse::of_user(&User { stream, operation, name, function: 0, place });
         let kind = FindingKind::UnrecordedEvent;
-        self.note(Finding {
-            kind,
-            first: None,
-            second,
-            buffer: None,
-            count: 1,
-            is_harmless: false,
-        });
+        self.note(Found { kind, first: None, second, buffer: None, count: 1, is_harmless: false });
         if self.findings.len() > place_of_finding {
             self.unrecorded.entry(event).or_default().push(place_of_finding);
         }
@@ -310,7 +303,7 @@ impl Detector {
     }
 
     /// The waits that came too early to prevent a race.
-    fn blame(&mut self, race: &Finding) {
+    fn blame(&mut self, race: &Found) {
         let first = race.first.as_ref().and_then(|first| first.stream);
         for place in self.too_early.remove(&(first, race.second.stream)).into_iter().flatten() {
             self.findings[place].is_harmless = false;
@@ -407,7 +400,7 @@ impl Detector {
             let second = FoundUse::of_host("free", place);
             let (kind, first, buffer) =
                 (FindingKind::MissingRecordStream, Some(first), Some(buffer));
-            self.note(Finding { kind, first, second, buffer, count: 1, is_harmless: false });
+            self.note(Found { kind, first, second, buffer, count: 1, is_harmless: false });
         }
     }
 

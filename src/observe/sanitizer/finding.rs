@@ -105,7 +105,7 @@ pub(crate) struct FoundBuffer {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Finding {
+pub(crate) struct Found {
     pub(crate) kind: FindingKind,
     /// What was there first: a use, or a free. `None` for waits and reads that miss something.
     pub(crate) first: Option<FoundUse>,
@@ -129,7 +129,7 @@ impl fmt::Display for Named {
     }
 }
 
-impl Finding {
+impl Found {
     /// What would order the two.
     pub(crate) fn fix(&self) -> String {
         let second = Named(self.second.stream);

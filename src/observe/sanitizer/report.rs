@@ -67,7 +67,7 @@ impl fmt::Debug for Watch {
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Finding(finding::Finding);
+pub struct Finding(finding::Found);
 
 impl Finding {
     /// What is wrong.

@@ -12,7 +12,7 @@ use crate::engine::stream::order_watch::{
 };
 use crate::engine::stream::task_report::TaskWatch;
 use crate::observe::sanitizer::detector::{Detector, HAS_NEWS};
-use crate::observe::sanitizer::finding::Finding;
+use crate::observe::sanitizer::finding::Found;
 use crate::runtime::Runtime;
 
 /// The watches of the process.
@@ -117,7 +117,7 @@ impl Sanitizer {
     }
 
     /// The findings from the one with this number on.
-    pub(crate) fn findings(&self, from: usize) -> Vec<Finding> {
+    pub(crate) fn findings(&self, from: usize) -> Vec<Found> {
         let ask = |detector: &mut Detector| detector.findings().get(from..).map(<[_]>::to_vec);
         self.ask(ask).flatten().unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use crate::base::fork;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::order_watch::{self, Place};
-use crate::observe::sanitizer::finding::{Finding, FindingKind, FoundUse};
+use crate::observe::sanitizer::finding::{FindingKind, Found, FoundUse};
 use crate::observe::sanitizer::watch::{self, OpenAccess, Sanitizer};
 use crate::python::launch::function::name_at;
 use crate::python::memory::buffer::PyBuffer;
@@ -65,7 +65,7 @@ fn tell_news(py: Python<'_>) -> PyResult<()> {
     for (callback, findings) in all {
         let Some(callback) = callback else { continue };
         // Whether the wait for an event without a record does harm shows later.
-        let is_sure = |it: &&Finding| it.kind != FindingKind::UnrecordedEvent;
+        let is_sure = |it: &&Found| it.kind != FindingKind::UnrecordedEvent;
         let sure = findings.iter().filter(is_sure);
         let findings: Vec<_> = sure.map(|it| FoundTuple::of(py, it)).collect();
         callback.call1(py, (findings,))?;
@@ -89,7 +89,7 @@ struct FoundTuple(
 );
 
 impl FoundTuple {
-    fn of(py: Python<'_>, finding: &Finding) -> Self {
+    fn of(py: Python<'_>, finding: &Found) -> Self {
         let place = |place: Option<Place>| {
             let found = place.and_then(|place| stacks::program_place(py, place.stack));
             found.map_or((None, 0), |(file, line, _)| (Some(file), line))
