@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 TYPE_CHECKING = False  # not imported: every run of pytest imports this file
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from types import ModuleType
 
     from accelrt.testing import faults
 
@@ -113,7 +113,7 @@ def accelrt_kind(request: pytest.FixtureRequest) -> ModuleType:
     return module_of(kind, None)
 
 
-def schedules(count: int) -> object:
+def schedules(count: int) -> ModuleType:
     """Return a plug-in with a fixture of every test: one schedule after the other.
 
     Tests of `unittest` take no parameters: they run once, without a schedule.
@@ -121,22 +121,25 @@ def schedules(count: int) -> object:
     params = [(seed, STRATEGIES[seed % len(STRATEGIES)]) for seed in range(count)]
     names = [f"{name}-{seed}" for seed, name in params]
 
-    class Schedules:
-        def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-            metafunc.parametrize("accelrt_schedule", params, ids=names, indirect=True)
+    def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+        metafunc.parametrize("accelrt_schedule", params, ids=names, indirect=True)
 
-        @pytest.fixture(autouse=True)
-        def accelrt_schedule(self, request: pytest.FixtureRequest) -> Iterator[None]:
-            from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
+    @pytest.fixture(autouse=True)
+    def accelrt_schedule(request: pytest.FixtureRequest) -> Iterator[None]:
+        from accelrt import testing  # noqa: PLC0415  not where no schedule is asked for
 
-            if not hasattr(request, "param"):
-                yield
-                return
-            seed, strategy = request.param
-            with testing.schedule(seed, strategy=strategy):
-                yield
+        if not hasattr(request, "param"):
+            yield
+            return
+        seed, strategy = request.param
+        with testing.schedule(seed, strategy=strategy):
+            yield
 
-    return Schedules()
+    plug_in = ModuleType("accelrt_schedules")
+    vars(plug_in).update(
+        accelrt_schedule=accelrt_schedule, pytest_generate_tests=pytest_generate_tests
+    )
+    return plug_in
 
 
 class Sanitized:

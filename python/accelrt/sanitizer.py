@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from accelrt._core import _Found, _FoundUse
 
+    _Action = Literal["report", "warn", "raise"]
+
 __all__ = [
     "Finding",
     "FoundBuffer",
@@ -46,8 +48,6 @@ __all__ = [
     "ordered",
     "watch",
 ]
-
-_Action = Literal["report", "warn", "raise"]
 
 
 class SanitizerWarning(RuntimeWarning):
