@@ -71,12 +71,19 @@ help: ## list the targets
 ci: check core loom test oracle test-numpy-selection test-intel demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
-check: fmt-check clippy features doc-check tidy check-header check-public check-mutants check-python ## format, lints, documentation, rules
+check: fmt-check check-locks clippy features doc-check tidy check-header check-public check-mutants check-python ## format, lints, documentation, rules
 
 .PHONY: fmt-check
 fmt-check:
 	$(CARGO) fmt --check
 	$(CARGO) fmt $(DEVICE_CRATE) --check
+
+# The crates beside this one, whose builds take no lock file that this one's dependencies changed.
+.PHONY: check-locks
+check-locks:
+	for crate in fuzz examples/device tests/oracle/peer; do \
+		$(CARGO) update --quiet --workspace --locked --manifest-path $$crate/Cargo.toml || exit 1; \
+	done
 
 .PHONY: clippy
 clippy:
