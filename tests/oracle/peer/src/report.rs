@@ -63,6 +63,7 @@ pub(crate) fn layout(world: &World, device: usize) -> Result<String, fmt::Error>
                 BlockState::Allocated => "allocated",
                 BlockState::AwaitingFree => "awaiting",
                 BlockState::Inactive => "free",
+                later => unreachable!("PyTorch has no state {later:?}"),
             };
             let requested_bytes = if block.state.is_active() { block.requested_bytes } else { 0 };
             let offset = block.address - segment.address + place.offset;
