@@ -1,6 +1,6 @@
 """What a watch of the sanitizer costs an enqueue from Python (S1).
 
-The tasks are enqueued while nobody runs them, below as many frames as a program may have. Blocks
+No worker runs the tasks while they are enqueued, below as many frames as a program may have. Blocks
 with and without a watch take turns; the watch begins and ends outside of what is measured.
 """
 
