@@ -84,3 +84,13 @@ def no_history() -> Iterator[None]:
     accelrt.accelerator.record_memory_history(None)
     yield
     accelrt.accelerator.record_memory_history(None)
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Say where long bytes differ: the comparison pytest makes in CI takes minutes."""
+    if op != "==" or not (isinstance(left, bytes | bytearray) and isinstance(right, bytes)):
+        return None
+    if len(left) != len(right) or len(left) < 4096:
+        return None
+    place = next(place for place in range(len(left)) if left[place] != right[place])
+    return [f"byte {place} of {len(left)} is {left[place]}, not {right[place]}"]
