@@ -19,6 +19,7 @@ use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::order_watch;
 use crate::engine::stream::task_future::TaskFuture;
 use crate::queue::{Class, Command};
 
@@ -88,6 +89,15 @@ impl StreamCore {
     /// Blocks until all earlier tasks are done. Then clears and raises the stream's error.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.check_wait()?;
+        if order_watch::is_on() {
+            self.synchronize_told(interrupt)
+        } else {
+            self.synchronize_checked(interrupt)
+        }
+    }
+
+    #[cold]
+    fn synchronize_told(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let until = self.pushed();
         let waited = self.synchronize_checked(interrupt);
         self.tell_synchronized(until, &waited);

@@ -16,7 +16,6 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::sort::sort_indices;
 use crate::base::spin::SpinGuard;
 use crate::base::sync::park;
 use crate::engine::stream::Stream;
@@ -178,7 +177,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
             earlier.for_each(|(source, last)| waits.push(core, source, last));
         }
         if order_watch::is_on() {
-            order_watch::declare(Some(self.told_uses()));
+            declare_uses(self.used, self.order);
         }
         let pushed = push(self.command);
         let forgotten = locked.note(core, Task::marker(pushed.ticket), self.order);
@@ -188,13 +187,14 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
     }
 }
 
-impl<T, const N: usize> BufferTask<'_, T, N> {
-    fn told_uses(&self) -> NextUses {
-        let used = self.used.iter().map(|used| used.buffer.used_bytes(Some(used.writes)));
-        let is_behind_conflicts = self.order == Order::BehindConflicts;
-        // In the order of copies' own details: what is read first.
-        NextUses { uses: used.rev().collect(), is_behind_conflicts }
-    }
+/// Tells a watch of the order what the next task uses: what is read first, as copies' details.
+#[cold]
+#[inline(never)]
+fn declare_uses(ordered: &[OrderedUse<'_>], order: Order) {
+    let told = |one: &OrderedUse<'_>| one.buffer.used_bytes(Some(one.writes));
+    let uses = ordered.iter().rev().map(told).collect();
+    let is_behind_conflicts = order == Order::BehindConflicts;
+    order_watch::declare(Some(NextUses { uses, is_behind_conflicts }));
 }
 
 struct LockedBuffers<'a, const N: usize> {
@@ -206,10 +206,10 @@ struct LockedBuffers<'a, const N: usize> {
 impl<'a, const N: usize> LockedBuffers<'a, N> {
     #[inline]
     fn new(used: &'a [OrderedUse<'a>; N]) -> Result<Self> {
+        const { assert!(N <= 2, "two uses are sorted by one comparison") }
         let mut indices: [usize; N] = std::array::from_fn(|index| index);
-        if N > 1 {
-            // Stable: the first use holds the lock.
-            sort_indices(&mut indices, &|one, next| used[one].address().cmp(&used[next].address()));
+        if N == 2 && used[1].address() < used[0].address() {
+            indices.reverse(); // of one allocation, the first use holds the lock
         }
         let mut states = [const { None }; N];
         for (nth, index) in indices.into_iter().enumerate() {
