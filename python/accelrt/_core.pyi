@@ -63,6 +63,7 @@ __all__ = [
     "View",
     "accelerator_index",
     "add_oom_observer",
+    "add_reclaimer",
     "allocated_bytes",
     "as_buffer",
     "begin_host_access",
@@ -123,6 +124,7 @@ __all__ = [
     "process_order_watch",
     "reads",
     "remove_oom_observer",
+    "remove_reclaimer",
     "reserved_bytes",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
@@ -1119,6 +1121,15 @@ def add_oom_observer(observer: Callable[[str, int, int, int, int], object]) -> i
 
 def remove_oom_observer(id: int) -> None:
     """Removes an observer. An unknown id has no effect."""
+
+def add_reclaimer(reclaimer: Callable[[str, int, int, int], object]) -> int:
+    """Calls `reclaimer(kind, index, requested_bytes, lacking_bytes)` before such an error; if it
+    returns something true, the request is tried again. Returns the id for `remove_reclaimer`.
+    Exceptions of a reclaimer go to `sys.unraisablehook`, and count as false.
+    """
+
+def remove_reclaimer(id: int) -> None:
+    """Removes a reclaimer. An unknown id has no effect."""
 
 def counters() -> dict[str, int]:
     """Counters of tasks and workers since the runtime's start."""

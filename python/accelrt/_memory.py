@@ -19,20 +19,28 @@ if TYPE_CHECKING:
         ) -> object:
             """Receive the device, and the requested, limit and free bytes."""
 
+    class _Reclaimer(Protocol):
+        """Called before an out-of-memory error, on the thread of the request."""
+
+        def __call__(
+            self, device: _core.device, requested_bytes: int, lacking_bytes: int, /
+        ) -> object:
+            """Free memory of the device; return something true if there was some."""
+
 
 DeviceArgument = _core.device | str | int | None
 
 
 class ObserverHandle:
-    """Removes an observer, by `remove()` or at the end of a `with`."""
+    """Removes an observer or a reclaimer, by `remove()` or at the end of a `with`."""
 
-    def __init__(self, number: int) -> None:
-        """Store the observer's id."""
-        self._number = number
+    def __init__(self, number: int, remove: Callable[[int], None]) -> None:
+        """Store the id, and what removes it."""
+        self._number, self._remove = number, remove
 
     def remove(self) -> None:
-        """Remove the observer; a second call has no effect."""
-        _core.remove_oom_observer(self._number)
+        """Remove the observer or reclaimer; a second call has no effect."""
+        self._remove(self._number)
 
     def __enter__(self) -> Self:
         return self
@@ -213,18 +221,45 @@ class Memory:
         The call `observer(device, requested_bytes, limit_bytes, free_bytes)` precedes the raise of
         the error; exceptions of the observer go to `sys.unraisablehook`.
         """
-        if not callable(observer):
-            message = f"observer must be callable, not {type(observer).__name__}"
-            raise TypeError(message)
-        return ObserverHandle(_core.add_oom_observer(_of_kind(self._name(), observer)))
+        observe = _of_kind(self._name(), "observer", observer)
+        return ObserverHandle(_core.add_oom_observer(observe), _core.remove_oom_observer)
+
+    def register_reclaimer(self, reclaimer: _Reclaimer) -> ObserverHandle:
+        """Ask `reclaimer` for memory before a request of this kind fails; return its handle.
+
+        The call `reclaimer(device, requested_bytes, lacking_bytes)` comes on the thread of the
+        request. It drops what it can spare of that device, at once or a little at a time, and
+        returns something true if that was any: then the request is tried again, behind the streams
+        that still use the memory, and the reclaimers are asked again if it lacks more. They are
+        asked in the order of their registration until one had some. Exceptions go to
+        `sys.unraisablehook` and count as false. A request inside of a reclaimer asks none.
+
+        >>> import accelrt
+        >>> cache = [accelrt.empty(1000)]
+        >>> def spare(device, requested_bytes, lacking_bytes):
+        ...     return cache.pop() if cache else None
+        >>> with accelrt.accelerator.register_reclaimer(spare):
+        ...     try:
+        ...         accelrt.empty(1 << 62)
+        ...     except accelrt.OutOfMemoryError:  # more than the device ever had: nobody is asked
+        ...         len(cache)
+        1
+        """
+        ask = _of_kind(self._name(), "reclaimer", reclaimer)
+        return ObserverHandle(_core.add_reclaimer(ask), _core.remove_reclaimer)
 
 
-def _of_kind(kind: str, observer: _OomObserver) -> Callable[[str, int, int, int, int], None]:
-    def observe(name: str, index: int, requested: int, limit: int, free: int) -> None:
-        if name == kind:
-            observer(_core.device(kind, index), requested, limit, free)
+def _of_kind(
+    kind: str, role: str, function: Callable[..., object]
+) -> Callable[[str, int, *tuple[int, ...]], object]:
+    if not callable(function):
+        message = f"{role} must be callable, not {type(function).__name__}"
+        raise TypeError(message)
 
-    return observe
+    def call(name: str, index: int, *numbers: int) -> object:
+        return function(_core.device(kind, index), *numbers) if name == kind else None
+
+    return call
 
 
 class MemPool:

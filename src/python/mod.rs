@@ -56,11 +56,10 @@ mod _core {
         },
         memory::{
             allocator::{
-                PyPool, add_oom_observer, allocated_bytes, empty_cache, empty_host_cache,
-                get_allocator_settings, get_memory_fraction, host_memory_stats, memory_stats,
-                remove_oom_observer, reserved_bytes, reset_accumulated_memory_stats,
-                reset_peak_memory_stats, set_allocator_settings, set_memory_fraction,
-                shared_memory_stats,
+                PyPool, allocated_bytes, empty_cache, empty_host_cache, get_allocator_settings,
+                get_memory_fraction, host_memory_stats, memory_stats, reserved_bytes,
+                reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings,
+                set_memory_fraction, shared_memory_stats,
             },
             buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros},
             buffer_state::{exchange_inference_mode, is_inference_mode},
@@ -69,6 +68,7 @@ mod _core {
                 memory_snapshot, start_memory_history, stop_memory_history, take_memory_snapshot,
             },
             memory_uses::memory_uses,
+            observers::{add_oom_observer, add_reclaimer, remove_oom_observer, remove_reclaimer},
             replay::{
                 PyAgreement, PyRecording, PyReplayFigures, PyReplayMinimum, PyReplaySurvey,
                 PyReplayTimeline, TableError,

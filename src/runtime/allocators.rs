@@ -21,6 +21,8 @@ pub(super) struct Allocators {
     settings: AllocatorSettings,
     /// Told of the shortages of all of them but the heap.
     pub(super) shortages: Arc<Immediate<Error>>,
+    /// Asked for memory by the same.
+    pub(super) reclaimers: Arc<Immediate<Error, bool>>,
     pub(super) by_device: BTreeMap<Device, Arc<CachingAllocator>>,
     /// For memory that the device shares with the host.
     shared: BTreeMap<Device, Arc<CachingAllocator>>,
@@ -35,6 +37,7 @@ impl Allocators {
         Self {
             settings,
             shortages: Arc::new(Immediate::new()),
+            reclaimers: Arc::new(Immediate::new()),
             by_device: BTreeMap::new(),
             shared: BTreeMap::new(),
             pinned: BTreeMap::new(),
@@ -81,12 +84,13 @@ impl Runtime {
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
     ) -> Result<(Arc<CachingAllocator>, MutexGuard<'_, Allocators>)> {
-        let (shortages, config) = {
-            let allocators = self.inner.allocators.lock();
-            (Arc::clone(&allocators.shortages), allocators.settings.config().clone())
+        let (shortages, reclaimers, config) = {
+            let Allocators { shortages, reclaimers, settings, .. } = &*self.inner.allocators.lock();
+            (Arc::clone(shortages), Arc::clone(reclaimers), settings.config().clone())
         };
         let allocator = Arc::new(create(config)?); // without the lock: `create` may call a backend
         allocator.add_oom_observer(move |error| shortages.tell(error));
+        allocator.add_reclaimer(move |error| reclaimers.ask(error, |freed| freed));
         let allocators = self.inner.allocators.lock();
         // Another thread may have changed the settings while `create` ran.
         allocator.set_config(allocators.settings.config().clone());

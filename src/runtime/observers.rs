@@ -1,4 +1,4 @@
-//! Out-of-memory callbacks for the allocators of a runtime's buffers.
+//! Out-of-memory callbacks and reclaimers for the allocators of a runtime's buffers.
 
 use std::sync::Arc;
 
@@ -35,6 +35,22 @@ impl Runtime {
     /// no effect.
     pub fn remove_oom_observer(&self, id: u64) {
         self.shortages().unsubscribe(id);
+    }
+
+    /// Asks `reclaimer` for memory before a request of this runtime's allocators fails: see
+    /// [`CachingAllocator::add_reclaimer`]. Returns the id for [`Runtime::remove_reclaimer`].
+    pub fn add_reclaimer(&self, reclaimer: impl Fn(&Error) -> bool + Send + Sync + 'static) -> u64 {
+        self.reclaimers().subscribe(reclaimer)
+    }
+
+    /// Removes a reclaimer by the id that [`Runtime::add_reclaimer`] returned. An unknown id has no
+    /// effect.
+    pub fn remove_reclaimer(&self, id: u64) {
+        self.reclaimers().unsubscribe(id);
+    }
+
+    fn reclaimers(&self) -> Arc<Immediate<Error, bool>> {
+        Arc::clone(&self.inner.allocators.lock().reclaimers)
     }
 
     fn shortages(&self) -> Arc<Immediate<Error>> {

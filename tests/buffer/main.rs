@@ -32,6 +32,7 @@ mod launches;
 mod model;
 mod native;
 mod order;
+mod reclaimers;
 mod release;
 mod runtimes;
 mod shortage;

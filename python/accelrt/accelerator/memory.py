@@ -36,6 +36,7 @@ __all__ = [
     "memory_summary",
     "record_memory_history",
     "register_oom_observer",
+    "register_reclaimer",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "set_allocator_settings",
@@ -115,6 +116,7 @@ memory_stats = _memory.memory_stats
 memory_summary = _memory.memory_summary
 record_memory_history = _memory.record_memory_history
 register_oom_observer = _memory.register_oom_observer
+register_reclaimer = _memory.register_reclaimer
 reset_accumulated_memory_stats = _memory.reset_accumulated_memory_stats
 reset_peak_memory_stats = _memory.reset_peak_memory_stats
 set_per_process_memory_fraction = _memory.set_per_process_memory_fraction

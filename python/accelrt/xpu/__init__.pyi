@@ -16,7 +16,7 @@ from typing import Any
 from accelrt import _core
 from accelrt._core import Event, Kernel, Program, Stream
 from accelrt._kinds import DeviceContext, StreamContext
-from accelrt._memory import DeviceArgument, ObserverHandle, _OomObserver
+from accelrt._memory import DeviceArgument, ObserverHandle, _OomObserver, _Reclaimer
 from accelrt._random import _State
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "memory_summary",
     "record_memory_history",
     "register_oom_observer",
+    "register_reclaimer",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "seed",
@@ -249,6 +250,28 @@ def register_oom_observer(observer: _OomObserver) -> ObserverHandle:
 
     The call `observer(device, requested_bytes, limit_bytes, free_bytes)` precedes the raise of
     the error; exceptions of the observer go to `sys.unraisablehook`.
+    """
+
+def register_reclaimer(reclaimer: _Reclaimer) -> ObserverHandle:
+    """Ask `reclaimer` for memory before a request of this kind fails; return its handle.
+
+    The call `reclaimer(device, requested_bytes, lacking_bytes)` comes on the thread of the
+    request. It drops what it can spare of that device, at once or a little at a time, and
+    returns something true if that was any: then the request is tried again, behind the streams
+    that still use the memory, and the reclaimers are asked again if it lacks more. They are
+    asked in the order of their registration until one had some. Exceptions go to
+    `sys.unraisablehook` and count as false. A request inside of a reclaimer asks none.
+
+    >>> import accelrt
+    >>> cache = [accelrt.empty(1000)]
+    >>> def spare(device, requested_bytes, lacking_bytes):
+    ...     return cache.pop() if cache else None
+    >>> with accelrt.accelerator.register_reclaimer(spare):
+    ...     try:
+    ...         accelrt.empty(1 << 62)
+    ...     except accelrt.OutOfMemoryError:  # more than the device ever had: nobody is asked
+    ...         len(cache)
+    1
     """
 
 def reset_accumulated_memory_stats(device: DeviceArgument = None) -> None:

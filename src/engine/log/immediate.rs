@@ -10,22 +10,23 @@ use std::sync::Arc;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held};
 
-type Subscriber<E> = Arc<dyn Fn(&E) + Send + Sync>;
+type Subscriber<E, A> = Arc<dyn Fn(&E) -> A + Send + Sync>;
 
-/// The immediate subscriptions to the events `E` of one source, with their ids.
-pub(crate) struct Immediate<E> {
-    subscribers: Mutex<Vec<(u64, Subscriber<E>)>>,
+/// The immediate subscriptions to the events `E` of one source, with their ids. Subscribers answer
+/// with an `A`.
+pub(crate) struct Immediate<E, A = ()> {
+    subscribers: Mutex<Vec<(u64, Subscriber<E, A>)>>,
     /// The number of subscribers, which sources read without the lock.
     count: AtomicUsize,
 }
 
-impl<E> Immediate<E> {
+impl<E, A> Immediate<E, A> {
     pub(crate) fn new() -> Self {
         Self { subscribers: Mutex::new(LockRank::Log, Vec::new()), count: AtomicUsize::new(0) }
     }
 
     /// Returns an id that no other subscription of this process has.
-    pub(crate) fn subscribe(&self, subscriber: impl Fn(&E) + Send + Sync + 'static) -> u64 {
+    pub(crate) fn subscribe(&self, subscriber: impl Fn(&E) -> A + Send + Sync + 'static) -> u64 {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed); // only uniqueness matters
         self.change(|subscribers| subscribers.push((id, Arc::new(subscriber))));
@@ -40,7 +41,7 @@ impl<E> Immediate<E> {
         drop(ended); // after the lock: the drops run user code
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Vec<(u64, Subscriber<E>)>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Vec<(u64, Subscriber<E, A>)>) -> R) -> R {
         let mut subscribers = self.subscribers.lock();
         let changed = change(&mut subscribers);
         // Relaxed: an event that races with this call may be told of or not.
@@ -53,20 +54,26 @@ impl<E> Immediate<E> {
         self.count.load(Ordering::Relaxed) > 0 // as in `change`
     }
 
-    /// Calls each subscriber without the lock, so that a subscriber may subscribe and unsubscribe.
-    pub(crate) fn tell(&self, event: &E) {
+    /// Calls subscribers, in the order of their subscriptions, until the answer of one is enough.
+    /// Holds no lock meanwhile, so that a subscriber may subscribe and unsubscribe.
+    pub(crate) fn ask(&self, event: &E, is_enough: impl Fn(A) -> bool) -> bool {
         if !self.has_any() {
-            return;
+            return false;
         }
         let subscribers = self.subscribers.lock().clone();
         assert_no_lock_held();
-        for (_, subscriber) in subscribers {
-            subscriber(event);
-        }
+        subscribers.iter().any(|(_, subscriber)| is_enough(subscriber(event)))
     }
 }
 
-impl<E> fmt::Debug for Immediate<E> {
+impl<E> Immediate<E> {
+    /// Calls each subscriber, as [`Immediate::ask`].
+    pub(crate) fn tell(&self, event: &E) {
+        self.ask(event, |()| false);
+    }
+}
+
+impl<E, A> fmt::Debug for Immediate<E, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} subscribers", self.subscribers.lock().len())
     }

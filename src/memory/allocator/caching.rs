@@ -93,6 +93,8 @@ pub struct CachingAllocator {
     pub(super) caches: Arc<Caches>,
     /// Told of the errors of requests that fail for want of memory.
     pub(super) shortages: Immediate<Error>,
+    /// Asked for memory before such a request fails. They answer whether they have freed some.
+    pub(super) reclaimers: Immediate<Error, bool>,
     /// True while the recorder is on.
     pub(super) is_recorded: AtomicBool,
     /// The other allocator of the same device memory, if any.
@@ -142,9 +144,9 @@ impl CachingAllocator {
         let state = Arc::new(Mutex::new(LockRank::Allocator, state));
         let caches = Caches::new(Arc::clone(&state));
         caches.switch(&state.lock().ledger);
-        let (shortages, sibling) = (Immediate::new(), OnceLock::new());
-        let is_recorded = AtomicBool::new(false);
-        Self { source, state, caches, shortages, is_recorded, sibling }
+        let (shortages, reclaimers) = (Immediate::new(), Immediate::new());
+        let (is_recorded, sibling) = (AtomicBool::new(false), OnceLock::new());
+        Self { source, state, caches, shortages, reclaimers, is_recorded, sibling }
     }
 
     /// Calls `act` with engine `torch`, under the lock.
@@ -532,17 +534,6 @@ impl CachingAllocator {
     pub fn host_statistics(&self) -> Option<HostStatistics> {
         let meter = self.source.host.as_ref()?;
         Some(meter.statistics(&self.statistics()))
-    }
-
-    /// Calls `observer` with the error of each request that fails for want of memory, on the
-    /// requesting thread and without a lock. Returns a number that ends the calls.
-    pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
-        self.shortages.subscribe(observer)
-    }
-
-    /// Ends the calls of an observer of this allocator. Does nothing for any other number.
-    pub fn remove_oom_observer(&self, id: u64) {
-        self.shortages.unsubscribe(id);
     }
 
     /// Makes a private pool, or adds a user. While a pool has users, its free memory serves only

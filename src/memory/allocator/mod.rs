@@ -39,6 +39,7 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod many_streams_tests;
 mod native;
+mod observers;
 mod out_of_memory;
 mod page_map;
 mod pending;

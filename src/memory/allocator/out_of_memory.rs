@@ -3,9 +3,8 @@
 //! In order, until the request has its block: old free segments go back; the device is asked; pools
 //! that help out are searched; oversize blocks go back; all free memory goes back, after which
 //! cache and device are asked again; streams that use free memory are waited for while it may
-//! suffice, and both are asked after each of them (`turn`).
-
-use std::cell::Cell;
+//! suffice, and both are asked after each of them; reclaimers of the program are asked, and all of
+//! this again while they free memory (`turn`).
 
 use crate::backend::contract::MemoryInfo;
 use crate::base::error::{Error, MemoryError, Result, RuntimeError};
@@ -188,24 +187,6 @@ impl CachingAllocator {
         self.told(self.refusal(request))
     }
 
-    /// Counts a failed request and calls its observers.
-    pub(super) fn told(&self, refusal: Error) -> Error {
-        self.state.lock().ledger.statistics.num_ooms += 1;
-        self.told_of(refusal)
-    }
-
-    /// Calls the observers of a rejected request, which counts as rejected only.
-    pub(super) fn told_of(&self, error: Error) -> Error {
-        if let Error::Memory(MemoryError::OutOfMemory { requested_bytes, free_bytes, .. }) = error {
-            self.state.lock().ledger.recorder.note_refused(requested_bytes, free_bytes);
-            // Not inside a subscriber: reports could recurse without end.
-            if let Some(_telling) = Telling::begin() {
-                self.shortages.tell(&error);
-            }
-        }
-        error
-    }
-
     /// The error of a request, with numbers of one moment: read under the lock while no memory is
     /// on its way, with a number of free bytes that the device reported meanwhile.
     pub(super) fn refusal(&self, request: &Request) -> Error {
@@ -239,27 +220,6 @@ impl CachingAllocator {
             yield_now();
         }
         unreachable!("the last look has numbers")
-    }
-}
-
-/// This thread tells of a shortage, until the drop.
-struct Telling;
-
-thread_local! {
-    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
-}
-
-impl Telling {
-    /// `None` inside a subscriber.
-    fn begin() -> Option<Self> {
-        // By a closure: a value made in vain would end the outer one by its drop.
-        (!IS_TELLING.replace(true)).then(|| Self)
-    }
-}
-
-impl Drop for Telling {
-    fn drop(&mut self) {
-        IS_TELLING.set(false);
     }
 }
 

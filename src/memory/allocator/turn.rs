@@ -5,7 +5,8 @@
 //! other thread takes memory from the device or moves pages, and caches stay closed. Frees go on.
 //! In its turn a thread gives back free memory, tries, and learns under one lock why it failed:
 //!
-//! 1. memory in use leaves too little, or no stream uses free memory: the request fails;
+//! 1. memory in use leaves too little, or no stream uses free memory: the thread ends the turn and
+//!    asks the reclaimers; if none has freed memory, the request fails;
 //! 2. another thread has freed memory meanwhile: the thread tries again;
 //! 3. streams use free memory: the thread ends the turn, waits for the stream that uses the most,
 //!    and takes another turn.
@@ -26,9 +27,10 @@ use crate::memory::allocator::request::Request;
 use crate::memory::allocator::sleepers::lock_when;
 use crate::memory::allocator::state::AllocatorState;
 
-/// A request fails after this many turns in which other threads took what it waited for. Also the
-/// most looks of one turn while other threads free memory.
+/// A request fails after this many turns in which other threads took what it waited for, or before
+/// which reclaimers claimed a free that there was not.
 const MOST_TURNS: usize = 1000;
+/// The most looks of one turn while other threads free memory.
 const MOST_LOOKS: usize = 100;
 /// Frees after a turn until threads cache again: while memory is short, other threads would have to
 /// empty the caches.
@@ -91,7 +93,9 @@ impl CachingAllocator {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<T> {
         let (mut refused, mut has_sibling_yielded) = (BTreeSet::new(), false);
-        for _ in 0..MOST_TURNS {
+        let (mut turns, mut frees) = (0, None);
+        while turns < MOST_TURNS {
+            turns += 1;
             let outcome = self.take_turn().run(wants, &refused);
             let outcome = outcome.map_err(|error| self.told_of(error))?;
             let (holders, reachable_bytes, refusal) = match outcome {
@@ -107,7 +111,16 @@ impl CachingAllocator {
                 continue;
             }
             if let Some(refusal) = refusal {
-                return Err(self.told(refusal));
+                if !self.ask_reclaimers(&refusal) {
+                    return Err(self.told(refusal));
+                }
+                // As often as they free something, however little.
+                let seen = frees.replace(self.state.lock().count_frees());
+                if seen != frees {
+                    turns = 0;
+                }
+                has_sibling_yielded = false;
+                continue;
             }
             let Some(holder) = holders.first() else { break };
             match holder.wait(interrupt) {
@@ -151,14 +164,21 @@ impl CachingAllocator {
     }
 }
 
+impl AllocatorState {
+    /// The number of frees that both engines have seen.
+    fn count_frees(&self) -> u64 {
+        self.torch.frees + self.native.frees
+    }
+}
+
 impl Turn<'_> {
     fn run<T>(&self, wants: &mut Wants<'_, T>, refused: &BTreeSet<u64>) -> Result<Outcome<T>> {
         let allocator = self.0;
         let (mut looks, mut reachable_bytes) = (0, 0);
-        let count_frees = |state: &AllocatorState| state.torch.frees + state.native.frees;
         while looks < MOST_LOOKS {
             // Memory freed from here on may come too late to go back with the rest.
-            let look = |state: &AllocatorState| (state.holders(Wanted::Served), count_frees(state));
+            let look =
+                |state: &AllocatorState| (state.holders(Wanted::Served), state.count_frees());
             let (before, frees) = allocator.trim_and_see(look);
             let was_in_use = before.iter().any(|holder| !refused.contains(&holder.stream.key()));
             // This ends: no other thread begins here.
@@ -183,7 +203,7 @@ impl Turn<'_> {
                 reachable_bytes = state.reachable_bytes(free_bytes);
                 let could_serve = reachable_bytes >= wants.bytes
                     && (wants.could_serve)(&state, state.ledger.left_bytes(free_bytes));
-                (count_frees(&state) == frees, could_serve, state.holders(Wanted::Served))
+                (state.count_frees() == frees, could_serve, state.holders(Wanted::Served))
             };
             if !could_serve {
                 break;

@@ -6,7 +6,6 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};
 
-use crate::base::error::{Error, MemoryError};
 use crate::base::fork;
 use crate::engine::log::context::AllocationContext;
 use crate::engine::stream::interrupt::Interrupt;
@@ -20,7 +19,6 @@ use crate::python::objects::contexts::{Context, EnteredPool};
 use crate::python::objects::device::kind_argument;
 use crate::python::objects::functions::device_argument;
 use crate::python::objects::task_contexts;
-use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::stacks::StackScope;
 use crate::python::support::waiting::without_gil;
 use crate::runtime::{MemPool, Runtime};
@@ -200,46 +198,6 @@ pub(crate) fn set_allocator_settings(settings: &str) -> PyResult<Vec<(String, St
     Runtime::global()?.set_allocator_settings(settings)?;
     let ignored = AllocatorConfig::ignored_keys(settings)?;
     Ok(ignored.into_iter().map(|(key, reason)| (key.to_owned(), reason.to_owned())).collect())
-}
-
-/// Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` at each out-of-memory
-/// error of buffers; returns the id for `remove_oom_observer`. Exceptions of an observer go to
-/// `sys.unraisablehook`; errors of requests inside an observer are not reported.
-#[pyfunction]
-pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<u64> {
-    drop_parked(py);
-    let observer = DeferredDrop::new(vec![observer]);
-    Ok(Runtime::global()?.add_oom_observer(move |error| {
-        let Error::Memory(MemoryError::OutOfMemory {
-            device,
-            requested_bytes,
-            free_bytes,
-            total_bytes,
-            cache,
-        }) = error
-        else {
-            return;
-        };
-        let limit_bytes = cache.as_ref().and_then(|cache| cache.limit_bytes);
-        let limit_bytes = limit_bytes.unwrap_or(*total_bytes);
-        let numbers =
-            (device.kind().name(), device.index(), *requested_bytes, limit_bytes, *free_bytes);
-        Python::attach(|py| {
-            for observer in observer.bind(py) {
-                if let Err(error) = observer.call1(numbers) {
-                    error.write_unraisable(py, Some(observer));
-                }
-            }
-        });
-    }))
-}
-
-/// Removes an observer. An unknown id has no effect.
-#[pyfunction]
-pub(crate) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
-    Runtime::global()?.remove_oom_observer(id);
-    drop_parked(py); // the removal usually parks the observer
-    Ok(())
 }
 
 /// A private pool of a device's memory, for the requests of threads inside the pool.

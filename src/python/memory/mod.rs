@@ -12,6 +12,7 @@ pub(crate) mod exposure;
 pub(crate) mod foreign_memory;
 pub(crate) mod history;
 pub(crate) mod memory_uses;
+pub(crate) mod observers;
 pub(crate) mod replay;
 pub(crate) mod shape;
 pub(crate) mod small_float;

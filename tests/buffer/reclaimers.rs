@@ -1,0 +1,174 @@
+//! Reclaimers: before a request fails for want of memory, the program is asked for some.
+//!
+//! Goal: memory that a program can spare serves its next request, and the request fails as before
+//! when there is none. Method: stores of buffers on small devices of both policies, whose buffers a
+//! reclaimer drops one by one.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use accelrt::{Buffer, Config, Device, Error, MemoryError, Runtime};
+
+use crate::gate::Gate;
+use crate::support::finishes;
+
+const MIB: usize = 1 << 20;
+/// The least request with a segment of its own under policy `torch`.
+const PIECE: usize = 10 * MIB;
+const CAPACITY: usize = 6 * PIECE;
+
+/// Runtimes of both policies, with a device of 60 MiB.
+fn each(run: impl Fn(&Runtime, Device)) {
+    for settings in ["policy:native", "policy:torch"] {
+        let config = Config::builder().cpu_memory_bytes(CAPACITY).cpu_threads(1);
+        let runtime = Runtime::new(config.build().unwrap()).unwrap();
+        runtime.set_allocator_settings(settings).unwrap();
+        run(&runtime, Device::cpu(0));
+        runtime.allocator(Device::cpu(0)).unwrap().check_all();
+    }
+}
+
+/// Buffers that a reclaimer may drop, and how often it was asked.
+#[derive(Default)]
+struct Store {
+    buffers: Mutex<Vec<Buffer>>,
+    asked: AtomicUsize,
+}
+
+impl Store {
+    /// Fills the device with buffers of 10 MiB.
+    fn fill(runtime: &Runtime, device: Device) -> Arc<Self> {
+        let store = Arc::<Self>::default();
+        let buffers = (0..CAPACITY / PIECE).map(|_| runtime.empty(PIECE, device).unwrap());
+        *store.buffers.lock().unwrap() = buffers.collect();
+        store
+    }
+
+    fn reclaims(self: &Arc<Self>) -> impl Fn(&Error) -> bool + Send + Sync + 'static {
+        let store = Arc::clone(self);
+        move |_| {
+            store.asked.fetch_add(1, Ordering::Relaxed);
+            let oldest = {
+                let mut buffers = store.buffers.lock().unwrap();
+                (!buffers.is_empty()).then(|| buffers.remove(0))
+            };
+            oldest.is_some()
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.buffers.lock().unwrap().len()
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn is_refused<T>(outcome: &Result<T, Error>) -> bool {
+    matches!(outcome, Err(Error::Memory(MemoryError::OutOfMemory { .. })))
+}
+
+#[test]
+fn a_request_is_served_from_what_a_program_can_spare_and_from_no_more() {
+    each(|runtime, device| {
+        let store = Store::fill(runtime, device);
+        runtime.add_reclaimer(store.reclaims());
+        let served = runtime.empty(PIECE, device).unwrap();
+        assert_eq!((store.count(), store.asked()), (5, 1));
+        let larger = runtime.empty(25 * MIB, device).unwrap();
+        assert_eq!(store.count(), 2, "30 MiB make room for 25");
+        let statistics = runtime.allocator(device).unwrap().statistics();
+        assert_eq!(statistics.num_ooms, 0, "no request has failed");
+        drop((served, larger));
+    });
+}
+
+#[test]
+fn when_no_reclaimer_has_any_the_request_fails_as_it_would_and_is_told_once() {
+    each(|runtime, device| {
+        let store = Store::fill(runtime, device);
+        runtime.add_reclaimer(store.reclaims());
+        let told = Arc::new(AtomicUsize::new(0));
+        let tell = Arc::clone(&told);
+        runtime.add_oom_observer(move |_| _ = tell.fetch_add(1, Ordering::Relaxed));
+        let kept = store.buffers.lock().unwrap().split_off(4);
+        assert!(is_refused(&runtime.empty(50 * MIB, device)));
+        assert_eq!((store.count(), store.asked()), (0, 5), "four had some, the fifth call none");
+        let statistics = runtime.allocator(device).unwrap().statistics();
+        assert_eq!((told.load(Ordering::Relaxed), statistics.num_ooms), (1, 1));
+        assert!(runtime.empty(40 * MIB, device).is_ok());
+        drop(kept);
+    });
+}
+
+#[test]
+fn reclaimers_are_asked_in_their_order_until_one_has_some_and_until_they_are_removed() {
+    each(|runtime, device| {
+        let (first, second) = (Store::fill(runtime, device), Arc::<Store>::default());
+        let id = runtime.add_reclaimer(first.reclaims());
+        runtime.add_reclaimer(second.reclaims());
+        let held = runtime.empty(PIECE, device).unwrap();
+        assert_eq!((first.asked(), second.asked()), (1, 0));
+        runtime.remove_reclaimer(id);
+        assert!(is_refused(&runtime.empty(PIECE, device)));
+        assert_eq!((first.asked(), second.asked()), (1, 1));
+        drop(held);
+    });
+}
+
+#[test]
+fn memory_that_a_stream_still_uses_is_waited_for_behind_a_reclaimer() {
+    finishes(|| {
+        each(|runtime, device| {
+            let store = Store::fill(runtime, device);
+            let other = runtime.stream(device).unwrap();
+            let gate = Gate::shut(&other);
+            store.buffers.lock().unwrap()[0].record_use(&other).unwrap();
+            let (tell, told) = channel();
+            let reclaims = store.reclaims();
+            runtime.add_reclaimer(move |error| reclaims(error) && tell.send(()).is_ok());
+            let opener = thread::spawn(move || told.recv().map(|()| gate.open()).unwrap());
+            runtime.empty(PIECE, device).unwrap();
+            opener.join().unwrap();
+            assert_eq!((store.count(), store.asked()), (5, 1), "one was enough");
+        });
+    });
+}
+
+#[test]
+fn requests_inside_of_a_reclaimer_ask_none_and_such_above_the_limit_neither() {
+    each(|runtime, device| {
+        let store = Store::fill(runtime, device);
+        let (asked, inner) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counts, notes, nested) = (Arc::clone(&asked), Arc::clone(&inner), runtime.clone());
+        runtime.add_reclaimer(move |_| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            notes.store(is_refused(&nested.empty(PIECE, device)), Ordering::Relaxed);
+            false
+        });
+        assert!(is_refused(&runtime.empty(PIECE, device)));
+        assert_eq!((asked.load(Ordering::Relaxed), inner.load(Ordering::Relaxed)), (1, true));
+        assert!(is_refused(&runtime.empty(CAPACITY + 1, device)));
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "no memory that is spared could serve it");
+        drop(store);
+    });
+}
+
+#[test]
+fn a_reclaimer_that_claims_what_it_has_not_freed_ends_a_request_no_later_than_after_some_turns() {
+    each(|runtime, device| {
+        let store = Store::fill(runtime, device);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&asked);
+        runtime.add_reclaimer(move |_| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            true
+        });
+        assert!(is_refused(&runtime.empty(PIECE, device)));
+        assert!((2..2000).contains(&asked.load(Ordering::Relaxed)), "{asked:?}");
+        drop(store);
+    });
+}
