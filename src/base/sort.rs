@@ -30,7 +30,7 @@ pub(crate) fn sort_by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) 
 }
 
 /// Sorts indices by what they stand for. Those of equal items keep their order.
-fn sort_indices(indices: &mut [usize], compare: &dyn Fn(usize, usize) -> Ordering) {
+pub(crate) fn sort_indices(indices: &mut [usize], compare: &dyn Fn(usize, usize) -> Ordering) {
     indices.sort_by(|one, next| compare(*one, *next));
 }
 

@@ -47,7 +47,7 @@ LOOM = {
 # Cargo's integration tests that defects name.
 INTEGRATION = (
     "engine", "order", "buffer", "capi", "ffi", "conformance", "allocator", "xpu_fake", "generator",
-    "face", "foreign", "header", "schedules",
+    "face", "foreign", "header", "observe", "schedules",
 )  # fmt: skip
 
 # Debug assertions are among what catches a defect; line numbers are not.
@@ -79,7 +79,16 @@ class Defect:
         return text.replace(self.old, self.new)
 
     def look_for_test(self, root: Path) -> None:
-        """Raise when no test has the name of this one."""
+        """Raise when no test has the name of this one, or its suite lacks the first module."""
+        if self.suite not in suites():
+            message = f"stale: {self.name}: there is no suite {self.suite}"
+            raise DefectError(message)
+        first = self.test.partition("::")[0]
+        main = root / "tests" / self.suite / "main.rs"
+        is_inside = "::" in self.test and main.exists()
+        if is_inside and f"mod {first};" not in main.read_text():
+            message = f"stale: {self.name}: suite {self.suite} has no module {first}"
+            raise DefectError(message)
         name = re.split(r"::|\[", self.test)[-1 if "[" not in self.test else -2]
         if not re.search(rf"\b(fn|def) {re.escape(name)}\b", every_test(root)):
             message = f"stale: {self.name}: there is no test {self.test}"

@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::sort::sort_indices;
 use crate::base::spin::SpinGuard;
 use crate::base::sync::park;
 use crate::engine::stream::Stream;
@@ -206,10 +207,12 @@ struct LockedBuffers<'a, const N: usize> {
 impl<'a, const N: usize> LockedBuffers<'a, N> {
     #[inline]
     fn new(used: &'a [OrderedUse<'a>; N]) -> Result<Self> {
-        const { assert!(N <= 2, "two uses are sorted by one comparison") }
         let mut indices: [usize; N] = std::array::from_fn(|index| index);
-        if N == 2 && used[1].address() < used[0].address() {
-            indices.reverse(); // of one allocation, the first use holds the lock
+        // Stable: of one allocation, the first use holds the lock.
+        if N > 2 {
+            sort_indices(&mut indices, &|one, next| used[one].address().cmp(&used[next].address()));
+        } else if N == 2 && used[1].address() < used[0].address() {
+            indices.reverse();
         }
         let mut states = [const { None }; N];
         for (nth, index) in indices.into_iter().enumerate() {
