@@ -13,10 +13,14 @@ mod hang;
 mod numbers;
 #[path = "../common/plain.rs"]
 mod plain;
+#[path = "../common/scheduled.rs"]
+mod scheduled;
 #[path = "../semantics/mod.rs"]
 mod semantics;
 #[path = "../common/semantics_run.rs"]
 mod semantics_run;
+#[path = "../common/steps.rs"]
+mod steps;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 
