@@ -5,6 +5,8 @@
 //! before what; every task numbers its start and its end. `ACCELRT_TEST_SEED=n` repeats program n
 //! (its interleaving remains the machine's), `ACCELRT_TEST_PROGRAMS=n` says how many programs run.
 
+#[path = "../common/asked.rs"]
+mod asked;
 #[path = "../common/gate.rs"]
 mod gate;
 #[path = "../common/hang.rs"]
