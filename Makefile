@@ -131,11 +131,17 @@ unsafe-list: ## writes docs/unsafe.md, the list of files with unsafe code
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --ignored
 
 .PHONY: test
-test: test-debug test-device test-xpu-fake test-release test-asan test-python test-python-xpu-fake test-python-device ## every test: Rust in three builds, then Python
+test: test-debug test-scheduled test-device test-xpu-fake test-release test-asan test-python test-python-xpu-fake test-python-device ## every test: Rust in three builds, then Python
 
 .PHONY: test-debug
 test-debug:
 	$(CARGO) test --features $(TEST_FEATURES)
+
+# Each as ACCELRT_CPU_SCHEDULE has it, as "seed:3,strategy:starve"; without one, two.
+SCHEDULES ?=
+.PHONY: test-scheduled
+test-scheduled: ## the suites of engine, buffers, order and allocator under schedules
+	CARGO=$(CARGO) TEST_FEATURES=$(TEST_FEATURES) $(PYTHON) tests/schedules/suites.py $(SCHEDULES)
 
 # A crate of its own, as a maker of devices has one.
 DEVICE_CRATE := --manifest-path examples/device/Cargo.toml
@@ -171,7 +177,7 @@ core: ## builds and tests the core alone: every room is deleted but the kit that
 	cp -a Cargo.toml Cargo.lock clippy.toml README.md docs src tests benches examples fuzz $(CORE)/tree
 	cd $(CORE)/tree && rm -r $(call others,src,lib conformance $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
 	sed -i '/`make core` deletes this block/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
-	cd $(CORE)/tree && RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
+	cd $(CORE)/tree && RUSTFLAGS="-D warnings --cfg core_alone" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
 		$(CARGO) test --lib $(addprefix --test ,$(CORE_SUITES))
 
 # With the suites that take minutes.

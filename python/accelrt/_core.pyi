@@ -94,6 +94,7 @@ __all__ = [
     "exchange_numpy_handler",
     "exit_index",
     "exit_memory_tag",
+    "finish_streams",
     "flag",
     "from_dlpack",
     "get_allocator_settings",
@@ -1531,6 +1532,9 @@ def start_faults(text: str) -> None:
 
 def end_faults() -> int:
     """Ends the plan. Returns how many calls failed."""
+
+def finish_streams() -> None:
+    """Waits, without the GIL, for all streams and drops their errors. Asks devices for nothing else."""
 
 def enter_memory_tag(name: str) -> None:
     """Gives the requests of this thread a tag until `exit_memory_tag`; inside a running asyncio loop

@@ -73,8 +73,7 @@ class schedule:  # noqa: N801  a function to its users
         """Prepare a schedule."""
         self.setting = f"seed:{seed},strategy:{strategy},depth:{depth},steps:{steps}"
         if durations is not None:
-            least, most = (durations, durations) if isinstance(durations, int) else durations
-            self.setting += f",durations:{least}..{most}"
+            self.setting += f",durations:{_durations(durations)}"
         self.num_steps = 0
         self._is_on = False
 
@@ -156,9 +155,8 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
 
     The function may raise what accelrt raises of the fault, a `RuntimeError`; whatever else it
     raises is a bug, and is raised with the number of the call. Ends when no call failed: returns
-    how many there are. Between the calls of the function streams are synchronised and their errors
-    dropped: what it leaves queued may run outside of the plan, so let it wait. `call` is what a
-    plan has in front of the number.
+    how many there are. Behind each call of the function streams are synchronised, with what it has
+    left queued, and their errors dropped. `call` is what a plan has in front of the number.
 
     >>> import accelrt
     >>> from accelrt import testing
@@ -173,7 +171,10 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
         planned = faults(f"{call}:{number}")
         try:
             with planned:
-                function()
+                try:
+                    function()
+                finally:
+                    _core.finish_streams()  # what it has left queued is part of the plan, too
         except RuntimeError as error:
             if planned.num_failed == 0:
                 raise
@@ -185,6 +186,18 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
         if planned.num_failed == 0:
             return number - 1
     raise AssertionError  # the count has no end
+
+
+def _durations(given: object) -> str:
+    pair = given if isinstance(given, tuple | list) else (given, given)
+    is_right = len(pair) == 2 and all(type(it) is int and it >= 0 for it in pair)  # noqa: PLR2004
+    if not is_right or pair[0] > pair[1]:
+        message = (
+            f"durations is {given!r}; allowed are a whole number of nanoseconds from 0 on, and a "
+            "pair of them, the least and the most"
+        )
+        raise ValueError(message)
+    return f"{pair[0]}..{pair[1]}"
 
 
 def _check_entered(*, is_on: bool) -> None:

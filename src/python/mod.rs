@@ -41,7 +41,10 @@ mod _core {
             sanitizer::{
                 PyOpenAccess, PyOrderWatch, begin_host_access, ordered, process_order_watch,
             },
-            testing::{end_faults, end_schedule, prepare_faults, start_faults, start_schedule},
+            testing::{
+                end_faults, end_schedule, finish_streams, prepare_faults, start_faults,
+                start_schedule,
+            },
             verbose::{
                 PyVerboseCapture, PyVerboseParser, PyVerboseScope, cpu_capability, cudnn_version,
                 has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,

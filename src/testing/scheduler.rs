@@ -11,15 +11,19 @@ use crate::base::error::{ConfigError, Error, Result};
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, Ordering, park, yield_now};
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::schedule::Scheduler;
 use crate::engine::stream::task_report::TaskWatch;
+use crate::engine::stream::waiters::Waiter;
 use crate::runtime::Runtime;
 use crate::testing::schedule::Schedule;
 use crate::testing::strategy::{Candidate, Chooser};
 
 /// How long a thread's step keeps others from theirs. A task that blocks until another thread has
-/// gone on does not hang the program: from here on the order is no longer the seed's alone.
+/// gone on does not hang the program: from here on the order is no longer the seed's alone. Inside
+/// a task a thread is more patient where nothing that it needs can run: others could need its own.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How often a thread looks again that waits while no stream is runnable.
@@ -55,13 +59,22 @@ impl SeededScheduler {
         Arc::new(Self { state, ended: AtomicU64::new(0) })
     }
 
-    /// Begins a step of this thread: the chosen stream, and which step this one is inside of.
-    fn begin(&self, awaited: u64) -> Option<(Arc<StreamCore>, Option<Step>)> {
+    /// Inside a task, the runnable stream that the awaited one needs, through others if need be.
+    fn needed(&self, awaited: u64) -> Option<u64> {
+        let runnable = frames::is_inside_task().then(|| self.state.lock().runnable.clone());
+        runnable?.iter().find(|stream| is_needed_by(stream, awaited)).map(|stream| stream.key())
+    }
+
+    /// Begins a step of this thread: the chosen stream, which inside a task is the needed one, and
+    /// which step this one is inside of.
+    fn begin(&self, needed: Option<u64>) -> Option<(Arc<StreamCore>, Option<Step>)> {
         let own = thread::current().id();
+        let is_lost = needed.is_none() && frames::is_inside_task();
+        let patience = if is_lost { PATIENCE * 10 } else { PATIENCE };
         loop {
             let mut state = self.state.lock();
             let outer = state.stepping.filter(|(thread, _)| *thread == own);
-            let is_other = |(_, since): &Step| since.elapsed() < PATIENCE;
+            let is_other = |(_, since): &Step| since.elapsed() < patience;
             if outer.is_none() && state.stepping.as_ref().is_some_and(is_other) {
                 return None;
             }
@@ -80,21 +93,22 @@ impl SeededScheduler {
             if candidates.is_empty() {
                 return None;
             }
-            let is_awaited = |it: &Candidate| outer.is_some() && it.key == awaited;
-            let place = candidates.iter().position(is_awaited);
+            let place = candidates.iter().position(|it| Some(it.key) == needed);
             let place = place.unwrap_or_else(|| state.chooser.choose(&candidates));
             state.stepping = Some((own, Instant::now()));
             return Some((state.runnable.remove(place), outer));
         }
     }
 
-    /// Runs a task. Inside a task the awaited stream goes first: another one could wait for the
-    /// stream of the task around it, on this same stack.
+    /// Runs a task. Inside a task it runs one command of what is needed: a task that is not could
+    /// wait for the stream of the task around it, on this same stack.
     fn step_towards(&self, awaited: u64) -> bool {
-        let Some((stream, outer)) = self.begin(awaited) else { return false };
+        let needed = self.needed(awaited);
+        let Some((stream, outer)) = self.begin(needed) else { return false };
         // Relaxed: tasks of this thread's turn are counted by this thread.
         let ended = self.ended.load(Ordering::Relaxed);
-        let is_over = || self.ended.load(Ordering::Relaxed) != ended;
+        let is_inside = frames::is_inside_task();
+        let is_over = || is_inside || self.ended.load(Ordering::Relaxed) != ended;
         stream.run(&Turn::new(&is_over, &is_over)); // never panics
         self.end(outer);
         true
@@ -106,6 +120,25 @@ impl SeededScheduler {
             state.stepping = outer;
         }
     }
+}
+
+/// True for the awaited stream, and for those that it waits for, through others if need be.
+fn is_needed_by(stream: &Arc<StreamCore>, awaited: u64) -> bool {
+    let (mut seen, mut left) = (Vec::new(), vec![Arc::clone(stream)]);
+    while let Some(next) = left.pop() {
+        if next.key() == awaited {
+            return true;
+        }
+        if !seen.contains(&next.key()) {
+            seen.push(next.key());
+            next.waiters.each(|waiter| {
+                if let Waiter::Stream(waiting, _) = waiter {
+                    left.push(Arc::clone(waiting));
+                }
+            });
+        }
+    }
+    false
 }
 
 impl Scheduler for SeededScheduler {
@@ -143,11 +176,11 @@ impl Scheduler for SeededScheduler {
     }
 }
 
-/// A schedule that a runtime follows, until the drop. The drop first runs what is runnable; the
-/// workers run what becomes runnable later.
+/// A schedule that a runtime follows, until the drop or the runtime's end, which it does not delay.
+/// The drop first runs what is runnable; the workers run what becomes runnable later.
 #[must_use = "the drop ends the schedule"]
 pub struct Scheduled {
-    runtime: Runtime,
+    lifecycle: Arc<Lifecycle>,
     scheduler: Arc<SeededScheduler>,
     _watch: TaskWatch,
 }
@@ -162,7 +195,7 @@ impl Scheduled {
         }
         let lifecycle = runtime.lifecycle();
         let scheduled = Self {
-            runtime: runtime.clone(),
+            lifecycle: Arc::clone(lifecycle),
             scheduler: SeededScheduler::new(schedule),
             _watch: lifecycle.watch(None),
         };
@@ -185,15 +218,14 @@ impl Scheduled {
 
     /// Runs what is runnable.
     pub(super) fn finish(&self) {
-        while self.runtime.lifecycle().step() {}
+        while self.lifecycle.step() {}
     }
 }
 
 impl Drop for Scheduled {
     fn drop(&mut self) {
         self.finish();
-        let lifecycle = self.runtime.lifecycle();
-        lifecycle.set_scheduler(None);
+        self.lifecycle.set_scheduler(None);
         let left = std::mem::take(&mut self.scheduler.state.lock().runnable);
         for stream in left {
             stream.submit();

@@ -10,6 +10,8 @@
 mod hang;
 #[path = "../common/numbers.rs"]
 mod numbers;
+#[path = "../common/scheduled.rs"]
+mod scheduled;
 #[path = "../common/seed.rs"]
 mod seed;
 #[path = "../common/watchdog.rs"]

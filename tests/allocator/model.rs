@@ -12,6 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use crate::driver::{run_on_cpu, run_on_numbers, run_short_of_memory};
 use crate::hang::Watchdog;
 use crate::numbers::Numbers;
+use crate::scheduled::scheduled;
 use crate::seed::seed;
 
 /// The longest program: about a thousand steps.
@@ -48,7 +49,7 @@ fn random_programs_keep_the_laws_on_a_device_of_numbers() {
 
 #[test]
 fn random_programs_keep_the_laws_and_the_contents_on_cpu() {
-    run_random(2, run_on_cpu);
+    run_random(2, |bytes| run_on_cpu(bytes, scheduled));
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn programs_that_the_fuzzer_found_keep_the_laws() {
         watchdog.step(path.display().to_string());
         let program = std::fs::read(path).unwrap();
         run_on_numbers(&program);
-        run_on_cpu(&program);
+        run_on_cpu(&program, scheduled);
         run_short_of_memory(&program);
         count += 1;
     }

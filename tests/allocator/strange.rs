@@ -7,6 +7,7 @@ use accelrt::{
 };
 
 use crate::free_memory::most_bytes;
+use crate::scheduled::scheduled;
 use crate::support::{Bench, MIB};
 
 const SETTINGS: [&str; 3] = ["", "policy:torch", "expandable_segments:True"];
@@ -33,7 +34,7 @@ fn an_alignment_that_is_no_power_of_two_is_an_error() {
 #[test]
 fn sizes_and_alignments_beyond_everything_are_errors() {
     // On numbers and on the machine's own memory, whose addresses end earlier.
-    let runtime = Runtime::new(Config::default()).unwrap();
+    let runtime = scheduled(Runtime::new(Config::default()).unwrap());
     for settings in SETTINGS {
         let bench = Bench::new(settings);
         runtime.set_allocator_settings(settings).unwrap();
@@ -84,7 +85,7 @@ fn a_pool_that_was_not_made_is_one_without_users() {
 
 #[test]
 fn a_count_of_random_numbers_beyond_memory_is_an_error() {
-    let runtime = Runtime::new(Config::default()).unwrap();
+    let runtime = scheduled(Runtime::new(Config::default()).unwrap());
     let generator = runtime.generator(Device::cpu(0)).unwrap();
     for count in [usize::MAX, isize::MAX as usize / 8 + 1] {
         let refused = generator.random_raw(count).map(|numbers| numbers.len());

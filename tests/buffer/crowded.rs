@@ -12,6 +12,7 @@ use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Device, Error, MemoryError, Runtime, StreamGuard};
 
 use crate::numbers::Numbers;
+use crate::scheduled::scheduled;
 use crate::seed::seed;
 use crate::support::{Machine, finishes};
 
@@ -136,7 +137,7 @@ fn of_64_mib(settings: &str) -> Runtime {
         .allocator_settings(settings)
         .build()
         .unwrap();
-    Runtime::new(config).unwrap()
+    scheduled(Runtime::new(config).unwrap())
 }
 
 #[test]

@@ -7,6 +7,8 @@ use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamError, StreamGuard};
 
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
+use crate::steps::Steps;
 use crate::support::{CPU, Machine, enqueue_failure, finishes, kept};
 
 /// Whole pages; under policy `torch` a segment of its own, which is as large.
@@ -59,7 +61,10 @@ fn dropping_right_after_a_launch_is_a_stream_ordered_free() {
         drop(buffer);
         assert_eq!(machine.kept(), BYTES);
         gate.open();
-        assert!(seen.recv().unwrap(), "the memory is there while the function runs");
+        assert!(
+            Steps::of(&stream).receive(&seen).unwrap(),
+            "the memory is there while the function runs"
+        );
         machine.assert_nothing_taken();
     });
 }
@@ -98,10 +103,8 @@ fn what_is_deterministic_has_memory_of_other_streams_again_behind_a_synchronise(
     // Goal: reserved memory is bounded though no look at a stream completes a free. Method: a
     // buffer that another stream still uses when it is dropped, and a synchronise, many times.
     finishes(|| {
-        let runtime = Runtime::new(
-            Config::builder().allocator_settings("deterministic:True").build().unwrap(),
-        )
-        .unwrap();
+        let config = Config::builder().allocator_settings("deterministic:True").build().unwrap();
+        let runtime = scheduled(Runtime::new(config).unwrap());
         let (home, other) = (runtime.stream(CPU).unwrap(), runtime.stream(CPU).unwrap());
         let _current = StreamGuard::new(&runtime, &home).unwrap();
         for _ in 0..50 {
@@ -163,7 +166,7 @@ fn pinned_memory_serves_no_request_while_a_stream_copies_from_it() {
                 drop(pinned);
                 let next = machine.runtime.empty_pinned(4096).unwrap();
                 assert_ne!(next.address().unwrap(), address, "the queued copy still reads it");
-                receive.recv().unwrap().finish(Ok(()));
+                Steps::of(&stream).receive(&receive).unwrap().finish(Ok(()));
                 stream.synchronize().unwrap();
                 let again = machine.runtime.empty_pinned(4096).unwrap();
                 assert_eq!(again.address().unwrap(), address, "behind the copy it is free");

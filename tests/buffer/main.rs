@@ -13,8 +13,12 @@ mod gate;
 mod numbers;
 #[path = "../common/pattern.rs"]
 mod pattern;
+#[path = "../common/scheduled.rs"]
+mod scheduled;
 #[path = "../common/seed.rs"]
 mod seed;
+#[path = "../common/steps.rs"]
+mod steps;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 #[path = "../common/watchdog.rs"]

@@ -13,17 +13,23 @@ use accelrt::{Buffer, Completion, Config, Error, MemoryError, RawType, Stream, T
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
+use crate::steps::Steps;
 use crate::support::{CPU, Machine, enqueue_failure, finishes, stream_error};
 
-/// Holds a stream until the sender's completion is finished or dropped.
-fn hold(stream: &Stream) -> mpsc::Receiver<Completion> {
-    let (tell, told) = mpsc::channel();
-    stream.enqueue_deferred(move |completion| drop(tell.send(completion))).unwrap();
-    told
+/// A stream that is held until the completion is finished or dropped.
+struct Held {
+    told: mpsc::Receiver<Completion>,
+    steps: Steps,
 }
 
-fn let_go(held: &mpsc::Receiver<Completion>) {
-    held.recv().expect("the task begins").finish(Ok(()));
+fn hold(stream: &Stream) -> Held {
+    let (tell, told) = mpsc::channel();
+    stream.enqueue_deferred(move |completion| drop(tell.send(completion))).unwrap();
+    Held { told, steps: Steps::of(stream) }
+}
+
+fn let_go(held: &Held) {
+    held.steps.receive(&held.told).expect("the task begins").finish(Ok(()));
 }
 
 fn idle() {
@@ -58,7 +64,7 @@ const READS: [Enqueue; 1] = [|buffer, other, stream| other.copy_from(buffer, str
 
 /// A task behind a held stream, and one on another stream.
 struct Pair {
-    held: mpsc::Receiver<Completion>,
+    held: Held,
     first: Transfer,
     second: Transfer,
 }

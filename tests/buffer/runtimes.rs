@@ -2,6 +2,7 @@
 
 use accelrt::{Config, Error, Event, RawType, Result, Runtime, RuntimeError, StreamGuard};
 
+use crate::scheduled::scheduled;
 use crate::support::CPU;
 
 /// Asserts that a call was refused because of runtimes, with their numbers.
@@ -16,7 +17,7 @@ fn refused<T>(outcome: Result<T>, wanted: &str, theirs: &Runtime, ours: &Runtime
 }
 
 fn two() -> [Runtime; 2] {
-    [(); 2].map(|()| Runtime::new(Config::default()).unwrap())
+    [(); 2].map(|()| scheduled(Runtime::new(Config::default()).unwrap()))
 }
 
 #[test]

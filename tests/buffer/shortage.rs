@@ -7,6 +7,7 @@ use accelrt::backend::null::CompletionMode;
 use accelrt::{Config, Device, Error, MemoryError, Runtime};
 
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
 use crate::support::{CAPACITY, Machine, finishes};
 
 #[test]
@@ -118,7 +119,7 @@ fn a_driver_is_asked_by_the_next_request_without_a_synchronise() {
 #[test]
 fn a_runtimes_observers_are_told_of_every_devices_shortages_until_they_are_removed() {
     let config = Config::builder().cpu_devices(2).cpu_memory_bytes(20 << 20).build().unwrap();
-    let runtime = Runtime::new(config).unwrap();
+    let runtime = scheduled(Runtime::new(config).unwrap());
     let told = Arc::new(Mutex::new(Vec::new()));
     let [first, _] = ["first", "second"].map(|name| {
         let told = Arc::clone(&told);

@@ -10,6 +10,7 @@ use accelrt::backend::fault::FaultBackend;
 use accelrt::backend::null::{CompletionMode, Launched, NullBackend, NullConfig, ResourceCounts};
 use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError, StreamFailure};
 
+use crate::scheduled::scheduled;
 use crate::watchdog::finishes_within;
 
 pub(crate) const CPU: Device = Device::cpu(0);
@@ -69,6 +70,7 @@ impl Machine {
             (0..count).map(|index| Device::new(backend.kind(), index).unwrap()).collect();
         let wrapped: [Arc<dyn Backend>; 1] = [Arc::<FaultBackend>::clone(&backend)];
         let runtime = Runtime::with_backends(config, wrapped).unwrap();
+        let runtime = if null.is_some() { runtime } else { scheduled(runtime) };
         let free_bytes = (0..count).map(|index| free_bytes(&backend, index)).collect();
         Self { runtime, backend, devices, null, free_bytes }
     }

@@ -9,6 +9,7 @@ use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, ConfigError, Device, DeviceError, DeviceKind, Error, Runtime};
 
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
 use crate::support::{CPU, devices, enqueue_notice, finishes, streams, workers};
 
 fn stand_in(kind: DeviceKind, is_gpu: bool) -> Arc<dyn Backend> {
@@ -126,7 +127,7 @@ fn as_many_cpu_devices_as_asked_for_each_with_workers_of_its_own() {
 /// Asserts that a device has exactly so many workers: all are held by gates, and what is enqueued
 /// then is run by one of them after its gate opened.
 fn assert_workers(config: Config, expected: usize) {
-    let runtime = Runtime::new(config).unwrap();
+    let runtime = scheduled(Runtime::new(config).unwrap());
     let held = streams(&runtime, expected);
     let gates: Vec<_> = held.iter().map(Gate::enqueue).collect();
     let known: Vec<_> = gates.iter().map(Gate::wait_until_inside).collect();
@@ -154,7 +155,7 @@ fn a_device_has_as_many_workers_as_set_or_two_or_a_fair_share_of_the_cores() {
 #[test]
 fn the_capacity_of_a_device_is_what_was_set() {
     let config = Config::builder().cpu_memory_bytes(1 << 20).cpu_devices(2).build().unwrap();
-    let runtime = Runtime::new(config).unwrap();
+    let runtime = scheduled(Runtime::new(config).unwrap());
     for index in [0, 1] {
         let info = runtime.memory_info(Device::cpu(index)).unwrap();
         assert_eq!((info.total_bytes, info.free_bytes), (1 << 20, 1 << 20));

@@ -16,6 +16,7 @@ use futures::task::LocalSpawnExt;
 
 use crate::driver_kind::{Driver, with_each_completion};
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
 use crate::support::{
     Journal, enqueue_failure, enqueue_notice, finishes, stream, stream_error, streams,
     wait_by_query, workers,
@@ -277,7 +278,7 @@ fn a_future_moves_between_threads() {
 fn a_shutdown_ends_what_is_awaited() {
     finishes(|| {
         let config = Config::builder().cpu_threads(1).exit_timeout(Duration::ZERO).build().unwrap();
-        let runtime = Runtime::new(config).unwrap();
+        let runtime = scheduled(Runtime::new(config).unwrap());
         let [parked, held] = [(); 2].map(|()| stream(&runtime));
         let gate = Gate::shut(&held);
         parked.wait_stream(&held).unwrap();

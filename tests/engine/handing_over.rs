@@ -16,6 +16,7 @@ use accelrt::backend::cpu::CpuBackend;
 use accelrt::{Config, DeviceKind, DriverError, Error, FailureCause, Result, Runtime, Stream};
 
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
 use crate::support::{CPU, enqueue_notice, finishes, stream_error, wait_by_query};
 
 /// A cpu that panics instead of taking a stream, as often as it is told.
@@ -62,7 +63,7 @@ fn machine(workers: usize) -> (Runtime, Arc<PanickingBackend>, [Stream; 2]) {
     let inner = CpuBackend::new(&config).unwrap() as Arc<dyn Backend>;
     let backend = Arc::new(PanickingBackend { inner, submits, resumes });
     let runtime = Runtime::with_backends(config, [Arc::clone(&backend) as Arc<dyn Backend>]);
-    let runtime = runtime.unwrap();
+    let runtime = scheduled(runtime.unwrap());
     let streams = [(); 2].map(|()| runtime.stream(CPU).unwrap());
     (runtime, backend, streams)
 }

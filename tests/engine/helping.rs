@@ -10,7 +10,7 @@ use accelrt::{Runtime, Stream};
 use crate::gate::Gate;
 use crate::support::thread::sleeping_workers;
 use crate::support::{
-    CPU, enqueue_failure, enqueue_question, finishes, stream, stream_error, workers,
+    Answer, CPU, enqueue_failure, enqueue_question, finishes, stream, stream_error, workers,
 };
 use crate::thread_id::ThreadId;
 
@@ -19,7 +19,7 @@ fn helped(runtime: &Runtime) -> u64 {
 }
 
 /// Asks which thread executes a stream's next task.
-fn enqueue_who(stream: &Stream) -> std::sync::mpsc::Receiver<ThreadId> {
+fn enqueue_who(stream: &Stream) -> Answer<ThreadId> {
     enqueue_question(stream, ThreadId::current)
 }
 

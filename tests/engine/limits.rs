@@ -9,6 +9,7 @@ use accelrt::{Config, ConfigError, Error, Runtime, RuntimeError, Stream};
 
 use crate::driver_kind::Driver;
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
 use crate::support::{
     CPU, enqueue_notice, enqueue_question, finishes, stream, wait_without_helping,
 };
@@ -18,7 +19,7 @@ const LIMIT: u64 = 64;
 
 fn limited() -> Runtime {
     let config = Config::builder().stream_task_limit(LIMIT).cpu_threads(1).build().unwrap();
-    Runtime::new(config).unwrap()
+    scheduled(Runtime::new(config).unwrap())
 }
 
 /// A thread that enqueues many more tasks than the limit, counting them; and its number.
@@ -137,7 +138,7 @@ fn a_producer_that_is_held_back_is_let_go_by_a_shutdown() {
             .exit_timeout(std::time::Duration::ZERO)
             .build()
             .unwrap();
-        let runtime = Runtime::new(config).unwrap();
+        let runtime = scheduled(Runtime::new(config).unwrap());
         let stream = stream(&runtime);
         let _gate = Gate::shut(&stream);
         let (thread, _, enqueued) = flood(&stream, |stream| stream.enqueue(|| ()));
@@ -158,7 +159,7 @@ fn a_limit_below_the_smallest_is_refused() {
 #[test]
 fn a_hundred_thousand_tasks_are_queued_and_run_by_default() {
     finishes(|| {
-        let runtime = Runtime::new(Config::default()).unwrap();
+        let runtime = scheduled(Runtime::new(Config::default()).unwrap());
         let stream = runtime.stream(CPU).unwrap();
         let gate = Gate::shut(&stream);
         let ran = Arc::new(AtomicU64::new(0));

@@ -22,8 +22,12 @@ mod plain;
 mod process;
 #[path = "../common/processors.rs"]
 mod processors;
+#[path = "../common/scheduled.rs"]
+mod scheduled;
 #[path = "../common/seed.rs"]
 mod seed;
+#[path = "../common/steps.rs"]
+mod steps;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 #[path = "../common/watchdog.rs"]

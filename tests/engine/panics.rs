@@ -16,6 +16,7 @@ use accelrt::{Buffer, Completion, Config, Event, FailureCause, ProgramSource, Ru
 
 use crate::driver_kind::Driver;
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
 use crate::support::{
     CPU, enqueue_failure, finishes, stream, stream_error, wait_by_query, workers,
 };
@@ -141,7 +142,7 @@ fn on_cpu() -> (Runtime, Arc<FaultBackend>, Things) {
     let config = Config::builder().cpu_threads(1).build().unwrap();
     let faults = FaultBackend::new(CpuBackend::new(&config).unwrap());
     let backend = Arc::<FaultBackend>::clone(&faults) as _;
-    let runtime = Runtime::with_backends(config, [backend]).unwrap();
+    let runtime = scheduled(Runtime::with_backends(config, [backend]).unwrap());
     let streams = [(); 2].map(|()| runtime.stream(CPU).unwrap());
     let things = Things::new(&runtime, streams);
     (runtime, faults, things)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use accelrt::{Config, Error, Runtime, Scope, StreamError};
 
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
 use crate::support::{
     CountDrop, enqueue_failure, enqueue_question, finishes, stream, stream_error, workers,
 };
@@ -135,7 +136,7 @@ fn a_scope_that_a_shutdown_overtakes_ends_only_when_its_tasks_are_run_or_dropped
     // while the scope's first task is inside; the scope may end only after it.
     finishes(|| {
         let config = Config::builder().exit_timeout(Duration::ZERO).build().unwrap();
-        let runtime = Runtime::new(config).unwrap();
+        let runtime = scheduled(Runtime::new(config).unwrap());
         let stream = stream(&runtime);
         let (mut is_left, drops) = (false, Arc::new(AtomicUsize::new(0)));
         let (open, opened) = mpsc::channel::<()>();
@@ -189,7 +190,7 @@ fn a_scope_ends_behind_the_drop_of_what_a_discarded_task_borrows() {
     for (fails, shuts_down) in [(true, false), (false, true), (true, true)] {
         finishes(move || {
             let config = Config::builder().exit_timeout(Duration::ZERO).build().unwrap();
-            let runtime = Runtime::new(config).unwrap();
+            let runtime = scheduled(Runtime::new(config).unwrap());
             let stream = stream(&runtime);
             let has_ended = Arc::new(AtomicBool::new(false));
             let (tell, told) = mpsc::channel();

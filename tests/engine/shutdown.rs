@@ -7,6 +7,7 @@ use std::time::Duration;
 use accelrt::{Config, Error, Runtime, RuntimeError};
 
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
 use crate::support::thread::sleeping_workers;
 use crate::support::{
     CPU, CountDrop, Journal, enqueue_failure, enqueue_question, finishes, stream, stream_error,
@@ -17,7 +18,7 @@ use crate::support::{
 fn impatient(workers: usize) -> Runtime {
     let config =
         Config::builder().cpu_threads(workers).exit_timeout(Duration::ZERO).build().unwrap();
-    Runtime::new(config).unwrap()
+    scheduled(Runtime::new(config).unwrap())
 }
 
 #[test]

@@ -14,6 +14,7 @@ use accelrt::{Config, Error, Event, Result, Runtime, RuntimeError, Stream, Strea
 use crate::driver_kind::{Driver, with_each_completion};
 use crate::gate::Gate;
 use crate::late::LateBackend;
+use crate::scheduled::scheduled;
 use crate::support::{
     CPU, Journal, enqueue_failure, enqueue_notice, enqueue_question, finishes, stream,
     stream_error, wait_by_query, workers,
@@ -136,7 +137,7 @@ fn a_limit_holds_at_a_stream_above_its_task_limit() {
     // held back, fills a gated stream; waits begin until their tasks have filled segments too.
     finishes(|| {
         let config = Config::builder().cpu_threads(2).stream_task_limit(64).build().unwrap();
-        let runtime = Runtime::new(config).unwrap();
+        let runtime = scheduled(Runtime::new(config).unwrap());
         let [full, filling] = [(); 2].map(|()| stream(&runtime));
         let gate = Gate::shut(&full);
         let filled = full.clone();

@@ -4,6 +4,8 @@
 
 #[path = "../common/gate.rs"]
 mod gate;
+#[path = "../common/steps.rs"]
+mod steps;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 #[path = "../common/watchdog.rs"]

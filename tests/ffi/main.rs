@@ -18,6 +18,8 @@ mod late;
 mod launch;
 #[path = "../common/plain.rs"]
 mod plain;
+#[path = "../common/steps.rs"]
+mod steps;
 mod support;
 #[path = "../common/thread_id.rs"]
 mod thread_id;

@@ -14,10 +14,11 @@ use accelrt::{
 
 use crate::gate::Gate;
 use crate::hang::Watchdog;
+use crate::scheduled::scheduled;
 
 fn runtime(workers: usize, exit_timeout: Duration) -> Runtime {
-    Runtime::new(Config::builder().exit_timeout(exit_timeout).cpu_threads(workers).build().unwrap())
-        .unwrap()
+    let config = Config::builder().exit_timeout(exit_timeout).cpu_threads(workers);
+    scheduled(Runtime::new(config.build().unwrap()).unwrap())
 }
 
 fn patient(workers: usize) -> Runtime {

@@ -5,6 +5,8 @@
 //! before what; every task numbers its start and its end. `ACCELRT_TEST_SEED=n` repeats program n
 //! (its interleaving remains the machine's), `ACCELRT_TEST_PROGRAMS=n` says how many programs run.
 
+#[path = "../common/asked.rs"]
+mod asked;
 #[path = "../common/gate.rs"]
 mod gate;
 #[path = "../common/hang.rs"]
@@ -13,10 +15,14 @@ mod hang;
 mod numbers;
 #[path = "../common/plain.rs"]
 mod plain;
+#[path = "../common/scheduled.rs"]
+mod scheduled;
 #[path = "../semantics/mod.rs"]
 mod semantics;
 #[path = "../common/semantics_run.rs"]
 mod semantics_run;
+#[path = "../common/steps.rs"]
+mod steps;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 

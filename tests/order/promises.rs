@@ -5,11 +5,12 @@
 //! tasks keep the order that the semantics promises, in programs with races as well. Method: each
 //! task numbers its start and end; accesses write and compare numbers in memory.
 
+use crate::asked::asked;
 use crate::hang::Watchdog;
 use crate::numbers::Numbers;
+use crate::scheduled::scheduled;
 use crate::semantics::program::{self, Draft, Shape};
 use crate::semantics_run::Run;
-use crate::support::asked;
 
 fn check(programs: u64, shape: impl Fn(&mut Numbers) -> Shape) {
     let watchdog = Watchdog::new("programs of the semantics");
@@ -24,6 +25,7 @@ fn check(programs: u64, shape: impl Fn(&mut Numbers) -> Shape) {
         let shape = shape(&mut numbers);
         let is_careful = shape.care_percent == 100;
         let mut run = Run::new(&shape, is_careful, &mut numbers);
+        scheduled(run.runtime.clone());
         let Draft { actions, machine, .. } = program::draw(shape, numbers);
         assert!(!is_careful || machine.findings.is_empty(), "{:?}\n{advice}", machine.findings);
         for action in &actions {

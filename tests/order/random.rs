@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::asked::asked;
 use crate::hang::Watchdog;
 use crate::program::Program;
 use crate::run::run;
-use crate::support::asked;
 use crate::world::Outcome;
 
 /// Runs of a shortened program before it counts as right: its interleaving is the machine's.

@@ -9,10 +9,11 @@ use accelrt::{Config, Device, Error, Event, Runtime, RuntimeError, Stream, Strea
 use crate::gate::Gate;
 use crate::hang::Watchdog;
 use crate::plain::Plain;
+use crate::scheduled::scheduled;
 
 fn runtime(cpu_devices: usize, workers: usize) -> Runtime {
-    Runtime::new(Config::builder().cpu_devices(cpu_devices).cpu_threads(workers).build().unwrap())
-        .unwrap()
+    let config = Config::builder().cpu_devices(cpu_devices).cpu_threads(workers);
+    scheduled(Runtime::new(config.build().unwrap()).unwrap())
 }
 
 fn dedicated(runtime: &Runtime, device: u8) -> Stream {
@@ -115,7 +116,7 @@ fn throttled_producers_keep_their_order_and_stay_near_the_limit() {
         watchdog.step(format!("throttled producers, {workers} workers"));
         let config =
             Config::builder().stream_task_limit(LIMIT).cpu_threads(workers).build().unwrap();
-        let runtime = Runtime::new(config).unwrap();
+        let runtime = scheduled(Runtime::new(config).unwrap());
         let stream = dedicated(&runtime, 0);
         let (ran, ahead) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
         let (enqueued, disorder) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
@@ -220,7 +221,7 @@ fn a_task_may_overfill_its_own_stream_and_drop_its_last_handle() {
     const TASKS: usize = 1_000;
     let _watchdog = Watchdog::new("a task that overfills its own stream");
     let config = Config::builder().cpu_threads(1).stream_task_limit(64).build().unwrap();
-    let runtime = Runtime::new(config).unwrap();
+    let runtime = scheduled(Runtime::new(config).unwrap());
     let stream = dedicated(&runtime, 0);
     let (own, (ran, seen)) = (stream.clone(), mpsc::channel());
     let task = move || {

@@ -1,4 +1,4 @@
-//! Support: more of numbers, and what the environment asks for.
+//! Support: more of numbers.
 
 use crate::numbers::Numbers;
 
@@ -12,10 +12,4 @@ impl Numbers {
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
-}
-
-/// A number that the environment may ask for.
-pub(crate) fn asked(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }

@@ -16,6 +16,7 @@ use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream, StreamE
 
 use crate::model::{Model, Trace};
 use crate::program::{Parameters, Target};
+use crate::scheduled::scheduled;
 
 /// Why a program failed.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
@@ -133,6 +134,7 @@ impl World {
         };
         let backends = null.clone().map(|null| null as Arc<dyn Backend>);
         let runtime = must(Runtime::with_backends(config, backends), "a runtime")?;
+        let runtime = if null.is_some() { runtime } else { scheduled(runtime) };
         let mut model = Model::new(parameters.events);
         let slot = |number| {
             let (device, priorities) = (parameters.device(number), [0, 0, -1, 1]);

@@ -89,6 +89,19 @@ def test_zeros_and_a_launch_on_another_stream_race() -> None:
     assert finding.buffer.nbytes == SIZE
 
 
+@pytest.mark.parametrize("shown", ["a stream", "an event"])
+def test_what_is_shown_is_no_query_and_orders_nothing(shown: str) -> None:
+    def program() -> None:
+        stream = accelrt.Stream()
+        buffer = accelrt.zeros(SIZE)  # first
+        thing = buffer.stream if shown == "a stream" else buffer.stream.record_event()
+        while "pending" in repr(thing):
+            pass
+        stream.launch(memset, buffer, 1, SIZE)  # second
+
+    check(program, "race", "wait_stream")
+
+
 def poll(thing: accelrt.Event | accelrt.Stream) -> None:
     """Ask until it is done."""
     while not thing.query():

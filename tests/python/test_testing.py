@@ -238,6 +238,7 @@ def test_a_run_without_an_end_fails(tmp_path: Path) -> None:
         ("--seed", str(1 << 64)),
         ("--timeout", "nan"),
         ("--timeout", "-1"),
+        ("--timeout", "0"),
     ],
 )
 def test_explore_refuses_numbers_that_no_schedule_has(
@@ -267,6 +268,23 @@ def test_the_timeline_of_a_schedule_is_of_its_virtual_time(tmp_path: Path) -> No
     assert len(durations) >= 24
     records = 0.001  # the shortest that a trace shows
     assert set(durations) <= {records, 7.0, 7.1, 7.2, 7.3, 7.4, 7.5, 7.6, 7.7, 7.8}
+
+
+def test_durations_that_are_none_are_refused_with_what_is_allowed() -> None:
+    code = """
+from accelrt import testing
+for given in (2.5, -1, (9, 5), (1, 2, 3), "5", True):
+    try:
+        testing.schedule(1, given)
+    except ValueError as error:
+        print(error)
+testing.schedule(1, 5), testing.schedule(1, (5, 9))
+"""
+    wrong = ("2.5", "-1", "(9, 5)", "(1, 2, 3)", "'5'", "True")
+    allowed = "a whole number of nanoseconds from 0 on, and a pair of them, the least and the most"
+    assert output_of(code).splitlines() == [
+        f"durations is {given}; allowed are {allowed}" for given in wrong
+    ]
 
 
 FAULTS = """
@@ -331,6 +349,19 @@ except AssertionError as error:
 print(testing.each_fault(lambda: None))
 """
     assert output_of(code).splitlines() == ["True", "['with the fault fill:1']", "0"]
+
+
+def test_what_a_function_leaves_queued_fails_as_well() -> None:
+    # Goal: a function need not wait. Method: under a schedule nothing runs before a wait.
+    code = f"""{FAULTS}
+def leaves():
+    accelrt.empty(1000, device="cpu").fill_(1).fill_(2)
+
+accelrt.empty(1000, device="cpu")
+with testing.schedule(1):
+    print(testing.each_fault(leaves, "fill"))
+"""
+    assert output_of(code) == "2\n"
 
 
 def test_what_a_function_raises_without_a_fault_is_raised() -> None:

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use accelrt::testing::{Schedule, Strategy};
 use accelrt::{Config, Device, Runtime};
 
+use crate::asked::asked;
 use crate::numbers::Numbers;
-use crate::support::{asked, turn};
+use crate::support::turn;
 
 /// A place in a program: the stream, and the number of its task there.
 type Place = (usize, usize);

@@ -12,10 +12,11 @@ use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::testing::{FaultPlan, Schedule, heed_faults};
 use accelrt::{Buffer, Config, Device, Event, Runtime, Stream};
 
+use crate::asked::asked;
 use crate::hang::Watchdog;
 use crate::numbers::Numbers;
 use crate::programs::strategy;
-use crate::support::{asked, turn};
+use crate::support::turn;
 
 const NUM_DEVICES: usize = 2;
 const NUM_STREAMS: usize = 5;

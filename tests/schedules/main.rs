@@ -4,6 +4,8 @@
 //! one seed does is compared with what it does again, in this process and in another one.
 #![cfg(not(loom))] // models have no schedules
 
+#[path = "../common/asked.rs"]
+mod asked;
 #[path = "../common/hang.rs"]
 mod hang;
 #[path = "../common/numbers.rs"]

@@ -8,11 +8,12 @@
 
 use accelrt::testing::{Schedule, Strategy};
 
+use crate::asked::asked;
 use crate::hang::Watchdog;
 use crate::numbers::Numbers;
 use crate::semantics::program::{self, Draft, Shape};
 use crate::semantics_run::Run;
-use crate::support::{asked, turn};
+use crate::support::turn;
 
 /// One in so many programs runs twice.
 const REPEATED: u64 = 20;

@@ -50,9 +50,3 @@ impl World {
         self.streams.iter().for_each(|stream| stream.synchronize().unwrap());
     }
 }
-
-/// A number that the environment may ask for.
-pub(crate) fn asked(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is no number")))
-}

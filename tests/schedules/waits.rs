@@ -152,6 +152,43 @@ fn a_task_that_blocks_for_another_threads_wait_hangs_no_one() {
     });
 }
 
+/// Enqueues a task that waits for an event inside.
+fn enqueue_wait(world: &World, stream: usize, event: Event) {
+    let task = move || event.synchronize().map_err(|error| error.to_string());
+    world.streams[stream].enqueue(task).unwrap();
+}
+
+#[test]
+fn a_task_that_waits_runs_nothing_behind_what_it_waits_for() {
+    // Goal: what is legal on workers is under a schedule. Method: behind the awaited event stands a
+    // task that waits for the stream of the first one, whose frame is below it on the same stack.
+    for seed in 0..50 {
+        let world = World::new(Schedule::new(seed), 2);
+        world.enqueue(1, "awaited");
+        enqueue_wait(&world, 0, world.streams[1].record_event().unwrap());
+        enqueue_wait(&world, 1, world.streams[0].record_event().unwrap());
+        world.finish();
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_a_parked_stream_runs_only_what_that_one_needs() {
+    for seed in 0..50 {
+        let world = World::new(Schedule::new(seed), 5);
+        for stream in 1..4 {
+            world.enqueue(stream, "awaited");
+        }
+        world.streams[2].wait_stream(&world.streams[3]).unwrap();
+        world.streams[1].wait_stream(&world.streams[2]).unwrap();
+        enqueue_wait(&world, 0, world.streams[1].record_event().unwrap());
+        let behind = world.streams[0].record_event().unwrap();
+        for stream in 2..5 {
+            enqueue_wait(&world, stream, behind.clone());
+        }
+        world.finish();
+    }
+}
+
 /// Counts how often it is woken.
 struct Woken(AtomicUsize);
 

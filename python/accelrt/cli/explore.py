@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=seconds_argument,
+        type=_timeout,
         default=60,
         metavar="SECONDS",
         help="a run that takes longer has failed (default %(default)g)",
@@ -65,6 +65,13 @@ def _seed(text: str) -> int:
         message = f"{text!r} is not a whole number from 0 to 2^64 - 1"
         raise argparse.ArgumentTypeError(message)
     return int(text)
+
+
+def _timeout(text: str) -> float:
+    if (seconds := seconds_argument(text)) == 0:
+        message = f"{text!r} is not a number of seconds above 0"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
 
 
 def run(given: argparse.Namespace) -> int:

@@ -55,7 +55,7 @@ pub(crate) mod task_report;
 #[cfg(all(test, not(loom)))]
 mod task_report_tests;
 pub(crate) mod wait;
-mod waiters;
+pub(crate) mod waiters;
 
 pub use commands::TaskOutcome;
 pub use deferred::Completion;

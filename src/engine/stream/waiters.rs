@@ -92,6 +92,11 @@ impl<S> Waiters<S> {
         ready.into_values().collect()
     }
 
+    /// Shows each waiter, under the lock of the list.
+    pub(crate) fn each(&self, see: impl FnMut(&Waiter<S>)) {
+        self.list.lock().by_ticket.values().for_each(see);
+    }
+
     #[cfg(all(test, not(loom)))]
     pub(crate) fn count(&self) -> usize {
         self.list.lock().by_ticket.len()

@@ -26,6 +26,9 @@ use crate::seed::seed;
 use crate::semantics::machine::{Access, Actor, Finding, Machine, WaitedFor};
 use crate::semantics::program::{self, Action, Shape};
 
+#[path = "../../../tests/common/asked.rs"]
+mod asked;
+
 const DEVICES: usize = 3;
 const UNIT_BYTES: usize = 512;
 
@@ -351,16 +354,12 @@ fn device(index: usize) -> Device {
     Device::cpu(u8::try_from(index).unwrap())
 }
 
-fn asked(variable: &str) -> Option<usize> {
-    Some(std::env::var(variable).ok()?.parse().expect("a number"))
-}
-
 /// Runs programs of one shape of findings, and counts what they had.
 fn check(programs: usize, seen: &mut Seen, shape: impl Fn(&mut Numbers) -> Shape) {
     let config = Config::builder().cpu_devices(DEVICES).cpu_threads(2).build().unwrap();
     let runtime = Runtime::new(config).unwrap();
     let base = seed();
-    let programs = asked("ACCELRT_TEST_PROGRAMS").unwrap_or(programs);
+    let programs = asked::asked("ACCELRT_TEST_PROGRAMS").unwrap_or(programs);
     for number in 0..programs as u64 {
         let own = base.wrapping_add(number);
         let mut numbers = Numbers::new(own);

@@ -3,7 +3,12 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::base::error::{Error, RuntimeError};
 use crate::base::fork;
+use crate::engine::stream::Stream;
+use crate::engine::stream::interrupt::Interrupt;
+use crate::python::support::waiting::without_gil;
+use crate::runtime::Runtime;
 use crate::testing::{heed_faults, process};
 
 /// Lets cpu devices follow the schedule of this text. Waits, without the GIL, for all work.
@@ -44,4 +49,24 @@ pub(crate) fn start_faults(text: &str) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn end_faults() -> u64 {
     process::end_faults()
+}
+
+/// Waits, without the GIL, for all streams and drops their errors. Asks devices for nothing else.
+#[pyfunction]
+pub(crate) fn finish_streams(py: Python<'_>) -> PyResult<()> {
+    let Some(runtime) = Runtime::existing_of_process() else { return Ok(()) };
+    without_gil(
+        py,
+        || false,
+        |is_interrupted| {
+            for core in runtime.all_streams() {
+                let interrupt = &mut Interrupt::by(&mut *is_interrupted);
+                let waited = Stream::from_core(core).synchronize_within(interrupt);
+                if let Err(interrupted @ Error::Runtime(RuntimeError::Interrupted)) = waited {
+                    return Err(interrupted);
+                }
+            }
+            Ok(())
+        },
+    )
 }

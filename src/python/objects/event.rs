@@ -183,7 +183,7 @@ impl PyEvent {
             "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={id}, {}",
             self.device.kind,
             u8::from(self.event.is_timed()),
-            state_of(self.event.is_complete(), self.event.has_failed()),
+            state_of(self.event.looks_complete(), self.event.has_failed()),
         )
     }
 }

@@ -234,7 +234,10 @@ impl PyStream {
     fn __repr__(&self) -> String {
         let (device, id) = (self.stream.device(), self.stream.id());
         let (kind, index) = (device.kind(), device.index());
-        let state = state_of(self.stream.is_complete(), self.stream.has_failed());
+        let core = self.stream.core();
+        // No query: a watch of the order learns nothing from what is shown.
+        let is_done = core.is_drained() && (core.on_host || core.handle.query().unwrap_or(false));
+        let state = state_of(is_done, self.stream.has_failed());
         format!("accelrt.Stream device_type={kind}, device_index={index}, stream_id={id}, {state}")
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn run_on_numbers(bytes: &[u8]) {
     let config = NullConfig { capacity_bytes, completion, reuse, ..NullConfig::default() };
     let null = NullBackend::new(config);
     let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
-    Program::new(Arc::<NullBackend>::clone(&null), config, 40 * MIB, bytes).run();
+    Program::new(Arc::<NullBackend>::clone(&null), config, |it| it, 40 * MIB, bytes).run();
     assert_eq!(null.resource_counts(), ResourceCounts::default());
 }
 
@@ -94,17 +94,18 @@ pub(crate) fn run_short_of_memory(bytes: &[u8]) {
     let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
     let left = &bytes[bytes.len().min(3)..];
     let wrapped = Arc::<NullBackend>::clone(&null);
-    let program = Program::new(wrapped, config, capacity_bytes / 3, left);
+    let program = Program::new(wrapped, config, |it| it, capacity_bytes / 3, left);
     program.runtime.set_allocator_settings(settings).unwrap();
     Program { short_of: Some(settings), ..program }.run();
     assert_eq!(null.resource_counts(), ResourceCounts::default());
 }
 
-/// Runs a program on cpu, where the memory is there to be written.
-pub(crate) fn run_on_cpu(bytes: &[u8]) {
+/// Runs a program on cpu, where memory is there to be written, on the runtime that `begin` makes
+/// of a new one.
+pub(crate) fn run_on_cpu(bytes: &[u8], begin: fn(Runtime) -> Runtime) {
     let config = Config::builder().cpu_memory_bytes(160 * MIB).build().unwrap();
     let cpu = CpuBackend::new(&config).unwrap();
-    Program::new(cpu, config, 3 * MIB, bytes).run();
+    Program::new(cpu, config, begin, 3 * MIB, bytes).run();
 }
 
 /// A part of a buffer that a task of a stream looks at, and what it has to see.
@@ -130,11 +131,17 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    fn new(inner: Arc<dyn Backend>, config: Config, most_bytes: usize, bytes: &'a [u8]) -> Self {
+    fn new(
+        inner: Arc<dyn Backend>,
+        config: Config,
+        begin: fn(Runtime) -> Runtime,
+        most_bytes: usize,
+        bytes: &'a [u8],
+    ) -> Self {
         let backend = FaultBackend::new(inner);
         let wrapped: Arc<dyn Backend> = Arc::<FaultBackend>::clone(&backend);
         let device = Device::new(backend.kind(), 0).unwrap();
-        let runtime = Runtime::with_backends(config, [wrapped]).unwrap();
+        let runtime = begin(Runtime::with_backends(config, [wrapped]).unwrap());
         Self {
             choices: Choices::new(bytes),
             allocator: runtime.allocator(device).unwrap(),

@@ -4,13 +4,15 @@
 
 pub(crate) mod thread;
 
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvError, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use accelrt::{Config, Device, Error, Event, Runtime, Stream, StreamError, StreamFailure};
 
 use crate::gate::Gate;
+use crate::scheduled::scheduled;
+use crate::steps::Steps;
 use crate::watchdog::finishes_within;
 
 /// Far beyond what any test takes: only a hang lasts as long.
@@ -31,7 +33,7 @@ pub(crate) fn workers(count: usize) -> Runtime {
 /// A runtime with so many cpu devices and workers on each.
 pub(crate) fn devices(count: usize, workers: usize) -> Runtime {
     let config = Config::builder().cpu_devices(count).cpu_threads(workers).build().unwrap();
-    Runtime::new(config).unwrap()
+    scheduled(Runtime::new(config).unwrap())
 }
 
 /// Streams that nobody else has.
@@ -74,7 +76,7 @@ impl<T: Clone + Send + 'static> Journal<T> {
 }
 
 /// Enqueues a task that tells when it ran, without any thread waiting for the stream: nobody helps.
-pub(crate) fn enqueue_notice(stream: &Stream) -> Receiver<()> {
+pub(crate) fn enqueue_notice(stream: &Stream) -> Answer<()> {
     enqueue_question(stream, || ())
 }
 
@@ -82,10 +84,27 @@ pub(crate) fn enqueue_notice(stream: &Stream) -> Receiver<()> {
 pub(crate) fn enqueue_question<T: Send + 'static>(
     stream: &Stream,
     question: impl FnOnce() -> T + Send + 'static,
-) -> Receiver<T> {
+) -> Answer<T> {
     let (tell, told) = mpsc::channel();
     stream.enqueue(move || drop(tell.send(question()))).unwrap();
-    told
+    Answer { told, steps: Steps::of(stream) }
+}
+
+/// What a task tells.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    told: Receiver<T>,
+    steps: Steps,
+}
+
+impl<T> Answer<T> {
+    pub(crate) fn recv(&self) -> Result<T, RecvError> {
+        self.steps.receive(&self.told)
+    }
+
+    pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.told.try_recv()
+    }
 }
 
 /// Blocks, without helping, until a worker has done everything enqueued so far.
