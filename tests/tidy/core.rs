@@ -20,8 +20,9 @@ use super::source::Source;
 /// become runnable, where threads wait and poll, what the clock shows; what decides is beside. That
 /// the order is told to the sanitizer took 270: where tasks, waits, allocations and frees are.
 /// Types share the code of sorts and of enqueueing, for 90 lines, and the module is a twentieth
-/// smaller. That a program is asked for memory before a request fails took 60.
-const MOST_LINES: usize = 29_200;
+/// smaller. That a program is asked for memory before a request fails took 60,
+/// and that a task that waits under a schedule runs what it needs alone, 5.
+const MOST_LINES: usize = 29_205;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;

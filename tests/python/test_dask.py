@@ -1,0 +1,262 @@
+"""Workers of dask.distributed with devices.
+
+Goal: values are right wherever they have been in between, errors are those of their tasks, and a
+worker that is killed takes nothing along. Method: clusters of two processes, each with a small cpu
+device, and stores on their own.
+"""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from distributed import Client, wait
+from distributed import LocalCluster as PlainCluster
+
+import accelrt
+from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, store_of
+from kinds import KIND
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+pytestmark = [
+    pytest.mark.skipif(KIND != "cpu", reason="the clusters are of cpu devices"),
+    pytest.mark.filterwarnings("default"),  # those of other packages
+]
+
+MIB = 1 << 20
+DEVICE_BYTES = 20 * MIB
+HOST_BYTES = 10 * MIB
+VALUES, VALUE_BYTES = 40, 10 * MIB
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Two workers, each with a device of two values and a host of one."""
+    with (
+        LocalCluster(
+            devices=[0, 2],
+            device_memory=DEVICE_BYTES,
+            host_memory=HOST_BYTES,
+            dashboard_address=None,
+            env={"ACCELRT_CPU_DEVICES": "3"},
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def make(number: int) -> accelrt.Buffer:
+    return accelrt.empty(VALUE_BYTES).fill_(number)
+
+
+def sum_of_ends(buffer: accelrt.Buffer) -> tuple[int, str]:
+    with memoryview(buffer) as view:
+        return view[0] + view[-1], str(buffer.device)
+
+
+def numbers(dask_worker: "Worker") -> dict[str, int]:
+    return store_of(dask_worker).numbers()
+
+
+def test_ten_times_the_devices_memory_is_right_and_was_on_disk(client: Client) -> None:
+    values = [client.submit(make, number, pure=False) for number in range(VALUES)]
+    wait(values)  # the first ones have left the devices by now
+    sums = client.gather([client.submit(sum_of_ends, value) for value in values])
+    assert [number for number, _ in sums] == [2 * number for number in range(VALUES)]
+    assert {device for _, device in sums} == {"cpu:0", "cpu:2"}
+    found = client.run(numbers)
+    for of_worker in found.values():
+        assert of_worker["on_device_bytes"] <= DEVICE_BYTES
+        assert of_worker["on_disk"] > 0, of_worker
+        assert min(of_worker["device_to_host"], of_worker["host_to_device"]) > 0, of_worker
+    sent = client.gather(values[:3])
+    assert [set(memoryview(buffer)) for buffer in sent] == [{0}, {1}, {2}]
+
+
+def test_views_keep_their_type_and_shape_between_workers(client: Client) -> None:
+    def ones() -> accelrt.View:
+        return accelrt.empty(24).fill_(1).view("int16", (3, 4))
+
+    def seen(view: accelrt.View) -> tuple[str, tuple[int, ...], str, int]:
+        return view.dtype, view.shape, str(device_of()), memoryview(view)[2, 3]
+
+    first, second = client.scheduler_info()["workers"]
+    view = client.submit(ones, workers=[first])
+    seen_by = [client.submit(seen, view, workers=[it], pure=False) for it in (first, second)]
+    there = client.gather(seen_by)
+    assert {it[:2] for it in there} == {("int16", (3, 4))}
+    assert {it[3] for it in there} == {257}
+    assert len({it[2] for it in there}) == 2
+    assert view.result().shape == (3, 4)
+    assert client.submit(lambda: accelrt.empty(0)).result().nbytes == 0
+
+
+def test_a_task_has_a_stream_of_its_own_and_its_errors(client: Client) -> None:
+    def fails() -> str:
+        stream = accelrt.accelerator.current_stream()
+        stream.launch_host(lambda: 1 / 0)
+        return "enqueued"
+
+    def is_own() -> bool:
+        stream, default = (
+            accelrt.accelerator.current_stream(),
+            accelrt.cpu.default_stream(device_of()),
+        )
+        return stream.device == device_of() and stream != default
+
+    assert client.submit(is_own, pure=False).result()
+    raised = client.submit(fails, pure=False).exception()
+    assert isinstance(raised, accelrt.StreamError)
+    assert "division by zero" in str(raised)
+    assert client.submit(is_own, pure=False).result()
+
+
+def test_the_heartbeat_has_numbers_of_the_device(client: Client) -> None:
+    def beat(dask_worker: "Worker") -> dict[str, int]:
+        measured: dict[str, int] = dask_worker.metrics["accelrt"](dask_worker)
+        return measured | {"total": dask_worker.metrics["gpu-memory-total"](dask_worker)}
+
+    for found in client.run(beat).values():
+        assert found["allocated_bytes"] <= found["reserved_bytes"] <= DEVICE_BYTES + 2 * MIB
+        assert found["total"] == accelrt.cpu.mem_get_info()[1]
+    resources = [it["resources"] for it in client.scheduler_info()["workers"].values()]
+    assert resources == [{"accelerator": 1}] * 2
+
+
+@pytest.mark.parametrize("moment", ["holds", "spills"])
+def test_the_values_of_a_killed_worker_are_made_again(client: Client, moment: str) -> None:
+    def directory(dask_worker: "Worker") -> str:
+        return str(dask_worker.local_directory)
+
+    values = [client.submit(make, number, pure=False) for number in range(VALUES)]
+    if moment == "holds":
+        wait(values)
+    directories = client.run(directory)
+    victim, pid = next(iter(client.run(os.getpid).items()))
+    os.kill(pid, signal.SIGKILL)
+    sums = client.gather([client.submit(sum_of_ends, value, pure=False) for value in values])
+    assert [number for number, _ in sums] == [2 * number for number in range(VALUES)]
+    client.wait_for_workers(2)
+    assert not Path(directories[victim]).exists(), "its files went with it"
+
+
+def test_a_running_cluster_gets_devices_by_the_plug_in() -> None:
+    with (
+        PlainCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        before = client.submit(lambda: b"made before", pure=False)
+        assert before.result() == b"made before"
+        client.register_plugin(Devices())
+        sums = client.gather([client.submit(sum_of_ends, client.submit(make, n)) for n in (3, 4)])
+        assert sums == [(6, "cpu:0"), (8, "cpu:0")]
+        assert client.submit(len, before).result() == 11
+        assert [it["device_to_host"] for it in client.run(numbers).values()] == [0]
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"devices \[7\]: there are 3 of cpu, from 0"):
+        LocalCluster(devices=[0, 7])
+
+
+def test_outside_of_such_a_worker_there_is_no_store() -> None:
+    class Worker:
+        data: dict[str, object] = {}  # noqa: RUF012  never written
+
+    with pytest.raises(TypeError, match="preload accelrt"):
+        store_of(Worker())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[DeviceStore]:
+    """On a device with room for three values, and a host for two."""
+    gc.collect()
+    accelrt.cpu.synchronize(1)
+    accelrt.cpu.empty_cache()
+    device, total = accelrt.device("cpu:1"), accelrt.cpu.mem_get_info(1)[1]
+    accelrt.cpu.set_per_process_memory_fraction(3 * VALUE_BYTES / total, 1)
+    store = DeviceStore(str(tmp_path), device, host_limit=2 * VALUE_BYTES)
+    yield store
+    store.close()
+    accelrt.cpu.set_per_process_memory_fraction(1.0, 1)
+
+
+def fill(store: DeviceStore, count: int) -> None:
+    for number in range(count):
+        store[f"x-{number}"] = accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(number)
+
+
+def test_what_was_not_used_for_longest_leaves_first(store: DeviceStore, tmp_path: Path) -> None:
+    fill(store, 3)
+    assert store["x-0"] is not None
+    store["x-3"] = accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(3)
+    assert list(store.memory) == ["x-1"]
+    fill(store, 6)
+    assert [(it, store.numbers()[it]) for it in ("on_device", "on_host", "on_disk")] == [
+        ("on_device", 3),
+        ("on_host", 2),
+        ("on_disk", 1),
+    ]
+    assert len(store) == len(set(store)) == 6
+    for number in (5, 0, 3, 1, 4, 2):
+        value = store[f"x-{number}"]
+        assert isinstance(value, accelrt.Buffer)
+        assert set(memoryview(value)) == {number}
+    for key in list(store):
+        del store[key]
+    assert (len(store), list((tmp_path / "storage").iterdir())) == (0, [])
+    with pytest.raises(KeyError, match="x-0"):
+        del store["x-0"]
+    with pytest.raises(KeyError, match="x-0"):
+        store["x-0"]
+
+
+def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    put: Callable[..., None] = type(store._host).__setitem__
+
+    def slow(host: object, key: str, value: object) -> None:
+        if threading.current_thread() is thread:
+            entered.set()
+            go_on.wait()
+        put(host, key, value)
+
+    monkeypatch.setattr(type(store._host), "__setitem__", slow)
+    fill(store, 3)
+    thread = threading.Thread(target=store._spill)
+    thread.start()
+    entered.wait()
+    replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"))
+    replaces.start()
+    go_on.set()
+    for one in (thread, replaces):
+        one.join()
+    assert (store["x-0"], len(store)) == ("new", 3)
+
+
+def test_a_disk_without_room_keeps_values_and_the_request_fails(store: DeviceStore) -> None:
+    fill(store, 3)
+    vars(store._host.slow)["data"].max_weight = 1
+    others = [accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(7) for _ in range(2)]
+    fills = store.numbers()
+    assert (fills["on_device"], fills["on_host"]) == (1, 2)
+    assert [set(memoryview(it)) for it in others] == [{7}, {7}]
+
+
+def test_without_distributed_the_package_imports_and_says_what_lacks() -> None:
+    code = "import sys; sys.modules['distributed'] = None; import accelrt; import accelrt.dask"
+    ended = subprocess.run(  # noqa: S603  the interpreter of this test
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert "accelrt.dask needs the extra `dask`" in ended.stderr
