@@ -621,4 +621,4 @@ deny: ## licences, bans and sources of the dependencies; with DENY=advisories kn
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean
-	rm -rf $(VENV) $(INTEL) $(MATH) $(PACKAGING) $(TORCH) $(BRIDGE)/build
+	rm -rf $(VENV) $(INTEL) $(MATH) $(PACKAGING) $(TORCH)

@@ -19,6 +19,4 @@ setup(
         )
     ],
     cmdclass={"build_ext": BuildExtension},
-    # A folder that stays, so that only what changed is compiled again.
-    options={"build_ext": {"build_temp": str(HERE / "build")}},
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import accelrt
+from gates import Gate
 
 
 def test_a_profile_has_the_operators_by_name() -> None:
@@ -22,6 +23,34 @@ def test_a_profile_has_the_operators_by_name() -> None:
     names = [row.key for row in profile.key_averages()]
     assert "aten::mm" in names
     assert "aten::_softmax" in names
+
+
+def test_a_missing_order_of_two_streams_is_reported_with_both_operators() -> None:
+    side = torch.Stream("accelrt")
+    with accelrt.sanitizer.watch() as report:
+        with Gate():  # what is over when the next task comes is in order
+            rows = torch.ones(64, device="accelrt")
+            with side:
+                rows.mul_(2)  # which does not wait for the fill
+        torch.accelerator.synchronize()
+    (finding,) = report.findings
+    assert finding.kind == "race"
+    assert finding.first.name == "aten::fill_.Scalar"
+    assert finding.second.name == "aten::mul_.Tensor"
+    assert "wait_stream" in finding.fix
+
+
+def test_a_tensor_that_dies_before_its_use_on_another_stream_is_reported() -> None:
+    side = torch.Stream("accelrt")
+    with accelrt.sanitizer.watch() as report:
+        with Gate():
+            rows = torch.ones(64, device="accelrt")
+            side.wait_stream(torch.accelerator.current_stream())
+            with side:
+                rows.sum()
+            del rows
+        torch.accelerator.synchronize()
+    assert [finding.kind for finding in report.findings] == ["missing-record-stream"]
 
 
 def test_halves_of_a_tensor_are_no_race() -> None:
