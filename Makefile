@@ -312,6 +312,32 @@ join-replays: module-release
 		--granularity 2097152 --json $(BENCH_DIR)/replays.json $(REPLAYED)
 	$(VENV)/bin/python benches/replays.py $(BENCH_DIR)/replays.json docs/allocator.md $(REPLAY_FLAGS)
 
+# An optional peer, 1.3 GB on disk: an index may have no torch but one for CUDA, whose packages for
+# GPUs are left out.
+TORCH := .venv-torch
+BRIDGE := bridges/torch
+$(TORCH)/ready: $(BRIDGE)/pyproject.toml $(BRIDGE)/stand_ins.py
+	rm -rf $(TORCH)
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(TORCH)/bin/python -m pip install --quiet --no-deps 'torch>=2.15'
+	$(TORCH)/bin/python -m pip install --quiet --group $(BRIDGE)/pyproject.toml:peer
+	$(TORCH)/bin/python $(BRIDGE)/stand_ins.py
+	touch $@
+
+# The extension, for this torch: minutes. Python finds accelrt where the other environment has it.
+$(TORCH)/bridge: $(TORCH)/ready include/accelrt.h $(wildcard $(BRIDGE)/csrc/* $(BRIDGE)/*.py)
+	echo "$(call absolute,python)" >$$(echo $(TORCH)/lib/python3*/site-packages)/accelrt.pth
+	$(TORCH)/bin/python -m pip install --quiet --no-build-isolation --no-deps --editable $(BRIDGE)
+	touch $@
+
+.PHONY: torch
+torch: module $(TORCH)/bridge ## installs torch into an environment of its own, and builds accelrt-torch there
+
+.PHONY: test-torch
+test-torch: torch ## torch.device("accelrt"): the tests of bridges/torch
+	cd $(BRIDGE) && "$(call absolute,$(TORCH)/bin/python)" -m pytest
+
 # Recorded requests for the rows of allocation; rows say where they are missing.
 TRACES ?= ../shared/traces
 # The allocator's settings for all figures: the default ones.
@@ -601,4 +627,4 @@ deny: ## licences, bans and sources of the dependencies; with DENY=advisories kn
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean
-	rm -rf $(VENV) $(INTEL) $(MATH) $(PACKAGING)
+	rm -rf $(VENV) $(INTEL) $(MATH) $(PACKAGING) $(TORCH)

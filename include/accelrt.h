@@ -351,6 +351,30 @@ typedef struct {
 // `accelrt_completion_finish`. Must not throw or jump out.
 typedef void (*accelrt_start_function)(void *data, accelrt_completion *completion);
 
+// Bytes that a task uses.
+typedef struct {
+  // The first address.
+  uint64_t address;
+  // How many bytes.
+  uint64_t bytes;
+  // `ACCELRT_READS`, `ACCELRT_WRITES`, or 0 when that is not known.
+  uint32_t access;
+  // 0.
+  uint32_t reserved;
+} accelrt_used_range;
+
+// What a launch says of its task.
+typedef struct {
+  // The size of this struct in bytes, set by the caller.
+  size_t size;
+  // The name that logs, profiles and the sanitizer show, in UTF-8; NULL for the function's.
+  const char *name;
+  // The bytes that the task uses.
+  const accelrt_used_range *ranges;
+  // How many ranges.
+  size_t range_count;
+} accelrt_task_description;
+
 // What a buffer is.
 typedef struct {
   // The size of this struct in bytes, set by the caller.
@@ -975,6 +999,20 @@ accelrt_status accelrt_stream_launch_deferred(accelrt_stream *stream,
 // What the caller promises:
 // `error` is NULL or a text that ends with a zero.
 accelrt_status accelrt_completion_finish(accelrt_completion *completion, const char *error);
+
+// As `accelrt_stream_launch`, for a task that says its name and the bytes that it uses. These are
+// shown by logs and profiles, and compared by the sanitizer; nothing waits for them, and no memory
+// stays for them: a buffer that is destroyed is freed behind the work of its home stream and the
+// uses that `accelrt_buffer_record_use` was told of.
+//
+// What the caller promises:
+// As `accelrt_stream_launch`. `description`, its name and its `range_count` ranges are there and
+// stay as they are until `drop(data)` is called, so they may stand in `data`.
+accelrt_status accelrt_stream_launch_described(accelrt_stream *stream,
+                                               accelrt_task_function run,
+                                               void *data,
+                                               accelrt_drop_function drop,
+                                               const accelrt_task_description *description);
 
 // Creates an event, whose records store the time when `is_timed` is not 0. Its first record
 // determines its device. Initialises nothing.
@@ -1693,6 +1731,7 @@ typedef struct accelrt_table {
   accelrt_status (*memory_enter_tag)(const char *tag);
   accelrt_status (*memory_leave_tag)(void);
   accelrt_status (*memory_get_tags)(accelrt_device device, accelrt_tag_statistics *tags, size_t each_bytes, size_t capacity, size_t *count);
+  accelrt_status (*stream_launch_described)(accelrt_stream *stream, accelrt_task_function run, void *data, accelrt_drop_function drop, const accelrt_task_description *description);
 } accelrt_table;
 
 // Whether a table has a function: ACCELRT_TABLE_HAS(table, stream_launch).
@@ -1822,7 +1861,8 @@ typedef struct accelrt_table {
   X(pool_get_id) \
   X(memory_enter_tag) \
   X(memory_leave_tag) \
-  X(memory_get_tags)
+  X(memory_get_tags) \
+  X(stream_launch_described)
 
 #ifndef ACCELRT_TABLE
 // The table of the library, valid for ever. Never blocks, never fails.
@@ -1955,6 +1995,7 @@ const accelrt_table *accelrt_get_table(void);
 #define accelrt_memory_enter_tag (ACCELRT_TABLE->memory_enter_tag)
 #define accelrt_memory_leave_tag (ACCELRT_TABLE->memory_leave_tag)
 #define accelrt_memory_get_tags (ACCELRT_TABLE->memory_get_tags)
+#define accelrt_stream_launch_described (ACCELRT_TABLE->stream_launch_described)
 #endif
 
 #endif // ACCELRT_H

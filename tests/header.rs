@@ -14,7 +14,7 @@ use cbindgen::{
 };
 
 /// The files with functions, in the order of the header.
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     "status",
     "last_error",
     "runtime",
@@ -22,6 +22,7 @@ const FILES: [&str; 19] = [
     "stream",
     "launch",
     "deferred",
+    "description",
     "event",
     "buffer",
     "transfer",
@@ -37,7 +38,7 @@ const FILES: [&str; 19] = [
 ];
 
 /// Names of types in Rust, and in C. Constants get `ACCELRT_` in front.
-const TYPES: [(&str, &str); 36] = [
+const TYPES: [(&str, &str); 38] = [
     ("Status", "accelrt_status"),
     ("RuntimeCounters", "accelrt_runtime_counters"),
     ("CDevice", "accelrt_device"),
@@ -50,6 +51,8 @@ const TYPES: [(&str, &str); 36] = [
     ("BufferUse", "accelrt_buffer_use"),
     ("TaskFunction", "accelrt_task_function"),
     ("DropFunction", "accelrt_drop_function"),
+    ("UsedRange", "accelrt_used_range"),
+    ("TaskDescription", "accelrt_task_description"),
     ("StartFunction", "accelrt_start_function"),
     ("CCompletion", "accelrt_completion"),
     ("CPool", "accelrt_pool"),

@@ -30,7 +30,7 @@ pub type TaskFunction = Option<
 >;
 
 /// A task's function that is there.
-type RunFunction = unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> i32;
+pub(super) type RunFunction = unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> i32;
 
 /// Frees what a launch or a copy was given. Must not throw or jump out.
 pub type DropFunction = Option<unsafe extern "C" fn(data: *mut c_void)>;
@@ -87,25 +87,30 @@ impl<const BLOCKS: bool> Command<TaskContext> for Launch<BLOCKS> {
     }
 
     fn run(self, context: &mut TaskContext) {
-        assert_no_lock_held();
-        context.is_marker = true; // a host access may wait for the buffers that it uses
-        let mut text = MaybeUninit::<[c_char; TEXT_BYTES]>::uninit();
-        let first = text.as_mut_ptr().cast::<c_char>();
-        // SAFETY: the array has a first byte.
-        unsafe { first.write(0) };
-        // SAFETY: the caller of the launch promises a function that takes these arguments on any
-        // thread and does not throw; the text has as many bytes.
-        let run = || unsafe { (self.run)(self.owned.data, first, TEXT_BYTES) };
-        let status = if BLOCKS { while_blocked(run) } else { run() };
-        if status != 0 {
-            // SAFETY: the array has a last byte. A text that fills the room ends here.
-            let last = unsafe { first.add(TEXT_BYTES - 1) };
-            // SAFETY: as above.
-            unsafe { last.write(0) };
-            // SAFETY: a zero was written to the first byte, and another one to the last.
-            let text = unsafe { CStr::from_ptr(first) };
-            context.fail(cause_of(status, self.run as usize, text));
-        }
+        call::<BLOCKS>(self.run, &self.owned, context);
+    }
+}
+
+/// Calls a function of a launch, and fails its stream when the function says so.
+pub(super) fn call<const BLOCKS: bool>(run: RunFunction, owned: &Owned, context: &mut TaskContext) {
+    assert_no_lock_held();
+    context.is_marker = true; // a host access may wait for the buffers that it uses
+    let mut text = MaybeUninit::<[c_char; TEXT_BYTES]>::uninit();
+    let first = text.as_mut_ptr().cast::<c_char>();
+    // SAFETY: the array has a first byte.
+    unsafe { first.write(0) };
+    // SAFETY: the caller of the launch promises a function that takes these arguments on any
+    // thread and does not throw; the text has as many bytes.
+    let call = || unsafe { run(owned.data, first, TEXT_BYTES) };
+    let status = if BLOCKS { while_blocked(call) } else { call() };
+    if status != 0 {
+        // SAFETY: the array has a last byte. A text that fills the room ends here.
+        let last = unsafe { first.add(TEXT_BYTES - 1) };
+        // SAFETY: as above.
+        unsafe { last.write(0) };
+        // SAFETY: a zero was written to the first byte, and another one to the last.
+        let text = unsafe { CStr::from_ptr(first) };
+        context.fail(cause_of(status, run as usize, text));
     }
 }
 
@@ -197,7 +202,7 @@ unsafe fn launch<const BLOCKS: bool>(
 
 #[cold]
 #[inline(never)]
-fn no_host_functions(stream: &Stream) -> Refused {
+pub(super) fn no_host_functions(stream: &Stream) -> Refused {
     let kind = stream.device().kind();
     let text = format!("{kind} devices do not support functions of the host as tasks");
     Refused::new(Status::Unsupported, text)

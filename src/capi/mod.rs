@@ -8,7 +8,8 @@
 //! * [`handle`]: handles with generations, and the slots that they name
 //! * [`arguments`]: texts, arrays, places for results, structs that begin with their size
 //! * [`runtime`], [`device`]: settings and the process's runtime; devices by kind and index
-//! * [`stream`], [`event`]: streams and events; [`launch`], [`deferred`]: functions as tasks
+//! * [`stream`], [`event`]: streams and events; [`launch`], [`deferred`],
+//!   [`description`]: functions as tasks, those with a name and addresses of their own
 //! * [`buffer`], [`transfer`], [`memory`]: memory by handle, copies and fills, memory by address
 //! * [`pool`], [`observer`]: private pools, tags of memory, who is told of shortages
 //! * [`allocator`], [`snapshot`], [`history`], [`log`]: what allocators have and did, what ran
@@ -19,6 +20,7 @@ mod allocator;
 mod arguments;
 mod buffer;
 mod deferred;
+mod description;
 mod device;
 mod event;
 mod generator;

@@ -6,8 +6,8 @@
 
 use crate::capi::runtime::ABI_VERSION;
 use crate::capi::{
-    allocator, buffer, deferred, device, event, generator, history, last_error, launch, log,
-    memory, observer, pool, program, runtime, snapshot, stream, transfer,
+    allocator, buffer, deferred, description, device, event, generator, history, last_error,
+    launch, log, memory, observer, pool, program, runtime, snapshot, stream, transfer,
 };
 
 /// The functions by their addresses, behind the size of the table in bytes.
@@ -165,6 +165,7 @@ table! {
     pool::accelrt_memory_enter_tag
     pool::accelrt_memory_leave_tag
     pool::accelrt_memory_get_tags
+    description::accelrt_stream_launch_described
 }
 
 /// The table of this library's functions, valid for ever.

@@ -84,6 +84,7 @@ void gate_open(gate *gate);
     X(the_environment_brings_a_kind)                                                               \
     X(a_wrong_kind_of_the_environment_fails_the_first_use)                                         \
     X(a_deferred_task_is_finished_by_another_thread)                                               \
+    X(a_described_task_has_its_name_and_memory_in_the_log)                                         \
     X(tasks_that_block_do_not_hold_back_other_streams)                                             \
     X(a_pool_serves_the_threads_inside_of_it)                                                      \
     X(tags_say_what_memory_is_for)                                                                 \

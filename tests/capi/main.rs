@@ -139,6 +139,7 @@ c_tests! {
     fn the_environment_brings_a_kind;
     fn a_wrong_kind_of_the_environment_fails_the_first_use;
     fn a_deferred_task_is_finished_by_another_thread;
+    fn a_described_task_has_its_name_and_memory_in_the_log;
     fn tasks_that_block_do_not_hold_back_other_streams;
     fn a_pool_serves_the_threads_inside_of_it;
     fn tags_say_what_memory_is_for;

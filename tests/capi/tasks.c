@@ -128,3 +128,55 @@ void tasks_that_block_do_not_hold_back_other_streams(void)
     for (int number = 0; number < 2; number++)
         OK(accelrt_stream_destroy(streams[number]));
 }
+
+/* The records of tasks with this name. */
+static size_t count_named(const accelrt_log_record *records, size_t count, const char *name)
+{
+    size_t found = 0;
+    for (size_t nth = 0; nth < count; nth++)
+        found += records[nth].kind == ACCELRT_RECORD_ENDED && !strcmp(records[nth].name, name);
+    return found;
+}
+
+void a_described_task_has_its_name_and_memory_in_the_log(void)
+{
+    accelrt_stream *stream;
+    accelrt_log *log;
+    accelrt_log_record records[64];
+    size_t count;
+    uint64_t dropped;
+    int one = 1;
+    accelrt_used_range ranges[] = {{4096, 64, ACCELRT_READS, 0}, {8192, 32, ACCELRT_WRITES, 0}};
+    accelrt_task_description described = {sizeof described, "add_one", ranges, 2};
+    OK(accelrt_stream_create(cpu, 0, &stream));
+    OK(accelrt_log_subscribe(ACCELRT_LOG_TASKS, 64, &log));
+    OK(accelrt_stream_launch_described(stream, count_run, &one, count_drop, &described));
+    OK(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT));
+    ASSERT(runs == 1 && drops == 1);
+    OK(accelrt_log_take(log, records, sizeof *records, 64, &count, &dropped));
+    ASSERT(count_named(records, count, "add_one") == 1);
+    for (size_t nth = 0; nth < count; nth++)
+        if (records[nth].kind == ACCELRT_RECORD_ENDED && !strcmp(records[nth].name, "add_one"))
+            ASSERT(records[nth].address == 8192);
+    OK(accelrt_log_destroy(log));
+
+    /* What could not be read later is refused at once, and the data is given back. */
+    accelrt_task_description no_name = {sizeof no_name, NULL, NULL, 0};
+    OK(accelrt_stream_launch_described(stream, count_run, &one, NULL, &no_name));
+    accelrt_task_description no_ranges = {sizeof no_ranges, "lost", NULL, 2};
+    FAILS(accelrt_stream_launch_described(stream, count_run, &one, count_drop, &no_ranges),
+        INVALID_ARGUMENT, "ranges");
+    accelrt_task_description small = {8, "small", ranges, 2};
+    FAILS(accelrt_stream_launch_described(stream, count_run, &one, count_drop, &small),
+        INVALID_ARGUMENT, "size of 8 bytes");
+    ranges[1].access = 7;
+    FAILS(accelrt_stream_launch_described(stream, count_run, &one, count_drop, &described),
+        INVALID_ARGUMENT, "no access 7");
+    FAILS(accelrt_stream_launch_described(stream, count_run, &one, count_drop, NULL),
+        INVALID_ARGUMENT, "description is NULL");
+    FAILS(accelrt_stream_launch_described(stream, NULL, &one, count_drop, &no_name),
+        INVALID_ARGUMENT, "run is NULL");
+    OK(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT));
+    ASSERT(runs == 2 && drops == 6);
+    OK(accelrt_stream_destroy(stream));
+}

@@ -1,0 +1,20 @@
+"""What makes `accelrt` a device of torch, in the order that torch needs."""
+
+from pathlib import Path
+
+import torch
+
+from accelrt import _core
+from accelrt_torch import _C, device_module  # type: ignore[attr-defined]
+
+NAME = "accelrt"
+
+
+def register() -> None:
+    """Name the backend, bind the runtime, register the device's module and methods."""
+    torch.utils.rename_privateuse1_backend(NAME)
+    _C.bind(_core._C_API)  # noqa: SLF001 - the capsule for extensions
+    torch._register_device_module(NAME, device_module)  # noqa: SLF001 - torch's way for devices
+    _C.set_kernel_threads(torch.get_num_threads())
+    _C.set_own_folders([f"{Path(module.__file__).parent}/" for module in (torch, _C)])
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

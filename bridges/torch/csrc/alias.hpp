@@ -1,0 +1,22 @@
+// Tensors of a device as the kernels of the CPU see them: the same memory, as the host's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "runtime.hpp"
+
+namespace accelrt_torch {
+
+inline bool is_ours(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == DEVICE_TYPE;
+}
+
+// An alias keeps no memory: that is freed in stream order, behind the tasks that were enqueued.
+// A tensor that is not of the device is returned as it is.
+at::Tensor host_alias(const at::Tensor& tensor);
+
+// An undefined tensor and one without elements stay; of others a copy, which the caller of an
+// operator cannot change while its task waits.
+at::Tensor own_copy(const at::Tensor& of_host);
+
+} // namespace accelrt_torch

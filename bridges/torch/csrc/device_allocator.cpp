@@ -1,0 +1,139 @@
+#include "device_allocator.hpp"
+
+#include <cstring>
+
+#include "stream.hpp"
+
+namespace accelrt_torch {
+
+void destroy_buffer(void* buffer) {
+  warn(accelrt_buffer_destroy(static_cast<accelrt_buffer*>(buffer)));
+}
+
+c10::DataPtr to_data_pointer(accelrt_buffer* buffer, c10::Device device) {
+  uint64_t address = 0;
+  check(accelrt_buffer_get_address(buffer, &address));
+  return {reinterpret_cast<void*>(address), buffer, &destroy_buffer, device};
+}
+
+bool record_use(const c10::DataPtr& pointer, const c10::Stream& stream) {
+  if (pointer.get_deleter() != &destroy_buffer || !pointer.get_context()) {
+    return false;
+  }
+  record_use(static_cast<accelrt_buffer*>(pointer.get_context()), stream);
+  return true;
+}
+
+void record_use(accelrt_buffer* buffer, const c10::Stream& stream) {
+  check(accelrt_buffer_record_use(buffer, HeldStream::of(stream).get()));
+}
+
+namespace {
+
+using c10::CachingAllocator::Stat;
+using c10::CachingAllocator::StatArray;
+using c10::CachingAllocator::StatType;
+
+Stat to_torch(const accelrt_stat& from) {
+  Stat stat;
+  stat.current = static_cast<int64_t>(from.current);
+  stat.peak = static_cast<int64_t>(from.peak);
+  stat.allocated = static_cast<int64_t>(from.allocated);
+  stat.freed = static_cast<int64_t>(from.freed);
+  return stat;
+}
+
+StatArray to_torch(const accelrt_pooled_stat& from) {
+  StatArray stats;
+  stats[static_cast<size_t>(StatType::AGGREGATE)] = to_torch(from.all);
+  stats[static_cast<size_t>(StatType::SMALL_POOL)] = to_torch(from.small_pool);
+  stats[static_cast<size_t>(StatType::LARGE_POOL)] = to_torch(from.large_pool);
+  return stats;
+}
+
+struct Allocator final : c10::DeviceAllocator {
+  bool initialized() override {
+    return device_count() > 0;
+  }
+
+  // For the thread's current stream of its current device.
+  c10::DataPtr allocate(size_t bytes) override {
+    TORCH_CHECK(refusal().empty(), refusal());
+    const auto index = current_device();
+    if (bytes == 0) {
+      return {nullptr, nullptr, &destroy_buffer_of_nothing, torch_device(index)};
+    }
+    accelrt_buffer* buffer = nullptr;
+    check(accelrt_buffer_create(device_at(index), bytes, &buffer));
+    return to_data_pointer(buffer, torch_device(index));
+  }
+
+  static void destroy_buffer_of_nothing(void*) {}
+
+  // None: what frees memory is its buffer, which is not known by an address alone.
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr;
+  }
+
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+
+  void emptyCache(c10::MempoolId_t) override {
+    check(accelrt_memory_empty_cache(device_at(0).kind));
+  }
+
+  void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
+    record_use(pointer, stream);
+  }
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    accelrt_memory_statistics from{};
+    from.size = sizeof from;
+    check(accelrt_memory_get_statistics(device_at(index), ACCELRT_MEMORY_DEVICE, &from));
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocation = to_torch(from.allocation);
+    stats.segment = to_torch(from.segment);
+    stats.active = to_torch(from.active);
+    stats.inactive_split = to_torch(from.inactive_split);
+    stats.allocated_bytes = to_torch(from.allocated_bytes);
+    stats.reserved_bytes = to_torch(from.reserved_bytes);
+    stats.active_bytes = to_torch(from.active_bytes);
+    stats.inactive_split_bytes = to_torch(from.inactive_split_bytes);
+    stats.requested_bytes = to_torch(from.requested_bytes);
+    stats.oversize_allocations = to_torch(from.oversize_allocations);
+    stats.oversize_segments = to_torch(from.oversize_segments);
+    stats.num_alloc_retries = static_cast<int64_t>(from.num_alloc_retries);
+    stats.num_ooms = static_cast<int64_t>(from.num_ooms);
+    stats.num_sync_all_streams = static_cast<int64_t>(from.num_sync_all_streams);
+    stats.num_device_alloc = static_cast<int64_t>(from.num_device_alloc);
+    stats.num_device_free = static_cast<int64_t>(from.num_device_free);
+    stats.max_split_size = from.max_split_bytes;
+    return stats;
+  }
+
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    check(accelrt_memory_reset_sums(device_at(index)));
+  }
+
+  void resetPeakStats(c10::DeviceIndex index) override {
+    check(accelrt_memory_reset_peaks(device_at(index)));
+  }
+
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    uint64_t free_bytes = 0, total_bytes = 0;
+    check(accelrt_device_get_memory(device_at(index), &free_bytes, &total_bytes));
+    return {free_bytes, total_bytes};
+  }
+};
+
+Allocator allocator;
+REGISTER_ALLOCATOR(DEVICE_TYPE, &allocator)
+
+} // namespace
+
+c10::DeviceAllocator* device_allocator() {
+  return &allocator;
+}
+
+} // namespace accelrt_torch

@@ -1,0 +1,23 @@
+// Device memory of tensors: accelrt's buffers.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "runtime.hpp"
+
+namespace accelrt_torch {
+
+c10::DeviceAllocator* device_allocator();
+
+// Gives a buffer back; the deleter of memory that is accelrt's.
+void destroy_buffer(void* buffer);
+
+// Memory of a buffer as torch holds it, which destroys the buffer when it goes.
+c10::DataPtr to_data_pointer(accelrt_buffer* buffer, c10::Device device);
+
+// Says that what is enqueued on the stream by now may use the memory. Memory that is not accelrt's,
+// as that of `torch.from_blob`, is left alone; false then.
+bool record_use(const c10::DataPtr& pointer, const c10::Stream& stream);
+void record_use(accelrt_buffer* buffer, const c10::Stream& stream);
+
+} // namespace accelrt_torch

@@ -1,0 +1,256 @@
+#include "operators.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <atomic>
+
+#include "alias.hpp"
+#include "generator.hpp"
+#include "plan.hpp"
+#include "task.hpp"
+#include "values.hpp"
+#include "waits.hpp"
+
+namespace accelrt_torch {
+namespace {
+
+using torch::jit::Stack;
+
+std::atomic<int64_t> enqueued{0}; // relaxed: nothing is ordered by a count
+
+// A call of an operator, as the dispatcher passes it.
+struct Call {
+  Plan& plan;
+  at::ArrayRef<c10::IValue> arguments;
+  c10::Device device;
+};
+
+// The device of the tensors. Throws where they are of several, as the kernels of CUDA do.
+c10::Device device_of(const Plan& plan, at::ArrayRef<c10::IValue> arguments) {
+  std::optional<c10::Device> found;
+  const auto look = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      return;
+    }
+    const bool is_number = tensor.device().is_cpu() && tensor.dim() == 0;
+    if (is_ours(tensor)) {
+      TORCH_CHECK(!found || *found == tensor.device(), "Expected all tensors to be on the same ",
+          "device, but found at least two devices, ", *found, " and ", tensor.device(),
+          "! (when calling ", plan.name, ")");
+      found = tensor.device();
+    } else if (!is_number && !plan.takes_host_tensors) {
+      const auto other = found ? *found : torch_device(current_device());
+      TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two ",
+          "devices, ", other, " and ", tensor.device(), "! (when calling ", plan.name, ")");
+    }
+  };
+  for (const auto& value : arguments) {
+    for_each_tensor(value, look);
+    if (value.isDevice() && value.toDevice().type() == DEVICE_TYPE && !found) {
+      found = torch_device(index_of(value.toDevice()));
+    }
+  }
+  return found ? *found : torch_device(current_device());
+}
+
+// The operator's arguments for the CPU's kernel.
+Stack host_arguments(const Call& call) {
+  Stack stack;
+  stack.reserve(call.arguments.size() + call.plan.op.schema().returns().size());
+  for (const auto& value : call.arguments) {
+    if (value.isDevice()) {
+      stack.emplace_back(c10::Device(c10::kCPU));
+    } else {
+      stack.push_back(map_tensors(value, [](const at::Tensor& tensor) {
+        return is_ours(tensor) ? host_alias(tensor) : own_copy(tensor);
+      }));
+    }
+  }
+  return stack;
+}
+
+std::optional<at::Generator> given_generator(const Call& call) {
+  const auto& value = call.arguments[*call.plan.generator];
+  return value.isNone() ? std::nullopt : std::make_optional(value.toGenerator());
+}
+
+class OperatorTask final : public Task {
+ public:
+  OperatorTask(const Call& call, const std::vector<at::Tensor>& results)
+      : Task(call.plan.name.c_str()), target_(call.plan.target()), stack_(host_arguments(call)) {
+    const auto& written = call.plan.written;
+    for (size_t nth = 0; nth < call.arguments.size(); nth++) {
+      const bool writes = std::find(written.begin(), written.end(), nth) != written.end();
+      for_each_tensor(call.arguments[nth], [&](const at::Tensor& tensor) {
+        if (is_ours(tensor)) {
+          uses(tensor, writes);
+        }
+      });
+    }
+    for (const auto& result : results) {
+      if (result.defined()) {
+        uses(result, true);
+      }
+      if (call.plan.out_variant) {
+        stack_.emplace_back(host_alias(result));
+      } else {
+        results_.push_back(host_alias(result));
+      }
+    }
+    if (call.plan.generator) {
+      generator_ = call.plan.generator;
+      seed_ = draw_task_seed(given_generator(call), call.device.index());
+    }
+  }
+
+  void run() override {
+    if (generator_) {
+      stack_[*generator_] = at::detail::createCPUGenerator(seed_);
+    }
+    target_.callBoxed(stack_);
+    for (size_t nth = 0; nth < results_.size(); nth++) {
+      if (results_[nth].defined()) {
+        results_[nth].copy_(stack_[nth].toTensor());
+      }
+    }
+  }
+
+ private:
+  c10::OperatorHandle target_;
+  Stack stack_;
+  // Where what the operator returns is copied to.
+  std::vector<at::Tensor> results_;
+  std::optional<size_t> generator_;
+  uint64_t seed_ = 0;
+};
+
+std::vector<at::Tensor> make_results(const Call& call, const Shapes& shapes) {
+  std::vector<at::Tensor> results;
+  results.reserve(shapes->size());
+  const auto options = at::TensorOptions().device(call.device);
+  for (const auto& shape : *shapes) {
+    results.push_back(shape
+        ? at::empty_strided(shape->sizes, shape->strides, options.dtype(shape->dtype))
+        : at::Tensor());
+  }
+  return results;
+}
+
+// What `out=` names takes the shape of the result, as on every device.
+void resize_written(const Call& call, const Shapes& shapes) {
+  const auto& schema = call.plan.op.schema();
+  for (size_t nth = 0; nth < call.plan.returned.size() && nth < shapes->size(); nth++) {
+    const auto place = call.plan.returned[nth];
+    const auto& shape = (*shapes)[nth];
+    if (shape && schema.arguments()[place].is_out() && call.arguments[place].isTensor()) {
+      at::native::resize_output(call.arguments[place].toTensor(), shape->sizes);
+    }
+  }
+}
+
+// The dispatcher's stack gets the results in place of the arguments.
+void leave(Stack* stack, const Call& call, std::vector<c10::IValue>&& results) {
+  torch::jit::drop(*stack, call.arguments.size());
+  for (auto& result : results) {
+    stack->push_back(std::move(result));
+  }
+}
+
+std::vector<c10::IValue> written_results(const Call& call) {
+  std::vector<c10::IValue> results;
+  for (const auto place : call.plan.returned) {
+    results.push_back(call.arguments[place]);
+  }
+  return results;
+}
+
+// False where the shapes are not known before the operator has run.
+bool enqueue_operator(const Call& call, Stack* stack) {
+  std::vector<at::Tensor> made;
+  // What returns nothing has no shapes to ask for.
+  if (call.plan.way == Plan::Way::Makes || !call.plan.returned.empty()) {
+    const auto shapes = call.plan.shapes.find(call.plan.op, call.arguments);
+    if (!shapes->has_value()) {
+      return false;
+    }
+    if (call.plan.way == Plan::Way::Makes) {
+      made = make_results(call, *shapes);
+    } else {
+      resize_written(call, *shapes);
+    }
+  }
+  auto task = std::make_unique<OperatorTask>(call, made);
+  enqueue(HeldStream::current(call.device.index()), std::move(task));
+  enqueued.fetch_add(1, std::memory_order_relaxed);
+  std::vector<c10::IValue> results;
+  if (call.plan.way == Plan::Way::Makes) {
+    results.assign(std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
+  } else {
+    results = written_results(call);
+  }
+  leave(stack, call, std::move(results));
+  return true;
+}
+
+// Calls the CPU's kernel on this thread, behind what the stream has.
+void wait_and_call(const Call& call, Stack* stack) {
+  const auto& schema = call.plan.op.schema();
+  wait_for(HeldStream::current(call.device.index()), call.plan.name.c_str());
+  Stack values = host_arguments(call);
+  if (call.plan.generator) {
+    const auto seed = draw_task_seed(given_generator(call), call.device.index());
+    values[*call.plan.generator] = at::detail::createCPUGenerator(seed);
+  }
+  // An alias cannot grow: what `out=` names is made anew, and copied.
+  std::vector<std::pair<at::Tensor, at::Tensor>> outs;
+  for (const auto place : call.plan.written) {
+    if (schema.arguments()[place].is_out() && call.arguments[place].isTensor()) {
+      const auto& out = call.arguments[place].toTensor();
+      outs.emplace_back(out, at::empty({0}, out.options().device(c10::kCPU)));
+      values[place] = outs.back().second;
+    }
+  }
+  {
+    const KernelState state;
+    call.plan.op.callBoxed(values);
+  }
+  for (const auto& [out, made] : outs) {
+    at::native::resize_output(out, made.sizes());
+    out.copy_(made);
+  }
+  std::vector<c10::IValue> results;
+  if (!call.plan.returned.empty()) {
+    results = written_results(call);
+  } else {
+    for (const auto& value : values) {
+      results.push_back(map_tensors(value, [&](const at::Tensor& tensor) {
+        return tensor.defined() ? tensor.to(call.device) : tensor;
+      }));
+    }
+  }
+  leave(stack, call, std::move(results));
+}
+
+} // namespace
+
+void call_operator(const c10::OperatorHandle& op, Stack* stack) {
+  auto& plan = plan_of(op);
+  const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
+  TORCH_CHECK_NOT_IMPLEMENTED(plan.way != Plan::Way::Refused, "accelrt has no operator ",
+      plan.name, ": there is no kernel of the CPU that a stream could run in its place");
+  const Call call{plan, arguments, device_of(plan, arguments)};
+  const c10::DeviceGuard on_device(call.device);
+  if (plan.way == Plan::Way::Waits || !enqueue_operator(call, stack)) {
+    wait_and_call(call, stack);
+  }
+}
+
+int64_t enqueued_count() {
+  return enqueued.load(std::memory_order_relaxed);
+}
+
+
+} // namespace accelrt_torch

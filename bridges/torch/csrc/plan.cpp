@@ -1,0 +1,192 @@
+#include "plan.hpp"
+
+#include <ATen/core/enum_tag.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace accelrt_torch {
+namespace {
+
+using c10::FunctionSchema;
+using c10::OperatorHandle;
+using c10::TypeKind;
+
+bool has_tag(const OperatorHandle& op, at::Tag tag) {
+  const auto tags = op.getTags();
+  return std::find(tags.begin(), tags.end(), tag) != tags.end();
+}
+
+bool is_list_of_tensors(const c10::Argument& argument) {
+  const auto list = argument.type()->cast<c10::ListType>();
+  return list && list->getElementType()->kind() == TypeKind::TensorType;
+}
+
+// The variants that write their results, by the name that they share with others.
+std::vector<OperatorHandle> out_variants(const std::string& name) {
+  static const auto& all = [] {
+    auto& found = *new std::unordered_map<std::string, std::vector<OperatorHandle>>;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const auto& each : dispatcher.getAllOpNames()) {
+      const auto op = dispatcher.findSchema(each);
+      if (op && !op->schema().arguments().empty() && op->schema().arguments().back().is_out()) {
+        found[each.name].push_back(*op);
+      }
+    }
+    return std::as_const(found);
+  }();
+  const auto place = all.find(name);
+  return place == all.end() ? std::vector<OperatorHandle>() : place->second;
+}
+
+// Whether a variant has the arguments of an operator, and one more for each result.
+bool is_out_variant(const FunctionSchema& variant, const FunctionSchema& schema) {
+  const auto& more = variant.arguments();
+  const auto& arguments = schema.arguments();
+  if (more.size() != arguments.size() + schema.returns().size()) {
+    return false;
+  }
+  for (size_t nth = 0; nth < more.size(); nth++) {
+    const bool fits = nth < arguments.size()
+        ? more[nth].name() == arguments[nth].name() && *more[nth].type() == *arguments[nth].type()
+        : more[nth].is_out() && more[nth].type()->kind() == TypeKind::TensorType;
+    if (!fits) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The one with a kernel of the CPU's own: others copy what the operator itself returns.
+std::optional<OperatorHandle> out_variant_of(const OperatorHandle& op) {
+  for (const auto& variant : out_variants(op.schema().name())) {
+    if (variant.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+        is_out_variant(variant.schema(), op.schema())) {
+      return variant;
+    }
+  }
+  return std::nullopt;
+}
+
+// By name, as no schema says so: their indices may be the host's, as on CUDA.
+bool takes_host_tensors(const std::string& name) {
+  static const std::array<const char*, 4> names = {
+      "aten::index", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"};
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Their variants that write make room for a result of another size first, which memory of a device
+// cannot.
+bool grows_its_result(const std::string& name) {
+  return name == "aten::mse_loss" || name == "aten::smooth_l1_loss";
+}
+
+// These draw nothing on the CPU, whatever their tags say of other devices.
+bool draws_nothing(const std::string& name) {
+  return name == "aten::_scaled_dot_product_flash_attention_for_cpu";
+}
+
+// Meta's kernels say other shapes than those of the CPU's kernels.
+bool is_shaped_by_the_cpu(const std::string& name) {
+  static const std::array<const char*, 2> names = {
+      "aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// How the operator is enqueued. What it writes and returns is noted in the plan.
+Plan::Way read_schema(const FunctionSchema& schema, Plan& plan) {
+  const auto& arguments = schema.arguments();
+  for (size_t nth = 0; nth < arguments.size(); nth++) {
+    if (const auto* alias = arguments[nth].alias_info()) {
+      if (!alias->isWrite()) {
+        return Plan::Way::Refused; // a view, which no task can make
+      }
+      plan.written.push_back(nth);
+    }
+    if (arguments[nth].name() == "generator") {
+      plan.generator = nth;
+    }
+  }
+  for (const auto& result : schema.returns()) {
+    const bool is_tensor = result.type()->kind() == TypeKind::TensorType;
+    if (!is_tensor && !is_list_of_tensors(result)) {
+      return Plan::Way::Waits; // a number
+    }
+    if (!result.alias_info()) {
+      if (!plan.written.empty() || !is_tensor) {
+        return Plan::Way::Waits; // both new and written ones, or a list of new ones
+      }
+      continue;
+    }
+    const auto is_same = [&](size_t nth) {
+      return arguments[nth].alias_info()->beforeSets() == result.alias_info()->beforeSets();
+    };
+    const auto place = std::find_if(plan.written.begin(), plan.written.end(), is_same);
+    if (place == plan.written.end()) {
+      return Plan::Way::Waits;
+    }
+    plan.returned.push_back(*place);
+  }
+  if (plan.written.empty()) {
+    return schema.returns().empty() ? Plan::Way::Waits : Plan::Way::Makes;
+  }
+  return Plan::Way::Writes;
+}
+
+} // namespace
+
+Plan::Plan(const OperatorHandle& handle) : op(handle), name(toString(handle.operator_name())) {
+  takes_host_tensors = accelrt_torch::takes_host_tensors(handle.operator_name().name);
+  way = read_schema(handle.schema(), *this);
+  if (way == Way::Makes && !grows_its_result(handle.operator_name().name)) {
+    out_variant = out_variant_of(handle);
+  }
+  const bool has_kernel = target().hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  // Random numbers that nothing seeds would differ from run to run.
+  const bool draws_unseen = has_tag(handle, at::Tag::nondeterministic_seeded) && !generator &&
+      !draws_nothing(handle.operator_name().name);
+  if (!has_kernel || draws_unseen) {
+    way = Way::Refused;
+  } else if (way != Way::Refused &&
+      // Of an index the shape depends on data for masks alone, which Meta refuses.
+      ((has_tag(handle, at::Tag::dynamic_output_shape) && !takes_host_tensors) ||
+          has_tag(handle, at::Tag::data_dependent_output) ||
+          is_shaped_by_the_cpu(handle.operator_name().name))) {
+    way = Way::Waits;
+  }
+}
+
+Plan& plan_of(const OperatorHandle& op) {
+  // A schema stays where it is as long as its operator is there.
+  const auto* key = &op.schema();
+  struct Known {
+    const FunctionSchema* schema = nullptr;
+    Plan* plan = nullptr;
+  };
+  thread_local std::array<Known, 256> known;
+  auto& mine = known[(reinterpret_cast<uintptr_t>(key) >> 6) % known.size()];
+  if (mine.schema == key) {
+    return *mine.plan;
+  }
+  static auto& plans = *new std::unordered_map<const FunctionSchema*, std::unique_ptr<Plan>>;
+  static auto& lock = *new std::shared_mutex;
+  Plan* plan = nullptr;
+  {
+    const std::shared_lock<std::shared_mutex> reading(lock);
+    const auto place = plans.find(key);
+    plan = place == plans.end() ? nullptr : place->second.get();
+  }
+  if (!plan) {
+    auto made = std::make_unique<Plan>(op);
+    const std::unique_lock<std::shared_mutex> writing(lock);
+    plan = plans.try_emplace(key, std::move(made)).first->second.get();
+  }
+  mine = {key, plan};
+  return *plan;
+}
+
+} // namespace accelrt_torch

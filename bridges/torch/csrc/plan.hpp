@@ -1,0 +1,48 @@
+// What an operator's schema says of how it is enqueued, read once for each operator.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "shapes.hpp"
+
+namespace accelrt_torch {
+
+struct Plan {
+  enum class Way {
+    Makes,    // returns new tensors
+    Writes,   // writes arguments, and returns these or nothing
+    Waits,    // shapes or numbers depend on data, or the schema says too little
+    Refused,  // no kernel of the CPU can stand in
+  };
+
+  explicit Plan(const c10::OperatorHandle& op);
+
+  // What runs in the task: the variant that writes its results, where there is one.
+  const c10::OperatorHandle& target() const {
+    return out_variant ? *out_variant : op;
+  }
+
+  c10::OperatorHandle op;
+  std::optional<c10::OperatorHandle> out_variant;
+  std::string name;
+  Way way = Way::Refused;
+  // Which arguments are written, in the order of the schema.
+  c10::SmallVector<size_t, 2> written;
+  // Of each result the argument that it is.
+  c10::SmallVector<size_t, 2> returned;
+  // The argument that is a generator.
+  std::optional<size_t> generator;
+  // Tensors of the host with more than a number are allowed.
+  bool takes_host_tensors = false;
+  ShapeCache shapes;
+};
+
+// The plan of an operator, which stays for ever.
+Plan& plan_of(const c10::OperatorHandle& op);
+
+} // namespace accelrt_torch

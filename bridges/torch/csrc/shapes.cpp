@@ -1,0 +1,195 @@
+#include "shapes.hpp"
+
+#include <ATen/ops/empty_strided.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "alias.hpp"
+#include "task.hpp"
+#include "values.hpp"
+
+namespace accelrt_torch {
+namespace {
+
+// Of one operator. A program whose shapes never come again keeps no more than these.
+constexpr size_t MOST_KNOWN = 1024;
+
+std::atomic<int64_t> hits{0}; // relaxed, as `misses`: nothing is ordered by counts
+std::atomic<int64_t> misses{0};
+
+int64_t bits_of(double value) {
+  int64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+void add(ShapeKey& key, const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    key.push_back(-1);
+    return;
+  }
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  const int64_t flags = (impl->is_wrapped_number() ? 1 : 0) | (tensor.is_conj() ? 2 : 0) |
+      (tensor.is_neg() ? 4 : 0) | (is_ours(tensor) ? 8 : 0);
+  key.push_back(static_cast<int64_t>(tensor.scalar_type()) << 32 | tensor.dim() << 8 | flags);
+  key.append(tensor.sizes().begin(), tensor.sizes().end());
+  key.append(tensor.strides().begin(), tensor.strides().end());
+}
+
+template <typename List>
+void add_all(ShapeKey& key, int64_t mark, const List& list) {
+  key.push_back(mark - static_cast<int64_t>(list.size()) * 16);
+  for (const auto& each : list) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(each)>, double>) {
+      key.push_back(bits_of(each));
+    } else {
+      key.push_back(static_cast<int64_t>(each));
+    }
+  }
+}
+
+// False for what no key can stand for.
+bool add(ShapeKey& key, const c10::IValue& value, bool is_number, bool ignores_numbers) {
+  if (value.isTensor()) {
+    add(key, value.toTensor());
+  } else if (value.isNone()) {
+    key.push_back(-2);
+  } else if (is_number && ignores_numbers) {
+    key.push_back(value.isInt() ? -3 : value.isDouble() ? -4 : value.isBool() ? -5 : -6);
+  } else if (value.isInt()) {
+    key.push_back(-7);
+    key.push_back(value.toInt());
+  } else if (value.isDouble()) {
+    key.push_back(-8);
+    key.push_back(bits_of(value.toDouble()));
+  } else if (value.isBool()) {
+    key.push_back(value.toBool() ? -9 : -10);
+  } else if (value.isIntList()) {
+    add_all(key, -1001, value.toIntVector());
+  } else if (value.isDoubleList()) {
+    add_all(key, -1002, value.toDoubleVector());
+  } else if (value.isBoolList()) {
+    const auto list = value.toBoolList();
+    key.push_back(-1003 - static_cast<int64_t>(list.size()) * 16);
+    for (const bool each : list) {
+      key.push_back(each ? 1 : 0);
+    }
+  } else if (value.isString()) {
+    add_all(key, -1004, value.toStringRef());
+  } else if (value.isDevice()) {
+    key.push_back(-11);
+    key.push_back(static_cast<int64_t>(value.toDevice().type()));
+  } else if (value.isGenerator()) {
+    key.push_back(-12);
+  } else if (is_list_of_tensors(value)) {
+    key.push_back(-13);
+    for_each_tensor(value, [&](const at::Tensor& tensor) { add(key, tensor); });
+    key.push_back(-14);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool make_key(ShapeKey& key, const c10::FunctionSchema& schema,
+    at::ArrayRef<c10::IValue> arguments) {
+  // What makes tensors of numbers alone, as `arange`, takes its shape from them.
+  bool has_tensor = false;
+  for (size_t nth = 0; nth < arguments.size(); nth++) {
+    has_tensor |= (arguments[nth].isTensor() || is_list_of_tensors(arguments[nth])) &&
+        !schema.arguments()[nth].is_out();
+  }
+  for (size_t nth = 0; nth < arguments.size(); nth++) {
+    const bool is_number = schema.arguments()[nth].type()->kind() == c10::TypeKind::NumberType;
+    if (!add(key, arguments[nth], is_number, has_tensor)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+at::Tensor on_meta(const at::Tensor& tensor) {
+  if (!is_ours(tensor)) {
+    return tensor;
+  }
+  auto meta = at::empty_strided(
+      tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta).requires_grad(false));
+  meta._set_conj(tensor.is_conj());
+  meta._set_neg(tensor.is_neg());
+  return meta;
+}
+
+std::optional<Shape> shape_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return std::nullopt;
+  }
+  return Shape{at::DimVector(tensor.sizes()), at::DimVector(tensor.strides()), tensor.scalar_type()};
+}
+
+Shapes ask_meta(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
+  torch::jit::Stack stack;
+  for (const auto& value : arguments) {
+    if (value.isGenerator()) {
+      stack.emplace_back();
+    } else if (value.isDevice()) {
+      stack.emplace_back(c10::Device(c10::kMeta));
+    } else {
+      stack.push_back(map_tensors(value, on_meta));
+    }
+  }
+  try {
+    const KernelState state;
+    op.callBoxed(stack);
+    std::vector<std::optional<Shape>> shapes;
+    for (const auto& result : stack) {
+      for_each_tensor(result, [&](const at::Tensor& it) { shapes.push_back(shape_of(it)); });
+    }
+    return shapes;
+  } catch (const std::exception&) {
+    // No kernel, or wrong arguments: the CPU's own kernel says what is wrong in its words.
+    return std::nullopt;
+  }
+}
+
+} // namespace
+
+size_t ShapeCache::Hash::operator()(const ShapeKey& key) const {
+  // Fowler, Noll and Vo's constants, on words in place of bytes.
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const auto word : key) {
+    hash = (hash ^ static_cast<uint64_t>(word)) * 0x100000001b3;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+std::shared_ptr<const Shapes> ShapeCache::find(
+    const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
+  ShapeKey key;
+  const bool can_be_kept = make_key(key, op.schema(), arguments);
+  if (can_be_kept) {
+    const std::lock_guard<std::mutex> held(lock_);
+    const auto place = known_.find(key);
+    if (place != known_.end()) {
+      hits.fetch_add(1, std::memory_order_relaxed);
+      return place->second;
+    }
+  }
+  misses.fetch_add(1, std::memory_order_relaxed);
+  auto asked = std::make_shared<const Shapes>(ask_meta(op, arguments));
+  if (can_be_kept) {
+    const std::lock_guard<std::mutex> held(lock_);
+    if (known_.size() >= MOST_KNOWN) {
+      known_.clear();
+    }
+    known_.emplace(std::move(key), asked);
+  }
+  return asked;
+}
+
+ShapeCounts shape_counts() {
+  return {hits.load(std::memory_order_relaxed), misses.load(std::memory_order_relaxed)};
+}
+
+} // namespace accelrt_torch

@@ -1,0 +1,56 @@
+// The shapes of an operator's results, as its kernel for Meta tensors says them, kept for later.
+//
+// Kernels for Meta are often Python's, some 250 us and the GIL. What they depend on is the key:
+// sizes, strides and dtypes of tensors, and every other argument but the values of numbers that
+// stand beside tensors, as a learning rate.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/util/DimVector.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime.hpp"
+
+namespace accelrt_torch {
+
+struct Shape {
+  at::DimVector sizes;
+  at::DimVector strides;
+  at::ScalarType dtype;
+};
+
+// Of each tensor that an operator returns; nothing where Meta has no kernel or refuses.
+using Shapes = std::optional<std::vector<std::optional<Shape>>>;
+
+using ShapeKey = c10::SmallVector<int64_t, 48>;
+
+class ShapeCache {
+ public:
+  // Asks Meta where nothing is known. `arguments` are those of the operator, on the device.
+  std::shared_ptr<const Shapes> find(
+      const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
+
+ private:
+  struct Hash {
+    size_t operator()(const ShapeKey& key) const;
+  };
+
+  std::mutex lock_;
+  std::unordered_map<ShapeKey, std::shared_ptr<const Shapes>, Hash> known_;
+};
+
+// How often shapes were known, and how often Meta was asked.
+struct ShapeCounts {
+  int64_t hits;
+  int64_t misses;
+};
+
+ShapeCounts shape_counts();
+
+} // namespace accelrt_torch

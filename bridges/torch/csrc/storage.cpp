@@ -1,0 +1,91 @@
+#include "storage.hpp"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/set_native.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "device_allocator.hpp"
+#include "task.hpp"
+
+namespace accelrt_torch {
+
+void resize_storage(const c10::Storage& storage, size_t bytes) {
+  TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  const c10::DeviceGuard on_device(storage.device());
+  auto fresh = device_allocator()->allocate(bytes);
+  const auto kept = std::min(bytes, storage.nbytes());
+  if (kept > 0) {
+    const auto stream = HeldStream::current(storage.device().index());
+    enqueue_copy(stream, fresh.mutable_get(), storage.data(), kept);
+  }
+  auto* impl = storage.unsafeGetStorageImpl();
+  impl->set_data_ptr_noswap(std::move(fresh));
+  impl->set_nbytes(bytes);
+}
+
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+
+void make_room(const Tensor& self) {
+  const auto needed = at::detail::computeStorageNbytes(
+      self.sizes(), self.strides(), self.itemsize(), self.storage_offset());
+  if (self.numel() > 0 && needed > self.storage().nbytes()) {
+    resize_storage(self.storage(), needed);
+  }
+}
+
+const Tensor& resize_(const Tensor& self, IntArrayRef size,
+    std::optional<c10::MemoryFormat> format) {
+  auto* impl = self.unsafeGetTensorImpl();
+  if (impl->sizes() != size) {
+    impl->set_sizes_contiguous(size);
+    make_room(self);
+  }
+  if (format) {
+    TORCH_CHECK(*format != c10::MemoryFormat::Preserve, "Unsupported memory format ", *format);
+    impl->empty_tensor_restride(*format);
+  }
+  return self;
+}
+
+Tensor& set_nothing(Tensor& self) {
+  const c10::DeviceGuard on_device(self.device());
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, device_allocator()->allocate(0),
+      device_allocator(), true);
+  return self.set_(storage, 0, {0}, {});
+}
+
+Tensor& set_storage(Tensor& self, at::Storage storage) {
+  return at::native::set_(self, std::move(storage));
+}
+
+Tensor& set_part(Tensor& self, at::Storage storage, int64_t offset, IntArrayRef size,
+    IntArrayRef stride) {
+  at::native::checkSetStorage(self, std::move(storage), offset, size, stride);
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_offset(offset);
+  if (stride.data()) {
+    impl->set_sizes_and_strides(size, stride);
+  } else {
+    impl->set_sizes_contiguous(size);
+  }
+  make_room(self);
+  return self;
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("resize_", resize_);
+  library.impl("set_", set_nothing);
+  library.impl("set_.source_Storage", set_storage);
+  library.impl("set_.source_Storage_storage_offset", set_part);
+  library.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+}
+
+} // namespace accelrt_torch

@@ -1,0 +1,96 @@
+"""Errors: what is refused at the call, and what a task finds out later.
+
+Goal: a mistake that the arguments show is raised by the call, as on the CPU; what the data shows
+fails the stream, and the next wait raises it with the operator's name. Method: mistakes of both
+kinds, compared with the CPU's own text.
+"""
+
+import pytest
+import torch
+
+from gates import Gate
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda device: torch.zeros(3, device=device) + torch.zeros(4, device=device),
+        lambda device: torch.zeros(2, 3, device=device) @ torch.zeros(2, 3, device=device),
+        lambda device: torch.zeros(3, device=device).view(2, 2),
+        lambda device: torch.zeros(3, device=device).sum(4),
+        lambda device: torch.zeros(3, device=device).scatter_(
+            0, torch.zeros(2, 2, dtype=torch.long, device=device), 1.0
+        ),
+        lambda device: torch.zeros(3, device=device, dtype=torch.long).add_(0.5),
+        lambda device: torch.linalg.inv(torch.zeros(3, 3, device=device, dtype=torch.half)),
+        lambda device: torch.cat(
+            [torch.zeros(2, 2, device=device), torch.zeros(3, 3, device=device)]
+        ),
+    ],
+)
+def test_a_mistake_in_the_arguments_is_raised_by_the_call(mistake: object) -> None:
+    with pytest.raises((RuntimeError, IndexError)) as there:
+        mistake("cpu")  # type: ignore[operator]
+    with pytest.raises(type(there.value)) as here:
+        mistake("accelrt")  # type: ignore[operator]
+    assert str(here.value) == str(there.value)
+
+
+def test_tensors_of_two_devices_are_refused() -> None:
+    here, there = torch.ones(3, device="accelrt:0"), torch.ones(3, device="accelrt:1")
+    with pytest.raises(RuntimeError, match="at least two devices, accelrt:0 and accelrt:1"):
+        torch.mm(here.view(1, 3), there.view(3, 1))
+    with pytest.raises(RuntimeError, match="at least two devices, accelrt:0 and cpu"):
+        here + torch.ones(3)
+
+
+def test_a_number_of_the_host_goes_with_every_device() -> None:
+    number = torch.tensor(2.0)
+    with Gate():
+        result = torch.ones(3, device="accelrt") * number
+        number.fill_(100)  # the task has a copy
+    assert result.tolist() == [2.0] * 3
+
+
+def test_a_tasks_failure_is_raised_by_the_next_wait_with_its_operator() -> None:
+    table = torch.zeros(3, device="accelrt")
+    rows = table.index_select(0, torch.tensor([0, 99], device="accelrt"))
+    behind = rows + 1
+    with pytest.raises(torch.AcceleratorError, match=r"aten::index_select: .*out of range"):
+        torch.accelerator.synchronize()
+    assert behind.shape == (2,)
+    assert (table + 1).tolist() == [1.0] * 3  # the stream goes on
+
+
+def test_a_failure_does_not_reach_other_streams() -> None:
+    other, table = torch.Stream("accelrt"), torch.zeros(3, device="accelrt")
+    torch.accelerator.synchronize()
+    with other:
+        table.index_select(0, torch.tensor([99], device="accelrt"))
+    assert (table + 1).tolist() == [1.0] * 3
+    with pytest.raises(torch.AcceleratorError, match="index_select"):
+        other.synchronize()
+
+
+def test_the_texts_of_failures_have_no_frames_of_torch() -> None:
+    torch.zeros(3, device="accelrt").index_select(0, torch.tensor([99], device="accelrt"))
+    with pytest.raises(torch.AcceleratorError) as raised:
+        torch.accelerator.synchronize()
+    assert "frame #" not in str(raised.value)
+
+
+def test_layouts_that_are_not_strided_are_refused() -> None:
+    with pytest.raises(NotImplementedError):
+        torch.empty(3, device="accelrt", layout=torch.sparse_coo)
+    with pytest.raises(NotImplementedError):
+        torch.eye(3, device="accelrt").to_sparse()
+
+
+def test_an_out_of_another_size_is_resized_with_the_warning_of_the_cpu() -> None:
+    ones, empty = torch.ones(4, device="accelrt"), torch.empty(0, device="accelrt")
+    torch.add(ones, ones, out=empty)
+    assert empty.tolist() == [2.0] * 4
+    wrong = torch.empty(9, device="accelrt")
+    with pytest.warns(UserWarning, match="resized"):
+        torch.add(ones, ones, out=wrong)
+    assert wrong.tolist() == [2.0] * 4

@@ -1,0 +1,128 @@
+"""Memory: accelrt's allocator behind torch's functions.
+
+Goal: torch's statistics are the allocator's, memory is reused in stream order, a request that has
+no room is an OutOfMemoryError after which work goes on. Method: figures around a known request.
+"""
+
+import pytest
+import torch
+
+import accelrt
+from gates import Gate
+
+MIB = 1 << 20
+
+
+def test_the_statistics_are_those_of_the_allocator() -> None:
+    before = torch.accelerator.memory_allocated(1)
+    tensor = torch.empty(4 * MIB, device="accelrt:1", dtype=torch.uint8)
+    assert torch.accelerator.memory_allocated(1) == before + 4 * MIB
+    assert torch.accelrt.memory_allocated(1) == accelrt.cpu.memory_allocated(1)
+    assert torch.accelerator.memory_stats(1)["allocated_bytes.all.current"] == before + 4 * MIB
+    assert torch.accelerator.memory_reserved(1) >= torch.accelerator.memory_allocated(1)
+    del tensor
+    torch.accelerator.synchronize(1)
+    assert torch.accelerator.memory_allocated(1) == before
+
+
+def test_peaks_and_sums_are_reset() -> None:
+    tensor = torch.empty(8 * MIB, device="accelrt", dtype=torch.uint8)
+    del tensor
+    torch.accelerator.synchronize()
+    torch.accelerator.reset_peak_memory_stats()
+    peak = torch.accelerator.max_memory_allocated()
+    assert peak == torch.accelerator.memory_allocated()
+    torch.accelerator.reset_accumulated_memory_stats()
+    assert torch.accelerator.memory_stats()["num_device_alloc"] == 0
+
+
+def test_free_memory_goes_back_to_the_device() -> None:
+    torch.empty(64 * MIB, device="accelrt", dtype=torch.uint8)
+    torch.accelerator.synchronize()
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.memory_reserved() < 64 * MIB
+    free, total = torch.accelerator.get_memory_info()
+    assert 0 < free <= total
+
+
+def test_a_request_without_room_is_out_of_memory_and_work_goes_on() -> None:
+    kept = torch.ones(1000, device="accelrt")
+    with pytest.raises(torch.OutOfMemoryError, match="memory"):
+        torch.empty(1 << 55, device="accelrt", dtype=torch.uint8)
+    assert kept.sum().item() == 1000
+    assert torch.accelerator.memory_stats()["num_ooms"] >= 1
+
+
+def test_memory_of_a_dead_tensor_waits_for_the_stream_that_was_recorded() -> None:
+    side = torch.Stream("accelrt")
+    torch.accelerator.synchronize()
+    tensor = torch.full((MIB,), 7, device="accelrt", dtype=torch.uint8)
+    torch.accelerator.current_stream().synchronize()
+    address = tensor.data_ptr()
+    with Gate(side):
+        with side:
+            copy = tensor.clone()
+        tensor.record_stream(side)
+        del tensor
+        others = [torch.empty(MIB, device="accelrt", dtype=torch.uint8) for _ in range(8)]
+        assert address not in {other.data_ptr() for other in others}
+        for other in others:
+            other.fill_(9)
+        torch.accelerator.current_stream().synchronize()
+    side.synchronize()
+    assert copy.unique().tolist() == [7]
+
+
+def test_memory_is_used_again_in_the_order_of_its_stream() -> None:
+    torch.accelerator.synchronize()
+    with Gate():
+        tensor = torch.full((3 * MIB,), 7, device="accelrt", dtype=torch.uint8)
+        total, address = tensor.sum(), tensor.data_ptr()
+        del tensor
+        again = torch.zeros(3 * MIB, device="accelrt", dtype=torch.uint8)
+        assert again.data_ptr() == address
+    assert total.item() == 7 * 3 * MIB
+    assert again.sum().item() == 0
+
+
+def test_many_operators_leave_no_memory_behind() -> None:
+    tensor = torch.zeros(64, device="accelrt")
+    torch.accelerator.synchronize()
+    before = torch.accelerator.memory_allocated()
+    for _ in range(20_000):
+        tensor = tensor + 1
+    torch.accelerator.synchronize()
+    assert torch.accelerator.memory_allocated() <= before + 1024
+    assert tensor[0].item() == 20_000
+
+
+def test_pinned_memory_is_accelrts_and_copies_from_it_do_not_wait() -> None:
+    source = torch.arange(100_000.0).pin_memory()
+    assert source.is_pinned()
+    assert torch.empty(3, pin_memory=True).is_pinned()
+    assert not torch.empty(3).is_pinned()
+    target = torch.empty(100_000, pin_memory=True)
+    with Gate():
+        there = source.to("accelrt", non_blocking=True)
+        target.copy_(there, non_blocking=True)
+        assert not torch.accelerator.current_stream().query()
+    torch.accelerator.synchronize()
+    assert torch.equal(source, target)
+    assert torch.accelrt.sync_report() == []
+
+
+def test_a_small_copy_from_the_host_does_not_wait_and_takes_the_bytes_at_once() -> None:
+    source = torch.ones(100)
+    with Gate():
+        there = source.to("accelrt")
+        source.zero_()
+    assert there.sum().item() == 100
+
+
+def test_a_loaders_pinned_batches_are_the_devices() -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(20.0).view(10, 2))
+    loader = torch.utils.data.DataLoader(data, 5, pin_memory=True)
+    batches = [batch for (batch,) in loader]
+    assert all(batch.is_pinned() for batch in batches)
+    total = sum(batch.to("accelrt", non_blocking=True).sum().item() for batch in batches)
+    assert total == sum(range(20))

@@ -1,0 +1,77 @@
+"""What accelrt shows of a program of torch: operators by name, their order, their memory.
+
+Goal: profiles, races and failures name operators, not functions of C++. Method: a short program
+under each tool.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import accelrt
+from gates import Gate
+
+
+def test_a_profile_has_the_operators_by_name() -> None:
+    rows = torch.ones(8, 8, device="accelrt")
+    torch.accelerator.synchronize()
+    with accelrt.profiler.profile() as profile:
+        torch.softmax(rows @ rows, 1)
+        torch.accelerator.synchronize()
+    names = [row.key for row in profile.key_averages()]
+    assert "aten::mm" in names
+    assert "aten::_softmax" in names
+
+
+def test_a_missing_order_of_two_streams_is_reported_with_both_operators() -> None:
+    side = torch.Stream("accelrt")
+    with accelrt.sanitizer.watch() as report:
+        with Gate():  # what is over when the next task comes is in order
+            rows = torch.ones(64, device="accelrt")
+            with side:
+                rows.mul_(2)  # which does not wait for the fill
+        torch.accelerator.synchronize()
+    (finding,) = report.findings
+    assert finding.kind == "race"
+    assert finding.first.name == "aten::fill_.Scalar"
+    assert finding.second.name == "aten::mul_.Tensor"
+    assert "wait_stream" in finding.fix
+
+
+def test_a_tensor_that_dies_before_its_use_on_another_stream_is_reported() -> None:
+    side = torch.Stream("accelrt")
+    with accelrt.sanitizer.watch() as report:
+        with Gate():
+            rows = torch.ones(64, device="accelrt")
+            side.wait_stream(torch.accelerator.current_stream())
+            with side:
+                rows.sum()
+            del rows
+        torch.accelerator.synchronize()
+    assert [finding.kind for finding in report.findings] == ["missing-record-stream"]
+
+
+def test_halves_of_a_tensor_are_no_race() -> None:
+    side = torch.Stream("accelrt")
+    with accelrt.sanitizer.watch() as report:
+        rows = torch.ones(64, device="accelrt")
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            rows[:32].mul_(2)
+        rows[32:].mul_(3)
+        torch.accelerator.current_stream().wait_stream(side)
+        total = rows.sum()
+        torch.accelerator.synchronize()
+    assert report.findings == []
+    assert total.item() == 32 * 5
+
+
+def test_the_example_shows_the_operators_of_a_network_none_of_which_waited() -> None:
+    program = Path(__file__).parents[3] / "examples" / "torch_profile.py"
+    command = [sys.executable, str(program), "1"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "aten::convolution" in done.stdout
+    assert done.stdout.endswith("\n0 operators waited\n")

@@ -1,0 +1,370 @@
+"""Operators: the CPU's results, whichever type, shape or variant, without a thread that waits.
+
+Goal: an operator on the device computes what the CPU computes, bit by bit, and returns before it
+has run. Method: each of a table is called on the CPU and on the device, several types and shapes,
+while nothing is waited for; then the results are compared, and the list of waits is empty.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch.nn import functional
+
+Operator = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16)
+NUMBERS = (*FLOATS, torch.int64, torch.int32)
+SHAPES = ((), (5,), (3, 4), (2, 3, 4))
+
+ONE_OF_FLOATS = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "ceil",
+    "cos",
+    "cosh",
+    "deg2rad",
+    "digamma",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "frac",
+    "i0",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logit",
+    "neg",
+    "rad2deg",
+    "reciprocal",
+    "relu",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "signbit",
+    "sin",
+    "sinc",
+    "sinh",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "trunc",
+]
+ONE_OF_FUNCTIONAL = [
+    "celu",
+    "elu",
+    "gelu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "relu6",
+    "selu",
+    "silu",
+    "softplus",
+    "softsign",
+    "tanhshrink",
+]
+TWO_OF_NUMBERS = [
+    "add",
+    "sub",
+    "mul",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+]
+TWO_OF_FLOATS = [
+    "div",
+    "atan2",
+    "copysign",
+    "fmod",
+    "hypot",
+    "nextafter",
+    "remainder",
+    "xlogy",
+    "heaviside",
+]
+REDUCTIONS = [
+    "sum",
+    "mean",
+    "prod",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "std",
+    "var",
+    "norm",
+    "all",
+    "any",
+    "logsumexp",
+    "count_nonzero",
+    "median",
+]
+
+
+LONG = torch.int64
+
+# Of matrices of three rows and four columns.
+OF_MATRICES: dict[str, Operator] = {
+    "matmul": lambda x, y: x @ y.T,
+    "mm": lambda x, y: torch.mm(x, y.T),
+    "mv": lambda x, y: torch.mv(x, y[0]),
+    "dot": lambda x, y: torch.dot(x[0], y[0]),
+    "outer": lambda x, y: torch.outer(x[0], y[1]),
+    "bmm": lambda x, y: torch.bmm(x[None], y.T[None]),
+    "addmm": lambda x, y: torch.addmm(x[:, :3], x, y.T, beta=0.5, alpha=2),
+    "addmv": lambda x, y: torch.addmv(x[:, 0], x, y[0]),
+    "addr": lambda x, y: torch.addr(x, x[:, 0], y[0]),
+    "baddbmm": lambda x, y: torch.baddbmm(x[None, :, :3], x[None], y.T[None]),
+    "einsum": lambda x, y: torch.einsum("ij,kj->ik", x, y),
+    "linear": lambda x, y: functional.linear(x, y, y[:, 0]),
+    "cat": lambda x, y: torch.cat([x, y], 1),
+    "stack": lambda x, y: torch.stack([x, y]),
+    "where": lambda x, y: torch.where(x > y, x, y),
+    "lerp": lambda x, y: torch.lerp(x, y, 0.25),
+    "addcmul": lambda x, y: torch.addcmul(x, x, y, value=0.5),
+    "addcdiv": lambda x, y: torch.addcdiv(x, x, y.abs() + 1, value=0.5),
+    "clamp": lambda x, _: x.clamp(-0.5, 0.5),
+    "clamp_tensor": lambda x, y: torch.clamp(x, min=y),
+    "softmax": lambda x, _: torch.softmax(x, 1),
+    "log_softmax": lambda x, _: torch.log_softmax(x, 0),
+    "cumsum": lambda x, _: x.cumsum(1),
+    "cumprod": lambda x, _: x.cumprod(0),
+    "cummax": lambda x, _: torch.cummax(x, 1),
+    "sort": lambda x, _: torch.sort(x, dim=1, stable=True),
+    "argsort": lambda x, _: torch.argsort(x, dim=1, stable=True),
+    "topk": lambda x, _: torch.topk(x, 2),
+    "kthvalue": lambda x, _: torch.kthvalue(x, 2),
+    "max_dim": lambda x, _: torch.max(x, 1),
+    "min_dim": lambda x, _: torch.min(x, 0),
+    "flip": lambda x, _: x.flip(0, 1),
+    "roll": lambda x, _: x.roll(1, 0),
+    "tril": lambda x, _: x.tril(),
+    "triu": lambda x, _: x.triu(1),
+    "diag": lambda x, _: torch.diag(x[0]),
+    "trace": lambda x, _: torch.trace(x),
+    "repeat": lambda x, _: x.repeat(2, 1),
+    "pad": lambda x, _: functional.pad(x, (1, 2)),
+    "reflect": lambda x, _: functional.pad(x[None], (1, 2), mode="reflect"),
+    "gather": lambda x, _: x.gather(1, torch.zeros(3, 2, dtype=LONG, device=x.device)),
+    "index_select": lambda x, _: x.index_select(0, torch.tensor([2, 0], device=x.device)),
+    "index": lambda x, _: x[torch.tensor([2, 0], device=x.device)],
+    "index_of_the_host": lambda x, _: x[torch.tensor([2, 0])],
+    "index_put": lambda x, _: x.index_put(
+        (torch.tensor([0, 1], device=x.device),), torch.ones((), dtype=x.dtype, device=x.device)
+    ),
+    "index_add": lambda x, y: x.index_add(0, torch.tensor([1, 1, 2], device=x.device), y),
+    "scatter": lambda x, y: x.scatter(1, torch.zeros(3, 1, dtype=LONG, device=x.device), y),
+    "scatter_add": lambda x, y: x.scatter_add(0, torch.zeros(2, 4, dtype=LONG, device=x.device), y),
+    "masked_fill": lambda x, y: x.masked_fill(y > 0, 3.0),
+    "take": lambda x, _: x.take(torch.tensor([5, 1], device=x.device)),
+    "transpose_clone": lambda x, _: x.T.contiguous(),
+    "to_double": lambda x, _: x.to(torch.float64),
+    "to_int": lambda x, _: (x * 10).to(torch.int32),
+    "cdist": lambda x, y: torch.cdist(x.float(), y.float()),
+    "mse_loss": functional.mse_loss,
+    "l1_loss": functional.l1_loss,
+    "smooth_l1_loss": functional.smooth_l1_loss,
+    "cross_entropy": lambda x, _: functional.cross_entropy(
+        x, torch.tensor([0, 3, 1], device=x.device)
+    ),
+    "embedding": lambda x, _: functional.embedding(torch.tensor([0, 2, 2], device=x.device), x),
+    "layer_norm": lambda x, y: functional.layer_norm(x, (4,), y[0], y[1]),
+    "batch_norm": lambda x, _: functional.batch_norm(x, None, None, training=True),
+    "group_norm": lambda x, _: functional.group_norm(x, 2),
+    "glu": lambda x, _: functional.glu(x, 1),
+    "normalize": lambda x, _: functional.normalize(x),
+    "conv1d": lambda x, y: functional.conv1d(x[None], y[None, :, :2]),
+    "max_pool1d": lambda x, _: functional.max_pool1d(x[None], 2),
+    "avg_pool1d": lambda x, _: functional.avg_pool1d(x[None], 2),
+    "interpolate": lambda x, _: functional.interpolate(x[None], scale_factor=2.0),
+    "new_zeros": lambda x, _: x.new_zeros(2, 2),
+    "full_like": lambda x, _: torch.full_like(x, 4),
+    "arange": lambda x, _: torch.arange(1, 7, 2, device=x.device),
+    "linspace": lambda x, _: torch.linspace(0, 1, 5, device=x.device),
+    "eye": lambda x, _: torch.eye(3, 4, device=x.device),
+    "out": lambda x, y: torch.mul(x, y, out=torch.empty(0, dtype=x.dtype, device=x.device)),
+    "out_of_a_view": lambda x, y: torch.mul(x, y, out=torch.empty_like(x.T).T),
+    "in_place": lambda x, y: x.clone().mul_(y).add_(1).neg_(),
+    "in_place_of_a_view": lambda x, y: x.clone()[:, 1].add_(y[:, 0]),
+    "overlapping_source": lambda x, _: x.clone().mul_(x[0].expand(3, 4)),
+    "setitem": lambda x, y: (
+        torch.Tensor.__setitem__(z := x.clone(), (slice(None), 1), y[:, 0]) or z
+    ),
+    "chunks": lambda x, _: tuple(part + 1 for part in x.chunk(2, 1)),
+    "unbind": lambda x, _: tuple(row * 2 for row in x.unbind()),
+    "foreach": lambda x, y: tuple(torch._foreach_add([x, y], [y, x])),  # noqa: SLF001 - optimisers call it
+    "var_mean": lambda x, _: torch.var_mean(x, 1),
+    "complex": lambda x, y: torch.view_as_real(torch.complex(x.double(), y.double()).conj() * 2),
+    "fft": lambda x, _: torch.view_as_real(torch.fft.rfft(x.float())),
+}
+
+OF_SQUARES: dict[str, Operator] = {
+    "inv": torch.linalg.inv_ex,
+    "det": torch.linalg.det,
+    "solve": lambda x: torch.linalg.solve_ex(x, x[0]),
+    "cholesky": lambda x: torch.linalg.cholesky_ex(x @ x.mT),
+    "qr": torch.linalg.qr,
+    "eigvalsh": lambda x: torch.linalg.eigvalsh(x @ x.mT),
+    "svdvals": torch.linalg.svdvals,
+    "matrix_exp": torch.matrix_exp,
+    "matrix_power": lambda x: torch.linalg.matrix_power(x, 3),
+}
+
+
+def _same(on_device: object, on_cpu: object) -> None:
+    """Compare results bit by bit; a NaN is one on both."""
+    if isinstance(on_cpu, torch.Tensor):
+        assert isinstance(on_device, torch.Tensor)
+        assert on_device.device.type == "accelrt"
+        assert on_device.dtype == on_cpu.dtype
+        assert on_device.stride() == on_cpu.stride() or on_cpu.numel() <= 1
+        torch.testing.assert_close(on_device.cpu(), on_cpu, rtol=0, atol=0, equal_nan=True)
+        return
+    assert len(on_device) == len(on_cpu)  # type: ignore[arg-type]
+    for one, other in zip(on_device, on_cpu, strict=True):  # type: ignore[call-overload]
+        _same(one, other)
+
+
+def _compare(operator: Operator, *arguments: torch.Tensor) -> None:
+    there = [argument.to("accelrt") for argument in arguments]
+    torch.accelerator.synchronize()
+    torch.accelrt.clear_sync_report()
+    expected = operator(*arguments)
+    result = operator(*there)
+    assert torch.accelrt.sync_report() == []
+    torch.accelerator.synchronize()
+    _same(result, expected)
+    for before, after in zip(arguments, there, strict=True):  # nothing else was written
+        _same(after, before)
+
+
+def _tensors(seed: int, dtype: torch.dtype, *shape: int) -> Iterator[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield (torch.randn(shape, generator=generator) * 3).to(dtype)
+
+
+@pytest.mark.parametrize("name", ONE_OF_FLOATS)
+def test_one_argument(name: str, seed: int) -> None:
+    for dtype in FLOATS:
+        for shape in SHAPES:
+            _compare(getattr(torch, name), next(_tensors(seed, dtype, *shape)))
+
+
+@pytest.mark.parametrize("name", ONE_OF_FUNCTIONAL)
+def test_activations(name: str, seed: int) -> None:
+    for dtype in FLOATS:
+        for shape in SHAPES:
+            _compare(getattr(functional, name), next(_tensors(seed, dtype, *shape)))
+
+
+@pytest.mark.parametrize("name", TWO_OF_NUMBERS)
+def test_two_arguments(name: str, seed: int) -> None:
+    for dtype in NUMBERS:
+        for shape in SHAPES:
+            tensors = _tensors(seed, dtype, *shape)
+            _compare(getattr(torch, name), next(tensors), next(tensors))
+            _compare(getattr(torch, name), next(tensors), next(_tensors(seed, dtype)))
+
+
+@pytest.mark.parametrize("name", TWO_OF_FLOATS)
+def test_two_floating_arguments(name: str, seed: int) -> None:
+    for dtype in FLOATS:
+        for shape in SHAPES:
+            tensors = _tensors(seed, dtype, *shape)
+            _compare(getattr(torch, name), next(tensors), next(tensors))
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name: str, seed: int) -> None:
+    for dtype in (torch.float32, torch.float64):
+        tensor = next(_tensors(seed, dtype, 3, 4))
+        needs_dim = name == "logsumexp"
+        if not needs_dim:
+            _compare(getattr(torch, name), tensor)
+        _compare(lambda x: getattr(torch, name)(x, dim=1), tensor)
+
+
+@pytest.mark.parametrize("name", OF_MATRICES)
+def test_matrices(name: str, seed: int) -> None:
+    for dtype in (torch.float32, torch.float64):
+        tensors = _tensors(seed, dtype, 3, 4)
+        _compare(OF_MATRICES[name], next(tensors), next(tensors))
+
+
+@pytest.mark.parametrize("name", OF_SQUARES)
+def test_squares(name: str, seed: int) -> None:
+    for dtype in (torch.float32, torch.float64):
+        _compare(
+            OF_SQUARES[name], next(_tensors(seed, dtype, 4, 4)) + 5 * torch.eye(4, dtype=dtype)
+        )
+
+
+def test_what_depends_on_data_waits_and_says_where(seed: int) -> None:
+    tensor = next(_tensors(seed, torch.float32, 20))
+    there = tensor.to("accelrt")
+    for operator in (torch.nonzero, torch.unique, lambda x: x[x > 0], torch.masked_select):
+        arguments = (tensor, tensor > 0) if operator is torch.masked_select else (tensor,)
+        moved = (there, there > 0) if operator is torch.masked_select else (there,)
+        torch.accelrt.clear_sync_report()
+        result = operator(*moved)
+        (row,) = torch.accelrt.sync_report()[:1]
+        assert row.file == __file__
+        assert row.line > 0
+        assert row.count >= 1
+        _same(result, operator(*arguments))
+
+
+def test_a_number_waits_and_says_where() -> None:
+    tensor = torch.ones(3, device="accelrt").sum()
+    torch.accelrt.clear_sync_report()
+    assert tensor.item() == 3
+    (row,) = torch.accelrt.sync_report()
+    assert row.operator == "aten::_local_scalar_dense"
+    assert row.file == __file__
+
+
+def test_shapes_are_asked_once() -> None:
+    tensor = torch.ones(7, 3, device="accelrt")
+    torch.softmax(tensor, 0)
+    hits, misses = torch.accelrt.shape_cache_counts()
+    for _ in range(10):
+        torch.softmax(tensor, 0)
+    assert torch.accelrt.shape_cache_counts() == (hits + 10, misses)
+
+
+def test_operators_are_counted() -> None:
+    tensor = torch.ones(3, device="accelrt")
+    before = torch.accelrt.operator_count()
+    tensor.add_(1)
+    assert torch.accelrt.operator_count() == before + 1

@@ -1,0 +1,88 @@
+"""Random numbers: seeded by the program, whichever thread runs the task, and whenever.
+
+Goal: a seed and an offset decide an operator's numbers at its enqueue. Method: equal calls behind
+the same seed, with the stream held back; states kept and set again.
+"""
+
+import torch
+from torch.nn import functional
+
+from gates import Gate
+
+
+def _draw() -> list[torch.Tensor]:
+    ones = torch.ones(50, device="accelrt")
+    return [
+        torch.randn(50, device="accelrt"),
+        torch.rand(50, device="accelrt", dtype=torch.float64),
+        torch.randint(0, 1000, (50,), device="accelrt"),
+        torch.randperm(50, device="accelrt"),
+        torch.bernoulli(ones / 2),
+        torch.multinomial(ones, 20),
+        torch.empty(50, device="accelrt").exponential_(),
+        functional.dropout(ones, 0.5),
+        torch.normal(ones, ones),
+    ]
+
+
+def test_a_seed_repeats_all_numbers(seed: int) -> None:
+    torch.manual_seed(seed)
+    first = _draw()
+    torch.manual_seed(seed)
+    again = _draw()
+    for one, other in zip(first, again, strict=True):
+        assert torch.equal(one.cpu(), other.cpu())
+    assert not torch.equal(first[0].cpu(), torch.randn(50, device="accelrt").cpu())
+
+
+def test_a_later_seed_does_not_reach_what_was_enqueued(seed: int) -> None:
+    torch.manual_seed(seed)
+    expected = torch.randn(50, device="accelrt").cpu()
+    torch.manual_seed(seed)
+    with Gate():
+        held = torch.randn(50, device="accelrt")
+        torch.manual_seed(seed + 1)
+    assert torch.equal(held.cpu(), expected)
+
+
+def test_a_state_is_16_bytes_and_brings_the_numbers_back(seed: int) -> None:
+    torch.manual_seed(seed)
+    state = torch.accelrt.get_rng_state()
+    assert state.shape == (16,)
+    first = torch.randn(50, device="accelrt")
+    torch.accelrt.set_rng_state(state)
+    assert torch.equal(first.cpu(), torch.randn(50, device="accelrt").cpu())
+    states = torch.accelrt.get_rng_state_all()
+    assert len(states) == 2
+    torch.accelrt.set_rng_state_all(states)
+
+
+def test_a_generator_of_the_program_goes_on_for_itself(seed: int) -> None:
+    generator = torch.Generator("accelrt:1").manual_seed(seed)
+    other = torch.Generator("accelrt:1").manual_seed(seed)
+    draws = [
+        torch.randn(20, device="accelrt:1", generator=each).cpu() for each in (generator, other)
+    ]
+    assert torch.equal(*draws)
+    clone = generator.clone_state()
+    assert torch.equal(
+        torch.rand(9, device="accelrt:1", generator=clone).cpu(),
+        torch.rand(9, device="accelrt:1", generator=generator).cpu(),
+    )
+
+
+def test_devices_have_generators_of_their_own(seed: int) -> None:
+    torch.manual_seed(seed)
+    assert torch.accelrt.initial_seed() == seed
+    here = torch.randn(50, device="accelrt:0").cpu()
+    assert torch.equal(here, torch.randn(50, device="accelrt:1").cpu())
+
+
+def test_numbers_have_their_distribution(seed: int) -> None:
+    torch.manual_seed(seed)
+    normal = torch.randn(200_000, device="accelrt").cpu()
+    assert abs(normal.mean().item()) < 0.02
+    assert abs(normal.std().item() - 1) < 0.02
+    kept = functional.dropout(torch.ones(200_000, device="accelrt"), 0.25).cpu()
+    assert abs((kept > 0).float().mean().item() - 0.75) < 0.01
+    assert abs(kept.mean().item() - 1) < 0.02

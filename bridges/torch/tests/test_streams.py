@@ -1,0 +1,183 @@
+"""Streams and events, as `torch.Stream` and `torch.Event` have them.
+
+Goal: operators run on the current stream, in its order, while their thread goes on. Method: a gate
+that the test opens stands in a stream, so that what is behind it has not run yet.
+"""
+
+import threading
+
+import pytest
+import torch
+
+from gates import Gate
+
+
+def _current() -> torch.Stream:
+    return torch.accelerator.current_stream()
+
+
+def test_an_operator_returns_before_it_ran() -> None:
+    tensor = torch.zeros(4, device="accelrt")
+    torch.accelerator.synchronize()
+    with Gate():
+        tensor += 1
+        total = tensor.sum()
+        assert not _current().query()
+    _current().synchronize()
+    assert total.item() == 4
+    assert _current().query()
+
+
+def test_the_default_stream_is_number_0_of_each_device() -> None:
+    for index in range(2):
+        stream = torch.accelerator.current_stream(index)
+        assert (stream.device_index, stream.stream_id) == (index, 0)
+
+
+def test_streams_are_others_and_compare_by_number() -> None:
+    first, second = torch.Stream("accelrt:1"), torch.Stream("accelrt:1")
+    assert first != second
+    assert first.device == torch.device("accelrt:1")
+    again = torch.Stream(
+        stream_id=first.stream_id, device_index=1, device_type=int(first.device_type)
+    )
+    assert again == first
+    assert hash(again) == hash(first)
+
+
+def test_a_priority_beyond_the_devices_is_the_nearest_one() -> None:
+    assert torch.Stream("accelrt", priority=-1000).query()
+    assert torch.Stream("accelrt", priority=1000).query()
+
+
+def test_a_stream_is_current_inside_of_its_context() -> None:
+    stream = torch.Stream("accelrt:1")
+    with stream:
+        assert _current() == stream
+        assert torch.accelerator.current_device_index() == 1
+        with torch.accelrt.stream(torch.Stream("accelrt:0")):
+            assert torch.accelerator.current_device_index() == 0
+        assert _current() == stream
+    assert torch.accelerator.current_device_index() == 0
+    torch.accelerator.set_stream(stream)
+    assert torch.accelerator.current_stream(1) == stream
+    torch.accelerator.set_stream(torch.Stream(stream_id=0, device_index=1, device_type=20))
+    torch.accelerator.set_device_index(0)
+
+
+def test_the_current_stream_is_a_threads_own() -> None:
+    seen = []
+    with torch.Stream("accelrt"):
+        thread = threading.Thread(target=lambda: seen.append(_current().stream_id))
+        thread.start()
+        thread.join()
+    assert seen == [0]
+
+
+def test_streams_run_side_by_side() -> None:
+    other = torch.Stream("accelrt")
+    with Gate() as gate:
+        with other:
+            tensor = torch.full((8,), 3.0, device="accelrt") * 2
+        other.synchronize()
+        assert not _current().query()
+        gate.open()
+    assert tensor.tolist() == [6.0] * 8
+
+
+def test_a_stream_waits_for_another_without_its_thread() -> None:
+    producer, tensor = torch.Stream("accelrt"), torch.zeros(1000, device="accelrt")
+    torch.accelerator.synchronize()
+    with Gate(producer):
+        with producer:
+            tensor += 1
+        _current().wait_stream(producer)
+        result = tensor * 5
+        assert not _current().query()
+    assert result.unique().tolist() == [5.0]
+
+
+def test_a_stream_waits_for_an_event() -> None:
+    producer, tensor = torch.Stream("accelrt"), torch.zeros(1000, device="accelrt")
+    torch.accelerator.synchronize()
+    with Gate(producer):
+        with producer:
+            tensor += 1
+        event = producer.record_event()
+        assert not event.query()
+        _current().wait_event(event)
+        result = tensor * 5
+    event.synchronize()
+    assert event.query()
+    assert result.unique().tolist() == [5.0]
+
+
+def test_an_event_without_a_record_is_done_and_blocks_nothing() -> None:
+    event = torch.Event("accelrt")
+    assert event.query()
+    event.synchronize()
+    _current().wait_event(event)
+    torch.accelerator.synchronize()
+
+
+def test_an_event_stands_for_its_latest_record() -> None:
+    event = torch.Event("accelrt")
+    event.record()
+    event.synchronize()
+    with Gate():
+        event.record()
+        assert not event.query()
+    event.synchronize()
+    assert event.query()
+
+
+def test_events_measure_time_between_them() -> None:
+    start, end = (torch.Event("accelrt", enable_timing=True) for _ in range(2))
+    with pytest.raises(ValueError, match="must be recorded"):
+        start.elapsed_time(end)
+    start.record()
+    torch.ones(1000, device="accelrt").exp()
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) > 0
+    assert end.elapsed_time(start) < 0
+    plain = torch.Event("accelrt")
+    plain.record()
+    plain.synchronize()
+    with pytest.raises(ValueError, match="enable_timing"):
+        start.elapsed_time(plain)
+
+
+def test_an_event_of_one_device_is_not_recorded_on_another() -> None:
+    event = torch.Event("accelrt:0")
+    event.record(torch.accelerator.current_stream(0))
+    with pytest.raises(RuntimeError):
+        event.record(torch.accelerator.current_stream(1))
+
+
+def test_a_device_synchronises_all_of_its_streams() -> None:
+    stream = torch.Stream("accelrt:1")
+    gate = Gate(stream)
+    threading.Timer(0.05, gate.open).start()
+    torch.accelerator.synchronize("accelrt:1")
+    assert stream.query()
+
+
+def test_threads_enqueue_on_streams_of_their_own() -> None:
+    results: dict[int, torch.Tensor] = {}
+
+    def work(number: int) -> None:
+        with torch.Stream("accelrt"):
+            tensor = torch.full((64,), float(number), device="accelrt")
+            for _ in range(50):
+                tensor = tensor + 1
+            results[number] = tensor.cpu()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {key: value.unique().tolist() for key, value in results.items()} == {
+        number: [number + 50.0] for number in range(8)
+    }

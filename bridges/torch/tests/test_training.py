@@ -1,0 +1,202 @@
+"""Training: networks on the device, equal to the CPU's bit by bit.
+
+Goal: a training loop changes nothing but the device's name, waits for nothing that it does not ask
+for, and comes to the same bits. Method: the same loop on the CPU and on the device, one thread for
+each kernel so that sums have one order; all parameters compared.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_a_kernel() -> Iterator[None]:
+    before, of_tasks = torch.get_num_threads(), torch.accelrt.get_num_threads()
+    torch.set_num_threads(1)
+    torch.accelrt.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch.accelrt.set_num_threads(of_tasks)
+
+
+def _mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def _cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 8, 3, groups=2),
+        nn.GroupNorm(2, 8),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+    )
+
+
+class _Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(self.embedding(tokens)).mean(1))
+
+
+def _step(
+    model: nn.Module, optimiser: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]
+) -> None:
+    optimiser.zero_grad()
+    functional.cross_entropy(model(batch[0]), batch[1]).backward()
+    optimiser.step()
+
+
+def _inputs(name: str) -> torch.Tensor:
+    if name == "mlp":
+        return torch.randn(8, 16)
+    return torch.randn(8, 1, 10, 10) if name == "cnn" else torch.randint(0, 11, (8, 6))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": _mlp, "cnn": _cnn, "transformer": _Transformer}
+
+
+def _assert_equal(on_device: nn.Module, on_cpu: nn.Module) -> None:
+    for (name, here), there in zip(
+        on_device.state_dict().items(), on_cpu.state_dict().values(), strict=True
+    ):
+        assert torch.equal(here.cpu(), there), name
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("optimiser", ["SGD", "AdamW"])
+def test_a_network_is_trained_to_the_same_bits_without_a_wait(
+    name: str, optimiser: str, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    on_cpu = MODELS[name]()
+    on_device = copy.deepcopy(on_cpu).to("accelrt:1")
+    batches = [(_inputs(name), torch.randint(0, 4, (8,))) for _ in range(6)]
+    moved = [tuple(part.to("accelrt:1") for part in batch) for batch in batches]
+    make = getattr(torch.optim, optimiser)
+    cpu_optimiser = make(on_cpu.parameters(), lr=0.01)
+    device_optimiser = make(on_device.parameters(), lr=0.01)
+    torch.accelerator.synchronize(1)
+    torch.accelrt.clear_sync_report()
+    for batch in moved:
+        _step(on_device, device_optimiser, batch)
+    assert torch.accelrt.sync_report() == []
+    for batch in batches:
+        _step(on_cpu, cpu_optimiser, batch)
+    _assert_equal(on_device, on_cpu)
+
+
+def test_two_devices_share_a_batch_by_hand(seed: int) -> None:
+    torch.manual_seed(seed)
+    on_cpu = _mlp()
+    replicas = [copy.deepcopy(on_cpu).to(f"accelrt:{index}") for index in range(2)]
+    rows, labels = torch.randn(8, 16), torch.randint(0, 4, (8,))
+    for _ in range(3):
+        halves = [copy.deepcopy(on_cpu) for _ in range(2)]
+        for index in range(2):
+            part = slice(4 * index, 4 * index + 4)
+            loss = functional.cross_entropy(halves[index](rows[part]), labels[part])
+            loss.backward()
+            device = f"accelrt:{index}"
+            there = functional.cross_entropy(
+                replicas[index](rows[part].to(device)), labels[part].to(device)
+            )
+            there.backward()
+        with torch.no_grad():
+            for parameters in zip(
+                on_cpu.parameters(), *(h.parameters() for h in halves), strict=True
+            ):
+                whole, first, second = parameters
+                whole -= 0.1 * (first.grad + second.grad)
+            for first, second in zip(*(r.parameters() for r in replicas), strict=True):
+                total = first.grad + second.grad.to("accelrt:0")
+                first.sub_(0.1 * total)
+                second.sub_(0.1 * total.to("accelrt:1"))
+                first.grad = second.grad = None
+    for replica in replicas:
+        _assert_equal(replica, on_cpu)
+
+
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_networks_have_the_cpus_numbers(cell: type[nn.RNNBase], seed: int) -> None:
+    torch.manual_seed(seed)
+    on_cpu = cell(5, 7, 2)
+    on_device = copy.deepcopy(on_cpu).to("accelrt")
+    rows = torch.randn(4, 3, 5)
+    on_cpu(rows)[0].square().sum().backward()
+    on_device(rows.to("accelrt"))[0].square().sum().backward()
+    for here, there in zip(on_device.parameters(), on_cpu.parameters(), strict=True):
+        torch.testing.assert_close(here.grad.cpu(), there.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Adadelta", "Adagrad", "Adam", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"],
+)
+@pytest.mark.parametrize("foreach", [False, True])
+def test_optimisers_take_the_same_steps(name: str, foreach: bool, seed: int) -> None:  # noqa: FBT001 - a parameter of the test
+    torch.manual_seed(seed)
+    on_cpu = _mlp()
+    on_device = copy.deepcopy(on_cpu).to("accelrt")
+    batch = (_inputs("mlp"), torch.randint(0, 4, (8,)))
+    make = getattr(torch.optim, name)
+    for model in (on_cpu, on_device):
+        device = next(model.parameters()).device
+        optimiser = make(model.parameters(), foreach=foreach)
+        for _ in range(3):
+            _step(model, optimiser, tuple(part.to(device) for part in batch))
+    _assert_equal(on_device, on_cpu)
+
+
+def test_autocast_chooses_the_types_of_every_device() -> None:
+    matrix = torch.ones(4, 4, device="accelrt")
+    with torch.autocast("accelrt", dtype=torch.bfloat16):
+        assert (matrix @ matrix).dtype == torch.bfloat16
+        assert torch.softmax(matrix @ matrix, 0, dtype=torch.float32).dtype == torch.float32
+        assert torch.acos(matrix.bfloat16()).dtype == torch.float32
+    assert (matrix @ matrix).dtype == torch.float32
+
+
+def test_gradients_are_scaled() -> None:
+    scaler, model = torch.amp.GradScaler("accelrt"), nn.Linear(3, 1).to("accelrt")
+    before = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(model.parameters(), 0.5)
+    scaler.scale(model(torch.ones(2, 3, device="accelrt")).sum()).backward()
+    scaler.step(optimiser)
+    scaler.update()
+    torch.testing.assert_close((before.weight - model.weight).cpu(), torch.ones(1, 3))
+
+
+def test_a_compiled_function_runs_by_aot_eager() -> None:
+    compiled = torch.compile(lambda x: (x.sin() + x.cos()).sum(), backend="aot_eager")
+    rows = torch.linspace(0, 1, 5)
+    there = rows.to("accelrt").requires_grad_()
+    compiled(there).backward()
+    torch.testing.assert_close(there.grad.cpu(), rows.cos() - rows.sin())
+
+
+def test_a_checkpoint_is_loaded_to_where_it_is_wanted(tmp_path: object) -> None:
+    path = f"{tmp_path}/checkpoint"
+    model = _mlp().to("accelrt:1")
+    torch.save(model.state_dict(), path)
+    for target in ("accelrt:0", "cpu"):
+        loaded = torch.load(path, map_location=target)
+        assert {str(part.device) for part in loaded.values()} == {target}
+        assert torch.equal(loaded["0.weight"].cpu(), model[0].weight.cpu())
+    assert torch.load(path)["0.weight"].device == torch.device("accelrt:1")
