@@ -905,7 +905,8 @@ accelrt_status accelrt_stream_destroy(accelrt_stream *stream);
 // `previous` is NULL. The thread's current device stays. Does not block.
 accelrt_status accelrt_stream_exchange(accelrt_stream *stream, accelrt_stream **previous);
 
-// Writes what a stream is. Does not block.
+// Writes what a stream is. Does not block. No wait: a watch of the order learns nothing from it,
+// as it does from `accelrt_stream_query`.
 //
 // What the caller promises:
 // `info` begins with the size of the memory that it names.

@@ -233,7 +233,8 @@ unsafe impl Growing for CStreamInfo {
     const FIRST_VERSION_BYTES: usize = 40;
 }
 
-/// Writes what a stream is. Does not block.
+/// Writes what a stream is. Does not block. No wait: a watch of the order learns nothing from it,
+/// as it does from `accelrt_stream_query`.
 ///
 /// # Safety
 /// `info` begins with the size of the memory that it names.
@@ -251,7 +252,7 @@ pub unsafe extern "C" fn accelrt_stream_get_info(
             priority: stream.priority(),
             is_dedicated: stream.is_dedicated().into(),
             runs_on_host: stream.core().on_host.into(),
-            is_quiet: stream.is_quiet().into(),
+            is_quiet: stream.core().is_quiet().into(),
         };
         // SAFETY: the caller passes a struct that begins with its size.
         unsafe { write_sized(&value, info, "info") }

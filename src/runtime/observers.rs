@@ -38,7 +38,8 @@ impl Runtime {
     }
 
     /// Asks `reclaimer` for memory before a request of this runtime's allocators fails: see
-    /// [`CachingAllocator::add_reclaimer`]. Returns the id for [`Runtime::remove_reclaimer`].
+    /// [`CachingAllocator::add_reclaimer`](crate::CachingAllocator::add_reclaimer). Returns the id for
+    /// [`Runtime::remove_reclaimer`].
     pub fn add_reclaimer(&self, reclaimer: impl Fn(&Error) -> bool + Send + Sync + 'static) -> u64 {
         self.reclaimers().subscribe(reclaimer)
     }

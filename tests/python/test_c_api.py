@@ -52,6 +52,18 @@ int launch(uint64_t id, uint64_t address)
     return status;
 }
 
+int look(uint64_t id)
+{
+    accelrt_device device = {ACCELRT_CPU, 0};
+    accelrt_stream *stream;
+    accelrt_stream_info info = {.size = sizeof info};
+    int status = accelrt_stream_find(device, id, &stream);
+    if (status || (status = accelrt_stream_get_info(stream, &info)))
+        return -status;
+    accelrt_stream_destroy(stream);
+    return info.is_quiet;
+}
+
 const char *last_error(void)
 {
     return accelrt_error_text();
@@ -71,6 +83,7 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loaded.begin.restype = loaded.last_error.restype = ctypes.c_char_p
     loaded.begin.argtypes = [ctypes.c_void_p]
     loaded.launch.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+    loaded.look.argtypes = [ctypes.c_uint64]
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = pointer_of(_core._C_API, b"accelrt._core._C_API")
@@ -90,6 +103,23 @@ def test_c_code_works_on_streams_and_memory_of_python(extension: ctypes.CDLL) ->
         stream.synchronize()
     assert extension.launch(10**9, 0) == 9, "ACCELRT_STATUS_NOT_FOUND"
     assert b"1000000000" in extension.last_error()
+
+
+@pytest.mark.host_cores
+@pytest.mark.accelrt_unordered
+def test_a_look_at_a_stream_is_no_wait_for_the_sanitizer(extension: ctypes.CDLL) -> None:
+    # What creates a stream's wrapper asks for its numbers, and has waited for nothing.
+    first, second, buffer = accelrt.Stream(dedicated=True), accelrt.Stream(), accelrt.zeros(64)
+    accelrt.accelerator.synchronize()
+    with accelrt.sanitizer.watch() as report:
+        with first:
+            buffer.fill_(1)
+        while not extension.look(first.stream_id):
+            pass
+        with second:
+            buffer.fill_(2)
+    assert [finding.kind for finding in report.findings] == ["race"]
+    accelrt.accelerator.synchronize()
 
 
 def test_a_second_runtime_in_the_process_is_told_of_once(tmp_path: Path) -> None:
