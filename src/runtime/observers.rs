@@ -37,9 +37,9 @@ impl Runtime {
         self.shortages().unsubscribe(id);
     }
 
-    /// Asks `reclaimer` for memory before a request of this runtime's allocators fails: see
-    /// [`CachingAllocator::add_reclaimer`](crate::CachingAllocator::add_reclaimer). Returns the id for
-    /// [`Runtime::remove_reclaimer`].
+    /// Asks `reclaimer` for memory before a request of this runtime's allocators fails, as
+    /// [`add_reclaimer`](crate::CachingAllocator::add_reclaimer) of an allocator. Returns the id
+    /// for [`Runtime::remove_reclaimer`].
     pub fn add_reclaimer(&self, reclaimer: impl Fn(&Error) -> bool + Send + Sync + 'static) -> u64 {
         self.reclaimers().subscribe(reclaimer)
     }
