@@ -9,13 +9,10 @@ on the device until its memory is needed, and go to pinned host memory and to di
 Programs that exchange buffers with workers import this module too. Needs the extra `dask`.
 """
 
-try:
-    import distributed  # noqa: F401  the packages below need it
-except ImportError as error:
-    message = "accelrt.dask needs the extra `dask`: pip install 'accelrt[dask]'"
-    raise ImportError(message) from error
-
-from accelrt.dask import frames  # noqa: F401  how buffers go between processes
+from accelrt.dask import (
+    _extra,  # noqa: F401  comes first
+    frames,  # noqa: F401  how buffers go between processes
+)
 from accelrt.dask.cluster import LocalCluster
 from accelrt.dask.store import DeviceStore
 from accelrt.dask.worker import Devices, dask_setup, device_of, store_of

@@ -13,7 +13,7 @@ from accelrt.dask.worker import DEVICE, DEVICE_MEMORY, HOST_MEMORY, environment_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    Bytes = str | int
+    _Bytes = str | int
 
 
 class LocalCluster(distributed.LocalCluster):
@@ -31,8 +31,8 @@ class LocalCluster(distributed.LocalCluster):
         kind: str | None = None,
         devices: Iterable[int] | None = None,
         *,
-        device_memory: Bytes | None = None,
-        host_memory: Bytes | None = None,
+        device_memory: _Bytes | None = None,
+        host_memory: _Bytes | None = None,
         threads_per_worker: int = 1,
         **options: Any,  # noqa: ANN401  distributed's own
     ) -> None:
@@ -53,7 +53,7 @@ class LocalCluster(distributed.LocalCluster):
         if not self.asynchronous:
             self.sync(self._correct_state)
 
-    def _process_bytes(self, host_memory: Bytes, device_memory: Bytes | None) -> int:
+    def _process_bytes(self, host_memory: _Bytes, device_memory: _Bytes | None) -> int:
         """Return a limit for a worker's process, in which host memory is at most 60 %.
 
         A cpu device's memory is the process's own, which distributed counts as such.

@@ -8,7 +8,6 @@ has threads of its own, on which no device is current.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from dask.sizeof import sizeof
@@ -19,8 +18,8 @@ import accelrt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Header = dict[str, Any]
-    Device = accelrt.device | None
+    _Header = dict[str, Any]
+    _Device = accelrt.device | None
 
 Value = accelrt.Buffer | accelrt.View
 
@@ -28,10 +27,10 @@ Value = accelrt.Buffer | accelrt.View
 class _Received:
     """Where this process puts what it receives; None: on the current device."""
 
-    device: Device = None
+    device: _Device = None
 
 
-def receive_on(device: Device) -> None:
+def receive_on(device: _Device) -> None:
     """Put what this process receives from now on onto a device."""
     _Received.device = device
 
@@ -50,7 +49,7 @@ class OnHost:
         pinned.copy_(value, non_blocking=True)
         return cls(pinned, layout_of(value))
 
-    def on(self, device: Device) -> Value:
+    def on(self, device: _Device) -> Value:
         """Enqueue the copy to a device, on its current stream."""
         buffer = accelrt.empty(self.pinned.nbytes, device=device)
         buffer.copy_(self.pinned, non_blocking=True)
@@ -68,15 +67,16 @@ def _with_layout(buffer: accelrt.Buffer, layout: tuple[str, tuple[int, ...]] | N
 
 def _frame(value: Value) -> memoryview:
     try:
-        return memoryview(value).cast("B") if prod(_shape(value)) else memoryview(b"")
+        return _bytes_of(value)
     except BufferError:  # the host cannot read this device's memory
         pinned = accelrt.empty_pinned(value.nbytes)
         pinned.copy_(value)
-        return memoryview(pinned)
+        return _bytes_of(pinned)
 
 
-def _shape(value: Value) -> tuple[int, ...]:
-    return value.shape if isinstance(value, accelrt.View) else (value.nbytes,)
+def _bytes_of(value: Any) -> memoryview:  # noqa: ANN401  what has the buffer protocol
+    """Return the memory of a value, behind the work that uses it, without its layout."""
+    return memoryview(value).cast("B") if value.nbytes else memoryview(b"")
 
 
 def _put(buffer: accelrt.Buffer, frames: Sequence[Any]) -> accelrt.Buffer:
@@ -91,25 +91,24 @@ def _put(buffer: accelrt.Buffer, frames: Sequence[Any]) -> accelrt.Buffer:
 
 @dask_serialize.register(accelrt.Buffer)
 @dask_serialize.register(accelrt.View)
-def _serialize(value: Value) -> tuple[Header, list[memoryview]]:
+def _serialize(value: Value) -> tuple[_Header, list[memoryview]]:
     return {"nbytes": value.nbytes, "layout": layout_of(value)}, [_frame(value)]
 
 
 @dask_deserialize.register(accelrt.Buffer)
 @dask_deserialize.register(accelrt.View)
-def _deserialize(header: Header, frames: Sequence[Any]) -> Value:
+def _deserialize(header: _Header, frames: Sequence[Any]) -> Value:
     buffer = accelrt.empty(header["nbytes"], device=_Received.device)
     return _with_layout(_put(buffer, frames), header["layout"])
 
 
 @dask_serialize.register(OnHost)
-def _serialize_on_host(value: OnHost) -> tuple[Header, list[memoryview]]:
-    frame = memoryview(value.pinned) if value.pinned.nbytes else memoryview(b"")
-    return {"nbytes": value.pinned.nbytes, "layout": value.layout}, [frame]
+def _serialize_on_host(value: OnHost) -> tuple[_Header, list[memoryview]]:
+    return {"nbytes": value.pinned.nbytes, "layout": value.layout}, [_bytes_of(value.pinned)]
 
 
 @dask_deserialize.register(OnHost)
-def _deserialize_on_host(header: Header, frames: Sequence[Any]) -> OnHost:
+def _deserialize_on_host(header: _Header, frames: Sequence[Any]) -> OnHost:
     return OnHost(_put(accelrt.empty_pinned(header["nbytes"]), frames), header["layout"])
 
 

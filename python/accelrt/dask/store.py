@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dask.typing import Key
 
-    Disk = Literal[False] | int
+    _Disk = Literal[False] | int
 
 
 # How long a request that nothing makes room for waits for a value that can leave.
@@ -56,7 +56,7 @@ class DeviceStore(MutableMapping["Key", object]):
         device: accelrt.device,
         *,
         host_limit: int,
-        max_spill: Disk = False,
+        max_spill: _Disk = False,
     ) -> None:
         """Make an empty store, and ask to be told when the device's memory is short."""
         directory = str(Path(worker_local_directory, "storage"))
