@@ -28,20 +28,20 @@ void record_use(accelrt_buffer* buffer, const c10::Stream& stream) {
   check(accelrt_buffer_record_use(buffer, HeldStream::of(stream).get()));
 }
 
-namespace {
-
-using c10::CachingAllocator::Stat;
-using c10::CachingAllocator::StatArray;
-using c10::CachingAllocator::StatType;
-
-Stat to_torch(const accelrt_stat& from) {
-  Stat stat;
+c10::CachingAllocator::Stat to_torch(const accelrt_stat& from) {
+  c10::CachingAllocator::Stat stat;
   stat.current = static_cast<int64_t>(from.current);
   stat.peak = static_cast<int64_t>(from.peak);
   stat.allocated = static_cast<int64_t>(from.allocated);
   stat.freed = static_cast<int64_t>(from.freed);
   return stat;
 }
+
+namespace {
+
+using accelrt_torch::to_torch;
+using c10::CachingAllocator::StatArray;
+using c10::CachingAllocator::StatType;
 
 StatArray to_torch(const accelrt_pooled_stat& from) {
   StatArray stats;

@@ -7,17 +7,8 @@
 namespace accelrt_torch {
 namespace {
 
+using accelrt_torch::to_torch;
 using c10::CachingAllocator::DurationStat;
-using c10::CachingAllocator::Stat;
-
-Stat to_torch(const accelrt_stat& from) {
-  Stat stat;
-  stat.current = static_cast<int64_t>(from.current);
-  stat.peak = static_cast<int64_t>(from.peak);
-  stat.allocated = static_cast<int64_t>(from.allocated);
-  stat.freed = static_cast<int64_t>(from.freed);
-  return stat;
-}
 
 DurationStat to_torch(const accelrt_duration_stat& from) {
   DurationStat stat;

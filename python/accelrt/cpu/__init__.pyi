@@ -265,7 +265,7 @@ def register_reclaimer(reclaimer: _Reclaimer) -> ObserverHandle:
     >>> with accelrt.accelerator.register_reclaimer(spare):
     ...     try:
     ...         accelrt.empty(1 << 62)
-    ...     except accelrt.OutOfMemoryError:  # more than the device ever had: nobody is asked
+    ...     except accelrt.OutOfMemoryError:  # above the limit: no reclaimer is asked
     ...         len(cache)
     1
     """

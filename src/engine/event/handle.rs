@@ -130,7 +130,7 @@ impl Event {
         is_done
     }
 
-    /// As [`Event::is_done`], for who shows it: no task runs, and no watch is told.
+    /// As [`Event::is_done`], for `Debug` and `repr`: runs no task and tells no watch of the order.
     pub(crate) fn looks_complete(&self) -> bool {
         self.core.is_latest_complete() || self.poll()
     }
