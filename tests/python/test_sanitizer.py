@@ -22,6 +22,7 @@ import pytest
 
 import accelrt
 from accelrt import sanitizer
+from kinds import host_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,7 @@ def zeros_on_the_default_stream() -> None:
     stream.launch(memset, buffer, 1, SIZE)  # second
 
 
+@host_cores
 def test_zeros_and_a_launch_on_another_stream_race() -> None:
     finding = check(zeros_on_the_default_stream, "race", "wait_stream")
     assert finding.first is not None
@@ -89,6 +91,7 @@ def test_zeros_and_a_launch_on_another_stream_race() -> None:
     assert finding.buffer.nbytes == SIZE
 
 
+@host_cores
 @pytest.mark.parametrize("shown", ["a stream", "an event"])
 def test_what_is_shown_is_no_query_and_orders_nothing(shown: str) -> None:
     def program() -> None:
@@ -130,6 +133,7 @@ def wait(number: int, buffer: accelrt.Buffer, stream: accelrt.Stream) -> None:
 WAYS = 11
 
 
+@host_cores
 @pytest.mark.parametrize("number", range(WAYS))
 def test_each_order_is_known(number: int) -> None:
     def program() -> None:
@@ -148,6 +152,7 @@ def an_address_after_the_free() -> None:
     stream.launch(memset, address, 1, SIZE)  # second
 
 
+@host_cores
 def test_a_use_after_the_free_is_found() -> None:
     # The size is so small that the memory stays the allocator's.
     finding = check(an_address_after_the_free, "use-after-free", "before the buffer is freed")
@@ -171,6 +176,7 @@ def an_address_with_record_stream() -> None:
     buffer.record_stream(stream)
 
 
+@host_cores
 def test_a_missing_record_stream_is_found() -> None:
     check(an_address_without_record_stream, "missing-record-stream", "record_stream()")
     assert watched(an_address_with_record_stream).findings == []
@@ -202,6 +208,7 @@ def a_first_round() -> None:
         other.record_event(free)
 
 
+@host_cores
 def test_waits_for_events_without_a_record_are_found_when_they_do_harm() -> None:
     check(a_wait_for_nothing, "unrecorded-event", "record the event before")
     kinds = {finding.kind for finding in watched(a_wait_before_the_record).findings}
@@ -247,6 +254,7 @@ def the_host_alone() -> None:
     accelrt.Stream().launch(memset, buffer, 1, SIZE)
 
 
+@host_cores
 def test_accesses_of_the_host_are_found() -> None:
     check(the_host_beside_a_task, "host-access", "synchronize()")
     check(a_task_beside_the_host, "host-access", "end the host's access")
@@ -282,12 +290,14 @@ def a_callable_beside_a_task() -> None:
     accelrt.Stream().launch_host(task).result()
 
 
+@host_cores
 def test_an_access_of_the_host_inside_of_a_callable_is_the_callables() -> None:
     assert watched(a_callable_uses_the_memory_itself).findings == []
     kinds = [finding.kind for finding in watched(a_callable_beside_a_task).findings]
     assert kinds == ["race"] * 3  # each with each
 
 
+@host_cores
 @pytest.mark.parametrize("poll", ["an event", "a stream", "a call"])
 def test_a_poll_that_says_done_orders(poll: str) -> None:
     stream, other = accelrt.Stream(), accelrt.Stream()
@@ -316,6 +326,7 @@ def halves() -> None:
         stream.launch(ctypes.CDLL(None).labs, accelrt.reads(buffer))
 
 
+@host_cores
 def test_other_bytes_and_reads_do_not_race() -> None:
     assert watched(halves).findings == []
 
@@ -329,10 +340,12 @@ def memory_again() -> None:
         stream.launch(memset, buffer, turn, SIZE)
 
 
+@host_cores
 def test_memory_that_is_handed_out_again_is_a_new_life() -> None:
     assert watched(memory_again).findings == []
 
 
+@host_cores
 def test_a_callable_is_behind_what_is_before_it() -> None:
     stream, other = accelrt.Stream(), accelrt.Stream()
     buffer = accelrt.empty(SIZE)
@@ -348,6 +361,7 @@ def test_a_callable_is_behind_what_is_before_it() -> None:
     assert report.findings == []
 
 
+@host_cores
 def test_a_buffer_older_than_the_watch_is_known() -> None:
     buffer = accelrt.zeros(SIZE)
     accelrt.accelerator.synchronize()
@@ -360,6 +374,7 @@ def test_a_buffer_older_than_the_watch_is_known() -> None:
     assert (finding.buffer.nbytes, finding.buffer.file) == (SIZE, None)
 
 
+@host_cores
 def test_equal_places_are_one_finding_that_is_counted() -> None:
     def loop() -> None:
         buffer = accelrt.empty(SIZE)
@@ -385,6 +400,7 @@ def test_the_place_is_the_programs_own_line_however_deep_a_library_calls() -> No
     check(program, "race", "wait_stream()")
 
 
+@host_cores
 def test_a_watch_warns_or_raises_at_the_second_use_and_can_be_told_to_be_silent() -> None:
     marks = lines(zeros_on_the_default_stream)
     with (

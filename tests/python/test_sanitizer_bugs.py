@@ -15,6 +15,7 @@ import pytest
 
 import accelrt
 from accelrt import sanitizer
+from kinds import host_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +103,7 @@ BUGS = [
 ]
 
 
+@host_cores
 @pytest.mark.accelrt_unordered
 @pytest.mark.parametrize(("program", "kind"), BUGS)
 def test_a_bug_of_others_is_found_and_its_fix_has_no_finding(

@@ -17,6 +17,7 @@ import pytest
 
 import accelrt
 from accelrt import sanitizer
+from kinds import host_cores
 
 if TYPE_CHECKING:
     from io import BufferedReader, BufferedWriter
@@ -211,6 +212,7 @@ def report_of(ring: Any) -> sanitizer.Report:
     return report
 
 
+@host_cores
 @pytest.mark.parametrize(("ring", "kind", "fix"), WRONG)
 def test_a_wrong_ring_is_found_with_both_places(ring: type, kind: str, fix: str) -> None:
     report, lines = report_of(ring), marks(ring)
@@ -227,11 +229,13 @@ def test_a_wrong_ring_is_found_with_both_places(ring: type, kind: str, fix: str)
     assert len(streams) == 2, str(report)
 
 
+@host_cores
 def test_a_wait_before_the_record_is_named() -> None:
     kinds = {finding.kind for finding in report_of(TheWaitComesBeforeTheRecord).findings}
     assert kinds == {"race", "unrecorded-event"}
 
 
+@host_cores
 def test_the_right_ring_has_no_finding() -> None:
     report = report_of(Ring)
     assert report.findings == [], str(report)

@@ -10,11 +10,15 @@ import accelrt
 @contextmanager
 def held(stream: accelrt.Stream) -> Iterator[None]:
     """Keep `stream` parked; open the gate at the end and wait until the stream has caught up."""
-    gate, keeper, opened = threading.Event(), accelrt.Stream(), accelrt.Event()
+    gate, keeper, opened = (
+        threading.Event(),
+        accelrt.Stream(stream.device),
+        accelrt.Event(stream.device),
+    )
     keeper.launch_host(gate.wait)
-    keeper.record_event(opened)
-    stream.wait_event(opened)
     try:
+        keeper.record_event(opened)
+        stream.wait_event(opened)
         yield
     finally:
         gate.set()
