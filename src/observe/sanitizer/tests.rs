@@ -350,6 +350,28 @@ fn what_a_stream_waits_for_later_is_not_before_its_earlier_tasks() {
     assert!(streams.past(later).covers(other));
 }
 
+#[test]
+fn an_address_is_a_freed_buffers_until_its_memory_leaves_the_allocator() {
+    let _alone = order_watch::alone();
+    for settings in ["policy:native", "policy:torch", "policy:torch,expandable_segments:True"] {
+        let config = Config::builder().cpu_devices(1).allocator_settings(settings);
+        let runtime = Runtime::new(config.build().unwrap()).unwrap();
+        let (watch, stream) = (Sanitizer::begin(&runtime), runtime.stream(device(0)).unwrap());
+        let allocator = runtime.allocator(device(0)).unwrap();
+        let buffers = [(); 2].map(|()| runtime.empty(128 << 10, device(0)).unwrap());
+        let addresses = buffers.each_ref().map(|buffer| buffer.address().unwrap());
+        drop(buffers);
+        launch(&stream, &[], &addresses);
+        let kinds = || watch.findings(0).iter().map(|found| found.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(), [FindingKind::UseAfterFree; 2], "{settings}");
+        stream.synchronize().unwrap();
+        allocator.empty_cache();
+        assert_eq!(allocator.statistics().reserved_bytes.all.current, 0, "{settings}");
+        launch(&stream, &[], &addresses); // by now of another's memory, or of none
+        assert_eq!(kinds().len(), 2, "{settings}: they count as the buffers still");
+    }
+}
+
 fn device(index: usize) -> Device {
     Device::cpu(u8::try_from(index).unwrap())
 }
