@@ -104,6 +104,12 @@ mod seed;
 #[cfg(all(test, not(loom)))]
 #[path = "../tests/semantics/mod.rs"]
 mod semantics;
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/common/semantics_run.rs"]
+mod semantics_run;
+// As tests outside of the crate name it, for what they share with those inside.
+#[cfg(all(test, not(loom)))]
+use crate as api;
 #[cfg(any(test, feature = "conformance"))]
 #[path = "conformance/trusted.rs"]
 mod trusted;

@@ -16,6 +16,7 @@ mod tidy {
     pub(crate) mod paths;
     pub(crate) mod prose;
     pub(crate) mod repository;
+    pub(crate) mod semantics;
     pub(crate) mod source;
     pub(crate) mod text;
     pub(crate) mod unsafety;
@@ -26,7 +27,8 @@ use std::process::Command;
 
 use tidy::repository::{Repository, Violation};
 use tidy::{
-    avoided, circles, core, homes, layers, names, orderings, prose, repository, text, unsafety,
+    avoided, circles, core, homes, layers, names, orderings, prose, repository, semantics, text,
+    unsafety,
 };
 
 struct Rule {
@@ -162,6 +164,12 @@ fn build_output_is_found_in_a_listing() {
 fn no_files_of_a_room_import_each_other_in_a_circle() {
     let repository = Repository::on_disk(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert_eq!(circles::circles(&repository), Vec::<Vec<String>>::new());
+}
+
+#[test]
+fn the_semantics_stays_small_and_knows_nothing_of_the_engine() {
+    let repository = Repository::on_disk(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert_eq!(semantics::complaint(&repository), None);
 }
 
 #[test]
