@@ -63,8 +63,8 @@ impl Words {
 
 /// What each unit holds once everything so far has run, and when tasks did.
 pub(crate) struct Contents {
-    /// By life.
-    contents: Vec<Vec<u64>>,
+    /// By life, the number that each unit has.
+    units: Vec<Vec<u64>>,
     is_compared: bool,
     /// By node.
     times: BTreeMap<Node, Arc<Times>>,
@@ -93,13 +93,13 @@ impl Contents {
     fn words(&mut self, world: &World, access: &Access, node: Node) -> Words {
         let Access { life, range, writes, .. } = access;
         if *writes {
-            self.contents[*life][range.clone()].fill(node as u64);
+            self.units[*life][range.clone()].fill(node as u64);
         }
         let begin = world.slice(access).address().unwrap();
         let unit = |place: usize| begin + (place * world.unit_bytes) as u64;
         Words {
             addresses: (0..range.len()).map(unit).collect(),
-            numbers: self.contents[*life][range.clone()].to_vec(),
+            numbers: self.units[*life][range.clone()].to_vec(),
             writes: *writes,
             is_compared: self.is_compared,
         }
@@ -124,8 +124,8 @@ impl Probe for Contents {
     }
 
     fn copied(&mut self, _: &World, _: usize, [from, to]: &[Access; 2], _: Node) {
-        let copied = self.contents[from.life][from.range.clone()].to_vec();
-        self.contents[to.life][to.range.clone()].copy_from_slice(&copied);
+        let copied = self.units[from.life][from.range.clone()].to_vec();
+        self.units[to.life][to.range.clone()].copy_from_slice(&copied);
     }
 
     fn host_access(&mut self, world: &World, access: &Access, node: Node) {
@@ -138,7 +138,7 @@ impl Probe for Contents {
 
     fn allocated(&mut self, world: &World) {
         let buffer = world.buffers.last().and_then(Option::as_ref).expect("a new one");
-        self.contents.push(vec![0; buffer.nbytes() / world.unit_bytes]);
+        self.units.push(vec![0; buffer.nbytes() / world.unit_bytes]);
     }
 }
 
@@ -146,8 +146,8 @@ impl Run<Contents> {
     pub(crate) fn new(shape: &Shape, is_compared: bool, numbers: &mut Numbers) -> Self {
         let config = Config::builder().cpu_devices(shape.devices).cpu_threads(1 + numbers.below(3));
         let runtime = Runtime::new(config.build().unwrap()).unwrap();
-        let (contents, times, shared) = (Vec::new(), BTreeMap::new(), Arc::default());
-        let contents = Contents { contents, is_compared, times, shared };
+        let (units, times, shared) = (Vec::new(), BTreeMap::new(), Arc::default());
+        let contents = Contents { units, is_compared, times, shared };
         Self::on(runtime, shape, [64, 4096, 256 << 10][numbers.below(3)], contents)
     }
 
