@@ -16,6 +16,7 @@ Import this module before the first use of a device: `faults` needs that.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    Durations = int | tuple[int, int]
+
 __all__ = ["each_fault", "faults", "schedule"]
+
+# The operations that take time.
+_TIMED = ("call", "launch", "kernel", "copy", "fill", "random", "deferred")
 
 _core.prepare_faults()
 
@@ -37,9 +43,10 @@ class schedule:  # noqa: N801  a function to its users
     No worker runs meanwhile. A thread that waits runs the tasks, one after the other, each of a
     stream that the schedule chooses; a `query()` runs one. Time is virtual: a task takes one of
     `durations` nanoseconds, a number or the least and the most (1,000 and 100,000), and copies and
-    fills a nanosecond more for each 10 bytes. With one thread that enqueues, the same seed gives
-    the same order, elapsed times and offsets of memory in every process; with several, each sees
-    its own work in the order of the seed.
+    fills a nanosecond more for each 10 bytes. A dict has them by operation: `call`, `launch`,
+    `kernel`, `copy`, `fill`, `random`, `deferred`, and `any` for all others. With one thread that
+    enqueues, the same seed gives the same order, elapsed times and offsets of memory in every
+    process; with several, each sees its own work in the order of the seed.
 
     `strategy` is `random`; `invert`, where the least urgent stream goes first; `starve`, where one
     stream goes last; or `pct`, probabilistic concurrency testing: one seed finds a bug that needs
@@ -64,7 +71,7 @@ class schedule:  # noqa: N801  a function to its users
     def __init__(
         self,
         seed: int,
-        durations: int | tuple[int, int] | None = None,
+        durations: Durations | Mapping[str, Durations] | None = None,
         *,
         strategy: str = "random",
         depth: int = 3,
@@ -73,7 +80,8 @@ class schedule:  # noqa: N801  a function to its users
         """Prepare a schedule."""
         self.setting = f"seed:{seed},strategy:{strategy},depth:{depth},steps:{steps}"
         if durations is not None:
-            self.setting += f",durations:{_durations(durations)}"
+            by_operation = durations if isinstance(durations, Mapping) else {"any": durations}
+            self.setting += "".join(_durations(*item) for item in by_operation.items())
         self.num_steps = 0
         self._is_on = False
 
@@ -89,7 +97,7 @@ class schedule:  # noqa: N801  a function to its users
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Run what is runnable, and end. Then `num_steps` is the number of choices."""
+        """Run what is runnable, and end. Then `num_steps` says how often a stream was chosen."""
         _check_entered(is_on=self._is_on)
         self._is_on = False
         self.num_steps = _core.end_schedule()
@@ -188,16 +196,20 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
     raise AssertionError  # the count has no end
 
 
-def _durations(given: object) -> str:
+def _durations(operation: str, given: object) -> str:
+    if operation not in {"any", *_TIMED}:
+        message = f"durations has {operation!r}; allowed are any, {', '.join(_TIMED)}"
+        raise ValueError(message)
+    key = "durations" if operation == "any" else f"durations.{operation}"
     pair = given if isinstance(given, tuple | list) else (given, given)
     is_right = len(pair) == 2 and all(type(it) is int and it >= 0 for it in pair)  # noqa: PLR2004
     if not is_right or pair[0] > pair[1]:
         message = (
-            f"durations is {given!r}; allowed are a whole number of nanoseconds from 0 on, and a "
-            "pair of them, the least and the most"
+            f"durations is {given!r}; allowed are a whole number of nanoseconds from 0 on, a pair "
+            "of them, the least and the most, and a dict of these by operation"
         )
         raise ValueError(message)
-    return f"{pair[0]}..{pair[1]}"
+    return f",{key}:{pair[0]}..{pair[1]}"
 
 
 def _check_entered(*, is_on: bool) -> None:

@@ -89,7 +89,7 @@ impl Runtime {
         let of_device: Vec<_> = streams.filter(|(_, it)| it.identity.device == device).collect();
         let waited = wait();
         for (last, stream) in of_device {
-            stream.tell_synchronized(last, &waited);
+            stream.tell_waited(last, true, &waited);
         }
         waited
     }

@@ -4,11 +4,24 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::base::error::{ConfigError, Error, Result};
+use crate::engine::stream::operation::OperationKind;
 use crate::runtime::Runtime;
 use crate::testing::scheduler::Scheduled;
 
 const ALLOWED: &str = "seed:N, and strategy:random, invert, starve or pct, depth:N and steps:N of \
-                       pct, durations:NS or durations:NS..NS, with commas between";
+                       pct, durations:NS or durations:NS..NS, also of one operation, as \
+                       durations.copy:NS, with commas between";
+
+/// The operations that take time.
+const TIMED: [OperationKind; 7] = [
+    OperationKind::Call,
+    OperationKind::Launch,
+    OperationKind::Kernel,
+    OperationKind::Copy,
+    OperationKind::Fill,
+    OperationKind::Random,
+    OperationKind::Deferred,
+];
 
 /// How a schedule chooses the stream that goes next. The seed decides between equals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,14 +67,17 @@ pub enum Strategy {
 pub struct Schedule {
     pub(super) seed: u64,
     pub(super) strategy: Strategy,
-    pub(super) durations_ns: RangeInclusive<u64>,
+    durations_ns: RangeInclusive<u64>,
+    /// Of operations that have durations of their own; the last one counts.
+    by_operation: Vec<(OperationKind, RangeInclusive<u64>)>,
 }
 
 impl Schedule {
     /// A random schedule of tasks that take 1 to 100 microseconds.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, strategy: Strategy::Random, durations_ns: 1_000..=100_000 }
+        let (durations_ns, by_operation) = (1_000..=100_000, Vec::new());
+        Self { seed, strategy: Strategy::Random, durations_ns, by_operation }
     }
 
     /// Sets how streams are chosen.
@@ -75,6 +91,34 @@ impl Schedule {
     #[must_use]
     pub fn durations_ns(self, durations_ns: RangeInclusive<u64>) -> Self {
         Self { durations_ns, ..self }
+    }
+
+    /// As [`Schedule::durations_ns`], for the tasks of one operation: `call`, `launch`, `kernel`,
+    /// `copy`, `fill`, `random` or `deferred`, as profiles name them. Fails for other names.
+    ///
+    /// ```
+    /// use accelrt::testing::Schedule;
+    /// let schedule = Schedule::new(17).durations_ns_of("kernel", 50_000..=90_000)?;
+    /// assert!(schedule.durations_ns_of("kernels", 1..=1).is_err());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn durations_ns_of(
+        mut self,
+        operation: &str,
+        durations_ns: RangeInclusive<u64>,
+    ) -> Result<Self> {
+        let Some(operation) = timed(operation) else {
+            let (name, value) = ("an operation of a schedule", operation.to_owned());
+            let allowed = "call, launch, kernel, copy, fill, random and deferred";
+            return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
+        };
+        self.by_operation.push((operation, durations_ns));
+        Ok(self)
+    }
+
+    pub(super) fn durations_of(&self, operation: OperationKind) -> &RangeInclusive<u64> {
+        let own = self.by_operation.iter().rev().find(|(of, _)| *of == operation);
+        own.map_or(&self.durations_ns, |(_, durations_ns)| durations_ns)
     }
 
     /// Lets the streams of cpu devices follow the schedule until the drop of what is returned.
@@ -114,18 +158,27 @@ fn parse(text: &str) -> Option<Schedule> {
             "depth" => depth = value.parse().ok().filter(|depth| *depth > 0)?,
             "steps" => steps = value.parse().ok().filter(|steps| *steps > 0)?,
             "strategy" => schedule.strategy = strategy(value)?,
-            "durations" => {
-                let (least, most) = value.split_once("..").unwrap_or((value, value));
-                schedule.durations_ns = least.parse().ok()?..=most.parse().ok()?;
+            "durations" => schedule.durations_ns = durations(value)?,
+            _ => {
+                let operation = timed(key.strip_prefix("durations.")?)?;
+                schedule.by_operation.push((operation, durations(value)?));
             }
-            _ => return None,
         }
     }
     if let Strategy::Pct { .. } = schedule.strategy {
         schedule.strategy = Strategy::Pct { depth, steps };
     }
-    let is_right = !schedule.durations_ns.is_empty();
-    is_right.then_some(Schedule { seed: seed?, ..schedule })
+    Some(Schedule { seed: seed?, ..schedule })
+}
+
+fn durations(text: &str) -> Option<RangeInclusive<u64>> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let durations_ns = least.parse().ok()?..=most.parse().ok()?;
+    (!durations_ns.is_empty()).then_some(durations_ns)
+}
+
+fn timed(name: &str) -> Option<OperationKind> {
+    TIMED.into_iter().find(|operation| operation.name() == Some(name))
 }
 
 fn strategy(name: &str) -> Option<Strategy> {
@@ -150,9 +203,14 @@ mod tests {
         let expected = Schedule::new(3).strategy(pct).durations_ns(5..=9);
         assert_eq!(read("depth:2, strategy:pct,steps:50,seed:3,durations:5..9"), expected);
         assert_eq!(read("seed:1,durations:7").durations_ns, 7..=7);
+        let own = |text: &str| Schedule::new(1).durations_ns_of(text, 5..=9).unwrap();
+        assert_eq!(read("seed:1,durations.copy:5..9"), own("copy"));
+        assert_ne!(own("fill"), own("copy"));
         for wrong in ["", "17", "seed:", "seed:1,strategy:best", "seed:1,depth:0,strategy:pct"]
             .into_iter()
             .chain(["seed:1,steps:0", "seed:1,durations:9..5", "strategy:pct", "seed:1,seeds:2"])
+            .chain(["seed:1,durations.copies:5", "seed:1,durations.copy:9..5", "seed:1,copy:5"])
+            .chain(["seed:1,durations.record:5", "seed:1,durations.:5"])
         {
             let refused = wrong.parse::<Schedule>().unwrap_err().to_string();
             assert!(refused.contains("strategy:random, invert, starve or pct"), "{refused}");

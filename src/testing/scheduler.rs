@@ -14,6 +14,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::Lifecycle;
+use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::schedule::Scheduler;
 use crate::engine::stream::task_report::TaskWatch;
 use crate::engine::stream::waiters::Waiter;
@@ -168,10 +169,10 @@ impl Scheduler for SeededScheduler {
         Ok(())
     }
 
-    fn end_task(&self, bytes: usize) {
+    fn end_task(&self, operation: OperationKind, bytes: usize) {
         self.ended.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `step_towards`
         let mut state = self.state.lock();
-        state.now_ns = state.now_ns.saturating_add(state.chooser.duration_ns(bytes));
+        state.now_ns = state.now_ns.saturating_add(state.chooser.duration_ns(operation, bytes));
         Clock::get().set_virtual(Some(state.now_ns));
     }
 }
@@ -210,10 +211,17 @@ impl Scheduled {
         Ok(scheduled)
     }
 
-    /// How many choices between runnable streams were made.
+    /// How many times a runnable stream went.
     #[must_use]
     pub fn num_steps(&self) -> u64 {
         self.scheduler.state.lock().chooser.num_steps()
+    }
+
+    /// At how many of these steps several streams were runnable. Where it is 0, every seed and the
+    /// workers have the same order: the run has shown nothing.
+    #[must_use]
+    pub fn num_choices(&self) -> u64 {
+        self.scheduler.state.lock().chooser.num_choices()
     }
 
     /// Runs what is runnable.

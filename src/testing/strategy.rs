@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::stream::operation::OperationKind;
 use crate::testing::random::Random;
 use crate::testing::schedule::{Schedule, Strategy};
 
@@ -19,6 +20,7 @@ pub(super) struct Chooser {
     schedule: Schedule,
     random: Random,
     num_steps: u64,
+    num_choices: u64,
     /// For `Starve`, the stream that goes last.
     starved: Option<u64>,
     /// For `Pct`, the rank of each stream by its key: the largest goes first. For `Starve` only the
@@ -37,12 +39,16 @@ impl Chooser {
             changes = (1..depth).map(|change| (random.below(steps), rank(change))).collect();
         }
         let (starved, ranks) = (None, BTreeMap::new());
-        Self { schedule, random, num_steps: 0, starved, ranks, changes }
+        Self { schedule, random, num_steps: 0, num_choices: 0, starved, ranks, changes }
     }
 
-    /// How many choices were made.
     pub(super) fn num_steps(&self) -> u64 {
         self.num_steps
+    }
+
+    /// How many steps had several candidates.
+    pub(super) fn num_choices(&self) -> u64 {
+        self.num_choices
     }
 
     /// The place of the chosen one of at least one candidate.
@@ -52,6 +58,7 @@ impl Chooser {
         }
         self.demote_first(candidates);
         self.num_steps += 1;
+        self.num_choices += u64::from(candidates.len() > 1);
         let rank = |candidate: &Candidate| match self.schedule.strategy {
             Strategy::Random => 0,
             Strategy::Invert => i64::from(candidate.priority),
@@ -89,8 +96,9 @@ impl Chooser {
     }
 
     /// The nanoseconds that a task takes.
-    pub(super) fn duration_ns(&mut self, bytes: usize) -> u64 {
-        let (least, most) = (self.schedule.durations_ns.start(), self.schedule.durations_ns.end());
+    pub(super) fn duration_ns(&mut self, operation: OperationKind, bytes: usize) -> u64 {
+        let durations_ns = self.schedule.durations_of(operation);
+        let (least, most) = (durations_ns.start(), durations_ns.end());
         let span = (most - least).saturating_add(1);
         (least + self.random.below(span)).saturating_add(bytes as u64 / 10)
     }
@@ -116,6 +124,16 @@ mod tests {
             let is_one = (0..20).all(|seed| of(seed) == of(0));
             assert_eq!(is_one, strategy == Strategy::Invert, "priorities alone decide there");
         }
+    }
+
+    #[test]
+    fn steps_with_one_candidate_are_no_choices() {
+        let all = [(10, 0), (20, 0)].map(|(key, priority)| Candidate { key, priority });
+        let mut chooser = Chooser::new(Schedule::new(1));
+        for some in [&all[..1], &all[..], &all[1..], &all[..]] {
+            chooser.choose(some);
+        }
+        assert_eq!((chooser.num_steps(), chooser.num_choices()), (4, 2));
     }
 
     #[test]
@@ -165,10 +183,24 @@ mod tests {
     #[test]
     fn durations_are_in_their_range_and_grow_with_bytes() {
         let mut chooser = Chooser::new(Schedule::new(1).durations_ns(5..=7));
-        let drawn: Vec<u64> = (0..100).map(|_| chooser.duration_ns(0)).collect();
+        let drawn: Vec<u64> =
+            (0..100).map(|_| chooser.duration_ns(OperationKind::Call, 0)).collect();
         assert!([5, 6, 7].iter().all(|ns| drawn.contains(ns)) && drawn.iter().all(|ns| *ns < 8));
-        assert!((105..=107).contains(&chooser.duration_ns(1_000)));
+        assert!((105..=107).contains(&chooser.duration_ns(OperationKind::Copy, 1_000)));
         let mut whole = Chooser::new(Schedule::new(1).durations_ns(0..=u64::MAX));
-        assert!(whole.duration_ns(0) > 0);
+        assert!(whole.duration_ns(OperationKind::Call, 0) > 0);
+    }
+
+    #[test]
+    fn an_operation_has_its_own_durations_where_they_are_set_and_else_those_of_all() {
+        let setting = "seed:1,durations:5,durations.copy:40,durations.launch:70..71";
+        let mut chooser = Chooser::new(setting.parse().unwrap());
+        let mut of = |operation| chooser.duration_ns(operation, 0);
+        assert_eq!([of(OperationKind::Copy), of(OperationKind::Fill)], [40, 5]);
+        assert_eq!([of(OperationKind::Call), of(OperationKind::Deferred)], [5, 5]);
+        let launches: Vec<u64> = (0..50).map(|_| of(OperationKind::Launch)).collect();
+        assert!(launches.contains(&70) && launches.contains(&71));
+        assert!(launches.iter().all(|ns| [70, 71].contains(ns)), "{launches:?}");
+        assert_eq!(chooser.duration_ns(OperationKind::Copy, 1_000), 140);
     }
 }

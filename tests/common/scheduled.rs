@@ -5,6 +5,9 @@
 //! what waits outside of the API makes steps meanwhile (`steps.rs`). `tests/schedules/suites.py`
 //! runs the suites like that.
 
+#[cfg(not(core_alone))]
+use std::sync::PoisonError;
+
 use accelrt::Runtime;
 
 /// Lets a runtime follow the schedule, if there is one.
@@ -17,14 +20,64 @@ pub(crate) fn scheduled(runtime: Runtime) -> Runtime {
 
 #[cfg(not(core_alone))]
 fn follow(runtime: &Runtime, text: &str) {
-    use accelrt::testing::{Schedule, Scheduled};
-    use std::sync::{Mutex, PoisonError};
+    let schedule: accelrt::testing::Schedule = text.parse().expect("a schedule");
+    let mut followed = counted::FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
+    followed.end(); // a process follows one at a time
+    followed.scheduled = Some(schedule.start(runtime).unwrap());
+    counted::OF_TEST.with(|_| ()); // dropped at the end of the test's thread
+}
 
-    static LATEST: Mutex<Option<Scheduled>> = Mutex::new(None);
-    let schedule: Schedule = text.parse().expect("ACCELRT_TEST_SCHEDULE is a schedule");
-    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
-    *latest = None; // a process follows one at a time
-    *latest = Some(schedule.start(runtime).unwrap());
+/// How many choices each test's schedules made, for `suites.py`.
+#[cfg(not(core_alone))]
+mod counted {
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::sync::{Mutex, PoisonError};
+    use std::thread;
+
+    use accelrt::testing::Scheduled;
+
+    pub(super) static FOLLOWED: Mutex<Followed> =
+        Mutex::new(Followed { scheduled: None, num_choices: 0, num_told: 0 });
+
+    thread_local! {
+        pub(super) static OF_TEST: OfTest = const { OfTest };
+    }
+
+    /// The latest schedule, of whose choices some were told; and those before which were not told.
+    pub(super) struct Followed {
+        pub(super) scheduled: Option<Scheduled>,
+        num_choices: u64,
+        num_told: u64,
+    }
+
+    impl Followed {
+        pub(super) fn end(&mut self) {
+            let latest = self.scheduled.take().map_or(0, |it| it.num_choices());
+            self.num_choices += latest - std::mem::take(&mut self.num_told);
+        }
+
+        fn tell(&mut self) -> u64 {
+            let latest = self.scheduled.as_ref().map_or(0, Scheduled::num_choices);
+            let untold = latest - std::mem::replace(&mut self.num_told, latest);
+            std::mem::take(&mut self.num_choices) + untold
+        }
+    }
+
+    /// At its drop the test is over: appends a line with its name, which its thread has, and its
+    /// choices to the file that is asked for.
+    pub(super) struct OfTest;
+
+    impl Drop for OfTest {
+        fn drop(&mut self) {
+            let Some(file) = std::env::var_os("ACCELRT_TEST_CHOICES") else { return };
+            let mut followed = FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
+            let num_choices = followed.tell();
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
+            file.write_all(format!("{name} {num_choices}\n").as_bytes()).unwrap();
+        }
+    }
 }
 
 /// `make core` has deleted schedules.

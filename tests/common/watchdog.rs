@@ -10,10 +10,12 @@ const STEP: Duration = Duration::from_secs(1);
 #[track_caller]
 pub(crate) fn finishes_within(longest: Duration, test: impl FnOnce() + Send + 'static) {
     let (done, over) = mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
+    let name = std::thread::current().name().unwrap_or_default().to_owned(); // the test's
+    let run = move || {
         let _done = done;
         test();
-    });
+    };
+    let thread = std::thread::Builder::new().name(name).spawn(run).unwrap();
     match receive_within(longest, &over) {
         Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
         _ => {

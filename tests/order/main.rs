@@ -1,9 +1,11 @@
 //! Laws 4 and 5 over random programs: tasks of streams, events and waits against a model.
 //!
 //! Goal: what the API promises about order holds whatever several threads do at once. Method: small
-//! programs drawn from a seed run on several devices; a graph beside them knows what must come
+//! programs drawn from a seed run on several devices; the semantics beside them has what must come
 //! before what; every task numbers its start and its end. `ACCELRT_TEST_SEED=n` repeats program n
 //! (its interleaving remains the machine's), `ACCELRT_TEST_PROGRAMS=n` says how many programs run.
+
+use accelrt as api;
 
 #[path = "../common/asked.rs"]
 mod asked;
@@ -19,6 +21,8 @@ mod plain;
 mod scheduled;
 #[path = "../semantics/mod.rs"]
 mod semantics;
+#[path = "../common/semantics_contents.rs"]
+mod semantics_contents;
 #[path = "../common/semantics_run.rs"]
 mod semantics_run;
 #[path = "../common/steps.rs"]

@@ -25,7 +25,7 @@ fn check(programs: u64, shape: impl Fn(&mut Numbers) -> Shape) {
         let shape = shape(&mut numbers);
         let is_careful = shape.care_percent == 100;
         let mut run = Run::new(&shape, is_careful, &mut numbers);
-        scheduled(run.runtime.clone());
+        scheduled(run.world.runtime.clone());
         let Draft { actions, machine, .. } = program::draw(shape, numbers);
         assert!(!is_careful || machine.findings.is_empty(), "{:?}\n{advice}", machine.findings);
         for action in &actions {

@@ -72,7 +72,7 @@ impl World {
     fn enqueue_blocking(&self, slot: usize, on: usize) -> Outcome {
         let [slot, on] = self.two_slots(slot, on);
         // An event of its own: what the task waits for is what was queued before the task.
-        let record = self.model().enqueue(on.model, &[]);
+        let record = self.model().record_once(on.model);
         let event = must(on.stream.record_event(), "record_event")?;
         let task = self.enqueue(&slot, Body::Wait { event }, false)?;
         self.model().waited_inside.push((record, task));
@@ -92,10 +92,7 @@ impl World {
         let events = &self.events[event];
         let (_turn, slot) = (events.turn.lock().unwrap(), self.slot(slot));
         must(slot.stream.wait_event(&events.event), "wait_event")?;
-        let mut model = self.model();
-        if let Some(record) = model.latest_record(event) {
-            model.wait(slot.model, record);
-        }
+        self.model().wait_event(slot.model, event);
         Ok(())
     }
 
@@ -106,9 +103,7 @@ impl World {
         let slot = self.slot(slot);
         let candidates = self.model().begin_race(event);
         must(slot.stream.wait_event(&self.events[event].event), "wait_event")?;
-        let mut model = self.model();
-        let wait = model.enqueue(slot.model, &[]);
-        model.nodes[wait].perhaps_before = model.possible(event, candidates);
+        self.model().wait_in_a_race(slot.model, event, candidates);
         Ok(())
     }
 
@@ -118,9 +113,8 @@ impl World {
             return must(slot.stream.wait_stream(&slot.stream), "wait_stream for itself");
         }
         let [slot, other] = self.two_slots(slot, other);
-        let record = self.model().enqueue(other.model, &[]);
         must(slot.stream.wait_stream(&other.stream), "wait_stream")?;
-        self.model().wait(slot.model, record);
+        self.model().wait_stream(slot.model, other.model);
         Ok(())
     }
 
@@ -194,7 +188,7 @@ impl World {
         self.check_event(event, candidates, true, "synchronised")?;
         let model = self.model();
         let record = model.latest_record(event);
-        let expected = record.is_some_and(|record| model.nodes[record].is_failed);
+        let expected = record.is_some_and(|record| model.enqueued[record].is_failed);
         self.compare(expected, raised, "an event's synchronise")
     }
 
@@ -236,7 +230,7 @@ impl World {
         if model.has_error(slot.model) {
             model.dropped_errors.push(device.index());
         }
-        let model_number = model.add_stream();
+        let model_number = model.add_stream(number % self.parameters.devices);
         drop(model);
         let replaced = std::mem::replace(&mut *slot, Slot { stream, model: model_number });
         drop((slot, replaced));
@@ -293,7 +287,7 @@ impl World {
         let model = self.model();
         let latest = model.latest_ends();
         let (ran, trace) = (|n: usize| trace_of(&model, n).did_run(), |n| trace_of(&model, n));
-        for (number, node) in model.nodes.iter().enumerate() {
+        for (number, node) in model.enqueued.iter().enumerate() {
             let Some(task) = &node.task else { continue };
             let began = if task.did_run() { &task.start } else { &task.end };
             let (end, before) = latest[number];
@@ -313,7 +307,7 @@ impl World {
                 return Err(format!("task {task} waited for {before} and was over before it"));
             }
             let said = trace(task).waited.load(Ordering::SeqCst);
-            self.compare(model.nodes[record].is_failed, said == 2, "a wait inside a task")?;
+            self.compare(model.enqueued[record].is_failed, said == 2, "a wait inside a task")?;
         }
         Ok(())
     }
@@ -322,7 +316,7 @@ impl World {
     fn check_counts(&self, runtime: &Runtime, is_exact: bool) -> Outcome {
         let model = self.model();
         let mut skipped = 0;
-        for (number, node) in model.nodes.iter().enumerate() {
+        for (number, node) in model.enqueued.iter().enumerate() {
             let Some(task) = &node.task else { continue };
             let (runs, drops) = (&task.runs, &task.drops);
             let (runs, drops) = (runs.load(Ordering::SeqCst), drops.load(Ordering::SeqCst));
@@ -344,7 +338,7 @@ impl World {
 }
 
 fn trace_of(model: &Model, task: usize) -> &Trace {
-    model.nodes[task].task.as_ref().expect("a task")
+    model.enqueued[task].task.as_ref().expect("a task")
 }
 
 impl Parameters {

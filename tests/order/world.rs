@@ -17,6 +17,7 @@ use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream, StreamE
 use crate::model::{Model, Trace};
 use crate::program::{Parameters, Target};
 use crate::scheduled::scheduled;
+use crate::semantics::machine::Actor;
 
 /// Why a program failed.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
@@ -76,7 +77,7 @@ impl Guard {
             }
             Body::Spawn { world, onto } => {
                 let parent = &self.trace;
-                world.spawn(parent, onto).map_err(|_| "a task could not enqueue")
+                world.spawn(parent.node, onto).map_err(|_| "a task could not enqueue")
             }
             Body::Wait { event } => {
                 let said = if event.synchronize().is_ok() { 1 } else { 2 };
@@ -144,7 +145,8 @@ impl World {
                 1 => runtime.pooled_stream_with_priority(device, priority),
                 _ => runtime.stream_with_priority(device, priority),
             };
-            Ok(Mutex::new(Slot { stream: must(stream, "a stream")?, model: model.add_stream() }))
+            let model = model.add_stream(number % parameters.devices);
+            Ok(Mutex::new(Slot { stream: must(stream, "a stream")?, model }))
         };
         let slots = (0..parameters.slots).map(slot).collect::<Outcome<_>>()?;
         let event = |number| {
@@ -178,8 +180,13 @@ impl World {
 
     /// Enqueues a task on a slot that is held; its number.
     pub(crate) fn enqueue(&self, slot: &Slot, body: Body, is_large: bool) -> Outcome<usize> {
+        self.enqueue_by(Actor::Host, slot, body, is_large)
+    }
+
+    fn enqueue_by(&self, actor: Actor, slot: &Slot, body: Body, is_large: bool) -> Outcome<usize> {
         let fails = matches!(body, Body::Plain { fails: true, .. });
-        let (number, trace) = self.model().enqueue_task(slot.model, fails);
+        let trace = self.model().enqueue_task(actor, slot.model, fails);
+        let number = trace.node;
         let guard = Guard { trace, clock: Arc::clone(&self.clock) };
         let enqueued = if is_large {
             let ballast = [number; 32];
@@ -197,15 +204,10 @@ impl World {
     }
 
     /// Inside a task: enqueues another one.
-    fn spawn(&self, parent: &Arc<Trace>, onto: usize) -> Outcome {
-        let slot = self.slot(onto);
-        let child = self.enqueue(&slot, Body::Plain { fails: false, spins: 10 }, false)?;
-        let mut model = self.model();
-        let is_parent = |trace: &Arc<Trace>| Arc::ptr_eq(trace, parent);
-        let nodes = model.nodes.iter();
-        let parent = nodes.into_iter().position(|node| node.task.as_ref().is_some_and(is_parent));
-        let parent = parent.ok_or("a task that the model does not know")?;
-        model.spawned.push((parent, child));
+    fn spawn(&self, parent: usize, onto: usize) -> Outcome {
+        let (slot, body) = (self.slot(onto), Body::Plain { fails: false, spins: 10 });
+        let child = self.enqueue_by(Actor::Callable(parent), &slot, body, false)?;
+        self.model().spawned.push((parent, child));
         Ok(())
     }
 }

@@ -273,18 +273,50 @@ def test_the_timeline_of_a_schedule_is_of_its_virtual_time(tmp_path: Path) -> No
 def test_durations_that_are_none_are_refused_with_what_is_allowed() -> None:
     code = """
 from accelrt import testing
-for given in (2.5, -1, (9, 5), (1, 2, 3), "5", True):
+for given in (2.5, -1, (9, 5), (1, 2, 3), "5", True, {"copies": 5}, {"copy": 2.5}):
     try:
         testing.schedule(1, given)
     except ValueError as error:
         print(error)
-testing.schedule(1, 5), testing.schedule(1, (5, 9))
+testing.schedule(1, 5), testing.schedule(1, (5, 9)), testing.schedule(1, {"copy": 5, "any": 1})
 """
     wrong = ("2.5", "-1", "(9, 5)", "(1, 2, 3)", "'5'", "True")
-    allowed = "a whole number of nanoseconds from 0 on, and a pair of them, the least and the most"
+    allowed = (
+        "a whole number of nanoseconds from 0 on, a pair of them, the least and the most, and a "
+        "dict of these by operation"
+    )
+    names = "any, call, launch, kernel, copy, fill, random, deferred"
     assert output_of(code).splitlines() == [
-        f"durations is {given}; allowed are {allowed}" for given in wrong
+        *(f"durations is {given}; allowed are {allowed}" for given in wrong),
+        f"durations has 'copies'; allowed are {names}",
+        f"durations is 2.5; allowed are {allowed}",
     ]
+
+
+def test_durations_by_operation_are_exact_and_the_same_as_in_the_variable() -> None:
+    code = """
+import ctypes, accelrt
+stream, abs_ = accelrt.Stream(device="cpu"), ctypes.CDLL(None).abs
+source, target = (accelrt.empty(1_000, device="cpu") for _ in range(2))
+abs_.argtypes = (ctypes.c_int,)
+
+def took(enqueue):
+    start = stream.record_event(accelrt.Event(enable_timing=True))
+    enqueue()
+    end = stream.record_event(accelrt.Event(enable_timing=True))
+    stream.synchronize()
+    return round(start.elapsed_time(end) * 1e6)
+
+def seen():
+    with stream:
+        print(took(lambda: source.fill_(1)), took(lambda: target.copy_(source, non_blocking=True)))
+        print(took(lambda: stream.launch(abs_, 1)), took(lambda: stream.launch_host(sum, [1])))
+"""
+    durations = '{"any": 400, "copy": 7_000, "fill": (5_000, 5_000), "launch": 90}'
+    inside = f"{code}\nfrom accelrt import testing\nwith testing.schedule(5, {durations}): seen()"
+    assert output_of(inside) == "5100 7100\n90 400\n"
+    setting = "seed:5,durations:400,durations.copy:7000,durations.fill:5000,durations.launch:90"
+    assert output_of(f"{code}\nseen()", ACCELRT_CPU_SCHEDULE=setting) == "5100 7100\n90 400\n"
 
 
 FAULTS = """

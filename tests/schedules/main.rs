@@ -4,6 +4,8 @@
 //! one seed does is compared with what it does again, in this process and in another one.
 #![cfg(not(loom))] // models have no schedules
 
+use accelrt as api;
+
 #[path = "../common/asked.rs"]
 mod asked;
 #[path = "../common/hang.rs"]
@@ -14,6 +16,8 @@ mod numbers;
 mod process;
 #[path = "../semantics/mod.rs"]
 mod semantics;
+#[path = "../common/semantics_contents.rs"]
+mod semantics_contents;
 #[path = "../common/semantics_run.rs"]
 mod semantics_run;
 #[path = "../common/watchdog.rs"]

@@ -33,7 +33,7 @@ fn run(seed: u64, shape: impl Fn(&mut Numbers) -> Shape) -> Result<u64, String> 
     let shape = shape(&mut numbers);
     let is_careful = shape.care_percent == 100;
     let mut run = Run::new(&shape, is_careful, &mut numbers);
-    let schedule = Schedule::new(seed).strategy(strategy(seed)).start(&run.runtime).unwrap();
+    let schedule = Schedule::new(seed).strategy(strategy(seed)).start(&run.world.runtime).unwrap();
     let Draft { actions, .. } = program::draw(shape, numbers);
     for action in &actions {
         run.step(action);

@@ -96,6 +96,27 @@ fn elapsed_times_are_the_durations_of_the_tasks_between_exactly() {
 }
 
 #[test]
+fn operations_take_durations_of_their_own_exactly() {
+    let setting = "seed:1,durations:1000,durations.fill:30000,durations.copy:7000";
+    let world = World::new(setting.parse().unwrap(), 1);
+    let stream = &world.streams[0];
+    let buffer = |bytes| world.runtime.empty(bytes, Device::cpu(0)).unwrap();
+    let (source, target) = (buffer(100), buffer(100));
+    let events: Vec<Event> = (0..4).map(|_| Event::timed()).collect();
+    stream.record(&events[0]).unwrap();
+    source.fill(1, stream).unwrap();
+    stream.record(&events[1]).unwrap();
+    target.copy_from(&source, stream).unwrap();
+    stream.record(&events[2]).unwrap();
+    world.enqueue(0, "a call");
+    stream.record(&events[3]).unwrap();
+    world.finish();
+    let took = events.windows(2).map(|pair| pair[0].elapsed_ms(&pair[1]).unwrap().to_bits());
+    let expected = [0.030_01_f64, 0.007_01, 0.001]; // and a nanosecond for each 10 bytes
+    assert_eq!(took.collect::<Vec<_>>(), expected.map(f64::to_bits));
+}
+
+#[test]
 fn what_events_and_streams_promise_holds_for_every_seed() {
     // Goal: a schedule is one of those that the program allows. Method: a diamond of waits.
     let mut orders = BTreeSet::new();

@@ -2,7 +2,8 @@
 
 Each runtime on cpu that a test makes follows the schedule (`tests/common/scheduled.rs`), so the
 threads that wait run its tasks in the order of the seed. Left out is what `unscheduled.toml` names,
-with the reason.
+with the reason. A test in which no two streams are ever runnable at once has the one order that it
+has without a schedule: how many made a choice is printed, and a suite must have some.
 
     suites.py [SCHEDULE...]
 
@@ -13,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -67,9 +69,22 @@ def choose(files: dict[str, str]) -> dict[str, list[str]]:
     return chosen
 
 
+def choosing(names: list[str], choices: Path) -> set[str]:
+    """Return the tests that had a choice, by the lines of `tests/common/scheduled.rs`."""
+    lines = choices.read_text().splitlines() if choices.exists() else []
+    return {name for name, _, count in (it.partition(" ") for it in lines) if int(count)} & {*names}
+
+
 def run(suite: str, binary: str, names: list[str], schedule: str) -> str | None:
     """Run the tests under a schedule; return what is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run_with(suite, binary, names, schedule, Path(folder) / "choices")
+
+
+def run_with(suite: str, binary: str, names: list[str], schedule: str, choices: Path) -> str | None:
+    """Run the tests, which write their numbers of choices; return what is wrong."""
     settings = {"ACCELRT_TEST_SCHEDULE": schedule, "ACCELRT_TEST_PROGRAMS": PROGRAMS}
+    settings["ACCELRT_TEST_CHOICES"] = str(choices)
     started = time.monotonic()
     command = [binary, "--exact", "--test-threads=1", *names]
     try:
@@ -87,8 +102,11 @@ def run(suite: str, binary: str, names: list[str], schedule: str) -> str | None:
     if ended.returncode != 0 or f"{len(names)} passed" not in ended.stdout:
         output = (ended.stdout + ended.stderr)[-6000:]
         return f"{suite} fails under ACCELRT_TEST_SCHEDULE={schedule}:\n{output}"
-    seconds = time.monotonic() - started
-    print(f"{schedule}: {suite}: {len(names)} tests, {seconds:.0f} s", flush=True)
+    seconds, num_choosing = time.monotonic() - started, len(choosing(names, choices))
+    what = f"{len(names)} tests, {num_choosing} of them made a choice"
+    print(f"{schedule}: {suite}: {what}, {seconds:.0f} s", flush=True)
+    if not num_choosing:
+        return f"{suite} makes no choice under {schedule}, so it shows nothing"
     return None
 
 

@@ -101,9 +101,14 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(stream_devices: impl IntoIterator<Item = Device>, events: usize) -> Self {
-        let stream = |device| StreamState { device, past: Nodes::default() };
-        let streams = stream_devices.into_iter().map(stream).collect();
-        Self { streams, events: vec![None; events], ..Self::default() }
+        let mut machine = Self { events: vec![None; events], ..Self::default() };
+        stream_devices.into_iter().for_each(|device| _ = machine.add_stream(device));
+        machine
+    }
+
+    pub(crate) fn add_stream(&mut self, device: Device) -> Stream {
+        self.streams.push(StreamState { device, past: Nodes::default() });
+        self.streams.len() - 1
     }
 
     pub(crate) fn device(&self, stream: Stream) -> Device {
@@ -116,6 +121,11 @@ impl Machine {
 
     pub(crate) fn is_before(&self, first: Node, second: Node) -> bool {
         self.order.is_before(first, second)
+    }
+
+    /// True for what is before the stream's next task.
+    pub(crate) fn is_awaited(&self, stream: Stream, node: Node) -> bool {
+        self.streams[stream].past.contains(node)
     }
 
     pub(crate) fn is_done(&self, node: Node) -> bool {
@@ -147,8 +157,7 @@ impl Machine {
         behind_conflicts: bool,
     ) -> Node {
         if behind_conflicts {
-            let past = self.conflicting(accesses);
-            self.streams[stream].past.unite(&past);
+            self.wait_tasks(stream, &self.conflicting(accesses));
         }
         let past = self.enter(actor, stream).clone();
         let node = self.order.add(past);
@@ -159,16 +168,13 @@ impl Machine {
         node
     }
 
-    /// The recorded accesses that conflict with these, and what is before them.
-    fn conflicting(&self, accesses: &[Access]) -> Nodes {
+    /// What has recorded accesses that conflict with these.
+    fn conflicting(&self, accesses: &[Access]) -> Vec<Node> {
         let conflicts = |happened: &&Happened| {
             let is_one = |access: &Access| access.conflicts(&happened.access);
             happened.access.is_recorded && accesses.iter().any(is_one)
         };
-        let mut nodes = Nodes::default();
-        let all = self.accesses.iter().filter(conflicts);
-        all.for_each(|happened| nodes.unite(&self.order.up_to(happened.node)));
-        nodes
+        self.accesses.iter().filter(conflicts).map(|happened| happened.node).collect()
     }
 
     pub(crate) fn record(&mut self, actor: Actor, event: Event, stream: Stream) {
@@ -185,6 +191,12 @@ impl Machine {
 
     pub(crate) fn wait_stream(&mut self, stream: Stream, other: Stream) {
         let past = self.streams[other].past.clone();
+        self.streams[stream].past.unite(&past);
+    }
+
+    /// The stream waits for these tasks, and so for what is before them.
+    pub(crate) fn wait_tasks(&mut self, stream: Stream, tasks: &[Node]) {
+        let past = self.order.up_to(tasks);
         self.streams[stream].past.unite(&past);
     }
 
@@ -205,7 +217,7 @@ impl Machine {
     pub(crate) fn host_access(&mut self, access: &Access) -> Node {
         let whole = Access { range: 0..usize::MAX, writes: true, ..access.clone() };
         let recorded = self.conflicting(std::slice::from_ref(&whole));
-        self.done.unite(&recorded);
+        self.done.unite(&self.order.up_to(&recorded));
         let node = self.order.add(self.done.clone());
         self.happen(node, None, access);
         self.done.insert(node);
@@ -222,7 +234,7 @@ impl Machine {
     /// Frees in the order of the home stream and behind all recorded accesses.
     pub(crate) fn free(&mut self, life: Life) {
         let whole = Access { life, range: 0..usize::MAX, writes: true, is_recorded: true };
-        let mut past = self.conflicting(std::slice::from_ref(&whole));
+        let mut past = self.order.up_to(&self.conflicting(std::slice::from_ref(&whole)));
         past.unite(&self.streams[self.lives[life].home].past);
         past.unite(&self.done);
         for (access, happened) in self.accesses.iter().enumerate() {
@@ -235,8 +247,8 @@ impl Machine {
 
     /// An access that conflicts and that neither the host nor the stream has waited for.
     pub(crate) fn loose(&self, stream: Option<Stream>, access: &Access) -> Option<&Happened> {
-        let past = stream.map(|stream| &self.streams[stream].past);
-        let is_known = |node| self.is_done(node) || past.is_some_and(|past| past.contains(node));
+        let is_awaited = |node| stream.is_some_and(|stream| self.is_awaited(stream, node));
+        let is_known = |node| self.is_done(node) || is_awaited(node);
         let is_loose = |it: &&Happened| it.access.conflicts(access) && !is_known(it.node);
         self.accesses.iter().find(is_loose)
     }

@@ -49,10 +49,13 @@ impl Order {
         &self.before[node]
     }
 
-    /// The smallest closed set with this node.
-    pub(crate) fn up_to(&self, node: usize) -> Nodes {
-        let mut nodes = self.before[node].clone();
-        nodes.insert(node);
-        nodes
+    /// The smallest closed set with these nodes.
+    pub(crate) fn up_to(&self, nodes: &[usize]) -> Nodes {
+        let mut all = Nodes::default();
+        for node in nodes {
+            all.unite(&self.before[*node]);
+            all.insert(*node);
+        }
+        all
     }
 }

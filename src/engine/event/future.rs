@@ -64,7 +64,7 @@ impl EventFuture {
                 not_done => return not_done,
             }
         }
-        record.source.tell_waited(record.ticket, &Ok(()));
+        record.source.tell_waited(record.ticket, false, &Ok(()));
         Poll::Ready(Ok(()))
     }
 }

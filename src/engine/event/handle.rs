@@ -142,7 +142,7 @@ impl Event {
             return; // a thread that it lacks may hold the lock
         }
         if let Some(record) = self.core.record().filter(|record| self.core.is_reached(record)) {
-            record.source.tell_waited(record.ticket, &Ok(()));
+            record.source.tell_waited(record.ticket, false, &Ok(()));
         }
     }
 
@@ -206,7 +206,7 @@ impl Event {
         fork::check()?;
         let Some(record) = self.core.record() else { return Ok(()) };
         let waited = self.core.wait_on_host(&record, interrupt);
-        record.source.tell_waited(record.ticket, &waited);
+        record.source.tell_waited(record.ticket, false, &waited);
         waited?;
         raise(self.core.failure_of(&record))
     }

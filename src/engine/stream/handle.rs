@@ -183,7 +183,7 @@ impl Stream {
         let last = self.core.pushed();
         let is_quiet = self.core.is_quiet();
         if is_quiet {
-            self.core.tell_synchronized(last, &Ok(()));
+            self.core.tell_waited(last, true, &Ok(()));
         }
         is_quiet
     }
@@ -207,7 +207,7 @@ impl Stream {
         let until = self.core.pushed();
         let is_done = self.core.is_drained() && (self.core.on_host || is_done(&self.core));
         if is_done {
-            self.core.tell_synchronized(until, &Ok(()));
+            self.core.tell_waited(until, true, &Ok(()));
         }
         is_done
     }

@@ -92,6 +92,8 @@ pub(crate) enum Told<'a> {
     RecordedUse(UsedBytes, &'a StreamCore),
     Allocation(UsedBytes),
     Free(UsedBytes),
+    /// These bytes from an address on leave their allocator: what comes there is another's memory.
+    Departure(u64, usize),
 }
 
 /// Receives what happens. Its locks rank last: it calls nothing of the engine.
@@ -156,19 +158,12 @@ pub(super) fn push(
 }
 
 impl StreamCore {
-    /// The host has waited for the task, unless the wait was ended before.
+    /// The host has waited for the task, unless the wait was ended before; with `is_whole` for all
+    /// that the stream waits for until now, too.
     #[inline]
-    pub(crate) fn tell_waited(&self, ticket: u64, outcome: &Result<()>) {
+    pub(crate) fn tell_waited(&self, ticket: u64, is_whole: bool, outcome: &Result<()>) {
         if is_on() && has_waited(outcome) {
-            tell(Told::HostWait(self, ticket, false));
-        }
-    }
-
-    /// As `tell_waited`, for all tasks up to this last one.
-    #[inline]
-    pub(crate) fn tell_synchronized(&self, last: u64, outcome: &Result<()>) {
-        if is_on() && has_waited(outcome) {
-            tell(Told::HostWait(self, last, true));
+            tell(Told::HostWait(self, ticket, is_whole));
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::base::error::Result;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::Lifecycle;
+use crate::engine::stream::operation::OperationKind;
 
 /// Chooses which runnable stream goes next. Any thread may call.
 pub(crate) trait Scheduler: Send + Sync {
@@ -31,7 +32,7 @@ pub(crate) trait Scheduler: Send + Sync {
     ) -> Result<()>;
 
     /// Called behind each user's task that has run.
-    fn end_task(&self, bytes: usize);
+    fn end_task(&self, operation: OperationKind, bytes: usize);
 }
 
 impl Lifecycle {

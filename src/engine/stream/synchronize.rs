@@ -100,7 +100,7 @@ impl StreamCore {
     fn synchronize_told(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let until = self.pushed();
         let waited = self.synchronize_checked(interrupt);
-        self.tell_synchronized(until, &waited);
+        self.tell_waited(until, true, &waited);
         waited
     }
 
@@ -247,7 +247,7 @@ impl SynchronizeFuture {
         let is_done = || stream.on_host || stream.handle.query().unwrap_or(false);
         let has_work = stream.progress.retired() < stream.pushed() || !is_done();
         if !has_work && stream.failures.current().is_none() {
-            stream.tell_synchronized(stream.pushed(), &Ok(()));
+            stream.tell_waited(stream.pushed(), true, &Ok(()));
             return Ok(Self(None));
         }
         let pending = stream.begin_synchronize(false)?;

@@ -54,7 +54,7 @@ impl TaskFuture {
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
         let polled = self.poll_task(waker);
         if let Poll::Ready(done) = &polled {
-            self.stream.tell_waited(self.ticket, done);
+            self.stream.tell_waited(self.ticket, false, done);
         }
         polled
     }

@@ -91,7 +91,7 @@ impl StreamCore {
         let begin = self.place_mark();
         let stop = self.execute_as(entry, context, is_helping, is_cancelled);
         if is_user && stop.is_none() && self.on_host {
-            self.lifecycle.scheduler().inspect(|scheduler| scheduler.end_task(details.bytes));
+            self.lifecycle.scheduler().inspect(|it| it.end_task(operation, details.bytes));
         }
         // The watch may have ended while the task ran.
         if stop.is_none() && self.lifecycle.is_watched() {

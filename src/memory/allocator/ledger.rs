@@ -157,7 +157,7 @@ impl Ledger {
 
     /// Counts a part that leaves for the device, by class; `by_class` is empty for addresses alone.
     pub(super) fn leave(&mut self, part: Part, by_class: &[(PoolClass, usize)]) -> Departing {
-        let segments = usize::from(matches!(part, Part::Segment(_)));
+        let segments = usize::from(matches!(part, Part::Segment(..)));
         for (class, bytes) in by_class {
             self.statistics.segment.decrease(*class, segments);
             self.statistics.reserved_bytes.decrease(*class, *bytes);

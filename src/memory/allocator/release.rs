@@ -48,10 +48,10 @@ impl Torch {
         if segment.is_oversize {
             ledger.statistics.oversize_segments.decrease(1);
         }
-        let Owner { stream, pool, .. } = segment.owner;
-        let place = Place { address: segment.address, bytes: segment.bytes, stream, pool };
+        let (Owner { stream, pool, class }, bytes) = (segment.owner, segment.bytes);
+        let place = Place { address: segment.address, bytes, stream, pool };
         ledger.recorder.note_moved(MemoryAction::SegmentFreed, &place);
-        ledger.leave(Part::Segment(segment.base), &[(segment.owner.class, segment.bytes)])
+        ledger.leave(Part::Segment(segment.base, bytes), &[(class, bytes)])
     }
 
     /// Removes all free memory of some pools: of the default pool large segments first, of private
@@ -196,7 +196,7 @@ mod tests {
             torch.put_in(id);
         }
         let base = |victim: &Departing| match victim {
-            Departing { part: Part::Segment(base), .. } => base.0 / MIB as u64,
+            Departing { part: Part::Segment(base, _), .. } => base.0 / MIB as u64,
             other => panic!("{other:?}"),
         };
         let victims = torch.release_pools(ledger, |_, _| true);

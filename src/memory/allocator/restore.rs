@@ -120,7 +120,7 @@ impl CachingAllocator {
     fn drop_memory(&self, memory: Memory) {
         let Memory { base, bytes, pages } = memory;
         let outcome = match pages {
-            None => self.source.give_back(Part::Segment(base)),
+            None => self.source.give_back(Part::Segment(base, bytes)),
             Some(pages) => {
                 let gone = self.source.give_back(Part::Pages(pages.handles().collect()));
                 gone.and(self.source.give_back(Part::Addresses(base, bytes)))

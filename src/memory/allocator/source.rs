@@ -15,13 +15,15 @@ use crate::backend::contract::{Address, Backend, MemoryInfo, PhysicalHandle, Vir
 use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::error::Result;
+use crate::engine::stream::order_watch::{self, Told};
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::host::Meter;
 
 /// A part that goes back to a device in one call.
 #[derive(Debug)]
 pub(super) enum Part {
-    Segment(Address),
+    /// A segment, and its size.
+    Segment(Address, usize),
     /// Mapped pages.
     Pages(Vec<PhysicalHandle>),
     /// An address range without pages, and its size.
@@ -73,13 +75,16 @@ impl Source {
     /// Gives a part back. What the device refuses stays with it. After a panic the rest goes back
     /// too; returns the first panic.
     pub(super) fn give_back(&self, part: Part) -> thread::Result<()> {
+        if let Part::Segment(base, bytes) | Part::Addresses(base, bytes) = part
+            && order_watch::is_on()
+        {
+            order_watch::tell(Told::Departure(base.0, bytes)); // before others can have the place
+        }
         let pages = || self.virtual_memory().expect("it has given these pages and addresses");
         match part {
-            Part::Segment(base) => try_each([base], |base| _ = self.release(base)),
+            Part::Segment(base, _) => try_each([base], |base| _ = self.release(base)),
             Part::Pages(handles) => try_each(handles, |handle| pages().drop_page(handle)),
-            Part::Addresses(base, bytes) => {
-                try_each([base], |base| _ = pages().unreserve(base, bytes))
-            }
+            Part::Addresses(base, bytes) => try_each([base], |it| _ = pages().unreserve(it, bytes)),
         }
     }
 

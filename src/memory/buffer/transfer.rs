@@ -60,7 +60,7 @@ impl WatchedTask {
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Self { stream, ticket, .. } = self;
         let waited = stream.wait_ticket(*ticket, true, interrupt);
-        stream.tell_waited(*ticket, &waited);
+        stream.tell_waited(*ticket, false, &waited);
         waited?;
         // A cancelled task has a failure too, which `raise` reports as `ShutDown`.
         raise(stream.failures.at(*ticket))
@@ -82,7 +82,7 @@ impl Transfer {
         let Some(WatchedTask { stream, ticket, .. }) = self.0.as_deref() else { return true };
         let is_done = stream.poll_ticket(*ticket);
         if is_done {
-            stream.tell_waited(*ticket, &Ok(()));
+            stream.tell_waited(*ticket, false, &Ok(()));
         }
         is_done
     }

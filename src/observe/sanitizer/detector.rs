@@ -141,6 +141,7 @@ impl Detector {
                 self.begin_life(Life::new(used.address, used.bytes, Some(place)));
             }
             Told::Free(used) => self.free(&used, place),
+            Told::Departure(address, bytes) => self.depart(address, bytes),
         }
     }
 
@@ -401,6 +402,15 @@ impl Detector {
             let (kind, first, buffer) =
                 (FindingKind::MissingRecordStream, Some(first), Some(buffer));
             self.note(Found { kind, first, second, buffer, count: 1, is_harmless: false });
+        }
+    }
+
+    /// Memory leaves its allocator: an address there is no longer that of a freed buffer.
+    fn depart(&mut self, address: u64, bytes: usize) {
+        let left = self.freed.range(address..address.saturating_add(bytes as u64));
+        for address in left.copied().collect::<Vec<_>>() {
+            self.freed.remove(&address);
+            self.lives.remove(&address);
         }
     }
 

@@ -11,8 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::base::config::Config;
-use crate::base::device::Device;
-use crate::engine::event::Event;
 use crate::engine::stream::{Stream, order_watch};
 use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
@@ -23,8 +21,9 @@ use crate::observe::sanitizer::streams::{HOST, Streams};
 use crate::observe::sanitizer::watch::Sanitizer;
 use crate::runtime::Runtime;
 use crate::seed::seed;
-use crate::semantics::machine::{Access, Actor, Finding, Machine, WaitedFor};
+use crate::semantics::machine::{Access, Finding};
 use crate::semantics::program::{self, Action, Shape};
+use crate::semantics_run::{Body, Probe, Run, World, cpu};
 
 #[path = "../../../tests/common/asked.rs"]
 mod asked;
@@ -45,16 +44,12 @@ struct Seen {
     findings: BTreeMap<String, usize>,
 }
 
-struct Run<'a> {
-    runtime: &'a Runtime,
+/// What a watch is told of a program, and what it has found.
+struct Told {
     watch: Arc<Sanitizer>,
-    streams: Vec<Stream>,
     devices: usize,
-    events: Vec<Event>,
-    buffers: Vec<Option<Buffer>>,
     /// Where each life's memory is, as long as no later one has it.
     addresses: Vec<Option<u64>>,
-    truth: Machine,
     /// The accesses so far, with their nodes.
     accesses: Vec<(Access, usize)>,
     numbered: Numbered,
@@ -78,72 +73,16 @@ fn number(watch: &Sanitizer, numbered: &Numbered, stream: &Stream, first: usize)
     numbered.lock().unwrap().insert((slot, ticket), first);
 }
 
-impl<'a> Run<'a> {
-    fn new(runtime: &'a Runtime, shape: &Shape) -> Self {
-        let stream = |stream| runtime.stream(device(stream % shape.devices)).unwrap();
+impl Told {
+    fn new(runtime: &Runtime, devices: usize) -> Self {
         Self {
-            runtime,
             watch: Arc::new(Sanitizer::begin(runtime)),
-            streams: (0..shape.streams).map(stream).collect(),
-            devices: shape.devices,
-            events: (0..shape.events).map(|_| Event::new()).collect(),
-            buffers: Vec::new(),
+            devices,
             addresses: Vec::new(),
-            truth: shape.machine(),
             accesses: Vec::new(),
             numbered: Numbered::default(),
             host_accesses: 0,
             has: [false; 3],
-        }
-    }
-
-    /// The action as it can be told: an address says neither how much is used nor how, nor which
-    /// of the buffers that were there it means.
-    fn told(&self, action: &Action) -> Action {
-        match action {
-            Action::Task(stream, accesses) => {
-                let (recorded, bare): (Vec<_>, Vec<_>) =
-                    accesses.iter().cloned().partition(|access| access.is_recorded);
-                let is_told = |access: &Access| {
-                    let is_given = recorded.iter().any(|other| other.life == access.life);
-                    !is_given && self.addresses[access.life].is_some()
-                };
-                let bare = bare.into_iter().filter(is_told).map(|access| Access {
-                    range: 0..self.truth.lives[access.life].units,
-                    writes: true,
-                    ..access
-                });
-                let bare: Vec<_> = bare.collect();
-                Action::Task(*stream, [recorded, bare].concat())
-            }
-            action => action.clone(),
-        }
-    }
-
-    fn step(&mut self, action: &Action) {
-        let action = self.told(action);
-        let node = program::apply(&mut self.truth, Actor::Host, &action);
-        match &action {
-            Action::Task(stream, accesses) => {
-                self.task(*stream, accesses, node.unwrap())();
-            }
-            Action::Copy(stream, accesses) => self.copy(*stream, accesses, node.unwrap()),
-            Action::Callable(stream, actions) => self.callable(*stream, actions, node.unwrap()),
-            Action::Record(event, stream) => {
-                self.streams[*stream].record(&self.events[*event]).unwrap();
-            }
-            Action::WaitEvent(stream, event) => {
-                self.has[1] |= event % self.devices != stream % self.devices;
-                self.streams[*stream].wait_event(&self.events[*event]).unwrap();
-            }
-            Action::WaitStream(stream, other) => {
-                self.has[1] |= other % self.devices != stream % self.devices;
-                self.streams[*stream].wait_stream(&self.streams[*other]).unwrap();
-            }
-            Action::HostWait(waited_for) => self.host_wait(*waited_for),
-            Action::HostAccess(access) => self.host_access(access),
-            Action::Allocate(stream, units) => self.allocate(*stream, *units),
-            Action::Free(life) => drop(self.buffers[*life].take()),
         }
     }
 
@@ -154,59 +93,67 @@ impl<'a> Run<'a> {
         first
     }
 
-    /// Enqueues a task, when it is called: of a callable, on the worker.
-    fn task(
-        &mut self,
-        stream: usize,
-        accesses: &[Access],
-        node: usize,
-    ) -> impl FnOnce() + Send + use<> {
+    /// The accesses as they can be told: an address says neither how much is used nor how, nor
+    /// which of the buffers that were there it means.
+    fn told(&self, world: &World, accesses: &[Access]) -> Vec<Access> {
+        let (recorded, bare): (Vec<_>, Vec<_>) =
+            accesses.iter().cloned().partition(|access| access.is_recorded);
+        let is_told = |access: &Access| {
+            let is_given = recorded.iter().any(|other| other.life == access.life);
+            !is_given && self.addresses[access.life].is_some()
+        };
+        let bare = bare.into_iter().filter(is_told).map(|access| Access {
+            range: 0..world.truth.lives[access.life].units,
+            writes: true,
+            ..access
+        });
+        let bare: Vec<_> = bare.collect();
+        [recorded, bare].concat()
+    }
+}
+
+impl Probe for Told {
+    fn prepare(&mut self, world: &World, action: &Action) -> Action {
+        let differ = |a: usize, b: usize| world.truth.device(a) != world.truth.device(b);
+        match action {
+            Action::WaitStream(stream, other) => self.has[1] |= differ(*stream, *other),
+            // An event's records are on one device.
+            Action::WaitEvent(stream, event) => {
+                self.has[1] |= event % self.devices != world.truth.device(*stream);
+            }
+            Action::HostWait(_) => self.has[2] = true,
+            _ => {}
+        }
+        match action {
+            Action::Task(stream, accesses) => Action::Task(*stream, self.told(world, accesses)),
+            action => action.clone(),
+        }
+    }
+
+    fn task(&mut self, world: &World, stream: usize, accesses: &[Access], node: usize) -> Body {
         let first = self.list(accesses, node);
         let recorded = accesses.iter().filter(|access| access.is_recorded);
-        let used: Vec<_> = recorded.map(|it| (self.slice(it), it.writes)).collect();
+        let used: Vec<_> = recorded.map(|it| (world.slice(it), it.writes)).collect();
         let bare = accesses.iter().filter(|access| !access.is_recorded);
         let bare: Vec<_> = bare.map(|it| self.addresses[it.life].unwrap()).collect();
-        let (stream, watch) = (self.streams[stream].clone(), Arc::clone(&self.watch));
+        let (stream, watch) = (world.streams[stream].clone(), Arc::clone(&self.watch));
         let numbered = Arc::clone(&self.numbered);
-        move || {
+        Box::new(move || {
             launch(&stream, &used, &bare);
             number(&watch, &numbered, &stream, first);
-        }
+        })
     }
 
-    fn callable(&mut self, stream: usize, actions: &[Action], node: usize) {
-        let mut inner = Vec::new();
-        for (place, action) in actions.iter().enumerate() {
-            let Action::Task(stream, accesses) = action else {
-                panic!("a callable that does something else: {action:?}");
-            };
-            inner.push(self.task(*stream, accesses, node + 1 + place));
-        }
-        let callable = move || inner.into_iter().for_each(|enqueue| enqueue());
-        self.streams[stream].enqueue(callable).unwrap();
-    }
-
-    fn copy(&mut self, stream: usize, accesses: &[Access; 2], node: usize) {
+    fn copied(&mut self, world: &World, stream: usize, accesses: &[Access; 2], node: usize) {
         let first = self.list(accesses, node);
-        let (source, target) = (self.slice(&accesses[0]), self.slice(&accesses[1]));
-        self.has[1] |= source.device() != target.device();
-        target.copy_from(&source, &self.streams[stream]).unwrap();
-        number(&self.watch, &self.numbered, &self.streams[stream], first);
+        let [source, target] = accesses.each_ref().map(|it| world.truth.lives[it.life].home);
+        self.has[1] |= world.truth.device(source) != world.truth.device(target);
+        number(&self.watch, &self.numbered, &world.streams[stream], first);
     }
 
-    fn host_wait(&mut self, waited_for: WaitedFor) {
-        self.has[2] = true;
-        let waited = match waited_for {
-            WaitedFor::Stream(stream) => self.streams[stream].synchronize(),
-            WaitedFor::Event(event) => self.events[event].synchronize(),
-            WaitedFor::Device(index) => self.runtime.synchronize(device(index)),
-        };
-        waited.unwrap();
-    }
-
-    fn host_access(&mut self, access: &Access) {
-        let first = self.list(std::slice::from_ref(access), self.truth.num_nodes() - 1);
-        let buffer = self.slice(access);
+    fn host_access(&mut self, world: &World, access: &Access, node: usize) {
+        let first = self.list(std::slice::from_ref(access), node);
+        let buffer = world.slice(access);
         if access.writes {
             buffer.write_from_slice(&vec![0; buffer.nbytes()]).unwrap();
         } else {
@@ -216,39 +163,32 @@ impl<'a> Run<'a> {
         self.numbered.lock().unwrap().insert((HOST, self.host_accesses), first);
     }
 
-    fn allocate(&mut self, stream: usize, units: usize) {
-        let stream = &self.streams[stream];
-        self.runtime.exchange_stream(stream).unwrap();
-        let buffer = self.runtime.empty(units * UNIT_BYTES, stream.device()).unwrap();
+    fn allocated(&mut self, world: &World) {
+        let buffer = world.buffers.last().and_then(Option::as_ref).unwrap();
         let address = buffer.address().unwrap();
-        let end = |life: usize| (self.truth.lives[life].units * UNIT_BYTES) as u64;
-        for life in 0..self.addresses.len() {
-            let known = self.addresses[life];
-            let is_within = |known: u64| known < address + end(self.buffers.len());
-            let is_reused = |known: &u64| is_within(*known) && address < known + end(life);
-            if known.as_ref().is_some_and(is_reused) {
+        let bytes = |life: usize| (world.truth.lives[life].units * UNIT_BYTES) as u64;
+        let end = address + bytes(self.addresses.len());
+        for (life, known) in self.addresses.iter_mut().enumerate() {
+            if known.is_some_and(|known| known < end && address < known + bytes(life)) {
                 self.has[0] = true;
-                self.addresses[life] = None;
+                *known = None;
             }
         }
         self.addresses.push(Some(address));
-        self.buffers.push(Some(buffer));
     }
+}
 
-    fn slice(&self, access: &Access) -> Buffer {
-        let buffer = self.buffers[access.life].as_ref().expect("memory that is not freed");
-        buffer.slice(access.range.start * UNIT_BYTES..access.range.end * UNIT_BYTES).unwrap()
-    }
-
+impl Run<Told> {
     /// What the watch has found, in the words of the semantics. An event's number is unknown.
     fn found(&self) -> BTreeSet<Finding> {
-        let numbered = self.numbered.lock().unwrap();
+        let Told { watch, numbered, .. } = &self.probe;
+        let numbered = numbered.lock().unwrap();
         let number = |used: &FoundUse| {
             let (Point { slot, ticket }, nth) = used.id.expect("of a task or the host");
             numbered[&(slot, ticket)] + nth
         };
         let place = |it: &Stream, of: &FoundUse| Some((it.device(), it.id())) == of.stream;
-        let found = self.watch.findings(0).into_iter().map(|finding| {
+        let found = watch.findings(0).into_iter().map(|finding| {
             let second = || number(&finding.second);
             let first = || number(finding.first.as_ref().expect("two uses"));
             match finding.kind {
@@ -261,7 +201,7 @@ impl<'a> Run<'a> {
                 FindingKind::UninitializedRead => Finding::UninitializedRead { access: second() },
                 FindingKind::UnrecordedEvent => {
                     let of = |stream: &Stream| place(stream, &finding.second);
-                    let stream = self.streams.iter().position(of).expect("of the program");
+                    let stream = self.world.streams.iter().position(of).expect("of the program");
                     Finding::UnrecordedEvent { stream, event: 0 }
                 }
             }
@@ -272,6 +212,7 @@ impl<'a> Run<'a> {
     /// What is wrong with the program, and of that what no other finding stands for.
     fn expected(&self) -> (BTreeSet<Finding>, BTreeSet<Finding>) {
         let all: BTreeSet<Finding> = self
+            .world
             .truth
             .findings
             .iter()
@@ -307,8 +248,9 @@ impl<'a> Run<'a> {
     }
 
     fn hides(&self, later: usize, earlier: usize) -> bool {
-        let ((new, node), (old, before)) = (&self.accesses[later], &self.accesses[earlier]);
-        let is_behind = node == before || self.truth.is_before(*before, *node);
+        let ((new, node), (old, before)) =
+            (&self.probe.accesses[later], &self.probe.accesses[earlier]);
+        let is_behind = node == before || self.world.truth.is_before(*before, *node);
         later > earlier
             && is_behind
             && new.life == old.life
@@ -319,9 +261,7 @@ impl<'a> Run<'a> {
     }
 
     fn finish(&self) -> Result<(), String> {
-        for stream in self.streams.iter().chain(&self.streams) {
-            stream.synchronize().unwrap(); // a second time: callables have enqueued more
-        }
+        self.world.wait_for_everything();
         let (found, (all, needed)) = (self.found(), self.expected());
         if let Some(made_up) = found.difference(&all).next() {
             return Err(format!("a false alarm: {made_up:?}"));
@@ -350,8 +290,26 @@ fn what_a_stream_waits_for_later_is_not_before_its_earlier_tasks() {
     assert!(streams.past(later).covers(other));
 }
 
-fn device(index: usize) -> Device {
-    Device::cpu(u8::try_from(index).unwrap())
+#[test]
+fn an_address_is_a_freed_buffers_until_its_memory_leaves_the_allocator() {
+    let _alone = order_watch::alone();
+    for settings in ["policy:native", "policy:torch", "policy:torch,expandable_segments:True"] {
+        let config = Config::builder().cpu_devices(1).allocator_settings(settings);
+        let runtime = Runtime::new(config.build().unwrap()).unwrap();
+        let (watch, stream) = (Sanitizer::begin(&runtime), runtime.stream(cpu(0)).unwrap());
+        let allocator = runtime.allocator(cpu(0)).unwrap();
+        let buffers = [(); 2].map(|()| runtime.empty(128 << 10, cpu(0)).unwrap());
+        let addresses = buffers.each_ref().map(|buffer| buffer.address().unwrap());
+        drop(buffers);
+        launch(&stream, &[], &addresses);
+        let kinds = || watch.findings(0).iter().map(|found| found.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(), [FindingKind::UseAfterFree; 2], "{settings}");
+        stream.synchronize().unwrap();
+        allocator.empty_cache();
+        assert_eq!(allocator.statistics().reserved_bytes.all.current, 0, "{settings}");
+        launch(&stream, &[], &addresses); // by now of another's memory, or of none
+        assert_eq!(kinds().len(), 2, "{settings}: they count as the buffers still");
+    }
 }
 
 /// Runs programs of one shape of findings, and counts what they had.
@@ -364,23 +322,24 @@ fn check(programs: usize, seen: &mut Seen, shape: impl Fn(&mut Numbers) -> Shape
         let own = base.wrapping_add(number);
         let mut numbers = Numbers::new(own);
         let shape = shape(&mut numbers);
-        let mut run = Run::new(&runtime, &shape);
+        let mut run =
+            Run::on(runtime.clone(), &shape, UNIT_BYTES, Told::new(&runtime, shape.devices));
         let draft = program::draw(shape, numbers);
         for action in &draft.actions {
             run.step(action);
         }
         if let Err(why) = run.finish() {
-            let accesses = run.accesses.iter().enumerate().map(|it| format!("{it:?}"));
+            let accesses = run.probe.accesses.iter().enumerate().map(|it| format!("{it:?}"));
             let actions = draft.actions.iter().map(|action| format!("{action:?}"));
             let text = actions.chain(accesses).collect::<Vec<_>>().join("\n");
             panic!("{text}\n{why}\nACCELRT_TEST_SEED={own} repeats it");
         }
-        let [reuses, across_devices, host_waits] = run.has.map(usize::from);
+        let [reuses, across_devices, host_waits] = run.probe.has.map(usize::from);
         seen.programs += 1;
         seen.reuses += reuses;
         seen.across_devices += across_devices;
         seen.host_waits += host_waits;
-        for finding in &run.truth.findings {
+        for finding in &run.world.truth.findings {
             let text = format!("{finding:?}");
             let (name, _) = text.split_once(' ').expect("a name and its numbers");
             *seen.findings.entry(name.to_owned()).or_default() += 1;

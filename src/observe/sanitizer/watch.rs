@@ -48,9 +48,11 @@ struct Watched {
 /// Tells the detectors of a runtime what happens there.
 struct Watcher;
 
-fn tell_all(runtime: u64, mut tell: impl FnMut(&mut Detector)) {
+/// Tells the detectors of one runtime; without one, of all.
+fn tell_all(runtime: Option<u64>, mut tell: impl FnMut(&mut Detector)) {
     let mut watches = WATCHES.lock();
-    let of_it = watches.iter_mut().filter(|watched| watched.runtime == runtime);
+    let is_one = |watched: &&mut Watched| runtime.is_none_or(|it| it == watched.runtime);
+    let of_it = watches.iter_mut().filter(is_one);
     of_it.for_each(|watched| tell(&mut watched.detector));
 }
 
@@ -69,17 +71,20 @@ impl OrderWatcher for Watcher {
 
     fn tell(&self, told: Told<'_>) {
         let runtime = match &told {
-            Told::Wait(stream, ..) | Told::HostWait(stream, ..) => stream.lifecycle.runtime,
+            Told::Wait(stream, ..) | Told::HostWait(stream, ..) => Some(stream.lifecycle.runtime),
             Told::HostWaitForUses(used, _)
             | Told::HostAccess(used)
             | Told::RecordedUse(used, _)
             | Told::Allocation(used)
-            | Told::Free(used) => used.runtime,
+            | Told::Free(used) => Some(used.runtime),
+            // The allocator does not know it; an address of a process is of one runtime.
+            Told::Departure(..) => None,
         };
         let place = match &told {
-            Told::HostWait(..) | Told::HostWaitForUses(..) | Told::RecordedUse(..) => {
-                Place::default()
-            }
+            Told::HostWait(..)
+            | Told::HostWaitForUses(..)
+            | Told::RecordedUse(..)
+            | Told::Departure(..) => Place::default(),
             _ => self.place(),
         };
         tell_all(runtime, |detector| detector.tell(told.clone(), place));
@@ -147,7 +152,7 @@ impl Drop for Sanitizer {
 /// Says that foreign code orders the second stream behind what the first one has so far.
 pub(crate) fn order(first: &StreamCore, second: &StreamCore) {
     if order_watch::is_on() {
-        tell_all(first.lifecycle.runtime, |detector| detector.order(first, second));
+        tell_all(Some(first.lifecycle.runtime), |detector| detector.order(first, second));
     }
 }
 

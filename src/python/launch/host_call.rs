@@ -203,7 +203,7 @@ impl PyHostCall {
 
     /// What the callable returned or raised. The outcome is stored.
     fn outcome<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.stream.core().tell_waited(self.ticket, &Ok(()));
+        self.stream.core().tell_waited(self.ticket, false, &Ok(()));
         let object = |kept: &DeferredDrop| kept.bind(py).next().expect("it keeps one").clone();
         let known = match &*self.shared.0.lock() {
             Outcome::Returned(value) => Some(Ok(object(value))),
@@ -233,7 +233,7 @@ impl PyHostCall {
     fn done(&self, py: Python<'_>) -> bool {
         let is_done = self.shared.is_done() || step_schedule(py) && self.shared.is_done();
         if is_done {
-            self.stream.core().tell_waited(self.ticket, &Ok(()));
+            self.stream.core().tell_waited(self.ticket, false, &Ok(()));
         }
         is_done
     }

@@ -157,7 +157,7 @@ impl Native {
         }
         let place = Place { address: base.0, bytes, stream, pool };
         ledger.recorder.note_moved(MemoryAction::SegmentFreed, &place);
-        ledger.leave(Part::Segment(base), &[(kind.class(), bytes)])
+        ledger.leave(Part::Segment(base, bytes), &[(kind.class(), bytes)])
     }
 
     /// Reports the free memory that its own stream still uses: stream, ticket and bytes.
