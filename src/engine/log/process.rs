@@ -42,7 +42,6 @@ pub(crate) fn is_wanted(wants: Wants) -> bool {
 
 /// Writes a record of this thread. A thread whose variables were dropped hands it over without a
 /// ring, and so without its number. Nothing is written in a forked child.
-#[inline]
 pub(crate) fn write(record: &LogRecord) {
     if let Some(log) = LOG.get() {
         Writer(log).write(record);
@@ -50,7 +49,6 @@ pub(crate) fn write(record: &LogRecord) {
 }
 
 /// The log, for a record that some subscription asks for.
-#[derive(Clone, Copy)]
 pub(crate) struct Writer(&'static Log);
 
 /// `None` while no subscription asks for one of these.
@@ -60,7 +58,8 @@ pub(crate) fn writer(wants: Wants) -> Option<Writer> {
 }
 
 impl Writer {
-    /// As [`write()`]. Inlined, so that the record is made where the ring has it.
+    /// As [`write()`]. Inlined, and nothing that is called gets the record's address: so it is made
+    /// field by field where the ring has it. A copy would wait for the stores of the fields.
     #[inline(always)]
     pub(crate) fn write(self, record: &LogRecord) {
         if fork::is_child() {
@@ -70,14 +69,14 @@ impl Writer {
         // in its place until its drop; the drop sets the pointer to null first.
         match unsafe { RING.get().as_ref() } {
             Some(thread) => self.0.write(thread, record),
-            None => self.write_first(record),
+            None => self.write_first(*record),
         }
     }
 
     /// Writes the thread's first record, or one behind the drop of its ring.
     #[cold]
     #[inline(never)]
-    fn write_first(self, record: &LogRecord) {
+    fn write_first(self, record: LogRecord) {
         let Self(log) = self;
         let written = THREAD.try_with(|own| {
             let thread = own.0.get_or_init(|| {
@@ -85,10 +84,10 @@ impl Writer {
                 log.add_thread(name)
             });
             RING.set(thread);
-            log.write(thread, record);
+            log.write(thread, &record);
         });
         if written.is_err() {
-            log.add(&[*record]); // a value that was dropped behind the thread's ring, as a buffer
+            log.add(&[record]); // a value that was dropped behind the thread's ring, as a buffer
         }
     }
 }

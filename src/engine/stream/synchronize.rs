@@ -20,6 +20,7 @@ use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::order_watch;
 use crate::engine::stream::task_future::TaskFuture;
 use crate::queue::{Class, Command};
 
@@ -85,6 +86,14 @@ impl StreamCore {
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.check_wait()?;
         let until = self.pushed();
+        if order_watch::is_on() {
+            return self.synchronize_told(until, interrupt);
+        }
+        self.synchronize_up_to(until, interrupt)
+    }
+
+    #[cold]
+    fn synchronize_told(self: &Arc<Self>, until: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let waited = self.synchronize_up_to(until, interrupt);
         self.tell_synchronized(until, &waited);
         waited
