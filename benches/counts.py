@@ -33,6 +33,7 @@ _PATHS = (
     "remote_free",
     "empty",
     "logged",
+    "recorded",
 )
 _PYTHON_PATHS = ("python_launch", "python_launch_two")
 _HOW_TO_GET = "valgrind is not installed: apt-get install valgrind, or make peers"

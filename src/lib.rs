@@ -132,7 +132,7 @@ pub use compute::program::{
 pub use engine::event::Event;
 #[cfg(feature = "async")]
 pub use engine::event::future::EventFuture;
-pub use engine::stream::{Completion, Scope, Stream, TaskOutcome};
+pub use engine::stream::{Completion, Stream, TaskOutcome};
 pub use ffi::{Argument, FfiCall};
 pub use memory::allocator::{
     self, AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions,
@@ -145,8 +145,8 @@ pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport};
 
 // `make core` deletes this block, up to the next empty line.
 pub use face::{
-    ErrorKind, OptionalDeviceGuard, OptionalStreamGuard, Plain, Reads, TypedBuffer, Uses, Writes,
-    cpu_capability,
+    ErrorKind, OptionalDeviceGuard, OptionalStreamGuard, Plain, Reads, Scope, TypedBuffer, Uses,
+    Writes, cpu_capability,
 };
 #[cfg(not(loom))]
 pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};

@@ -14,6 +14,7 @@ use std::thread;
 
 use accelrt::allocator::replay::Accounting;
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
+use accelrt::memory_history::MemoryHistory;
 use accelrt::profiler::Profile;
 use accelrt::{AllocatorConfig, Buffer, Config, Device, Event, Runtime, Stream};
 
@@ -44,6 +45,7 @@ fn main() {
         "remote_free" => remote_free,
         "empty" => counted_empty,
         "logged" => logged,
+        "recorded" => recorded,
         _ => panic!("there is no path {name}"),
     };
     let count = count.parse().expect("a count");
@@ -138,6 +140,21 @@ fn counted_logged(&Ground { stream, .. }: &Ground<'_>, count: u64) {
         }
         stream.synchronize().expect("no task fails");
     }
+}
+
+/// As `alloc_hit`, of which a memory history has each request and free. What it keeps is memory
+/// that the heap has from the history before.
+fn recorded(ground: &Ground<'_>, count: u64) {
+    for _ in 0..2 {
+        let history = MemoryHistory::start(ground.runtime, 1 << 14);
+        counted_recorded(ground, count / 2);
+        drop(history);
+    }
+}
+
+#[inline(never)]
+fn counted_recorded(ground: &Ground<'_>, count: u64) {
+    counted_alloc_hit(ground, count);
 }
 
 /// A record, and a wait for it on another stream.

@@ -4,6 +4,7 @@
 //! * [`views`]: which views a task has, and whether it writes them
 //! * [`enqueue_with`]: tasks over views
 //! * [`home`]: buffers with a home stream that the caller names
+//! * [`scope`]: tasks that borrow from the caller
 //! * [`cancel`]: retires what a stream has not begun
 //! * [`outcomes`]: what closures of tasks may return
 //! * [`error_kind`]: what a program does about an error
@@ -19,6 +20,7 @@ mod home;
 mod optional_guards;
 mod outcomes;
 mod plain;
+mod scope;
 mod typed;
 mod views;
 
@@ -26,5 +28,6 @@ pub use cpu_capability::cpu_capability;
 pub use error_kind::ErrorKind;
 pub use optional_guards::{OptionalDeviceGuard, OptionalStreamGuard};
 pub use plain::Plain;
+pub use scope::Scope;
 pub use typed::TypedBuffer;
 pub use views::{Reads, Uses, Writes};

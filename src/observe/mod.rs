@@ -2,11 +2,13 @@
 //!
 //! * [`task_lines`]: one line per task at verbose level 1
 //! * [`memory_history`]: what allocators did, for snapshots
+//! * [`memory_records`]: records of the log as what allocators did
 //! * [`output_file`]: whether a file that is written at the end can be
 //! * [`profiler`]: what ran where and when, as tables and as a trace
 //! * [`sanitizer`]: uses of the same bytes that nothing orders
 
 pub mod memory_history;
+mod memory_records;
 pub(crate) mod output_file;
 pub(crate) mod profiler;
 pub(crate) mod sanitizer;

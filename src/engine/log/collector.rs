@@ -4,6 +4,7 @@
 //! never wait for each other; threads that begin, end or read a subscription take it.
 
 use std::collections::VecDeque;
+use std::slice;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
@@ -85,17 +86,32 @@ pub(crate) enum Keeps {
 }
 
 impl Buffer {
-    fn add(&mut self, record: &LogRecord) {
+    fn is_wanted(&self, record: &LogRecord) -> bool {
         let is_of_runtime = self.runtime.is_none_or(|runtime| runtime == record.runtime);
         let has_runtime = !matches!(record.kind, RecordKind::Thread | RecordKind::Range);
-        if !self.wants.has(record.kind) || has_runtime && !is_of_runtime {
-            return;
+        self.wants.has(record.kind) && (is_of_runtime || !has_runtime)
+    }
+
+    fn add(&mut self, records: &[LogRecord]) {
+        // Where one kind of things happens, a subscription wants all of it or nothing.
+        if records.iter().all(|record| self.is_wanted(record)) {
+            return self.keep(records);
         }
-        if self.keeps == Keeps::Oldest && self.records.len() >= self.limit {
-            self.dropped += 1;
-        } else {
-            self.records.push(*record);
+        for record in records {
+            if self.is_wanted(record) {
+                self.keep(slice::from_ref(record));
+            }
         }
+    }
+
+    fn keep(&mut self, records: &[LogRecord]) {
+        let room = match self.keeps {
+            Keeps::Oldest => self.limit.saturating_sub(self.records.len()),
+            Keeps::Newest => usize::MAX, // `settle` makes it
+        };
+        let (kept, beyond) = records.split_at(room.min(records.len()));
+        self.records.extend_from_slice(kept);
+        self.dropped += beyond.len() as u64;
     }
 
     /// Drops the oldest records beyond the limit. Rings are read one behind the other, so that what
@@ -105,8 +121,7 @@ impl Buffer {
             self.records.sort_by_key(|record| record.start);
             self.settled.extend(self.records.drain(..));
             let beyond = self.settled.len().saturating_sub(self.limit);
-            self.settled.drain(..beyond);
-            self.dropped += beyond as u64;
+            self.dropped += self.settled.drain(..beyond).map(|it| it.num_events()).sum::<u64>();
         }
     }
 
@@ -123,7 +138,7 @@ impl Collector {
     fn collect(&mut self) {
         let Self { rings, buffers, .. } = self;
         for ring in rings {
-            ring.reader.drain(|record| buffers.iter_mut().for_each(|buffer| buffer.add(record)));
+            ring.reader.drain(|records| buffers.iter_mut().for_each(|buffer| buffer.add(records)));
             let dropped = ring.reader.take_dropped();
             for buffer in &mut *buffers {
                 buffer.dropped += dropped;
@@ -176,7 +191,7 @@ impl Log {
         let number = collector.last_thread;
         let thread = LogRecord::new(RecordKind::Thread, OperationKind::Internal);
         let thread = LogRecord { name, thread: number, ..thread };
-        collector.buffers.iter_mut().for_each(|buffer| buffer.add(&thread));
+        collector.buffers.iter_mut().for_each(|buffer| buffer.add(slice::from_ref(&thread)));
         collector.rings.push(ThreadRing { reader, thread });
         ThreadLog { writer, number }
     }
@@ -193,7 +208,7 @@ impl Log {
     }
 
     /// Writes a record of this thread.
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&self, thread: &ThreadLog, record: &LogRecord) {
         thread.writer.write(record, thread.number, || self.try_collect());
     }
@@ -208,10 +223,7 @@ impl Log {
 
     /// Hands records over that belong to no thread's ring.
     pub(super) fn add(&self, records: &[LogRecord]) {
-        let mut collector = self.inner.lock();
-        for record in records {
-            collector.buffers.iter_mut().for_each(|buffer| buffer.add(record));
-        }
+        self.inner.lock().buffers.iter_mut().for_each(|buffer| buffer.add(records));
     }
 
     /// Begins a subscription. `runtime` is the id of the only runtime whose records are wanted;
@@ -318,6 +330,7 @@ pub(crate) fn now() -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::engine::log::record::MemoryAction;
     use crate::engine::log::ring::CAPACITY;
 
     fn record(kind: RecordKind, runtime: u32, ticket: u64) -> LogRecord {
@@ -362,6 +375,17 @@ mod tests {
         log.write(&thread, &record(RecordKind::Ended, 0, 6));
         let taken = all.take();
         assert_eq!((taken.records[0].ticket, taken.dropped), (6, 0));
+    }
+
+    #[test]
+    fn a_dropped_record_of_two_events_counts_as_two() {
+        let log = Log::new();
+        let newest = log.subscribe(Wants::MEMORY, None, 1, Keeps::Newest);
+        let thread = log.add_thread(NameId::NONE);
+        let write = |action| log.write(&thread, &record(RecordKind::Memory(action), 0, 0));
+        [MemoryAction::Freed, MemoryAction::Hit, MemoryAction::Miss].into_iter().for_each(write);
+        let taken = newest.take();
+        assert_eq!((taken.records.len(), taken.dropped), (1, 3));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an allocator did, as values, and as a record of the log.
 
 use crate::base::device::Device;
-use crate::engine::log::context::{AllocationContext, StackId};
+use crate::engine::log::context::AllocationContext;
 use crate::engine::log::record::{LogRecord, MemoryAction, OperationKind, RecordKind};
 
 /// What an allocator did with a block, a segment or pages.
@@ -25,6 +25,7 @@ pub(crate) struct MemoryRecord {
 }
 
 impl MemoryRecord {
+    #[inline]
     pub(crate) fn to_log(self) -> LogRecord {
         let Self { context: AllocationContext { tag, stack }, .. } = self;
         let empty = LogRecord::new(RecordKind::Memory(self.action), OperationKind::Internal);
@@ -40,48 +41,5 @@ impl MemoryRecord {
             bytes: self.requested_bytes as u64,
             ..empty
         }
-    }
-
-    /// `None` for records of other kinds.
-    #[expect(clippy::cast_possible_truncation, reason = "as `to_log` put them together")]
-    pub(crate) fn of_log(record: &LogRecord) -> Option<Self> {
-        let RecordKind::Memory(action) = record.kind else { return None };
-        Some(Self {
-            action,
-            device: record.device?,
-            runtime: record.runtime,
-            stream_id: record.stream_id,
-            pool: (record.ticket >> u32::BITS) as u32,
-            address: record.address,
-            requested_bytes: record.bytes as usize,
-            bytes: record.end as usize,
-            context: AllocationContext { tag: record.name, stack: StackId(record.ticket as u32) },
-            time: record.start,
-        })
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::engine::log::names::NameId;
-
-    #[test]
-    fn a_record_of_the_log_has_all_of_it() {
-        let record = MemoryRecord {
-            action: MemoryAction::Miss,
-            device: Device::cpu(1),
-            runtime: 2,
-            stream_id: 3,
-            pool: u32::MAX,
-            address: 5,
-            requested_bytes: 6,
-            bytes: 7,
-            context: AllocationContext { tag: NameId::of("weights"), stack: StackId(u32::MAX) },
-            time: 8,
-        };
-        assert_eq!(MemoryRecord::of_log(&record.to_log()), Some(record));
-        let other = LogRecord::new(RecordKind::Range, OperationKind::Call);
-        assert_eq!(MemoryRecord::of_log(&other), None);
     }
 }

@@ -1,6 +1,8 @@
 //! The log of this process, and the ring that each of its threads has in it.
+#![expect(unsafe_code, reason = "a thread finds its ring by a pointer to a variable of its own")]
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use crate::base::fork;
@@ -14,12 +16,15 @@ static LOG: OnceLock<Arc<Log>> = OnceLock::new();
 
 thread_local! {
     static THREAD: CurrentThread = const { CurrentThread(OnceCell::new()) };
+    /// What `THREAD` has, for as long as it has it: to be found in one load.
+    static RING: Cell<*const ThreadLog> = const { Cell::new(ptr::null()) };
 }
 
 struct CurrentThread(OnceCell<ThreadLog>);
 
 impl Drop for CurrentThread {
     fn drop(&mut self) {
+        RING.set(ptr::null());
         // A forked child's log may be locked by a thread that the child lacks.
         if let (Some(thread), Some(log)) = (self.0.get(), LOG.get())
             && !fork::is_child()
@@ -38,16 +43,52 @@ pub(crate) fn is_wanted(wants: Wants) -> bool {
 /// Writes a record of this thread. A thread whose variables were dropped hands it over without a
 /// ring, and so without its number. Nothing is written in a forked child.
 pub(crate) fn write(record: &LogRecord) {
-    let Some(log) = LOG.get().filter(|_| !fork::is_child()) else { return };
-    let written = THREAD.try_with(|own| {
-        let thread = own.0.get_or_init(|| {
-            let name = std::thread::current().name().map_or(NameId::NONE, NameId::of);
-            log.add_thread(name)
+    if let Some(log) = LOG.get() {
+        Writer(log).write(record);
+    }
+}
+
+/// The log, for a record that some subscription asks for.
+pub(crate) struct Writer(&'static Log);
+
+/// `None` while no subscription asks for one of these.
+#[inline]
+pub(crate) fn writer(wants: Wants) -> Option<Writer> {
+    LOG.get().filter(|log| log.is_wanted(wants)).map(|log| Writer(log))
+}
+
+impl Writer {
+    /// As [`write()`]. Inlined, and nothing that is called gets the record's address: so it is made
+    /// field by field where the ring has it. A copy would wait for the stores of the fields.
+    #[inline(always)]
+    pub(crate) fn write(self, record: &LogRecord) {
+        if fork::is_child() {
+            return;
+        }
+        // SAFETY: the pointer is null, or that of the value in this thread's `THREAD`, which stays
+        // in its place until its drop; the drop sets the pointer to null first.
+        match unsafe { RING.get().as_ref() } {
+            Some(thread) => self.0.write(thread, record),
+            None => self.write_first(*record),
+        }
+    }
+
+    /// Writes the thread's first record, or one behind the drop of its ring.
+    #[cold]
+    #[inline(never)]
+    fn write_first(self, record: LogRecord) {
+        let Self(log) = self;
+        let written = THREAD.try_with(|own| {
+            let thread = own.0.get_or_init(|| {
+                let name = std::thread::current().name().map_or(NameId::NONE, NameId::of);
+                log.add_thread(name)
+            });
+            RING.set(thread);
+            log.write(thread, &record);
         });
-        log.write(thread, record);
-    });
-    if written.is_err() {
-        log.add(&[*record]); // a value of the thread that was dropped behind the ring, as a buffer
+        if written.is_err() {
+            log.add(&[record]); // a value that was dropped behind the thread's ring, as a buffer
+        }
     }
 }
 

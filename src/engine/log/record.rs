@@ -88,6 +88,8 @@ pub(crate) enum MemoryAction {
     FreeRequested,
     /// All streams have passed their uses of a freed block.
     FreeCompleted,
+    /// `FreeRequested` and `FreeCompleted` in one record: no other stream used the block.
+    Freed,
     /// It took a segment from the device.
     SegmentAllocated,
     /// It gave a segment back.
@@ -169,6 +171,11 @@ impl LogRecord {
     pub(crate) fn source(&self) -> Option<RecordedSource> {
         let (stream_id, ticket) = (self.address, self.bytes);
         self.source_device.map(|device| RecordedSource { device, stream_id, ticket })
+    }
+
+    /// The number of events that the record tells of.
+    pub(super) fn num_events(&self) -> u64 {
+        if self.kind == RecordKind::Memory(MemoryAction::Freed) { 2 } else { 1 }
     }
 
     /// The readings of the host's clock among `start` and `end`.

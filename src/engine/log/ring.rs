@@ -1,26 +1,34 @@
 //! The ring of one thread's records: one writer, one reader, no lock (Lamport's queue).
 //!
 //! The writer looks at the reader's position only at each half of the ring. So most records cost
-//! their 64 bytes and one store, and no cache line of the reader's. A full ring drops new records
-//! and counts them.
+//! their 64 bytes and one store, and no cache line of the reader's. The reader gets records in
+//! slices, as they stand in the ring. A full ring drops new records and counts them.
 #![expect(unsafe_code, reason = "writer and reader own their parts of the ring")]
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::slice;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use crate::base::size::to_usize;
 use crate::base::sync::{AtomicU64, Ordering, UnsafeCell};
 use crate::engine::log::record::LogRecord;
 
 /// The records of a ring. 256 KiB a thread: at 15 ns a record, half of it lasts 30 us.
-pub(super) const CAPACITY: u64 = if cfg!(loom) { 2 } else { 4096 };
+pub(super) const CAPACITY: u64 = SLOTS as u64;
+
+const SLOTS: usize = if cfg!(loom) { 2 } else { 4096 };
 
 const HALF: u64 = CAPACITY / 2;
 
+/// A record's place, which is one cache line.
+#[repr(align(64))]
+struct Slot(UnsafeCell<MaybeUninit<LogRecord>>);
+
 struct Ring {
-    slots: Box<[UnsafeCell<MaybeUninit<LogRecord>>]>,
+    slots: Box<[Slot; SLOTS]>,
     /// The number of records ever written. Only the writer stores it.
     written: CachePadded<AtomicU64>,
     /// The number of records ever read. Only the reader stores it.
@@ -55,7 +63,8 @@ pub(super) struct RingReader {
 
 /// Makes a ring.
 pub(super) fn ring() -> (RingWriter, RingReader) {
-    let slots = (0..CAPACITY).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+    let slots = (0..CAPACITY).map(|_| Slot(UnsafeCell::new(MaybeUninit::uninit())));
+    let slots = slots.collect::<Box<[_]>>().try_into().ok().expect("as many as the ring has");
     let [written, read] = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
     let ring = Arc::new(Ring { slots, written, read, dropped: AtomicU64::new(0) });
     let writer =
@@ -66,14 +75,14 @@ pub(super) fn ring() -> (RingWriter, RingReader) {
 impl Ring {
     #[inline]
     fn slot(&self, number: u64) -> &UnsafeCell<MaybeUninit<LogRecord>> {
-        &self.slots[(number % CAPACITY) as usize]
+        &self.slots[(number % CAPACITY) as usize].0
     }
 }
 
 impl RingWriter {
     /// Writes a record of a thread, or drops and counts it when the ring is full. Calls `collect`
     /// first when half of the ring was written since the last look; it may read the ring.
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&self, record: &LogRecord, thread: u32, collect: impl FnOnce()) {
         let written = self.written.get();
         if written == self.limit.get() && !self.extend(collect) {
@@ -92,6 +101,7 @@ impl RingWriter {
 
     /// Moves the limit. False when the ring is full: the record is counted as dropped.
     #[cold]
+    #[inline(never)]
     fn extend(&self, collect: impl FnOnce()) -> bool {
         let written = self.written.get();
         if written - self.read() >= HALF {
@@ -115,15 +125,26 @@ impl RingWriter {
 }
 
 impl RingReader {
-    /// Reads the records written since the last call, in their order.
-    pub(super) fn drain(&mut self, mut each: impl FnMut(&LogRecord)) {
+    /// Reads the records written since the last call, in their order and as many at once as lie
+    /// side by side.
+    pub(super) fn drain(&mut self, mut each: impl FnMut(&[LogRecord])) {
         // Acquire: pairs with the store in `write`, which publishes the records.
         let written = self.ring.written.load(Ordering::Acquire);
-        for number in self.read..written {
-            // SAFETY: the writer has initialised and published this record, and writes to the slot
-            // again only behind the store to `read` below. Only this reader reads, by its exclusive
-            // borrow. The cell's type has the record's layout.
-            self.ring.slot(number).with(|slot| each(unsafe { &*slot.cast() }));
+        let mut number = self.read;
+        while number < written {
+            let index = (number % CAPACITY) as usize;
+            let side_by_side = if cfg!(loom) { 1 } else { SLOTS - index };
+            let count = side_by_side.min(to_usize(written - number));
+            let slots = &self.ring.slots[index..][..count];
+            self.ring.slot(number).with(|slot| {
+                // A model's cell has more than the record.
+                let first = if cfg!(loom) { slot.cast() } else { slots.as_ptr().cast() };
+                // SAFETY: the writer has initialised and published these records, and writes to
+                // their slots again only behind the store to `read` below. Only this reader reads,
+                // by its exclusive borrow. Outside of models a slot has the record's layout.
+                each(unsafe { slice::from_raw_parts(first, count) });
+            });
+            number += count as u64;
         }
         self.read = written;
         // Release: the copies come before; pairs with the load in `RingWriter::read`.
@@ -154,7 +175,7 @@ mod tests {
 
     fn tickets(reader: &mut RingReader) -> Vec<u64> {
         let mut tickets = Vec::new();
-        reader.drain(|record| tickets.push(record.ticket));
+        reader.drain(|records| tickets.extend(records.iter().map(|record| record.ticket)));
         tickets
     }
 
@@ -171,15 +192,28 @@ mod tests {
     }
 
     #[test]
+    fn a_drain_goes_on_at_the_first_slot_behind_the_last_one() {
+        let (writer, mut reader) = ring();
+        for from in [0, 10] {
+            let until = if from == 0 { 10 } else { 10 + CAPACITY };
+            (from..until).for_each(|ticket| writer.write(&record(ticket), 0, || ()));
+            assert_eq!(tickets(&mut reader), (from..until).collect::<Vec<_>>());
+        }
+        assert_eq!(reader.take_dropped(), 0);
+    }
+
+    #[test]
     fn a_writer_asks_for_a_drain_at_each_half_and_then_drops_nothing() {
         let (writer, mut reader) = ring();
         let (mut asked, mut seen) = (0, 0);
         for ticket in 0..10 * CAPACITY {
             writer.write(&record(ticket), 0, || {
                 asked += 1;
-                reader.drain(|record| {
-                    assert_eq!(record.ticket, seen);
-                    seen += 1;
+                reader.drain(|records| {
+                    for record in records {
+                        assert_eq!(record.ticket, seen);
+                        seen += 1;
+                    }
                 });
             });
         }

@@ -146,8 +146,8 @@ impl StreamCore {
     #[inline(never)]
     fn enqueue_slowly<T: Enqueue>((core, task): (&Arc<Self>, T)) -> Result<T::Receipt> {
         core.lifecycle.check()?;
-        let direct = if T::Command::MAY_WAIT { None } else { core.enter_directly() };
-        match direct {
+        let is_queued = T::Command::MAY_WAIT || core.on_host;
+        match if is_queued { None } else { core.enter_directly() } {
             Some(direct) => core.enqueue_inside(direct, task),
             None => core.enqueue_logged(task),
         }

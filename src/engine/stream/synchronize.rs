@@ -12,9 +12,10 @@ use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::record::RecordKind;
 use crate::engine::stream::commands::catch_panic;
+use crate::engine::stream::consumer_lock::ConsumerGuard;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::drain::Stop;
+use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
@@ -80,36 +81,31 @@ pub(crate) struct Pending {
     ticket: u64,
 }
 
-/// A synchronise that a helping thread has completed, with the error that it cleared, if any.
-struct Synchronized {
-    error: Option<Arc<StreamFailure>>,
-}
-
 impl StreamCore {
     /// Blocks until all earlier tasks are done. Then clears and raises the stream's error.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.check_wait()?;
+        let until = self.pushed();
         if order_watch::is_on() {
-            self.synchronize_told(interrupt)
-        } else {
-            self.synchronize_checked(interrupt)
+            return self.synchronize_told(until, interrupt);
         }
+        self.synchronize_up_to(until, interrupt)
     }
 
     #[cold]
-    fn synchronize_told(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let until = self.pushed();
-        let waited = self.synchronize_checked(interrupt);
+    fn synchronize_told(self: &Arc<Self>, until: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let waited = self.synchronize_up_to(until, interrupt);
         self.tell_waited(until, true, &waited);
         waited
     }
 
-    fn synchronize_checked(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        if self.is_quiet() {
+    fn synchronize_up_to(
+        self: &Arc<Self>,
+        until: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        if self.is_quiet_up_to(until) || self.synchronize_by_helping(until, interrupt)? {
             return Ok(());
-        }
-        if let Some(passed) = self.synchronize_by_helping(interrupt)? {
-            return raise(passed.error);
         }
         let pending = self.begin_synchronize(!interrupt.has_limit())?;
         raise_cleared(&self.take_synchronized(&pending, interrupt)?)
@@ -117,9 +113,12 @@ impl StreamCore {
 
     /// True when a synchronise would neither wait nor raise.
     pub(crate) fn is_quiet(self: &Arc<Self>) -> bool {
-        self.on_host
-            && self.progress.retired() >= self.pushed()
-            && self.failures.current().is_none()
+        self.is_quiet_up_to(self.pushed())
+    }
+
+    #[inline]
+    fn is_quiet_up_to(&self, ticket: u64) -> bool {
+        self.on_host && self.progress.retired() >= ticket && self.failures.current().is_none()
     }
 
     /// Asks a lingering worker to leave, because this waiting thread is about to execute the
@@ -134,27 +133,48 @@ impl StreamCore {
         may_help
     }
 
-    /// Synchronises by executing the stream on this thread, without a task in the queue. `None`
-    /// when the thread must not help or leaves the stream before all earlier tasks are done.
+    /// Synchronises by executing the stream on this thread, without a task in the queue. Raises the
+    /// error that it clears. False when the thread must not help or leaves the stream before the
+    /// tasks up to `until` are done.
     fn synchronize_by_helping(
         self: &Arc<Self>,
+        until: u64,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Option<Synchronized>> {
-        let until = self.pushed();
+    ) -> Result<bool> {
         while !interrupt.has_limit() && self.announce_helper() {
             let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
             let stop = self.drain_helping(&mut guard, until);
-            let consumed = guard.receiver.consumed();
-            let is_reached = stop == Stop::Finished && consumed >= until;
-            let clear = |context: &mut TaskContext| self.clear_error(consumed + 1, context);
-            let passed = is_reached.then(|| Synchronized { error: clear(&mut guard.context) });
-            self.leave_and_submit(guard, stop);
-            if passed.is_some() || stop != Stop::TimeIsUp {
-                return Ok(passed);
+            let is_reached = stop == Stop::Finished && guard.receiver.consumed() >= until;
+            if is_reached && guard.context.error.is_none() {
+                self.leave_and_submit(guard, stop);
+                return Ok(true);
             }
-            interrupt.check_now()?;
+            // Apart, so that the common round keeps neither an error nor the check in registers.
+            if let Some(is_over) = self.leave_unsynchronized(guard, stop, is_reached, interrupt)? {
+                return Ok(is_over);
+            }
         }
-        Ok(None)
+        Ok(false)
+    }
+
+    /// Leaves a stream that has failed, or before its tasks are done. `None` when the thread may go
+    /// on helping.
+    #[cold]
+    #[inline(never)]
+    fn leave_unsynchronized(
+        self: &Arc<Self>,
+        mut guard: ConsumerGuard<'_, Consumer>,
+        stop: Stop,
+        is_reached: bool,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Option<bool>> {
+        let next = guard.receiver.consumed() + 1;
+        let error = if is_reached { self.clear_error(next, &mut guard.context) } else { None };
+        self.leave_and_submit(guard, stop);
+        if is_reached || stop != Stop::TimeIsUp {
+            return raise(error).map(|()| Some(is_reached));
+        }
+        interrupt.check_now().map(|()| None)
     }
 
     /// Enqueues a synchronise. At the stream's task limit, a throttled call executes tasks or

@@ -61,7 +61,6 @@ pub(crate) type FirstRead = Option<(u64, u64)>;
 
 impl StreamCore {
     /// As `execute`, for a stream that is watched or cancelled.
-    #[cold]
     #[inline(never)]
     pub(super) fn execute_watched_or_cancelled(
         &self,
@@ -69,54 +68,68 @@ impl StreamCore {
         context: &mut TaskContext,
         is_helping: bool,
     ) -> Option<Stop> {
-        let is_cancelled = self.lifecycle.is_cancelled();
         // `Lifecycle::cancel` also ends the watches, so no cancelled task is told of.
         if !self.lifecycle.is_watched() {
+            let is_cancelled = self.lifecycle.is_cancelled();
             return self.execute_as(entry, context, is_helping, is_cancelled);
         }
         self.fail_if_cancelled(&mut entry, context); // a cancel watches too, until it is over
-        let (operation, details) = (entry.operation(), entry.details());
+        let operation = entry.operation();
+        let details = entry.details();
         if operation.name().is_none() && details.source.is_none() {
-            return self.execute_as(entry, context, is_helping, is_cancelled);
+            return self.execute_as(entry, context, is_helping, false);
         }
         let ticket = self.progress.retired() + 1;
         let is_user = entry.class() != Class::Internal;
         if is_user && context.error.is_some() {
-            let stop = self.execute_as(entry, context, is_helping, is_cancelled);
+            let stop = self.execute_as(entry, context, is_helping, false);
             log(&LogRecord { end: now(), ..self.record(RecordKind::Skipped, operation, ticket) });
             return stop;
         }
         let known = context.since.filter(|(of, _)| *of == ticket);
-        let (_, start) = *context.since.insert(known.unwrap_or_else(|| (ticket, now())));
+        let start = known.map_or_else(now, |(_, start)| start);
         let begin = self.place_mark();
-        let stop = self.execute_as(entry, context, is_helping, is_cancelled);
-        if is_user && stop.is_none() && self.on_host {
-            self.lifecycle.scheduler().inspect(|it| it.end_task(operation, details.bytes));
+        let stop = self.execute_as(entry, context, is_helping, false);
+        if stop.is_some() {
+            context.since = Some((ticket, start));
+            return stop;
+        }
+        if is_user
+            && self.on_host
+            && let Some(scheduler) = self.lifecycle.scheduler()
+        {
+            scheduler.end_task(operation, details.bytes);
         }
         // The watch may have ended while the task ran.
-        if stop.is_none() && self.lifecycle.is_watched() {
+        if self.lifecycle.is_watched() {
             let kind = match (context.effects.failure.is_some(), is_helping) {
                 (true, _) => RecordKind::Failed,
                 (false, true) if self.on_host => RecordKind::EndedByHelper,
                 (false, _) => RecordKind::Ended,
             };
-            let record = LogRecord { start, end: now(), ..self.record(kind, operation, ticket) };
-            self.tell_end(record, details, begin);
+            let mut record =
+                LogRecord { start, end: now(), ..self.record(kind, operation, ticket) };
+            set_details(&mut record, &details);
+            if begin.is_some() || self.lifecycle.task_reports.has_any() {
+                self.tell_end(record, &details, begin);
+            } else if let Some(writer) = process::writer(Wants::TASKS) {
+                writer.write(&record);
+            }
         }
-        stop
+        None
     }
 
     /// Tells immediate subscriptions and the log of a task that ran. `begin` is the mark before the
     /// task, on driver kinds.
-    fn tell_end(&self, mut record: LogRecord, details: Details, begin: Option<Arc<OwnedMark>>) {
-        set_details(&mut record, &details);
+    #[inline(never)]
+    fn tell_end(&self, record: LogRecord, details: &Details, begin: Option<Arc<OwnedMark>>) {
         let end = begin.as_ref().and_then(|_| self.place_mark());
         let marks = begin.zip(end);
         let subscribers = &self.lifecycle.task_reports;
         if record.operation.name().is_some() && subscribers.has_any() {
             let on_device = marks.as_ref().and_then(|(begin, end)| wait_elapsed(begin, end));
             let time = on_device.unwrap_or_else(|| between(record.start, record.end));
-            subscribers.tell(&TaskReport { record, details, time });
+            subscribers.tell(&TaskReport { record, details: details.clone(), time });
         }
         match marks {
             Some((begin, end)) if record.kind == RecordKind::Ended => {
@@ -138,10 +151,11 @@ impl StreamCore {
     }
 
     /// Writes a record of a task that got its ticket just now.
+    #[inline]
     pub(super) fn log_enqueued(&self, operation: OperationKind, ticket: u64, start: Option<u64>) {
-        if let Some(start) = start {
+        if let (Some(start), Some(writer)) = (start, process::writer(Wants::TASKS)) {
             let record = self.record(RecordKind::Enqueued, operation, ticket);
-            process::write(&LogRecord { start, end: now(), ..record });
+            writer.write(&LogRecord { start, end: now(), ..record });
         }
     }
 
@@ -158,6 +172,7 @@ impl StreamCore {
         }
     }
 
+    #[inline]
     fn record(&self, kind: RecordKind, operation: OperationKind, ticket: u64) -> LogRecord {
         LogRecord {
             device: Some(self.identity.device),
@@ -179,12 +194,14 @@ impl StreamCore {
 }
 
 /// Writes a record about a task, if some subscription asks for tasks.
+#[cold]
 fn log(record: &LogRecord) {
-    if process::is_wanted(Wants::TASKS) {
-        process::write(record);
+    if let Some(writer) = process::writer(Wants::TASKS) {
+        writer.write(record);
     }
 }
 
+#[inline]
 fn set_details(record: &mut LogRecord, details: &Details) {
     record.name = details.name;
     if let Some(source) = &details.source {

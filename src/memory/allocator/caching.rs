@@ -22,6 +22,7 @@ use crate::memory::allocator::native::handle::Held;
 use crate::memory::allocator::native::thread_cache::LastUsed;
 use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint, Wanted};
 use crate::memory::allocator::pool::{PoolId, PoolOptions};
+use crate::memory::allocator::recorder::Recorded;
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::BlockInfo;
 use crate::memory::allocator::source::{DevicePages, Source};
@@ -97,6 +98,8 @@ pub struct CachingAllocator {
     pub(super) reclaimers: Immediate<Error, bool>,
     /// True while the recorder is on.
     pub(super) is_recorded: AtomicBool,
+    /// What its records are about, always.
+    pub(super) recorded: OnceLock<Recorded>,
     /// The other allocator of the same device memory, if any.
     pub(super) sibling: OnceLock<Weak<Self>>,
 }
@@ -145,8 +148,9 @@ impl CachingAllocator {
         let caches = Caches::new(Arc::clone(&state));
         caches.switch(&state.lock().ledger);
         let (shortages, reclaimers) = (Immediate::new(), Immediate::new());
-        let (is_recorded, sibling) = (AtomicBool::new(false), OnceLock::new());
-        Self { source, state, caches, shortages, reclaimers, is_recorded, sibling }
+        let is_recorded = AtomicBool::new(false);
+        let (recorded, sibling) = (OnceLock::new(), OnceLock::new());
+        Self { source, state, caches, shortages, reclaimers, is_recorded, recorded, sibling }
     }
 
     /// Calls `act` with engine `torch`, under the lock.

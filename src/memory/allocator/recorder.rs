@@ -2,7 +2,8 @@
 //!
 //! It is part of the ledger: under its lock, times ascend as what they are the times of. While it
 //! is on, requests and frees take the slow path, where they are recorded, and use thread caches
-//! there. A block whose request had a tag is known also while it is off.
+//! there. Blocks without a context are told of without the lock, as their thread alone has them. A
+//! block whose request had a tag is known also while it is off.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -60,6 +61,38 @@ pub(super) struct Place {
 thread_local! {
     /// True when this thread has got memory from the device for the request that it makes.
     static HAS_GROWN: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Recorded {
+    /// Tells the log. Of a block that the recorder does not know this needs no lock, while the
+    /// thread alone has it: so times ascend in the order in which memory changes hands.
+    #[inline]
+    pub(super) fn tell(
+        self,
+        action: MemoryAction,
+        place: &Place,
+        requested_bytes: usize,
+        context: AllocationContext,
+    ) {
+        let Self { device, runtime } = self;
+        let Place { address, bytes, stream: stream_id, pool } = *place;
+        #[expect(clippy::cast_possible_truncation, reason = "four billion pools later")]
+        let pool = pool.1 as u32;
+        let time = now();
+        let record = MemoryRecord {
+            action,
+            device,
+            runtime,
+            stream_id,
+            pool,
+            address,
+            requested_bytes,
+            bytes,
+            context,
+            time,
+        };
+        process::write(&record.to_log());
+    }
 }
 
 impl Recorder {
@@ -125,6 +158,12 @@ impl Recorder {
         HAS_GROWN.set(false);
     }
 
+    /// How the request of this thread was served.
+    #[inline]
+    pub(super) fn served() -> MemoryAction {
+        if HAS_GROWN.get() { MemoryAction::Miss } else { MemoryAction::Hit }
+    }
+
     /// A request of this thread was served. True when the block has become a known one, so that its
     /// free has to be noted.
     pub(super) fn note_served(&mut self, place: &Place, requested_bytes: usize) -> bool {
@@ -133,8 +172,7 @@ impl Recorder {
         if !self.is_on() {
             context.stack = StackId::NONE; // left from a recording
         }
-        let action = if HAS_GROWN.get() { MemoryAction::Miss } else { MemoryAction::Hit };
-        self.write(action, place, requested_bytes, context);
+        self.write(Self::served(), place, requested_bytes, context);
         if context == AllocationContext::NONE {
             return false;
         }
@@ -159,6 +197,17 @@ impl Recorder {
         }
         let context = AllocationContext { tag, ..AllocationContext::current() };
         self.write(MemoryAction::FreeRequested, place, requested_bytes, context);
+    }
+
+    /// The program frees a block that no stream uses.
+    pub(super) fn note_freed_at_once(&mut self, place: &Place, requested_bytes: usize) {
+        let known = self.known.remove(&place.address);
+        let tag = known.map_or(NameId::NONE, |block| block.context.tag);
+        if let (Some(block), Some(stat)) = (known, self.tags.get_mut(&tag)) {
+            stat.decrease(block.bytes as u64);
+        }
+        let context = AllocationContext { tag, ..AllocationContext::current() };
+        self.write(MemoryAction::Freed, place, requested_bytes, context);
     }
 
     /// No stream uses a freed block any more.
@@ -196,23 +245,8 @@ impl Recorder {
         requested_bytes: usize,
         context: AllocationContext,
     ) {
-        let Some(Recorded { device, runtime }) = self.recorded else { return };
-        let Place { address, bytes, stream: stream_id, pool } = *place;
-        #[expect(clippy::cast_possible_truncation, reason = "four billion pools later")]
-        let pool = pool.1 as u32;
-        let time = now();
-        let record = MemoryRecord {
-            action,
-            device,
-            runtime,
-            stream_id,
-            pool,
-            address,
-            requested_bytes,
-            bytes,
-            context,
-            time,
-        };
-        process::write(&record.to_log());
+        if let Some(recorded) = self.recorded {
+            recorded.tell(action, place, requested_bytes, context);
+        }
     }
 }

@@ -28,6 +28,9 @@ impl CachingAllocator {
         if fork::is_child() {
             return;
         }
+        if let Some(recorded) = recorded {
+            self.recorded.get_or_init(|| recorded);
+        }
         let ledger = &mut self.state.lock().ledger;
         ledger.recorder.switch(recorded);
         self.caches.switch(ledger);
@@ -38,6 +41,12 @@ impl CachingAllocator {
     #[inline]
     pub(crate) fn is_recorded(&self) -> bool {
         self.is_recorded.load(Ordering::Relaxed) // see `record`
+    }
+
+    /// What records are about, while the log is told.
+    #[inline]
+    pub(super) fn recorded(&self) -> Option<Recorded> {
+        self.recorded.get().copied().filter(|_| self.is_recorded())
     }
 
     /// True when a request that begins now has to be noted.
@@ -57,6 +66,10 @@ impl CachingAllocator {
         let Some(block) = block else { return };
         let Request { bytes: requested_bytes, stream, pool, .. } = *request;
         let place = Place { address: block.address(), bytes: block.bytes(), stream, pool };
+        let context = AllocationContext::current();
+        if let Some(recorded) = self.recorded().filter(|_| context == AllocationContext::NONE) {
+            return recorded.tell(Recorder::served(), &place, requested_bytes, context);
+        }
         if self.state.lock().ledger.recorder.note_served(&place, requested_bytes) {
             block.set_noted();
         }

@@ -94,7 +94,8 @@ impl MemoryHistory {
     fn collect<T>(&self, with: impl FnOnce(&Collected) -> T) -> T {
         let mut collected = self.collected.lock();
         let taken = self.subscription.take();
-        collected.records.extend(taken.records.iter().filter_map(MemoryRecord::of_log));
+        let records = taken.records.iter().filter_map(MemoryRecord::of_log);
+        collected.records.extend(records.flat_map(MemoryRecord::events));
         // Each thread has a ring of its own: a record may come behind later ones of another thread.
         let records = collected.records.make_contiguous();
         sort_by_key(records, |record| record.time.cast_signed());
@@ -109,7 +110,7 @@ impl MemoryHistory {
             *record;
         let action = match action {
             MemoryAction::Hit | MemoryAction::Miss => TraceAction::Alloc,
-            MemoryAction::FreeRequested => TraceAction::FreeRequested,
+            MemoryAction::FreeRequested | MemoryAction::Freed => TraceAction::FreeRequested,
             MemoryAction::FreeCompleted => TraceAction::FreeCompleted,
             MemoryAction::SegmentAllocated => TraceAction::SegmentAlloc,
             MemoryAction::SegmentFreed => TraceAction::SegmentFree,

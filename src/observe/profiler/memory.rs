@@ -57,7 +57,7 @@ pub(super) fn samples(
         let sums = begin.entry(device).or_default();
         match action {
             MemoryAction::Hit | MemoryAction::Miss => sums.allocated += bytes,
-            MemoryAction::FreeRequested => sums.allocated -= bytes,
+            MemoryAction::FreeRequested | MemoryAction::Freed => sums.allocated -= bytes,
             MemoryAction::SegmentAllocated | MemoryAction::PagesMapped => sums.reserved += bytes,
             MemoryAction::SegmentFreed | MemoryAction::PagesUnmapped => sums.reserved -= bytes,
             _ => continue,

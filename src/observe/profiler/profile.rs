@@ -50,7 +50,7 @@ pub struct Profile {
 #[non_exhaustive]
 pub struct ProfileOptions {
     /// The most records; 16 million by default, which are one GiB. A task has two, a request of
-    /// memory one and its free two. [`Trace::num_dropped_records`] counts what comes behind.
+    /// memory one and its free one or two. [`Trace::num_dropped_records`] counts what comes behind.
     pub most_records: usize,
     /// True to record the bytes that devices' allocators have in use and reserved. Requests and
     /// frees take a slower path meanwhile. False by default.

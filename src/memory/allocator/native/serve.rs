@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::engine::log::context::AllocationContext;
+use crate::engine::log::record::MemoryAction;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::allocated::Allocated;
@@ -160,7 +162,7 @@ impl CachingAllocator {
         let may_keep = is_own && others.is_empty() && !block.is_unkept();
         let ticket = home.map_or(0, |home| home.ticket);
         if block.is_noted() || self.is_recorded() {
-            return self.free_noted(piece, &block.to_keep(), counted, home, others, may_keep);
+            return self.free_noted(piece, block, counted, home, others, may_keep);
         }
         caches.end_use(block, ticket, counted, may_keep)
             || self.free_locked(|state| state.free_piece(piece, counted, home, others))
@@ -178,18 +180,20 @@ impl CachingAllocator {
         may_keep: bool,
     ) -> bool {
         let requested_bytes = counted.requested_bytes;
-        let place = {
-            let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
-            let place = Place { stream: block.stream(), ..native.place_of(piece) };
-            ledger.recorder.note_freed(&place, requested_bytes);
-            if may_keep {
+        let is_known = !may_keep || block.is_noted();
+        let place = match self.recorded() {
+            Some(recorded) if !is_known => {
+                let (address, bytes, stream) = (block.address(), block.bytes(), block.stream());
+                let place = Place { address, bytes, stream, pool: PoolId::DEFAULT };
                 // Before another thread can get the memory.
-                ledger.recorder.note_completed(&place, requested_bytes);
+                let context = AllocationContext::current().of_stack();
+                recorded.tell(MemoryAction::Freed, &place, requested_bytes, context);
+                place
             }
-            place
+            _ => self.note_locked(piece, block, requested_bytes, may_keep),
         };
         let ticket = home.map_or(0, |home| home.ticket);
-        self.caches.end_use(block, ticket, counted, may_keep)
+        self.caches.end_use(&block.to_keep(), ticket, counted, may_keep)
             || self.free_locked(|state| {
                 state.free_piece(piece, counted, home, others);
                 if !may_keep && !state.native.awaiting.contains_key(&piece) {
@@ -197,6 +201,24 @@ impl CachingAllocator {
                 }
                 true
             })
+    }
+
+    /// Tells the recorder of a free, of a block that it may know.
+    fn note_locked(
+        &self,
+        piece: Piece,
+        block: &Allocated,
+        requested_bytes: usize,
+        may_keep: bool,
+    ) -> Place {
+        let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
+        let place = Place { stream: block.stream(), ..native.place_of(piece) };
+        if may_keep {
+            ledger.recorder.note_freed_at_once(&place, requested_bytes);
+        } else {
+            ledger.recorder.note_freed(&place, requested_bytes);
+        }
+        place
     }
 }
 

@@ -15,11 +15,10 @@ use std::time::Duration;
 use crate::base::error::{Result, TaskError};
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{Ordering, park};
-use crate::engine::stream::commands::TaskOutcome;
 use crate::engine::stream::failures::RetainingStream;
-use crate::engine::stream::handle::Stream;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::synchronize::raise;
+use crate::engine::stream::{Stream, TaskOutcome};
 
 /// The polling period at a scope's end while a task is counted but not yet enqueued.
 const PENDING_PERIOD: Duration = Duration::from_micros(200);
