@@ -1,26 +1,32 @@
 """Workers of dask.distributed with devices.
 
-Goal: values are right wherever they have been in between, errors are those of their tasks, and a
-worker that is killed takes nothing along. Method: clusters of two processes, each with a small cpu
-device, and stores on their own.
+Goal: values are right wherever they have been in between, errors are those of their tasks, a
+worker that is killed takes nothing along, all workers are seen as one timeline. Method: clusters
+of two processes, each with a small cpu device, and stores on their own. `TEST_LONG=1` has what
+takes minutes: 10,000 tasks, and five kills in a row.
 """
 
 import gc
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from distributed import Client, wait
 from distributed import LocalCluster as PlainCluster
 
 import accelrt
-from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, store_of
+from accelrt import cli
+from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, profile, store_of
+from accelrt.dask.frames import OnHost
+from accelrt.dask.store import _Files
 from kinds import KIND
 
 if TYPE_CHECKING:
@@ -32,9 +38,12 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-DEVICE_BYTES = 20 * MIB
-HOST_BYTES = 10 * MIB
-VALUES, VALUE_BYTES = 40, 10 * MIB
+# What has not ended by then never will.
+LIMIT_S = 60
+IS_LONG = bool(os.environ.get("TEST_LONG"))
+DEVICE_BYTES = 8 * MIB
+HOST_BYTES = 4 * MIB
+VALUES, VALUE_BYTES = 40, 4 * MIB
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +71,20 @@ def sum_of_ends(buffer: accelrt.Buffer) -> tuple[int, str]:
         return view[0] + view[-1], str(buffer.device)
 
 
+def gathered(client: Client, futures: list[Any]) -> list[Any]:
+    wait(futures, timeout=LIMIT_S)
+    results: list[Any] = client.gather(futures)
+    return results
+
+
 def numbers(dask_worker: "Worker") -> dict[str, int]:
     return store_of(dask_worker).numbers()
 
 
 def test_ten_times_the_devices_memory_is_right_and_was_on_disk(client: Client) -> None:
     values = [client.submit(make, number, pure=False) for number in range(VALUES)]
-    wait(values)  # the first ones have left the devices by now
-    sums = client.gather([client.submit(sum_of_ends, value) for value in values])
+    wait(values, timeout=LIMIT_S)  # the first ones have left the devices by now
+    sums = gathered(client, [client.submit(sum_of_ends, value) for value in values])
     assert [number for number, _ in sums] == [2 * number for number in range(VALUES)]
     assert {device for _, device in sums} == {"cpu:0", "cpu:2"}
     found = client.run(numbers)
@@ -77,7 +92,7 @@ def test_ten_times_the_devices_memory_is_right_and_was_on_disk(client: Client) -
         assert of_worker["on_device_bytes"] <= DEVICE_BYTES
         assert of_worker["on_disk"] > 0, of_worker
         assert min(of_worker["device_to_host"], of_worker["host_to_device"]) > 0, of_worker
-    sent = client.gather(values[:3])
+    sent = gathered(client, values[:3])
     assert [set(memoryview(buffer)) for buffer in sent] == [{0}, {1}, {2}]
 
 
@@ -91,12 +106,12 @@ def test_views_keep_their_type_and_shape_between_workers(client: Client) -> None
     first, second = client.scheduler_info()["workers"]
     view = client.submit(ones, workers=[first])
     seen_by = [client.submit(seen, view, workers=[it], pure=False) for it in (first, second)]
-    there = client.gather(seen_by)
+    there = gathered(client, seen_by)
     assert {it[:2] for it in there} == {("int16", (3, 4))}
     assert {it[3] for it in there} == {257}
     assert len({it[2] for it in there}) == 2
-    assert view.result().shape == (3, 4)
-    assert client.submit(lambda: accelrt.empty(0)).result().nbytes == 0
+    assert view.result(LIMIT_S).shape == (3, 4)
+    assert client.submit(lambda: accelrt.empty(0)).result(LIMIT_S).nbytes == 0
 
 
 def test_a_task_has_a_stream_of_its_own_and_its_errors(client: Client) -> None:
@@ -112,11 +127,11 @@ def test_a_task_has_a_stream_of_its_own_and_its_errors(client: Client) -> None:
         )
         return stream.device == device_of() and stream != default
 
-    assert client.submit(is_own, pure=False).result()
-    raised = client.submit(fails, pure=False).exception()
+    assert client.submit(is_own, pure=False).result(LIMIT_S)
+    raised = client.submit(fails, pure=False).exception(LIMIT_S)
     assert isinstance(raised, accelrt.StreamError)
     assert "division by zero" in str(raised)
-    assert client.submit(is_own, pure=False).result()
+    assert client.submit(is_own, pure=False).result(LIMIT_S)
 
 
 def test_the_heartbeat_has_numbers_of_the_device(client: Client) -> None:
@@ -131,34 +146,138 @@ def test_the_heartbeat_has_numbers_of_the_device(client: Client) -> None:
     assert resources == [{"accelerator": 1}] * 2
 
 
+def test_files_and_copies_are_no_work_of_the_event_loop(client: Client) -> None:
+    watched = ((_Files, "__setitem__"), (_Files, "__getitem__"), (OnHost, "on"))
+
+    def watch(dask_worker: "Worker") -> None:
+        found = vars(dask_worker)["on_loop"] = []
+        loop = threading.get_ident()
+        for owner, name in watched:
+            vars(dask_worker).setdefault("watched", []).append((owner, name, getattr(owner, name)))
+            setattr(owner, name, told(getattr(owner, name), name, loop, found))
+
+    def told(
+        function: Callable[..., Any], name: str, loop: int, found: list[tuple[str, bool]]
+    ) -> Callable[..., Any]:
+        def work(*args: Any) -> Any:
+            found.append((name, threading.get_ident() == loop))
+            return function(*args)
+
+        return work
+
+    def seen(dask_worker: "Worker") -> set[tuple[str, bool]]:
+        for owner, name, function in vars(dask_worker).pop("watched"):
+            setattr(owner, name, function)
+        return set(vars(dask_worker).pop("on_loop"))
+
+    client.run(watch)
+    values = [client.submit(make, number, pure=False) for number in range(VALUES)]
+    wait(values, timeout=LIMIT_S)
+    first, second = client.scheduler_info()["workers"]
+    for worker in (first, second):  # half of them from the other one
+        sums = [client.submit(sum_of_ends, it, workers=[worker], pure=False) for it in values]
+        assert [it for it, _ in gathered(client, sums)] == [2 * it for it in range(VALUES)]
+    for of_worker in client.run(seen).values():
+        assert of_worker == {("__setitem__", False), ("__getitem__", False), ("on", False)}
+
+
+def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Path) -> None:
+    with profile(client, memory_history=True) as run:
+        values = [client.submit(make, number, pure=False) for number in range(VALUES)]
+        wait(values, timeout=LIMIT_S)
+        gathered(client, [client.submit(sum_of_ends, value) for value in values])
+    trace, page = tmp_path / "trace.json", tmp_path / "page.html"
+    run.export_chrome_trace(trace)
+    records = json.loads(trace.read_text())["traceEvents"]
+    pids = {it["args"]["name"]: it["pid"] for it in records if it["name"] == "process_name"}
+    assert len(set(pids.values())) == len(pids)
+    seen = {
+        name: {it["name"] for it in records if it["pid"] == pid and it["ph"] in "XC"}
+        for name, pid in pids.items()
+    }
+    for worker in client.scheduler_info()["workers"]:
+        address = worker.rpartition("/")[2]
+        threads = seen.pop(f"{address}: host threads")
+        assert {"make", "sum_of_ends", "leave the device", "write to disk"} < threads
+        assert {"come to the device", "read from disk"} < threads
+        devices = [names for name, names in seen.items() if name.startswith(address)]
+        assert {"copy", "fill", "memory"} <= set().union(*devices)
+    snapshots = run.dump_snapshots(tmp_path)
+    assert len(snapshots) == 2
+    assert cli.main(["view", *map(str, (trace, *snapshots)), "-o", str(page)]) == 0
+    assert page.stat().st_size > 10_000
+
+
+def test_workers_come_later_and_retire_with_what_they_have(client: Client) -> None:
+    cluster: Any = client.cluster
+    before = set(client.scheduler_info()["workers"])
+    with profile(client) as run:
+        cluster.scale(3)
+        client.wait_for_workers(3, timeout=LIMIT_S)
+        (late,) = set(client.scheduler_info(n_workers=-1)["workers"]) - before
+        values = [client.submit(make, n, workers=[late], pure=False) for n in range(8)]
+        sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
+        assert [number for number, _ in sums] == [2 * number for number in range(8)]
+    assert late.rpartition("/")[2] in run._found
+    client.retire_workers([late])
+    cluster.scale(2)
+    sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
+    assert [number for number, _ in sums] == [2 * number for number in range(8)]
+
+
+def test_many_small_tasks_leave_nothing_behind(client: Client) -> None:
+    count = 10_000 if IS_LONG else 500
+
+    def small(number: int) -> accelrt.Buffer:
+        return accelrt.empty(64).fill_(number % 251)
+
+    def total(*buffers: accelrt.Buffer) -> int:
+        return sum(memoryview(buffer)[63] for buffer in buffers)
+
+    values = client.map(small, range(count), pure=False)
+    parts = [client.submit(total, *values[at : at + 50]) for at in range(0, count, 50)]
+    assert sum(gathered(client, parts)) == sum(number % 251 for number in range(count))
+    del values, parts
+
+    def is_empty(dask_worker: "Worker") -> bool:
+        return len(dask_worker.data) == 0
+
+    give_up = time.monotonic() + LIMIT_S
+    while not all(client.run(is_empty).values()):
+        assert time.monotonic() < give_up, client.run(numbers)
+
+
+@pytest.mark.parametrize("turn", range(5 if IS_LONG else 1))
 @pytest.mark.parametrize("moment", ["holds", "spills"])
-def test_the_values_of_a_killed_worker_are_made_again(client: Client, moment: str) -> None:
+def test_the_values_of_a_killed_worker_are_made_again(
+    client: Client, moment: str, turn: int
+) -> None:
     def directory(dask_worker: "Worker") -> str:
         return str(dask_worker.local_directory)
 
     values = [client.submit(make, number, pure=False) for number in range(VALUES)]
-    if moment == "holds":
-        wait(values)
+    wait(values if moment == "holds" else values[:8], timeout=LIMIT_S)
     directories = client.run(directory)
     victim, pid = next(iter(client.run(os.getpid).items()))
     os.kill(pid, signal.SIGKILL)
-    sums = client.gather([client.submit(sum_of_ends, value, pure=False) for value in values])
-    assert [number for number, _ in sums] == [2 * number for number in range(VALUES)]
-    client.wait_for_workers(2)
+    sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
+    assert [number for number, _ in sums] == [2 * number for number in range(VALUES)], turn
+    client.wait_for_workers(2, timeout=LIMIT_S)
     assert not Path(directories[victim]).exists(), "its files went with it"
 
 
 def test_a_running_cluster_gets_devices_by_the_plug_in() -> None:
     with (
-        PlainCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        PlainCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         before = client.submit(lambda: b"made before", pure=False)
-        assert before.result() == b"made before"
+        assert before.result(LIMIT_S) == b"made before"
         client.register_plugin(Devices())
-        sums = client.gather([client.submit(sum_of_ends, client.submit(make, n)) for n in (3, 4)])
+        made = [client.submit(make, number) for number in (3, 4)]
+        sums = gathered(client, [client.submit(sum_of_ends, value) for value in made])
         assert sums == [(6, "cpu:0"), (8, "cpu:0")]
-        assert client.submit(len, before).result() == 11
+        assert client.submit(len, before).result(LIMIT_S) == 11
         assert [it["device_to_host"] for it in client.run(numbers).values()] == [0]
 
 
@@ -228,19 +347,19 @@ def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
     def slow(host: object, key: str, value: object) -> None:
         if threading.current_thread() is thread:
             entered.set()
-            go_on.wait()
+            go_on.wait(LIMIT_S)
         put(host, key, value)
 
     monkeypatch.setattr(type(store._host), "__setitem__", slow)
     fill(store, 3)
     thread = threading.Thread(target=store._spill)
     thread.start()
-    entered.wait()
+    assert entered.wait(LIMIT_S)
     replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"))
     replaces.start()
     go_on.set()
     for one in (thread, replaces):
-        one.join()
+        one.join(LIMIT_S)
     assert (store["x-0"], len(store)) == ("new", 3)
 
 
