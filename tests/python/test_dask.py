@@ -28,6 +28,7 @@ from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, profile,
 from accelrt.dask.frames import OnHost
 from accelrt.dask.store import _Files
 from kinds import KIND
+from processes import run
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -182,12 +183,12 @@ def test_files_and_copies_are_no_work_of_the_event_loop(client: Client) -> None:
 
 
 def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Path) -> None:
-    with profile(client, memory_history=True) as run:
+    with profile(client, memory_history=True) as recorded:
         values = [client.submit(make, number, pure=False) for number in range(VALUES)]
         wait(values, timeout=LIMIT_S)
         gathered(client, [client.submit(sum_of_ends, value) for value in values])
     trace, page = tmp_path / "trace.json", tmp_path / "page.html"
-    run.export_chrome_trace(trace)
+    recorded.export_chrome_trace(trace)
     records = json.loads(trace.read_text())["traceEvents"]
     pids = {it["args"]["name"]: it["pid"] for it in records if it["name"] == "process_name"}
     assert len(set(pids.values())) == len(pids)
@@ -202,7 +203,7 @@ def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Pat
         assert {"come to the device", "read from disk"} < threads
         devices = [names for name, names in seen.items() if name.startswith(address)]
         assert {"copy", "fill", "memory"} <= set().union(*devices)
-    snapshots = run.dump_snapshots(tmp_path)
+    snapshots = recorded.dump_snapshots(tmp_path)
     assert len(snapshots) == 2
     assert cli.main(["view", *map(str, (trace, *snapshots)), "-o", str(page)]) == 0
     assert page.stat().st_size > 10_000
@@ -211,14 +212,14 @@ def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Pat
 def test_workers_come_later_and_retire_with_what_they_have(client: Client) -> None:
     cluster: Any = client.cluster
     before = set(client.scheduler_info()["workers"])
-    with profile(client) as run:
+    with profile(client) as recorded:
         cluster.scale(3)
         client.wait_for_workers(3, timeout=LIMIT_S)
         (late,) = set(client.scheduler_info(n_workers=-1)["workers"]) - before
         values = [client.submit(make, n, workers=[late], pure=False) for n in range(8)]
         sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
         assert [number for number, _ in sums] == [2 * number for number in range(8)]
-    assert late.rpartition("/")[2] in run._found
+    assert late.rpartition("/")[2] in recorded._found
     client.retire_workers([late])
     cluster.scale(2)
     sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
@@ -279,6 +280,42 @@ def test_a_running_cluster_gets_devices_by_the_plug_in() -> None:
         assert sums == [(6, "cpu:0"), (8, "cpu:0")]
         assert client.submit(len, before).result(LIMIT_S) == 11
         assert [it["device_to_host"] for it in client.run(numbers).values()] == [0]
+
+
+def test_a_product_of_four_times_the_memory_is_right_and_its_spilling_is_seen(
+    tmp_path: Path,
+) -> None:
+    example, trace = Path(__file__).parents[2] / "examples/out_of_core.py", tmp_path / "trace.json"
+    ended = run("-W", "error", str(example), "--block", "512", "--trace", str(trace))
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    assert "checked: " in ended.stdout
+    seen = {it["name"] for it in json.loads(trace.read_text())["traceEvents"]}
+    assert {"add_product", "leave the device", "write to disk", "read from disk", "copy"} < seen
+
+
+def test_a_command_starts_a_worker_for_each_device() -> None:
+    with (
+        PlainCluster(n_workers=0, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        command = [sys.executable, "-m", "dask", "accelrt-worker", cluster.scheduler_address]
+        limits = ["--devices", "0,2", "--device-memory", "8MiB", "--host-memory", "4MiB"]
+        path = {"ACCELRT_CPU_DEVICES": "3", "PYTHONPATH": str(Path(__file__).parent)}
+        started = subprocess.Popen([*command, *limits], env=os.environ | path)  # noqa: S603
+        try:
+            client.wait_for_workers(2, timeout=LIMIT_S)
+            resources = [it["resources"] for it in client.scheduler_info()["workers"].values()]
+            assert resources == [{"accelerator": 1}] * 2
+            values = [client.submit(make, number, pure=False) for number in range(8)]
+            sums = gathered(client, [client.submit(sum_of_ends, value) for value in values])
+            assert [number for number, _ in sums] == [2 * number for number in range(8)]
+            devices = client.run(lambda dask_worker: str(device_of(dask_worker)))
+            assert sorted(devices.values()) == ["cpu:0", "cpu:2"]
+        finally:
+            started.terminate()
+            assert started.wait(LIMIT_S) == 0
+    refused = run("-m", "dask", "accelrt-worker", "tcp://127.0.0.1:1", "--devices", "0,99")
+    assert (refused.returncode, "devices [99]: there are" in refused.stderr) == (2, True), refused
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
