@@ -99,7 +99,7 @@ def main() -> None:
 
     limits = {"device_memory": ON_DEVICE * size, "host_memory": ON_HOST * size}
     with (
-        LocalCluster(devices=[0, 1], dashboard_address=None, **limits) as cluster,
+        LocalCluster(devices=[0, 1], dashboard_address=":0", **limits) as cluster,
         Client(cluster) as client,
         profile(client) as run,
     ):
@@ -113,7 +113,7 @@ def main() -> None:
             n_workers=2,
             threads_per_worker=1,
             memory_limit=2 * (ON_DEVICE + ON_HOST) * size,
-            dashboard_address=None,
+            dashboard_address=":0",
         ) as cluster,
         Client(cluster) as client,
     ):

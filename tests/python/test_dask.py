@@ -55,7 +55,7 @@ def client() -> Iterator[Client]:
             devices=[0, 2],
             device_memory=DEVICE_BYTES,
             host_memory=HOST_BYTES,
-            dashboard_address=None,
+            dashboard_address=":0",
             env={"ACCELRT_CPU_DEVICES": "3"},
         ) as cluster,
         Client(cluster) as client,
