@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     _Disk = Literal[False] | int
 
-# How long a request that nothing makes room for waits for a value that can leave, and looks anew.
-ARRIVAL_S, LOOK_S = 1.0, 0.01
+# How long a request that nothing makes room for waits for other tasks, and how often it looks.
+PATIENCE_S, LOOK_S = 1.0, 0.01
 # What a value in a dictionary has, as `sys.getrefcount` counts, when nobody uses it.
 _HELD = [object()]
 _UNUSED = sys.getrefcount(_HELD[0])
@@ -103,25 +103,33 @@ class DeviceStore(MutableMapping["Key", object]):
         moved = 0
         while moved < lacking_bytes and (size := self._spill()) is not None:
             moved += size
-        # What a task has just returned is stored by the loop, which itself cannot wait for that.
-        waits = not (moved or is_loop or RECEIVING.is_on)
-        return moved > 0 or (waits and self._spill(ARRIVAL_S) is not None)
+        if moved or is_loop or RECEIVING.is_on:
+            return moved > 0
+        # Other tasks end, and the loop, which itself cannot wait, stores and drops what they had.
+        allocated, end = self._module.memory_allocated(device), time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if self._spill() is not None or self._module.memory_allocated(device) < allocated:
+                return True
+            with self._lock:
+                self._lock.wait(LOOK_S)
+        return False
 
-    def _longest_unused(self, wait_s: float) -> Key | None:
-        """Return what can leave: no copy helps while a task has the value."""
-        end = time.monotonic() + wait_s
-        while True:
-            for key in self._on_device:
-                if key not in self._leaving and sys.getrefcount(self._on_device[key]) <= _UNUSED:
-                    return key
-            if time.monotonic() >= end:
-                return None
-            self._lock.wait(LOOK_S)
+    def _is_unused(self, key: Key) -> bool:
+        """Return whether keys alone have a value: a task may have returned what it was given."""
+        others = sys.getrefcount(self._on_device[key]) - _UNUSED
+        if others <= 0:
+            return True
+        value = self._on_device[key]
+        return others == sum(it is value for it in self._on_device.values()) - 1
 
-    def _spill(self, wait_s: float = 0.0) -> int | None:
-        """Move the value that was not used for longest to the host; return its size, or None."""
+    def _spill(self) -> int | None:
+        """Move the value that was not used for longest to the host; return its size, or None.
+
+        No copy helps while a task has the value.
+        """
         with self._lock:
-            key = self._longest_unused(wait_s)
+            keys = (it for it in self._on_device if it not in self._leaving and self._is_unused(it))
+            key = next(keys, None)
             if key is None:
                 return None
             value = self._on_device[key]

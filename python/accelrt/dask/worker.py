@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 from contextvars import ContextVar
@@ -116,11 +117,20 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
         needed = [key for key in keys if key in store]
         return await store.during(needed, lambda: get_data(comm, keys, **options), is_sent=is_sent)
 
+    logging.getLogger("distributed.worker").addFilter(_without_frames)
     vars(worker)["execute"] = execute_brought
     worker.handlers["get_data"] = get_data_brought
     # Larger messages are read and written by another thread.
     if comm_utils.OFFLOAD_THRESHOLD:
         comm_utils.OFFLOAD_THRESHOLD = min(comm_utils.OFFLOAD_THRESHOLD, CHUNK_BYTES)
+
+
+def _without_frames(record: logging.LogRecord) -> bool:
+    """Keep an error's text alone: worker's logs are kept, and its frames have a task's values."""
+    if record.exc_info:
+        record.exc_text = logging.Formatter().formatException(record.exc_info)
+        record.exc_info = None
+    return True
 
 
 def device_of(worker: Worker | None = None) -> accelrt.device:
