@@ -18,14 +18,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dask.config
 import pytest
 from distributed import Client, wait
 from distributed import LocalCluster as PlainCluster
+from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
 from accelrt import cli
 from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, profile, store_of
-from accelrt.dask.frames import OnHost
+from accelrt.dask.frames import OnHost, Receiving, Sent
 from accelrt.dask.store import _Files
 from kinds import KIND
 from processes import run
@@ -51,6 +53,8 @@ VALUES, VALUE_BYTES = 40, 4 * MIB
 def client() -> Iterator[Client]:
     """Two workers, each with a device of two values and a host of one."""
     with (
+        # A cluster closes what was lost for so long, also when it came back and was lost again.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
         LocalCluster(
             devices=[0, 2],
             device_memory=DEVICE_BYTES,
@@ -248,6 +252,22 @@ def test_many_small_tasks_leave_nothing_behind(client: Client) -> None:
         assert time.monotonic() < give_up, client.run(numbers)
 
 
+def test_what_a_failed_task_was_given_is_free_again(client: Client) -> None:
+    """It asked for more than the device has; the worker's logs keep the error."""
+    values = [client.submit(make, number, pure=False) for number in range(3)]
+    too_many = client.submit(lambda *buffers: len(buffers), *values, pure=False)
+    assert isinstance(too_many.exception(LIMIT_S), accelrt.OutOfMemoryError)
+    del values, too_many
+
+    def allocated(dask_worker: "Worker") -> int:
+        found: int = dask_worker.metrics["accelrt"](dask_worker)["allocated_bytes"]
+        return found
+
+    give_up = time.monotonic() + LIMIT_S
+    while any(client.run(allocated).values()):
+        assert time.monotonic() < give_up, client.run(numbers)
+
+
 @pytest.mark.parametrize("turn", range(5 if IS_LONG else 1))
 @pytest.mark.parametrize("moment", ["holds", "spills"])
 def test_the_values_of_a_killed_worker_are_made_again(
@@ -400,13 +420,87 @@ def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
     assert (store["x-0"], len(store)) == ("new", 3)
 
 
+def test_values_that_are_used_stay_and_such_under_two_keys_leave(store: DeviceStore) -> None:
+    fill(store, 2)
+    used = store["x-0"]
+    store["y"] = store["x-1"]  # as a task returns that has nothing to do
+    with accelrt.empty(2 * VALUE_BYTES, device="cpu:1"):
+        assert list(store.memory) == ["x-1", "y"]
+    assert store["x-0"] is used
+    fill(store, 3)
+    with pytest.raises(accelrt.OutOfMemoryError):
+        accelrt.empty(3 * VALUE_BYTES, device="cpu:1")
+    del used
+    with accelrt.empty(3 * VALUE_BYTES, device="cpu:1"):
+        assert store.numbers()["on_device"] == 0
+
+
+def test_a_request_waits_for_what_another_task_gives_back(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelrt.dask.store, "PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
+    looked, wait_for_more = threading.Event(), store._lock.wait
+
+    def wait(timeout: float) -> bool:
+        looked.set()
+        return wait_for_more(timeout)
+
+    monkeypatch.setattr(store._lock, "wait", wait)
+    thread = threading.Thread(target=lambda: looked.wait(LIMIT_S) and held.pop())
+    thread.start()
+    assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
+    thread.join(LIMIT_S)
+    assert len(held) == 2
+
+
+def test_what_has_no_room_on_the_device_is_received_on_the_host(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Receiving, "device", store.device)
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
+    sent = serialize(accelrt.empty(VALUE_BYTES, device="cpu:0").fill_(5).view("int16", (2, -1)))
+    received = deserialize(*sent)
+    assert isinstance(received, OnHost)
+    store["x"] = received
+    assert list(store.memory) == ["x"]
+    with pytest.raises(accelrt.OutOfMemoryError):
+        store["x"]
+    held.clear()
+    value = store["x"]
+    assert isinstance(value, accelrt.View)
+    assert (value.shape[0], value.device) == (2, store.device)
+    assert memoryview(value)[1, 7] == 0x505
+    assert isinstance(deserialize(*serialize(Sent(received.pinned, None))), accelrt.Buffer)
+
+
+def test_frames_are_read_behind_the_work_that_uses_them() -> None:
+    gate = threading.Event()
+    stream = accelrt.Stream("cpu:1")
+    with stream:
+        buffer = accelrt.empty(1 << 20).fill_(1)
+        stream.launch_host(gate.wait, LIMIT_S)
+        buffer.fill_(2)
+    found = list[Any]()
+    thread = threading.Thread(target=lambda: found.extend(serialize(buffer)[1]))
+    thread.start()
+    assert found == []
+    gate.set()
+    thread.join(LIMIT_S)
+    assert set(found[0]) == {2}
+
+
 def test_a_disk_without_room_keeps_values_and_the_request_fails(store: DeviceStore) -> None:
     fill(store, 3)
     vars(store._host.slow)["data"].max_weight = 1
     others = [accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(7) for _ in range(2)]
     fills = store.numbers()
     assert (fills["on_device"], fills["on_host"]) == (1, 2)
+    with pytest.raises(accelrt.OutOfMemoryError):  # above the host's limit
+        accelrt.empty(VALUE_BYTES, device="cpu:1")
     assert [set(memoryview(it)) for it in others] == [{7}, {7}]
+    assert [store.numbers()[it] for it in ("on_device", "on_host", "on_disk")] == [1, 2, 0]
 
 
 def test_without_distributed_the_package_imports_and_says_what_lacks() -> None:

@@ -17,9 +17,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
-from weakref import WeakValueDictionary
 
-from dask.typing import Key
 from distributed.spill import AnyKeyFile, SpillBuffer
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
@@ -29,6 +27,8 @@ from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from dask.typing import Key
 
     _Disk = Literal[False] | int
 
@@ -78,8 +78,6 @@ class DeviceStore(MutableMapping["Key", object]):
         cast("Any", self._host.slow).data.d = _Files(directory)
         self._on_device: OrderedDict[Key, Value] = OrderedDict()
         self._away: set[Key] = set()  # of the device's values those that the host has
-        # What has left and is still used: it need not come back.
-        self._used = WeakValueDictionary[Key, Value]()
         self._leaving: set[Key] = set()
         self._coming: dict[Key, object] = {}
         self._owner = threading.get_ident()
@@ -146,7 +144,7 @@ class DeviceStore(MutableMapping["Key", object]):
             with self._lock:
                 self._leaving.discard(key)
                 if has_left and self._on_device.get(key) is value:
-                    self._used[key] = self._on_device.pop(key)
+                    del self._on_device[key]
                     self._away.add(key)
                     self._count("device_to_host", value)
                 else:  # or it was deleted or replaced meanwhile
@@ -174,7 +172,10 @@ class DeviceStore(MutableMapping["Key", object]):
             self._current_stream().wait_stream(self.stream)
             with self._lock:
                 self._count("host_to_device", value)
-                return self._come(key, value) if self._coming.get(key) is coming else value
+                if self._coming.get(key) is coming:  # neither deleted nor replaced meanwhile
+                    self._discard(key)
+                    self._on_device[key] = value
+                return value
         finally:
             with self._lock:
                 if self._coming.get(key) is coming:
@@ -185,14 +186,7 @@ class DeviceStore(MutableMapping["Key", object]):
         """Return what is on the device. The caller holds the lock."""
         if key in self._on_device:
             self._on_device.move_to_end(key)
-            return self._on_device[key]
-        used = self._used.get(key)
-        return None if used is None or key not in self._away else self._come(key, used)
-
-    def _come(self, key: Key, value: Value) -> Value:
-        """Keep on the device what the host has. The caller holds the lock."""
-        self._discard(key)
-        return self._on_device.setdefault(key, value)
+        return self._on_device.get(key)
 
     def _read(self, key: Key) -> object:
         """Return what host or disk has, where it stays."""
@@ -273,8 +267,8 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def _forget(self, key: Key) -> None:
         """Forget a value, also where it is on its way. The caller holds the lock."""
-        for values in (self._on_device, self._used, self._coming):
-            values.pop(key, None)
+        self._on_device.pop(key, None)
+        self._coming.pop(key, None)
         self._discard(key)
 
     def __contains__(self, key: object) -> bool:

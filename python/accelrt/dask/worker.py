@@ -68,7 +68,7 @@ def dask_setup(worker: Worker) -> None:
     device = _choose(worker)
     module = accelrt.get_device_module(device)
     total = module.mem_get_info(device)[1]
-    if limit := dask.config.get(DEVICE_MEMORY, None):
+    if (limit := dask.config.get(DEVICE_MEMORY, None)) is not None:
         module.set_per_process_memory_fraction(min(parse_bytes(limit) / total, 1.0), device)
     Receiving.device = device
     manager = worker.memory_manager
@@ -202,7 +202,7 @@ def _choose(worker: Worker) -> accelrt.device:
 
 def _host_limit(worker: Worker) -> int:
     """Return the bytes of host memory above which values go to disk."""
-    if limit := dask.config.get(HOST_MEMORY, None):
+    if (limit := dask.config.get(HOST_MEMORY, None)) is not None:
         return int(parse_bytes(limit))
     manager = worker.memory_manager
     fraction = manager.memory_target_fraction or manager.memory_spill_fraction or 0.6
