@@ -27,6 +27,7 @@ from distributed.protocol.serialize import deserialize, serialize
 import accelrt
 from accelrt import cli
 from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, profile, store_of
+from accelrt.dask.cluster import Workers
 from accelrt.dask.frames import OnHost, Receiving, Sent
 from accelrt.dask.store import _Files
 from kinds import KIND
@@ -259,6 +260,14 @@ def test_what_a_failed_task_was_given_is_free_again(client: Client) -> None:
     assert isinstance(too_many.exception(LIMIT_S), accelrt.OutOfMemoryError)
     del values, too_many
 
+    def errors(dask_worker: "Worker") -> list[tuple[bool, bool]]:
+        records = dask_worker._deque_handler.deque
+        found = [it for it in records if "OutOfMemoryError" in (it.exc_text or "")]
+        return [(it.exc_info is None, "execute" in str(it.exc_text)) for it in found]
+
+    # What the frames of a traceback have would stay as long as the logs do.
+    assert {it for of_worker in client.run(errors).values() for it in of_worker} == {(True, True)}
+
     def allocated(dask_worker: "Worker") -> int:
         found: int = dask_worker.metrics["accelrt"](dask_worker)["allocated_bytes"]
         return found
@@ -336,6 +345,18 @@ def test_a_command_starts_a_worker_for_each_device() -> None:
             assert started.wait(LIMIT_S) == 0
     refused = run("-m", "dask", "accelrt-worker", "tcp://127.0.0.1:1", "--devices", "0,99")
     assert (refused.returncode, "devices [99]: there are" in refused.stderr) == (2, True), refused
+
+
+def test_a_cpu_devices_memory_is_not_counted_twice() -> None:
+    """The process of a worker, which dask counts, has the memory of a cpu device."""
+    limits = [
+        Workers("cpu", [0], device_bytes, "600MiB").options(0, {})["memory_limit"]
+        for device_bytes in (1 << 30, 3 << 30)
+    ]
+    assert limits[1] - limits[0] == 2 << 30
+    assert limits[0] - (1 << 30) >= 1000 * MIB
+    given = Workers("cpu", [0], 1 << 30, "600MiB").options(0, {"memory_limit": 5})
+    assert given["memory_limit"] == 5
 
 
 def test_a_device_that_is_not_there_is_named() -> None:

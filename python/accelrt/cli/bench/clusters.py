@@ -7,6 +7,7 @@ and host are together, and no other limit.
 from __future__ import annotations
 
 import ctypes
+import random
 import statistics
 import tempfile
 import time
@@ -98,6 +99,11 @@ def _pinned(nbytes: int) -> accelrt.Buffer:
     return buffer
 
 
+def _noise() -> accelrt.Buffer:
+    """Return a value that dask does not compress."""
+    return _pinned(_VALUE_BYTES).copy_(random.Random(1).randbytes(_VALUE_BYTES))  # noqa: S311
+
+
 def _copied_ms() -> float:
     to, of = (_pinned(_VALUES * _VALUE_BYTES) for _ in range(2))
     return _ms(lambda: ctypes.memmove(to.data_ptr(), of.data_ptr(), to.nbytes))
@@ -110,7 +116,7 @@ def _spilled_ms() -> float:
     def make(folder: str) -> DeviceStore:
         return DeviceStore(folder, accelrt.device("cpu:0"), host_limit=1 << 40)
 
-    return _evicted_ms(make, lambda: OnHost(_pinned(_VALUE_BYTES), None), DeviceStore.close)
+    return _evicted_ms(make, lambda: OnHost(_noise(), None), DeviceStore.close)
 
 
 def _spilled_by_dask_ms() -> float:
@@ -119,7 +125,7 @@ def _spilled_by_dask_ms() -> float:
 
     return _evicted_ms(
         lambda folder: SpillBuffer(folder, 1 << 40),
-        lambda: np.ones(_VALUE_BYTES, "u1"),
+        lambda: np.frombuffer(_noise(), "u1").copy(),
         SpillBuffer.close,
     )
 
@@ -137,7 +143,7 @@ def _evicted_ms(
 
 
 def _written_ms() -> float:
-    with tempfile.TemporaryDirectory() as folder, memoryview(_pinned(_VALUE_BYTES)) as value:
+    with tempfile.TemporaryDirectory() as folder, memoryview(_noise()) as value:
 
         def write() -> None:
             for number in range(_VALUES):
