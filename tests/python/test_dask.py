@@ -45,9 +45,9 @@ MIB = 1 << 20
 # What has not ended by then never will.
 LIMIT_S = 60
 IS_LONG = bool(os.environ.get("TEST_LONG"))
-DEVICE_BYTES = 8 * MIB
-HOST_BYTES = 4 * MIB
-VALUES, VALUE_BYTES = 40, 4 * MIB
+DEVICE_BYTES = 4 * MIB
+HOST_BYTES = 2 * MIB
+VALUES, VALUE_BYTES = 40, 2 * MIB
 
 
 @pytest.fixture(scope="module")
