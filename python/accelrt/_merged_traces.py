@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-    Trace = tuple[str, float, bytes]
+    _Trace = tuple[str, float, bytes]
 
 # What binds an arrow's ends, which belong together within a process alone.
 _BONDS = ("id", "bind_id")
 
 
-def write(traces: Iterable[Trace], path: str | bytes | os.PathLike[str]) -> None:
+def write(traces: Iterable[_Trace], path: str | bytes | os.PathLike[str]) -> None:
     """Write one trace of several: of each a name, its begin in seconds and what was exported.
 
     A name that ends in `.gz` has it packed by gzip.
