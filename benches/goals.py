@@ -268,4 +268,9 @@ GOALS = (
     _python("S1", excess_ns=300),
     _python("S1.number", excess_ns=300),
     _python("S1.copy", excess_ns=300),
+    _python("Z1.host", ratio=1.11),
+    _python("Z1.disk", ratio=1.25),
+    _python("Z1.disk.dask"),
+    _python("Z2", ratio=1.1),
+    _python("Z3", ratio=1),
 )

@@ -13,6 +13,7 @@ from accelrt import _core, cli
 from accelrt.cli import bench
 from accelrt.cli.bench import (
     awaits,
+    clusters,
     generators,
     histories,
     idle,
@@ -27,6 +28,7 @@ from accelrt.cli.bench.measure import in_pairs, in_turns
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
 from accelrt.cli.bench.rows import ROWS
+from kinds import KIND
 
 NAMES = [row.name for row in ROWS]
 
@@ -82,6 +84,18 @@ def test_a_watch_of_the_sanitizer_is_measured_beside_none(monkeypatch: pytest.Mo
     measured = list(sanitizers.measure())
     assert [row.name for row in measured] == [name for name in NAMES if name.startswith("S1")]
     assert all(row.excess_ns is not None and row.ours is not None for row in measured), measured
+
+
+@pytest.mark.skipif(KIND != "cpu", reason="the clusters are of cpu devices")
+@pytest.mark.filterwarnings("default")  # those of other packages
+def test_clusters_are_measured_beside_plain_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_VALUES", 2), ("_TASKS", 5), ("_ROWS", 512), ("_PRODUCTS", 1)):
+        monkeypatch.setattr(clusters, name, value)
+    measured = list(clusters.measure())
+    assert [row.name for row in measured] == [name for name in NAMES if name.startswith("Z")]
+    assert all(row.ours and row.peer_ns for row in measured), measured
+    monkeypatch.setattr(clusters, "optional", lambda _: None)
+    assert {row.reason for row in clusters.measure()} == {"needs the extra `dask`, and NumPy"}
 
 
 def test_a_profile_is_exported_made_into_a_page_and_opened(

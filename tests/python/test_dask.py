@@ -1,27 +1,37 @@
 """Workers of dask.distributed with devices.
 
-Goal: values are right wherever they have been in between, errors are those of their tasks, and a
-worker that is killed takes nothing along. Method: clusters of two processes, each with a small cpu
-device, and stores on their own.
+Goal: values are right wherever they have been in between, errors are those of their tasks, a
+worker that is killed takes nothing along, all workers are seen as one timeline. Method: clusters
+of two processes, each with a small cpu device, and stores on their own. `TEST_LONG=1` has what
+takes minutes: 10,000 tasks, and five kills in a row.
 """
 
 import gc
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import dask.config
 import pytest
 from distributed import Client, wait
 from distributed import LocalCluster as PlainCluster
+from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
-from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, store_of
+from accelrt import cli
+from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, profile, store_of
+from accelrt.dask.cluster import Workers
+from accelrt.dask.frames import OnHost, Receiving, Sent
+from accelrt.dask.store import _Files
 from kinds import KIND
+from processes import run
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -32,20 +42,25 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-DEVICE_BYTES = 20 * MIB
-HOST_BYTES = 10 * MIB
-VALUES, VALUE_BYTES = 40, 10 * MIB
+# What has not ended by then never will.
+LIMIT_S = 60
+IS_LONG = bool(os.environ.get("TEST_LONG"))
+DEVICE_BYTES = 4 * MIB
+HOST_BYTES = 2 * MIB
+VALUES, VALUE_BYTES = 40, 2 * MIB
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """Two workers, each with a device of two values and a host of one."""
     with (
+        # A cluster closes what was lost for so long, also when it came back and was lost again.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
         LocalCluster(
             devices=[0, 2],
             device_memory=DEVICE_BYTES,
             host_memory=HOST_BYTES,
-            dashboard_address=None,
+            dashboard_address=":0",
             env={"ACCELRT_CPU_DEVICES": "3"},
         ) as cluster,
         Client(cluster) as client,
@@ -62,14 +77,20 @@ def sum_of_ends(buffer: accelrt.Buffer) -> tuple[int, str]:
         return view[0] + view[-1], str(buffer.device)
 
 
+def gathered(client: Client, futures: list[Any]) -> list[Any]:
+    wait(futures, timeout=LIMIT_S)
+    results: list[Any] = client.gather(futures)
+    return results
+
+
 def numbers(dask_worker: "Worker") -> dict[str, int]:
     return store_of(dask_worker).numbers()
 
 
 def test_ten_times_the_devices_memory_is_right_and_was_on_disk(client: Client) -> None:
     values = [client.submit(make, number, pure=False) for number in range(VALUES)]
-    wait(values)  # the first ones have left the devices by now
-    sums = client.gather([client.submit(sum_of_ends, value) for value in values])
+    wait(values, timeout=LIMIT_S)  # the first ones have left the devices by now
+    sums = gathered(client, [client.submit(sum_of_ends, value) for value in values])
     assert [number for number, _ in sums] == [2 * number for number in range(VALUES)]
     assert {device for _, device in sums} == {"cpu:0", "cpu:2"}
     found = client.run(numbers)
@@ -77,7 +98,7 @@ def test_ten_times_the_devices_memory_is_right_and_was_on_disk(client: Client) -
         assert of_worker["on_device_bytes"] <= DEVICE_BYTES
         assert of_worker["on_disk"] > 0, of_worker
         assert min(of_worker["device_to_host"], of_worker["host_to_device"]) > 0, of_worker
-    sent = client.gather(values[:3])
+    sent = gathered(client, values[:3])
     assert [set(memoryview(buffer)) for buffer in sent] == [{0}, {1}, {2}]
 
 
@@ -91,12 +112,12 @@ def test_views_keep_their_type_and_shape_between_workers(client: Client) -> None
     first, second = client.scheduler_info()["workers"]
     view = client.submit(ones, workers=[first])
     seen_by = [client.submit(seen, view, workers=[it], pure=False) for it in (first, second)]
-    there = client.gather(seen_by)
+    there = gathered(client, seen_by)
     assert {it[:2] for it in there} == {("int16", (3, 4))}
     assert {it[3] for it in there} == {257}
     assert len({it[2] for it in there}) == 2
-    assert view.result().shape == (3, 4)
-    assert client.submit(lambda: accelrt.empty(0)).result().nbytes == 0
+    assert view.result(LIMIT_S).shape == (3, 4)
+    assert client.submit(lambda: accelrt.empty(0)).result(LIMIT_S).nbytes == 0
 
 
 def test_a_task_has_a_stream_of_its_own_and_its_errors(client: Client) -> None:
@@ -112,11 +133,11 @@ def test_a_task_has_a_stream_of_its_own_and_its_errors(client: Client) -> None:
         )
         return stream.device == device_of() and stream != default
 
-    assert client.submit(is_own, pure=False).result()
-    raised = client.submit(fails, pure=False).exception()
+    assert client.submit(is_own, pure=False).result(LIMIT_S)
+    raised = client.submit(fails, pure=False).exception(LIMIT_S)
     assert isinstance(raised, accelrt.StreamError)
     assert "division by zero" in str(raised)
-    assert client.submit(is_own, pure=False).result()
+    assert client.submit(is_own, pure=False).result(LIMIT_S)
 
 
 def test_the_heartbeat_has_numbers_of_the_device(client: Client) -> None:
@@ -131,35 +152,211 @@ def test_the_heartbeat_has_numbers_of_the_device(client: Client) -> None:
     assert resources == [{"accelerator": 1}] * 2
 
 
+def test_files_and_copies_are_no_work_of_the_event_loop(client: Client) -> None:
+    watched = ((_Files, "__setitem__"), (_Files, "__getitem__"), (OnHost, "on"))
+
+    def watch(dask_worker: "Worker") -> None:
+        found = vars(dask_worker)["on_loop"] = []
+        loop = threading.get_ident()
+        for owner, name in watched:
+            vars(dask_worker).setdefault("watched", []).append((owner, name, getattr(owner, name)))
+            setattr(owner, name, told(getattr(owner, name), name, loop, found))
+
+    def told(
+        function: Callable[..., Any], name: str, loop: int, found: list[tuple[str, bool]]
+    ) -> Callable[..., Any]:
+        def work(*args: Any) -> Any:
+            found.append((name, threading.get_ident() == loop))
+            return function(*args)
+
+        return work
+
+    def seen(dask_worker: "Worker") -> set[tuple[str, bool]]:
+        for owner, name, function in vars(dask_worker).pop("watched"):
+            setattr(owner, name, function)
+        return set(vars(dask_worker).pop("on_loop"))
+
+    client.run(watch)
+    values = [client.submit(make, number, pure=False) for number in range(VALUES)]
+    wait(values, timeout=LIMIT_S)
+    first, second = client.scheduler_info()["workers"]
+    for worker in (first, second):  # half of them from the other one
+        sums = [client.submit(sum_of_ends, it, workers=[worker], pure=False) for it in values]
+        assert [it for it, _ in gathered(client, sums)] == [2 * it for it in range(VALUES)]
+    for of_worker in client.run(seen).values():
+        assert of_worker == {("__setitem__", False), ("__getitem__", False), ("on", False)}
+
+
+def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Path) -> None:
+    with profile(client, memory_history=True) as recorded:
+        values = [client.submit(make, number, pure=False) for number in range(VALUES)]
+        wait(values, timeout=LIMIT_S)
+        gathered(client, [client.submit(sum_of_ends, value) for value in values])
+    trace, page = tmp_path / "trace.json", tmp_path / "page.html"
+    recorded.export_chrome_trace(trace)
+    records = json.loads(trace.read_text())["traceEvents"]
+    pids = {it["args"]["name"]: it["pid"] for it in records if it["name"] == "process_name"}
+    assert len(set(pids.values())) == len(pids)
+    seen = {
+        name: {it["name"] for it in records if it["pid"] == pid and it["ph"] in "XC"}
+        for name, pid in pids.items()
+    }
+    for worker in client.scheduler_info()["workers"]:
+        address = worker.rpartition("/")[2]
+        threads = seen.pop(f"{address}: host threads")
+        assert {"make", "sum_of_ends", "leave the device", "write to disk"} < threads
+        assert {"come to the device", "read from disk"} < threads
+        devices = [names for name, names in seen.items() if name.startswith(address)]
+        assert {"copy", "fill", "memory"} <= set().union(*devices)
+    snapshots = recorded.dump_snapshots(tmp_path)
+    assert len(snapshots) == 2
+    assert cli.main(["view", *map(str, (trace, *snapshots)), "-o", str(page)]) == 0
+    assert page.stat().st_size > 10_000
+
+
+def test_workers_come_later_and_retire_with_what_they_have(client: Client) -> None:
+    cluster: Any = client.cluster
+    before = set(client.scheduler_info()["workers"])
+    with profile(client) as recorded:
+        cluster.scale(3)
+        client.wait_for_workers(3, timeout=LIMIT_S)
+        (late,) = set(client.scheduler_info(n_workers=-1)["workers"]) - before
+        values = [client.submit(make, n, workers=[late], pure=False) for n in range(8)]
+        sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
+        assert [number for number, _ in sums] == [2 * number for number in range(8)]
+    assert late.rpartition("/")[2] in recorded._found
+    client.retire_workers([late])
+    cluster.scale(2)
+    sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
+    assert [number for number, _ in sums] == [2 * number for number in range(8)]
+
+
+def test_many_small_tasks_leave_nothing_behind(client: Client) -> None:
+    count = 10_000 if IS_LONG else 500
+
+    def small(number: int) -> accelrt.Buffer:
+        return accelrt.empty(64).fill_(number % 251)
+
+    def total(*buffers: accelrt.Buffer) -> int:
+        return sum(memoryview(buffer)[63] for buffer in buffers)
+
+    values = client.map(small, range(count), pure=False)
+    parts = [client.submit(total, *values[at : at + 50]) for at in range(0, count, 50)]
+    assert sum(gathered(client, parts)) == sum(number % 251 for number in range(count))
+    del values, parts
+
+    def is_empty(dask_worker: "Worker") -> bool:
+        return len(dask_worker.data) == 0
+
+    give_up = time.monotonic() + LIMIT_S
+    while not all(client.run(is_empty).values()):
+        assert time.monotonic() < give_up, client.run(numbers)
+
+
+def test_what_a_failed_task_was_given_is_free_again(client: Client) -> None:
+    """It asked for more than the device has; the worker's logs keep the error."""
+    values = [client.submit(make, number, pure=False) for number in range(3)]
+    too_many = client.submit(lambda *buffers: len(buffers), *values, pure=False)
+    assert isinstance(too_many.exception(LIMIT_S), accelrt.OutOfMemoryError)
+    del values, too_many
+
+    def errors(dask_worker: "Worker") -> list[tuple[bool, bool]]:
+        records = dask_worker._deque_handler.deque
+        found = [it for it in records if "OutOfMemoryError" in (it.exc_text or "")]
+        return [(it.exc_info is None, "execute" in str(it.exc_text)) for it in found]
+
+    # What the frames of a traceback have would stay as long as the logs do.
+    assert {it for of_worker in client.run(errors).values() for it in of_worker} == {(True, True)}
+
+    def allocated(dask_worker: "Worker") -> int:
+        found: int = dask_worker.metrics["accelrt"](dask_worker)["allocated_bytes"]
+        return found
+
+    give_up = time.monotonic() + LIMIT_S
+    while any(client.run(allocated).values()):
+        assert time.monotonic() < give_up, client.run(numbers)
+
+
+@pytest.mark.parametrize("turn", range(5 if IS_LONG else 1))
 @pytest.mark.parametrize("moment", ["holds", "spills"])
-def test_the_values_of_a_killed_worker_are_made_again(client: Client, moment: str) -> None:
+def test_the_values_of_a_killed_worker_are_made_again(
+    client: Client, moment: str, turn: int
+) -> None:
     def directory(dask_worker: "Worker") -> str:
         return str(dask_worker.local_directory)
 
     values = [client.submit(make, number, pure=False) for number in range(VALUES)]
-    if moment == "holds":
-        wait(values)
+    wait(values if moment == "holds" else values[:8], timeout=LIMIT_S)
     directories = client.run(directory)
     victim, pid = next(iter(client.run(os.getpid).items()))
     os.kill(pid, signal.SIGKILL)
-    sums = client.gather([client.submit(sum_of_ends, value, pure=False) for value in values])
-    assert [number for number, _ in sums] == [2 * number for number in range(VALUES)]
-    client.wait_for_workers(2)
+    sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
+    assert [number for number, _ in sums] == [2 * number for number in range(VALUES)], turn
+    client.wait_for_workers(2, timeout=LIMIT_S)
     assert not Path(directories[victim]).exists(), "its files went with it"
 
 
 def test_a_running_cluster_gets_devices_by_the_plug_in() -> None:
     with (
-        PlainCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        PlainCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         before = client.submit(lambda: b"made before", pure=False)
-        assert before.result() == b"made before"
+        assert before.result(LIMIT_S) == b"made before"
         client.register_plugin(Devices())
-        sums = client.gather([client.submit(sum_of_ends, client.submit(make, n)) for n in (3, 4)])
+        made = [client.submit(make, number) for number in (3, 4)]
+        sums = gathered(client, [client.submit(sum_of_ends, value) for value in made])
         assert sums == [(6, "cpu:0"), (8, "cpu:0")]
-        assert client.submit(len, before).result() == 11
+        assert client.submit(len, before).result(LIMIT_S) == 11
         assert [it["device_to_host"] for it in client.run(numbers).values()] == [0]
+
+
+def test_a_product_of_four_times_the_memory_is_right_and_its_spilling_is_seen(
+    tmp_path: Path,
+) -> None:
+    example, trace = Path(__file__).parents[2] / "examples/out_of_core.py", tmp_path / "trace.json"
+    ended = run("-W", "error", str(example), "--block", "512", "--trace", str(trace))
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    assert "checked: " in ended.stdout
+    seen = {it["name"] for it in json.loads(trace.read_text())["traceEvents"]}
+    assert {"add_product", "leave the device", "write to disk", "read from disk", "copy"} < seen
+
+
+def test_a_command_starts_a_worker_for_each_device() -> None:
+    with (
+        PlainCluster(n_workers=0, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        command = [sys.executable, "-m", "dask", "accelrt-worker", cluster.scheduler_address]
+        limits = ["--devices", "0,2", "--device-memory", "8MiB", "--host-memory", "4MiB"]
+        path = {"ACCELRT_CPU_DEVICES": "3", "PYTHONPATH": str(Path(__file__).parent)}
+        started = subprocess.Popen([*command, *limits], env=os.environ | path)  # noqa: S603
+        try:
+            client.wait_for_workers(2, timeout=LIMIT_S)
+            resources = [it["resources"] for it in client.scheduler_info()["workers"].values()]
+            assert resources == [{"accelerator": 1}] * 2
+            values = [client.submit(make, number, pure=False) for number in range(8)]
+            sums = gathered(client, [client.submit(sum_of_ends, value) for value in values])
+            assert [number for number, _ in sums] == [2 * number for number in range(8)]
+            devices = client.run(lambda dask_worker: str(device_of(dask_worker)))
+            assert sorted(devices.values()) == ["cpu:0", "cpu:2"]
+        finally:
+            started.terminate()
+            assert started.wait(LIMIT_S) == 0
+    refused = run("-m", "dask", "accelrt-worker", "tcp://127.0.0.1:1", "--devices", "0,99")
+    assert (refused.returncode, "devices [99]: there are" in refused.stderr) == (2, True), refused
+
+
+def test_a_cpu_devices_memory_is_not_counted_twice() -> None:
+    """The process of a worker, which dask counts, has the memory of a cpu device."""
+    limits = [
+        Workers("cpu", [0], device_bytes, "600MiB").options(0, {})["memory_limit"]
+        for device_bytes in (1 << 30, 3 << 30)
+    ]
+    assert limits[1] - limits[0] == 2 << 30
+    assert limits[0] - (1 << 30) >= 1000 * MIB
+    given = Workers("cpu", [0], 1 << 30, "600MiB").options(0, {"memory_limit": 5})
+    assert given["memory_limit"] == 5
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
@@ -228,20 +425,91 @@ def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
     def slow(host: object, key: str, value: object) -> None:
         if threading.current_thread() is thread:
             entered.set()
-            go_on.wait()
+            go_on.wait(LIMIT_S)
         put(host, key, value)
 
     monkeypatch.setattr(type(store._host), "__setitem__", slow)
     fill(store, 3)
     thread = threading.Thread(target=store._spill)
     thread.start()
-    entered.wait()
+    assert entered.wait(LIMIT_S)
     replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"))
     replaces.start()
     go_on.set()
     for one in (thread, replaces):
-        one.join()
+        one.join(LIMIT_S)
     assert (store["x-0"], len(store)) == ("new", 3)
+
+
+def test_values_that_are_used_stay_and_such_under_two_keys_leave(store: DeviceStore) -> None:
+    fill(store, 2)
+    used = store["x-0"]
+    store["y"] = store["x-1"]  # as a task returns that has nothing to do
+    with accelrt.empty(2 * VALUE_BYTES, device="cpu:1"):
+        assert list(store.memory) == ["x-1", "y"]
+    assert store["x-0"] is used
+    fill(store, 3)
+    with pytest.raises(accelrt.OutOfMemoryError):
+        accelrt.empty(3 * VALUE_BYTES, device="cpu:1")
+    del used
+    with accelrt.empty(3 * VALUE_BYTES, device="cpu:1"):
+        assert store.numbers()["on_device"] == 0
+
+
+def test_a_request_waits_for_what_another_task_gives_back(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelrt.dask.store, "PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
+    looked, wait_for_more = threading.Event(), store._lock.wait
+
+    def wait(timeout: float) -> bool:
+        looked.set()
+        return wait_for_more(timeout)
+
+    monkeypatch.setattr(store._lock, "wait", wait)
+    thread = threading.Thread(target=lambda: looked.wait(LIMIT_S) and held.pop())
+    thread.start()
+    assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
+    thread.join(LIMIT_S)
+    assert len(held) == 2
+
+
+def test_what_has_no_room_on_the_device_is_received_on_the_host(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Receiving, "device", store.device)
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
+    sent = serialize(accelrt.empty(VALUE_BYTES, device="cpu:0").fill_(5).view("int16", (2, -1)))
+    received = deserialize(*sent)
+    assert isinstance(received, OnHost)
+    store["x"] = received
+    assert list(store.memory) == ["x"]
+    with pytest.raises(accelrt.OutOfMemoryError):
+        store["x"]
+    held.clear()
+    value = store["x"]
+    assert isinstance(value, accelrt.View)
+    assert (value.shape[0], value.device) == (2, store.device)
+    assert memoryview(value)[1, 7] == 0x505
+    assert isinstance(deserialize(*serialize(Sent(received.pinned, None))), accelrt.Buffer)
+
+
+def test_frames_are_read_behind_the_work_that_uses_them() -> None:
+    gate = threading.Event()
+    stream = accelrt.Stream("cpu:1")
+    with stream:
+        buffer = accelrt.empty(1 << 20).fill_(1)
+        stream.launch_host(gate.wait, LIMIT_S)
+        buffer.fill_(2)
+    found = list[Any]()
+    thread = threading.Thread(target=lambda: found.extend(serialize(buffer)[1]))
+    thread.start()
+    assert found == []
+    gate.set()
+    thread.join(LIMIT_S)
+    assert set(found[0]) == {2}
 
 
 def test_a_disk_without_room_keeps_values_and_the_request_fails(store: DeviceStore) -> None:
@@ -250,7 +518,10 @@ def test_a_disk_without_room_keeps_values_and_the_request_fails(store: DeviceSto
     others = [accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(7) for _ in range(2)]
     fills = store.numbers()
     assert (fills["on_device"], fills["on_host"]) == (1, 2)
+    with pytest.raises(accelrt.OutOfMemoryError):  # above the host's limit
+        accelrt.empty(VALUE_BYTES, device="cpu:1")
     assert [set(memoryview(it)) for it in others] == [{7}, {7}]
+    assert [store.numbers()[it] for it in ("on_device", "on_host", "on_disk")] == [1, 2, 0]
 
 
 def test_without_distributed_the_package_imports_and_says_what_lacks() -> None:

@@ -12,8 +12,9 @@ from kinds import host_cores
 from processes import run
 
 FOLDER = Path(__file__).parents[2] / "examples"
-# What needs torch is run by the tests of bridges/torch.
-EXAMPLES = sorted(set(FOLDER.glob("*.py")) - set(FOLDER.glob("torch_*.py")))
+# What needs torch is run by the tests of bridges/torch, and clusters are by test_dask.py.
+ELSEWHERE = {*FOLDER.glob("torch_*.py"), FOLDER / "out_of_core.py"}
+EXAMPLES = sorted(set(FOLDER.glob("*.py")) - ELSEWHERE)
 
 
 def test_there_are_examples() -> None:

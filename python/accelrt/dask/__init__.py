@@ -1,10 +1,11 @@
 """Devices, streams and spilling for the workers of dask.distributed.
 
-`LocalCluster` starts a worker process for each device. Workers that are started otherwise take part
-by `dask worker ADDRESS --preload accelrt.dask`, and those of a cluster that runs already by
+`LocalCluster` and `dask accelrt-worker ADDRESS` start a worker process for each device. Others take
+part by `dask worker ADDRESS --preload accelrt.dask`, and those of a cluster that runs already by
 `client.register_plugin(accelrt.dask.Devices())`. Each worker then has one device; each of its tasks
 runs on a stream of its own, whose errors are the task's; buffers and views that tasks return stay
-on the device until its memory is needed, and go to pinned host memory and to disk then.
+on the device until its memory is needed, and go to pinned host memory and to disk then. `profile`
+shows all workers as one timeline.
 
 Programs that exchange buffers with workers import this module too. Needs the extra `dask`.
 """
@@ -14,7 +15,16 @@ from accelrt.dask import (
     frames,  # noqa: F401  how buffers go between processes
 )
 from accelrt.dask.cluster import LocalCluster
+from accelrt.dask.profile import profile
 from accelrt.dask.store import DeviceStore
 from accelrt.dask.worker import Devices, dask_setup, device_of, store_of
 
-__all__ = ["DeviceStore", "Devices", "LocalCluster", "dask_setup", "device_of", "store_of"]
+__all__ = [
+    "DeviceStore",
+    "Devices",
+    "LocalCluster",
+    "dask_setup",
+    "device_of",
+    "profile",
+    "store_of",
+]

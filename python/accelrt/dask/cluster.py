@@ -1,4 +1,4 @@
-"""A cluster on this machine, with a worker process for each device."""
+"""A worker process for each device: as a cluster on this machine, or beside a scheduler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,45 @@ from accelrt.dask.worker import DEVICE, DEVICE_MEMORY, HOST_MEMORY, environment_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    _Bytes = str | int
+    _Bytes = str | int | None
+
+
+class Workers:
+    """What distinguishes the workers of a kind's devices: one worker process for each."""
+
+    def __init__(
+        self,
+        kind: str | None,
+        devices: Iterable[int] | None,
+        device_memory: _Bytes,
+        host_memory: _Bytes,
+    ) -> None:
+        """Find the devices; `ValueError` names those that are not there."""
+        self.kind = kind or accelrt.accelerator.current_stream().device.type
+        self._module = accelrt.get_device_module(self.kind)
+        count = self._module.device_count()
+        self.devices = list(range(count) if devices is None else devices)
+        if missing := [index for index in self.devices if not 0 <= index < count]:
+            message = f"devices {missing}: there are {count} of {self.kind}, from 0"
+            raise ValueError(message)
+        self._memory = (device_memory, host_memory)
+
+    def options(self, device: int, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a worker's process, with those that a user has given."""
+        values = zip((DEVICE, DEVICE_MEMORY, HOST_MEMORY), (device, *self._memory), strict=True)
+        own = {environment_name(name): str(value) for name, value in values if value is not None}
+        added: dict[str, Any] = {
+            "env": {"ACCELRT_ACCELERATOR": self.kind} | own | (given.get("env") or {}),
+            "preload": ["accelrt.dask", *given.get("preload", ())],
+            "resources": {"accelerator": 1} | (given.get("resources") or {}),
+        }
+        device_memory, host_memory = self._memory
+        if "memory_limit" not in given and host_memory is not None:
+            limit = parse_bytes(host_memory) / 0.6 + (1 << 30)
+            if self.kind == "cpu":  # whose memory is the process's own, as distributed counts
+                limit += parse_bytes(device_memory or self._module.mem_get_info()[1])
+            added["memory_limit"] = int(limit)
+        return given | added
 
 
 class LocalCluster(distributed.LocalCluster):
@@ -31,45 +69,22 @@ class LocalCluster(distributed.LocalCluster):
         kind: str | None = None,
         devices: Iterable[int] | None = None,
         *,
-        device_memory: _Bytes | None = None,
-        host_memory: _Bytes | None = None,
+        device_memory: str | int | None = None,
+        host_memory: str | int | None = None,
         threads_per_worker: int = 1,
         **options: Any,  # noqa: ANN401  distributed's own
     ) -> None:
         """Start the scheduler and the workers, and wait for them."""
-        self._kind = kind or accelrt.accelerator.current_stream().device.type
-        count = accelrt.get_device_module(self._kind).device_count()
-        self._devices = list(range(count) if devices is None else devices)
-        if missing := [index for index in self._devices if not 0 <= index < count]:
-            message = f"devices {missing}: there are {count} of {self._kind}, from 0"
-            raise ValueError(message)
-        self._memory = (device_memory, host_memory)
-        if host_memory is not None:
-            options.setdefault("memory_limit", self._process_bytes(host_memory, device_memory))
-        options["resources"] = {"accelerator": 1} | options.get("resources", {})
-        options["preload"] = ["accelrt.dask", *options.get("preload", ())]
+        self._workers = Workers(kind, devices, device_memory, host_memory)
         super().__init__(n_workers=0, threads_per_worker=threads_per_worker, **options)
-        self.scale(len(self._devices))
+        self.scale(len(self._workers.devices))
         if not self.asynchronous:
             self.sync(self._correct_state)
-
-    def _process_bytes(self, host_memory: _Bytes, device_memory: _Bytes | None) -> int:
-        """Return a limit for a worker's process, in which host memory is at most 60 %.
-
-        A cpu device's memory is the process's own, which distributed counts as such.
-        """
-        limit = int(parse_bytes(host_memory) / 0.6) + (1 << 30)
-        if self._kind != "cpu":
-            return limit
-        total = accelrt.cpu.mem_get_info()[1]
-        return limit + (total if device_memory is None else int(parse_bytes(device_memory)))
 
     def new_worker_spec(self) -> dict[Any, Any]:
         """Return the next worker's name and options."""
         ((name, spec),) = super().new_worker_spec().items()
-        device = self._devices[len(self.worker_spec) % len(self._devices)]
-        values = zip((DEVICE, DEVICE_MEMORY, HOST_MEMORY), (device, *self._memory), strict=True)
-        own = {environment_name(name): str(value) for name, value in values if value is not None}
-        options = spec["options"]
-        environment = {"ACCELRT_ACCELERATOR": self._kind} | own | (options.get("env") or {})
-        return {name: spec | {"options": options | {"env": environment}}}
+        variable = environment_name(DEVICE)
+        taken = [int(it["options"]["env"][variable]) for it in self.worker_spec.values()]
+        device = min(self._workers.devices, key=taken.count)
+        return {name: spec | {"options": self._workers.options(device, spec["options"])}}

@@ -1,45 +1,56 @@
 """`Worker.data`: values on the device until its memory is needed, then pinned, then on disk.
 
 There is no limit for the device: before a request of the worker fails, the allocator asks for
-memory, on the thread of the request, and the values that were not used for longest leave. So the
-device's memory is used to the full, and the event loop moves nothing that it does not use.
+memory, on the thread of the request, and the values that were not used for longest leave. Nothing
+that copies, waits for room, reads or writes a file runs on the event loop's thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import MutableMapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from distributed.spill import SpillBuffer
+from distributed.spill import AnyKeyFile, SpillBuffer
+from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
-from accelrt.dask.frames import OnHost, Value
+from accelrt.dask.frames import RECEIVING, OnHost, Sent, Value
+from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sized
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from dask.typing import Key
 
     _Disk = Literal[False] | int
 
+# How long a request that nothing makes room for waits for other tasks, and how often it looks.
+PATIENCE_S, LOOK_S = 1.0, 0.01
+# What a value in a dictionary has, as `sys.getrefcount` counts, when nobody uses it.
+_HELD = [object()]
+_UNUSED = sys.getrefcount(_HELD[0])
+# What was brought for the running coroutine.
+_brought: ContextVar[dict[Key, object] | None] = ContextVar("brought", default=None)
 
-# How long a request that nothing makes room for waits for a value that can leave.
-ARRIVAL_S = 1.0
 
+class _Files(AnyKeyFile):
+    """The files of values, written and read in ranges that a profile shows."""
 
-@dataclass
-class Moved:
-    """Values and bytes that went between device and host."""
+    def __setitem__(self, key: str, value: Any) -> None:  # noqa: ANN401  frames
+        with record_function("write to disk"):
+            super().__setitem__(key, value)
 
-    device_to_host: int = 0
-    device_to_host_bytes: int = 0
-    host_to_device: int = 0
-    host_to_device_bytes: int = 0
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401  bytes
+        with record_function("read from disk"):
+            return super().__getitem__(key)
 
 
 class DeviceStore(MutableMapping["Key", object]):
@@ -60,101 +71,182 @@ class DeviceStore(MutableMapping["Key", object]):
     ) -> None:
         """Make an empty store, and ask to be told when the device's memory is short."""
         directory = str(Path(worker_local_directory, "storage"))
-        self.device, self.stream, self.moved = device, accelrt.Stream(device), Moved()
+        self.device, self.stream = device, accelrt.Stream(device, dedicated=True)
+        names = ("device_to_host", "host_to_device")
+        self.moved = {f"{name}{unit}": 0 for name in names for unit in ("", "_bytes")}
         self._host = SpillBuffer(directory, target=host_limit, max_spill=max_spill)
+        cast("Any", self._host.slow).data.d = _Files(directory)
         self._on_device: OrderedDict[Key, Value] = OrderedDict()
+        self._away: set[Key] = set()  # of the device's values those that the host has
         self._leaving: set[Key] = set()
+        self._coming: dict[Key, object] = {}
         self._owner = threading.get_ident()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="accelrt-store")
         # Held for look-ups alone: what copies, waits or writes runs without it. Told when a value
         # has come or left.
         self._lock = threading.Condition()
+        self._writing = threading.Lock()  # files, one behind the other
         self._module = accelrt.get_device_module(device)
         self._reclaimer = self._module.register_reclaimer(self._reclaim)
 
     def close(self) -> None:
         """Be asked for memory no more."""
         self._reclaimer.remove()
+        self._thread.shutdown(wait=False)
 
     def _reclaim(self, device: accelrt.device, _requested_bytes: int, lacking_bytes: int) -> bool:
-        if device != self.device:
-            return False
+        is_loop = threading.get_ident() == self._owner
+        if device != self.device or (is_loop and RECEIVING.is_on):
+            return False  # what comes by the loop and has no room comes to the host
         moved = 0
-        while moved < lacking_bytes and (size := self._spill()):
+        while moved < lacking_bytes and (size := self._spill()) is not None:
             moved += size
-        return moved > 0 or (self._wait_for_a_value() and self._spill() > 0)
+        if moved or is_loop or RECEIVING.is_on:
+            return moved > 0
+        # Other tasks end, and the loop, which itself cannot wait, stores and drops what they had.
+        allocated, end = self._module.memory_allocated(device), time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if self._spill() is not None or self._module.memory_allocated(device) < allocated:
+                return True
+            with self._lock:
+                self._lock.wait(LOOK_S)
+        return False
 
-    def _wait_for_a_value(self) -> bool:
-        """Wait until something can leave: what a task has just returned is stored by the loop."""
-        if threading.get_ident() == self._owner:
-            return False  # the loop's own thread
-        with self._lock:
-            is_there = self._lock.wait_for(
-                lambda: self._on_device.keys() - self._leaving, ARRIVAL_S
-            )
-            return bool(is_there)
+    def _is_unused(self, key: Key) -> bool:
+        """Return whether keys alone have a value: a task may have returned what it was given."""
+        others = sys.getrefcount(self._on_device[key]) - _UNUSED
+        if others <= 0:
+            return True
+        value = self._on_device[key]
+        return others == sum(it is value for it in self._on_device.values()) - 1
 
-    def _spill(self) -> int:
-        """Move the value that was not used for longest to the host; return its size, or 0."""
+    def _spill(self) -> int | None:
+        """Move the value that was not used for longest to the host; return its size, or None.
+
+        No copy helps while a task has the value.
+        """
         with self._lock:
-            keys = (key for key in self._on_device if key not in self._leaving)
+            keys = (it for it in self._on_device if it not in self._leaving and self._is_unused(it))
             key = next(keys, None)
             if key is None:
-                return 0
+                return None
             value = self._on_device[key]
             self._leaving.add(key)
         has_left = False
         try:
-            with self.stream:
-                host = OnHost.of(value)
-            self._host[key] = host  # to disk, as far as the host is full
-            has_left = True
+            with record_function("leave the device"):
+                with self.stream:
+                    host = OnHost.of(value)
+                with self._writing:
+                    self._host[key] = host  # to disk, as far as the host is full
+                has_left = self._host.fast.total_weight <= self._host.n  # else the disk is
         finally:
             with self._lock:
                 self._leaving.discard(key)
-                if has_left:
+                if has_left and self._on_device.get(key) is value:
                     del self._on_device[key]
+                    self._away.add(key)
+                    self._count("device_to_host", value)
+                else:  # or it was deleted or replaced meanwhile
+                    self._discard(key)
                 self._lock.notify_all()
-        self.moved.device_to_host += 1
-        self.moved.device_to_host_bytes += value.nbytes
-        return value.nbytes
-
-    def _take(self, key: Key) -> bool:
-        """Take a value from the device, if it is there. The caller holds the lock."""
-        self._lock.wait_for(lambda: key not in self._leaving)
-        return self._on_device.pop(key, None) is not None
+        return value.nbytes if has_left else None
 
     def __getitem__(self, key: Key) -> object:
+        brought = _brought.get()
+        if brought is not None and key in brought:
+            return brought[key]
         with self._lock:
-            if key in self._on_device:
-                self._on_device.move_to_end(key)
-                return self._on_device[key]
-        value = self._host[key]
-        return self._restore(key, value) if isinstance(value, OnHost) else value
+            self._lock.wait_for(lambda: key not in self._coming)
+            if (found := self._here(key)) is not None:
+                return found
+            is_away = key in self._away
+            if is_away:
+                coming = self._coming[key] = object()
+        if not is_away:
+            return self._host[key]
+        try:
+            host = cast("OnHost", self._read(key))
+            with record_function("come to the device"), self.stream:
+                value = host.on(self.device)
+            self._current_stream().wait_stream(self.stream)
+            with self._lock:
+                self._count("host_to_device", value)
+                if self._coming.get(key) is coming:  # neither deleted nor replaced meanwhile
+                    self._discard(key)
+                    self._on_device[key] = value
+                return value
+        finally:
+            with self._lock:
+                if self._coming.get(key) is coming:
+                    del self._coming[key]
+                self._lock.notify_all()
 
-    def _restore(self, key: Key, host: OnHost) -> Value:
-        with self.stream:
-            value = host.on(self.device)
-        self._current_stream().wait_stream(self.stream)
-        with self._lock:
-            self._on_device[key] = value
-        self._discard(key)
-        self.moved.host_to_device += 1
-        self.moved.host_to_device_bytes += value.nbytes
-        return value
+    def _here(self, key: Key) -> Value | None:
+        """Return what is on the device. The caller holds the lock."""
+        if key in self._on_device:
+            self._on_device.move_to_end(key)
+        return self._on_device.get(key)
+
+    def _read(self, key: Key) -> object:
+        """Return what host or disk has, where it stays."""
+        with suppress(KeyError):
+            return self._host.fast[key]
+        return self._host.slow[key]
+
+    def _count(self, name: str, value: Value) -> None:
+        self.moved[name] += 1
+        self.moved[f"{name}_bytes"] += value.nbytes
+
+    async def during(
+        self, keys: Iterable[Key], call: Callable[[], Awaitable[Any]], *, is_sent: bool = False
+    ) -> Any:  # noqa: ANN401  what the call returns
+        """Await a call that reads values: a thread brings what is elsewhere before.
+
+        What is sent does not come to the device for that.
+        """
+        brought: dict[Key, object] = {}
+        if any(key in self._away or key in self._host.slow for key in keys):
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._bring, keys, is_sent, brought)
+        token = _brought.set(brought)
+        try:
+            return await call()
+        finally:
+            _brought.reset(token)
+            brought.clear()
+
+    def _bring(self, keys: Iterable[Key], is_sent: bool, brought: dict[Key, object]) -> None:  # noqa: FBT001
+        with suppress(Exception):  # who uses the values meets it again
+            for key in keys:
+                with self._lock:
+                    here = self._here(key) if is_sent else None
+                value = here or (self._read(key) if is_sent else self[key])
+                if isinstance(value, OnHost):
+                    value = Sent(value.pinned, value.layout)
+                brought[key] = value
 
     def __setitem__(self, key: Key, value: object) -> None:
         is_on_device = isinstance(value, Value) and value.device == self.device
         if is_on_device:  # what the caller has enqueued comes before what moves the value
             self.stream.wait_stream(self._current_stream())
         with self._lock:
-            self._take(key)
+            self._forget(key)
             if isinstance(value, Value) and is_on_device:
                 self._on_device[key] = value
                 self._lock.notify_all()
-        if is_on_device:
-            self._discard(key)
-        else:
-            self._host[key] = value
+                return
+            self._lock.wait_for(lambda: key not in self._leaving)
+            self._host.set_noevict(key, value)
+            if isinstance(value, OnHost):
+                self._away.add(key)
+        if self._host.fast.total_weight > self._host.n:
+            self._thread.submit(self._evict)
+
+    def _evict(self) -> None:
+        with self._writing:
+            while self._host.fast.total_weight > self._host.n and self._host.evict() != -1:
+                pass
 
     def _current_stream(self) -> accelrt.Stream:
         stream: accelrt.Stream = self._module.current_stream(self.device)
@@ -162,25 +254,30 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def _discard(self, key: Key) -> None:
         """Forget what the host has of a value, without reading it."""
+        self._away.discard(key)
         with suppress(KeyError):
             del self._host[key]
 
     def __delitem__(self, key: Key) -> None:
         with self._lock:
-            was_on_device = self._take(key)
-        if key in self._host:
-            del self._host[key]
-        elif not was_on_device:
+            is_there = key in self
+            self._forget(key)
+        if not is_there:
             raise KeyError(key)
+
+    def _forget(self, key: Key) -> None:
+        """Forget a value, also where it is on its way. The caller holds the lock."""
+        self._on_device.pop(key, None)
+        self._coming.pop(key, None)
+        self._discard(key)
 
     def __contains__(self, key: object) -> bool:
         return key in self._on_device or key in self._host
 
     def __iter__(self) -> Iterator[Key]:
         with self._lock:
-            on_device = list(self._on_device)
-        yield from on_device
-        yield from (key for key in list(self._host) if key not in on_device)
+            keys = dict.fromkeys((*self._on_device, *self._host))
+        return iter(keys)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -188,42 +285,19 @@ class DeviceStore(MutableMapping["Key", object]):
     def numbers(self) -> dict[str, int]:
         """Return how many values are where, and what has moved."""
         with self._lock:
-            on_device = list(self._on_device.values())
+            sizes = [value.nbytes for value in self._on_device.values()]
         return {
-            "on_device": len(on_device),
-            "on_device_bytes": sum(value.nbytes for value in on_device),
+            "on_device": len(sizes),
+            "on_device_bytes": sum(sizes),
             "on_host": len(self._host.fast),
             "on_disk": len(self._host.slow),
-            **asdict(self.moved),
+            "spilled_bytes": self._host.spilled_total.disk,
+            **self.moved,
         }
 
-    # What distributed asks of a store that can spill, and what its dashboard reads.
+    # What distributed asks of a store that can spill, and what its dashboard reads, by these names.
 
-    @property
-    def fast(self) -> Sized:
-        """What host memory holds."""
-        return self._host.fast
-
-    def evict(self) -> int:
-        """Move a value from host memory to disk: see `distributed.spill.ManualEvictProto`."""
-        return self._host.evict()
-
-    @property
-    def memory(self) -> Mapping[Key, object]:
-        """The values in host memory."""
-        return self._host.memory
-
-    @property
-    def disk(self) -> Mapping[Key, object]:
-        """The values on disk."""
-        return self._host.disk
-
-    @property
-    def spilled_total(self) -> tuple[int, int]:
-        """The bytes that are on disk: as values, and of files."""
-        return self._host.spilled_total
-
-    @property
-    def cumulative_metrics(self) -> dict[tuple[str, str], float]:
-        """What writing and reading files took."""
-        return self._host.cumulative_metrics
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  as SpillBuffer's
+        if name in {"fast", "evict", "memory", "disk", "spilled_total", "cumulative_metrics"}:
+            return getattr(self._host, name)
+        raise AttributeError(name)

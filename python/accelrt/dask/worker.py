@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dask.config
-from dask.utils import parse_bytes
+from dask.utils import key_split, parse_bytes
 from distributed import WorkerPlugin, get_worker
+from distributed.comm import utils as comm_utils
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
-from accelrt.dask.frames import receive_on
+from accelrt.dask.frames import Receiving
 from accelrt.dask.store import DeviceStore
+from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dask.typing import Key
     from distributed import Worker
 
 # Of dask's configuration: what `LocalCluster` tells its workers, and users those that they start.
 DEVICE, DEVICE_MEMORY, HOST_MEMORY = (
     f"accelrt.{name}" for name in ("device", "device-memory", "host-memory")
 )
+
+# The most that the event loop copies at once.
+CHUNK_BYTES = 1 << 20
+# What the loop is about to have executed, as a range of profiles.
+_executed = ContextVar("executed", default="task")
 
 
 def environment_name(name: str) -> str:
@@ -54,20 +66,71 @@ def dask_setup(worker: Worker) -> None:
     if isinstance(worker.data, DeviceStore):
         return
     device = _choose(worker)
-    total = accelrt.get_device_module(device).mem_get_info(device)[1]
-    if limit := dask.config.get(DEVICE_MEMORY, None):
-        fraction = min(parse_bytes(limit) / total, 1.0)
-        accelrt.get_device_module(device).set_per_process_memory_fraction(fraction, device)
-    receive_on(device)
-    store = DeviceStore(worker.local_directory, device, host_limit=_host_limit(worker))
+    module = accelrt.get_device_module(device)
+    total = module.mem_get_info(device)[1]
+    if (limit := dask.config.get(DEVICE_MEMORY, None)) is not None:
+        module.set_per_process_memory_fraction(min(parse_bytes(limit) / total, 1.0), device)
+    Receiving.device = device
+    manager = worker.memory_manager
+    store = DeviceStore(
+        worker.local_directory,
+        device,
+        host_limit=_host_limit(worker),
+        max_spill=manager.max_spill,
+    )
     for key in list(worker.data):
         store[key] = worker.data[key]
-    worker.state.data = worker.memory_manager.data = store
-    threads = worker.state.nthreads
-    previous = worker.executors["default"]
-    worker.executors["default"] = StreamThreadPoolExecutor(store, threads)
-    previous.shutdown(wait=False)  # what it runs, it ends
-    _measure(worker, store, total)
+    worker.state.data = manager.data = store
+    executor = StreamThreadPoolExecutor(store, worker.state.nthreads)
+    worker.executors["default"].shutdown(wait=False)  # what it runs, it ends
+    worker.executors["default"] = executor
+    _bring_by_a_thread(worker, store)
+
+    def numbers(_worker: Worker) -> dict[str, int]:
+        stats = module.memory_stats(device)
+        return {
+            "allocated_bytes": stats["allocated_bytes.all.current"],
+            "allocated_peak_bytes": stats["allocated_bytes.all.peak"],
+            "reserved_bytes": stats["reserved_bytes.all.current"],
+            "busy_streams": executor.busy_streams(),
+            **store.numbers(),
+        }
+
+    worker.metrics["accelrt"] = numbers
+    # What the dashboard's pages about devices read, by these names.
+    worker.metrics["gpu_memory_used"] = lambda _: module.memory_allocated(device)
+    worker.metrics["gpu-memory-total"] = lambda _: total
+    worker.metrics["gpu_utilization"] = lambda _: 0
+
+
+def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
+    """Have what tasks and other workers ask for brought by a thread before the loop reads it."""
+    execute, get_data = worker.execute, worker.get_data
+
+    async def execute_brought(key: Key, **options: Any) -> Any:  # noqa: ANN401  distributed's
+        _executed.set(key_split(key))
+        needed = [it.key for it in worker.state.tasks[key].dependencies]
+        return await store.during(needed, lambda: execute(key, **options))
+
+    async def get_data_brought(comm: Any, keys: list[Key], **options: Any) -> Any:  # noqa: ANN401
+        is_sent = not comm.peer_address.startswith("inproc")
+        needed = [key for key in keys if key in store]
+        return await store.during(needed, lambda: get_data(comm, keys, **options), is_sent=is_sent)
+
+    logging.getLogger("distributed.worker").addFilter(_without_frames)
+    vars(worker)["execute"] = execute_brought
+    worker.handlers["get_data"] = get_data_brought
+    # Larger messages are read and written by another thread.
+    if comm_utils.OFFLOAD_THRESHOLD:
+        comm_utils.OFFLOAD_THRESHOLD = min(comm_utils.OFFLOAD_THRESHOLD, CHUNK_BYTES)
+
+
+def _without_frames(record: logging.LogRecord) -> bool:
+    """Keep an error's text alone: worker's logs are kept, and its frames have a task's values."""
+    if record.exc_info:
+        record.exc_text = logging.Formatter().formatException(record.exc_info)
+        record.exc_info = None
+    return True
 
 
 def device_of(worker: Worker | None = None) -> accelrt.device:
@@ -88,13 +151,19 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
     """Runs each task on the worker's device, on a stream that is current inside of the task.
 
     A task ends when its stream has: what it returns is complete, and a failure of the stream is
-    the task's.
+    the task's. Each thread has a stream, so a task shares its own with none that runs beside it.
     """
 
     def __init__(self, store: DeviceStore, threads: int) -> None:
         """Start no thread yet."""
         super().__init__(threads, thread_name_prefix="Dask-Default-Threads")
         self._store = store
+        self._own = threading.local()
+        self._streams: list[accelrt.Stream] = [store.stream]
+
+    def busy_streams(self) -> int:
+        """Return how many streams have work that is not done."""
+        return sum(not stream.query() for stream in self._streams)
 
     def submit(  # type: ignore[override]  # as distributed's
         self,
@@ -103,17 +172,17 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
         **kwargs: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         """Enqueue a call."""
-        return super().submit(self._run, fn, args, kwargs)
+        return super().submit(self._run, _executed.get(), partial(fn, *args, **kwargs))
 
-    def _run(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> object:
-        device = self._store.device
-        stream = accelrt.Stream(device)
+    def _run(self, name: str, function: Callable[[], object]) -> object:
+        stream = getattr(self._own, "stream", None)
+        if stream is None:
+            stream = self._own.stream = accelrt.Stream(self._store.device, dedicated=True)
+            self._streams.append(stream)
         stream.wait_stream(self._store.stream)  # values may be on their way
-        with accelrt.get_device_module(device).device(device), stream:
-            outcome = function(*args, **kwargs)
-        stream.synchronize()
+        with stream, record_function(name):
+            outcome = function()
+            stream.synchronize()
         return outcome
 
 
@@ -133,28 +202,8 @@ def _choose(worker: Worker) -> accelrt.device:
 
 def _host_limit(worker: Worker) -> int:
     """Return the bytes of host memory above which values go to disk."""
-    if limit := dask.config.get(HOST_MEMORY, None):
+    if (limit := dask.config.get(HOST_MEMORY, None)) is not None:
         return int(parse_bytes(limit))
     manager = worker.memory_manager
     fraction = manager.memory_target_fraction or manager.memory_spill_fraction or 0.6
     return int((manager.memory_limit or (1 << 62)) * fraction)
-
-
-def _measure(worker: Worker, store: DeviceStore, total: int) -> None:
-    """Send numbers of the device with each heartbeat."""
-    module = accelrt.get_device_module(store.device)
-
-    def numbers(_worker: Worker) -> dict[str, int]:
-        stats = module.memory_stats(store.device)
-        names = {"allocated": "current", "reserved": "current", "allocated_peak": "peak"}
-        found = {
-            f"{name}_bytes": stats[f"{name.partition('_')[0]}_bytes.all.{what}"]
-            for name, what in names.items()
-        }
-        return found | store.numbers()
-
-    worker.metrics["accelrt"] = numbers
-    # What the dashboard's pages about devices read, by these names.
-    worker.metrics["gpu_memory_used"] = lambda _: module.memory_allocated(store.device)
-    worker.metrics["gpu-memory-total"] = lambda _: total
-    worker.metrics["gpu_utilization"] = lambda _: 0

@@ -11,6 +11,7 @@ from accelrt.cli.bench import (
     allocators,
     awaits,
     buffers,
+    clusters,
     copies,
     events,
     generators,
@@ -58,6 +59,7 @@ def run(
         ("V", profiles.measure()),
         ("V", tables.measure(traces)),
         ("S", sanitizers.measure()),
+        ("Z", clusters.measure()),
     )
     measured = itertools.chain(*(part for letter, part in parts if rows[:1] in ("", letter)))
     records = [it for it in table.records(_told(measured)) if str(it["name"]).startswith(rows)]

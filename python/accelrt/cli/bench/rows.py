@@ -111,4 +111,9 @@ ROWS = (
     Row("S1", "a launch with a buffer under the sanitizer"),
     Row("S1.number", "one without a buffer"),
     Row("S1.copy", "a copy"),
+    Row("Z1.host", "dask: 64 MiB from device to host", "ms"),
+    Row("Z1.disk", "dask: 64 MiB from host to disk", "ms"),
+    Row("Z1.disk.dask", "the same", "ms"),
+    Row("Z2", "dask: a task of two workers", "us"),
+    Row("Z3", "dask: a product of four times the memory", "s"),
 )

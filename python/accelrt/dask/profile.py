@@ -1,0 +1,97 @@
+"""What all workers of a cluster do, as one timeline."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from distributed import WorkerPlugin
+from distributed.utils import offload
+
+import accelrt
+from accelrt import _memory_history, _merged_traces, profiler
+
+if TYPE_CHECKING:
+    import os
+
+    from distributed import Client, Worker
+
+_NAME = "accelrt-profile"
+
+
+class _Recorder(WorkerPlugin):
+    """Records a worker from its begin, or from the profile's, to the profile's end."""
+
+    name = _NAME
+
+    def __init__(self, *, memory_history: bool) -> None:
+        self._has_history = memory_history
+
+    def setup(self, worker: Worker) -> None:
+        self._run = profiler.profile(profile_memory=True)
+        if self._has_history:
+            accelrt.accelerator.record_memory_history()
+        self._begin_s = time.time() + worker.scheduler_delay
+        self._run.start()
+
+    def teardown(self, worker: Worker) -> None:
+        del worker
+        if self._has_history:
+            accelrt.accelerator.record_memory_history(None)
+
+    def taken(self) -> tuple[float, bytes, dict[str, Any] | None]:
+        self._run.stop()
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            self._run.export_chrome_trace(file.name)
+            exported = Path(file.name).read_bytes()
+        snapshot = accelrt.accelerator.take_memory_snapshot() if self._has_history else None
+        return self._begin_s, exported, snapshot
+
+
+async def _taken(dask_worker: Worker) -> tuple[float, bytes, dict[str, Any] | None]:
+    recorder = dask_worker.plugins[_NAME]
+    assert isinstance(recorder, _Recorder)  # noqa: S101  by its name
+    return await offload(recorder.taken)
+
+
+class profile:  # noqa: N801  as accelrt's own
+    """Records all workers of a client inside a `with`, those that join meanwhile too.
+
+    What a worker did that was killed is lost. One profile of a cluster at a time.
+    """
+
+    def __init__(self, client: Client, *, memory_history: bool = False) -> None:
+        """Prepare a profile; with `memory_history` there are snapshots, which have stacks."""
+        self._client = client
+        self._recorder = _Recorder(memory_history=memory_history)
+        self._found: dict[str, tuple[float, bytes, dict[str, Any] | None]] = {}
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._client.register_plugin(self._recorder)
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        """Fetch what was recorded."""
+        try:
+            found = self._client.run(_taken, on_error="ignore")
+            self._found = {address.rpartition("/")[2]: it for address, it in found.items()}
+        finally:
+            self._client.unregister_worker_plugin(_NAME)
+
+    def export_chrome_trace(self, path: str | bytes | os.PathLike[str]) -> None:
+        """Write one trace of all workers, on the scheduler's clock: `python -m accelrt view`."""
+        traces = ((name, begin_s, trace) for name, (begin_s, trace, _) in self._found.items())
+        _merged_traces.write(traces, path)
+
+    def dump_snapshots(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the memory history of each worker, which `python -m accelrt view` takes too."""
+        paths = []
+        for name, (_, _, snapshot) in self._found.items():
+            if snapshot is not None:
+                path = Path(folder, f"{name.replace(':', '-')}.pickle")
+                _memory_history.dump(path, snapshot)
+                paths.append(path)
+        return paths
