@@ -1,11 +1,14 @@
 //! L3, observe: what is told of the tasks of streams, and of memory.
 //!
+//! * [`callers`]: the stacks of threads that call functions of C
 //! * [`task_lines`]: one line per task at verbose level 1
 //! * [`memory_history`]: what allocators did, for snapshots
 //! * [`output_file`]: whether a file that is written at the end can be
 //! * [`profiler`]: what ran where and when, as tables and as a trace
 //! * [`sanitizer`]: uses of the same bytes that nothing orders
 
+#[cfg(feature = "capi")]
+pub(crate) mod callers;
 pub mod memory_history;
 pub(crate) mod output_file;
 pub(crate) mod profiler;
