@@ -20,6 +20,4 @@ setup(
         )
     ],
     cmdclass={"build_ext": BuildExtension},
-    # A folder that stays, so that what has not changed is not compiled again.
-    options={"build_ext": {"build_temp": str(HERE.parents[1] / "target" / "torch")}},
 )

@@ -97,6 +97,7 @@ def test_a_task_has_the_line_of_its_caller_in_a_finding(library: ctypes.CDLL) ->
             assert status == 0
         accelrt.cpu.synchronize()
     (finding,) = report.findings
+    assert finding.first is not None
     assert (finding.first.name, finding.second.name) == ("write", "write")
     assert {finding.first.file, finding.second.file} == {__file__}
     assert finding.first.line == finding.second.line > 0

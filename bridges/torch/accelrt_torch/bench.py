@@ -7,6 +7,7 @@ both. What is measured ends with a synchronise: a call that leaves its work to l
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from statistics import median
@@ -22,7 +23,7 @@ OPERATORS = 1000  # of one element, in one measurement
 Work = Callable[[], object]
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module):  # type: ignore[misc] # torch is not where types are checked
     """A small language model: the network of T2, T3 and T4."""
 
     def __init__(self, width: int, layers: int) -> None:
@@ -174,6 +175,29 @@ def shared_step(replicas: list[Trainee]) -> None:
         synchronize(replica.device)
 
 
+def machine_limit() -> float:
+    """Return how much faster two threads of the host are than one, with the CPU's operators."""
+    matrices = torch.randn(2, 512, 512)
+
+    def multiply(matrix: torch.Tensor) -> None:
+        for _ in range(20):
+            matrix @ matrix
+
+    def in_turn() -> None:
+        for matrix in matrices:
+            multiply(matrix)
+
+    def at_once() -> None:
+        threads = [threading.Thread(target=multiply, args=(matrix,)) for matrix in matrices]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    one, two = compare(in_turn, at_once)
+    return one / two
+
+
 def data_parallel() -> None:
     """T3: two devices of one thread, each with half of the batch, over one."""
     before = torch.get_num_threads()
@@ -182,6 +206,7 @@ def data_parallel() -> None:
     halves = [Trainee(f"accelrt:{index}", 256, 4, 4, 128) for index in range(2)]
     one, two = compare(whole.step, lambda: shared_step(halves))
     text = f"two devices: {two * 1e3:.1f} ms, one {one * 1e3:.1f} ms"
+    text += f", two threads: {machine_limit():.2f} x"
     show("T3", text, f"{one / two:.2f} x", "at least 1.5 x")
     set_threads(before)
 

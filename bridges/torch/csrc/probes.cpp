@@ -4,7 +4,6 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <string>
 
 #include "alias.hpp"
@@ -14,10 +13,9 @@
 namespace accelrt_torch {
 namespace {
 
-// Tensors with more elements are probed with one: the kernel's work is not wanted.
-constexpr int64_t MOST_ELEMENTS = 4096;
-
-// Calls with more results are not probed, as `repeat` of a small tensor: a smaller one may come.
+// Calls with larger tensors are not probed, as the kernel's work is not wanted: a smaller one may
+// come. Other sizes than the call's might not fit each other, which not every kernel checks.
+constexpr int64_t MOST_ELEMENTS = 1 << 16;
 constexpr int64_t MOST_RESULTS = 1 << 20;
 
 // Of kernels that have not the type: of the macros that choose one by type, and by hand.
@@ -30,7 +28,6 @@ struct Silence final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// Whether all tensors are small enough to keep their sizes, which fit each other.
 bool are_small(at::ArrayRef<c10::IValue> arguments) {
   bool are = true;
   for (const auto& value : arguments) {
@@ -41,21 +38,15 @@ bool are_small(at::ArrayRef<c10::IValue> arguments) {
   return are;
 }
 
-torch::jit::Stack zeros_for(at::ArrayRef<c10::IValue> arguments) {
-  const bool keeps_sizes = are_small(arguments);
+torch::jit::Stack zeros_for(
+    const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) {
   const auto zeros = [&](const at::Tensor& tensor) {
-    if (!is_ours(tensor)) {
-      return tensor;
-    }
-    auto sizes = tensor.sizes().vec();
-    if (!keeps_sizes) {
-      std::fill(sizes.begin(), sizes.end(), 1);
-    }
-    return at::zeros(sizes, at::TensorOptions().dtype(tensor.scalar_type()));
+    return is_ours(tensor) ? at::zeros(tensor.sizes(), tensor.scalar_type()) : tensor;
   };
   torch::jit::Stack stack;
-  for (const auto& value : arguments) {
-    if (value.isGenerator()) {
+  for (size_t nth = 0; nth < arguments.size(); nth++) {
+    const auto& value = arguments[nth];
+    if (schema.arguments()[nth].name() == "generator") { // the program's goes on as it was
       stack.emplace_back(at::detail::createCPUGenerator(0));
     } else if (value.isDevice()) {
       stack.emplace_back(c10::Device(c10::kCPU));
@@ -71,7 +62,7 @@ std::exception_ptr ask(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> 
   const c10::WarningUtils::WarningHandlerGuard no_warnings(&silence);
   const KernelState state;
   try {
-    auto stack = zeros_for(arguments);
+    auto stack = zeros_for(op.schema(), arguments);
     op.callBoxed(stack);
   } catch (const c10::Error& error) {
     if (is_refusal(error.what_without_backtrace())) {
@@ -86,7 +77,7 @@ std::exception_ptr ask(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> 
 
 void Probes::check(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
     int64_t result_elements) {
-  if (result_elements > MOST_RESULTS) {
+  if (result_elements > MOST_RESULTS || !are_small(arguments)) {
     return;
   }
   Types types;
