@@ -320,7 +320,8 @@ $(TORCH)/ready: $(BRIDGE)/pyproject.toml $(BRIDGE)/stand_ins.py
 	rm -rf $(TORCH)
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet 'pip>=25.1'
-	$(TORCH)/bin/python -m pip install --quiet --no-deps 'torch>=2.15'
+	$(TORCH)/bin/python -m pip install --quiet --no-deps 'torch>=2.15' || \
+		{ echo "$@: the package index has no torch 2.15 or newer for this machine and $$($(TORCH)/bin/python -VV)" >&2; exit 1; }
 	$(TORCH)/bin/python -m pip install --quiet --group $(BRIDGE)/pyproject.toml:peer
 	$(TORCH)/bin/python $(BRIDGE)/stand_ins.py
 	touch $@
@@ -337,6 +338,11 @@ torch: module $(TORCH)/bridge ## installs torch into an environment of its own, 
 .PHONY: test-torch
 test-torch: torch ## torch.device("accelrt"): the tests of bridges/torch
 	cd $(BRIDGE) && "$(call absolute,$(TORCH)/bin/python)" -m pytest
+
+# Under another load the numbers are another program's.
+.PHONY: bench-torch
+bench-torch: module-release $(TORCH)/bridge ## the figures of torch.device("accelrt") beside the CPU's: T1 to T4
+	$(TORCH)/bin/python -m accelrt_torch.bench
 
 # Recorded requests for the rows of allocation; rows say where they are missing.
 TRACES ?= ../shared/traces

@@ -15,7 +15,8 @@ setup(
             "accelrt_torch._C",
             sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/*.cpp")),
             include_dirs=[str(INCLUDE)],
-            extra_compile_args=["-std=c++20", "-O2", "-fvisibility=hidden"],
+            # Without what debuggers want, which takes longer to write than the code.
+            extra_compile_args=["-std=c++20", "-O2", "-g0", "-fvisibility=hidden"],
         )
     ],
     cmdclass={"build_ext": BuildExtension},

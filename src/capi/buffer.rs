@@ -14,6 +14,7 @@ use crate::capi::stream::{CStream, handle_of, stream_of};
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::Origin;
+use crate::observe::callers::{Act, CallerScope};
 use crate::runtime::Runtime;
 
 /// A buffer: a view of memory. A handle is a number in a pointer's clothes.
@@ -71,6 +72,7 @@ pub extern "C" fn accelrt_buffer_create(
 ) -> Status {
     guard(|| {
         let to = place(buffer, "buffer")?;
+        let _caller = CallerScope::of(Act::Allocates);
         to.write(handle_of_buffer(runtime()?.empty(bytes, device.device()?)?));
         Ok(())
     })
@@ -87,6 +89,7 @@ pub extern "C" fn accelrt_buffer_create_on(
         let to = place(buffer, "buffer")?;
         let stream = stream_of(stream)?.clone(); // the call may block
         let origin = runtime()?.origin(stream.device())?;
+        let _caller = CallerScope::of(Act::Allocates);
         to.write(handle_of_buffer(Buffer::allocate(
             &stream,
             bytes,
@@ -113,6 +116,7 @@ pub extern "C" fn accelrt_buffer_create_in(
         let (runtime, device) = (runtime()?, device.device()?);
         let origin = origin_in(runtime, device, memory)?;
         let home = runtime.current_stream_of(device)?;
+        let _caller = CallerScope::of(Act::Allocates);
         to.write(handle_of_buffer(Buffer::allocate(
             &home,
             bytes,
@@ -127,7 +131,10 @@ pub extern "C" fn accelrt_buffer_create_in(
 /// work of the home stream and every recorded use. Does not block.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_buffer_destroy(buffer: *mut CBuffer) -> Status {
-    guard(|| BUFFERS.remove(of_pointer(buffer)).map(drop))
+    guard(|| {
+        let _caller = CallerScope::of(Act::Frees);
+        BUFFERS.remove(of_pointer(buffer)).map(drop)
+    })
 }
 
 /// Returns a view of `bytes` bytes of a buffer from `offset_bytes` on, which keeps the memory

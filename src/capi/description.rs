@@ -17,6 +17,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::memory::buffer::commands::Address;
+use crate::observe::callers::{Act, CallerScope};
 use crate::queue::{Class, Command};
 
 /// Bytes that a task uses.
@@ -146,6 +147,7 @@ pub unsafe extern "C" fn accelrt_stream_launch_described(
         if !core.on_host {
             return Err(no_host_functions(stream));
         }
+        let _caller = CallerScope::of(Act::Orders);
         core.enqueue(Described { run, owned, description }, Checked)?;
         Ok(())
     })

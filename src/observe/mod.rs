@@ -1,5 +1,6 @@
 //! L3, observe: what is told of the tasks of streams, and of memory.
 //!
+//! * [`callers`]: the stacks of threads that call functions of C
 //! * [`task_lines`]: one line per task at verbose level 1
 //! * [`memory_history`]: what allocators did, for snapshots
 //! * [`memory_records`]: records of the log as what allocators did
@@ -7,6 +8,8 @@
 //! * [`profiler`]: what ran where and when, as tables and as a trace
 //! * [`sanitizer`]: uses of the same bytes that nothing orders
 
+#[cfg(feature = "capi")]
+pub(crate) mod callers;
 pub mod memory_history;
 mod memory_records;
 pub(crate) mod output_file;

@@ -1,5 +1,6 @@
 """What makes `accelrt` a device of torch, in the order that torch needs."""
 
+import os
 from pathlib import Path
 
 import torch
@@ -16,5 +17,6 @@ def register() -> None:
     _C.bind(_core._C_API)  # noqa: SLF001 - the capsule for extensions
     torch._register_device_module(NAME, device_module)  # noqa: SLF001 - torch's way for devices
     _C.set_kernel_threads(torch.get_num_threads())
+    _C.set_notes_places(os.environ.get("ACCELRT_TRACEBACKS") == "1")
     _C.set_own_folders([f"{Path(module.__file__).parent}/" for module in (torch, _C)])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

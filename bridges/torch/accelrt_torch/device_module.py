@@ -24,7 +24,8 @@ from torch.accelerator import (
 )
 
 import accelrt
-from accelrt_torch import _C  # type: ignore[attr-defined]
+from accelrt_torch import _C, memory  # type: ignore[attr-defined]
+from accelrt_torch.memory import memory_snapshot
 
 # A device as functions take it: an index, a name, or none for the current one.
 DeviceArgument: TypeAlias = torch.device | str | int | None
@@ -52,8 +53,10 @@ __all__ = [
     "manual_seed_all",
     "max_memory_allocated",
     "max_memory_reserved",
+    "memory",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
     "memory_summary",
     "operator_count",

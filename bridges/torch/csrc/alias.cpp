@@ -5,19 +5,22 @@
 
 namespace accelrt_torch {
 
+c10::Storage host_storage(const c10::Storage& storage) {
+  auto* address = const_cast<void*>(storage.data());
+  return c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(),
+      c10::DataPtr(address, c10::Device(c10::kCPU)), nullptr, false);
+}
+
 at::Tensor host_alias(const at::Tensor& tensor) {
-  if (!is_ours(tensor)) {
-    return tensor;
-  }
+  return is_ours(tensor) ? host_alias(tensor, host_storage(tensor.storage())) : tensor;
+}
+
+at::Tensor host_alias(const at::Tensor& tensor, c10::Storage of_host) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided && !tensor.is_quantized(),
       "accelrt has strided tensors alone, not ", tensor.layout(),
       tensor.is_quantized() ? " of quantized numbers" : "");
-  const auto& storage = tensor.storage();
-  auto* address = const_cast<void*>(storage.data());
-  c10::Storage alias(c10::Storage::use_byte_size_t(), storage.nbytes(),
-      c10::DataPtr(address, c10::Device(c10::kCPU)), nullptr, false);
   auto result = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(alias), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+      std::move(of_host), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
   auto* impl = result.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.is_conj()) {

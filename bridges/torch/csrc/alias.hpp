@@ -15,6 +15,11 @@ inline bool is_ours(const at::Tensor& tensor) {
 // A tensor that is not of the device is returned as it is.
 at::Tensor host_alias(const at::Tensor& tensor);
 
+// The storage of an alias, which several aliases may have: kernels compare storages when they look
+// for memory that two arguments have in common.
+c10::Storage host_storage(const c10::Storage& storage);
+at::Tensor host_alias(const at::Tensor& tensor, c10::Storage of_host);
+
 // An undefined tensor and one without elements stay; of others a copy, which the caller of an
 // operator cannot change while its task waits.
 at::Tensor own_copy(const at::Tensor& of_host);

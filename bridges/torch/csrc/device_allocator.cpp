@@ -1,8 +1,10 @@
 #include "device_allocator.hpp"
 
+#include <atomic>
 #include <cstring>
 
 #include "stream.hpp"
+#include "task.hpp"
 
 namespace accelrt_torch {
 
@@ -51,6 +53,22 @@ StatArray to_torch(const accelrt_pooled_stat& from) {
   return stats;
 }
 
+std::atomic<bool> is_poisoned{false}; // relaxed: a request that races with the change is either
+
+struct PoisonTask final : Task {
+  PoisonTask(void* address, size_t bytes)
+      : Task("accelrt::poison"), address_(address), bytes_(bytes) {
+    uses(address, bytes, true);
+  }
+
+  void run() override {
+    std::memset(address_, 0xFF, bytes_);
+  }
+
+  void* address_;
+  size_t bytes_;
+};
+
 struct Allocator final : c10::DeviceAllocator {
   bool initialized() override {
     return device_count() > 0;
@@ -65,7 +83,12 @@ struct Allocator final : c10::DeviceAllocator {
     }
     accelrt_buffer* buffer = nullptr;
     check(accelrt_buffer_create(device_at(index), bytes, &buffer));
-    return to_data_pointer(buffer, torch_device(index));
+    auto pointer = to_data_pointer(buffer, torch_device(index));
+    if (C10_UNLIKELY(is_poisoned.load(std::memory_order_relaxed))) {
+      const auto stream = HeldStream::current(index);
+      enqueue(stream, std::make_unique<PoisonTask>(pointer.mutable_get(), bytes));
+    }
+    return pointer;
   }
 
   static void destroy_buffer_of_nothing(void*) {}
@@ -131,6 +154,10 @@ Allocator allocator;
 REGISTER_ALLOCATOR(DEVICE_TYPE, &allocator)
 
 } // namespace
+
+void set_poisons_memory(bool is_wanted) {
+  is_poisoned.store(is_wanted, std::memory_order_relaxed);
+}
 
 c10::DeviceAllocator* device_allocator() {
   return &allocator;

@@ -9,6 +9,10 @@ namespace accelrt_torch {
 
 c10::DeviceAllocator* device_allocator();
 
+// Sets whether memory that is handed out is filled with 0xFF first, in the order of its stream: not
+// a number of every floating type. What an operator reads of it was never written.
+void set_poisons_memory(bool is_wanted);
+
 // Gives a buffer back; the deleter of memory that is accelrt's.
 void destroy_buffer(void* buffer);
 

@@ -4,10 +4,12 @@
 #include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "device_allocator.hpp"
 #include "generator.hpp"
 #include "hooks.hpp"
 #include "kernel_threads.hpp"
 #include "operators.hpp"
+#include "places.hpp"
 #include "registration.hpp"
 #include "runtime.hpp"
 #include "shapes.hpp"
@@ -53,6 +55,8 @@ PYBIND11_MODULE(_C, module) {
     return py::make_tuple(counts.hits, counts.misses);
   });
   module.def("set_own_folders", &set_own_folders);
+  module.def("set_notes_places", &set_notes_places);
+  module.def("set_poisons_memory", &set_poisons_memory);
   module.def("kernel_threads", &kernel_threads);
   module.def("set_kernel_threads", &set_kernel_threads);
   module.def("waits", &wait_rows);

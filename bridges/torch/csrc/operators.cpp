@@ -1,11 +1,13 @@
 #include "operators.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <atomic>
+#include <unordered_map>
 
 #include "alias.hpp"
 #include "generator.hpp"
@@ -77,13 +79,42 @@ std::optional<at::Generator> given_generator(const Call& call) {
   return value.isNone() ? std::nullopt : std::make_optional(value.toGenerator());
 }
 
+bool is_written(const Call& call, size_t nth) {
+  const auto& [written, when] = std::tie(call.plan.written, call.plan.written_when);
+  return std::find(written.begin(), written.end(), nth) != written.end() &&
+      (!when || call.arguments[*when].toBool());
+}
+
+// Whether a tensor that is written shares bytes with itself or another one in a way that kernels
+// refuse, in words of the CPU's. Meta's tensors have no bytes to compare.
+bool overlaps_in_part(const Call& call) {
+  bool found = false;
+  const auto look_for = [&](const at::Tensor& written) {
+    if (!is_ours(written) || found) {
+      return;
+    }
+    found = at::has_internal_overlap(written) == at::MemOverlap::Yes;
+    const auto compare = [&](const at::Tensor& other) {
+      if (is_ours(other) && other.storage().is_alias_of(written.storage())) {
+        found |= at::get_overlap_status(written, other) == at::MemOverlapStatus::Partial;
+      }
+    };
+    for (const auto& value : call.arguments) {
+      for_each_tensor(value, compare);
+    }
+  };
+  for (const auto place : call.plan.written) {
+    for_each_tensor(call.arguments[place], look_for);
+  }
+  return found;
+}
+
 class OperatorTask final : public Task {
  public:
   OperatorTask(const Call& call, const std::vector<at::Tensor>& results)
       : Task(call.plan.name.c_str()), target_(call.plan.target()), stack_(host_arguments(call)) {
-    const auto& written = call.plan.written;
     for (size_t nth = 0; nth < call.arguments.size(); nth++) {
-      const bool writes = std::find(written.begin(), written.end(), nth) != written.end();
+      const bool writes = is_written(call, nth);
       for_each_tensor(call.arguments[nth], [&](const at::Tensor& tensor) {
         if (is_ours(tensor)) {
           uses(tensor, writes);
@@ -195,18 +226,39 @@ bool enqueue_operator(const Call& call, Stack* stack) {
   return true;
 }
 
+// As `host_arguments`, of tensors that have storages in common as the operator's have: their
+// kernel is to find that.
+Stack sharing_arguments(const Call& call) {
+  Stack stack;
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages;
+  const auto alias = [&](const at::Tensor& tensor) {
+    if (!is_ours(tensor)) {
+      return tensor;
+    }
+    const auto& storage = tensor.storage();
+    const auto* key = storage.unsafeGetStorageImpl();
+    return host_alias(tensor, storages.try_emplace(key, host_storage(storage)).first->second);
+  };
+  for (const auto& value : call.arguments) {
+    stack.push_back(map_tensors(value, alias));
+  }
+  return stack;
+}
+
 // Calls the CPU's kernel on this thread, behind what the stream has.
-void wait_and_call(const Call& call, Stack* stack) {
+void wait_and_call(const Call& call, Stack* stack, bool overlaps) {
   const auto& schema = call.plan.op.schema();
   wait_for(HeldStream::current(call.device.index()), call.plan.name.c_str());
-  Stack values = host_arguments(call);
+  Stack values = overlaps ? sharing_arguments(call) : host_arguments(call);
   if (call.plan.generator) {
     const auto seed = draw_task_seed(given_generator(call), call.device.index());
     values[*call.plan.generator] = at::detail::createCPUGenerator(seed);
   }
-  // An alias cannot grow: what `out=` names is made anew, and copied.
+  // An alias cannot grow: what `out=` names is made anew, and copied. Where it overlaps another
+  // argument in part, the kernel is to say so.
   std::vector<std::pair<at::Tensor, at::Tensor>> outs;
-  for (const auto place : call.plan.written) {
+  const auto renewed = overlaps ? c10::ArrayRef<size_t>() : call.plan.written;
+  for (const auto place : renewed) {
     if (schema.arguments()[place].is_out() && call.arguments[place].isTensor()) {
       const auto& out = call.arguments[place].toTensor();
       outs.emplace_back(out, at::empty({0}, out.options().device(c10::kCPU)));
@@ -243,14 +295,14 @@ void call_operator(const c10::OperatorHandle& op, Stack* stack) {
       plan.name, ": there is no kernel of the CPU that a stream could run in its place");
   const Call call{plan, arguments, device_of(plan, arguments)};
   const c10::DeviceGuard on_device(call.device);
-  if (plan.way == Plan::Way::Waits || !enqueue_operator(call, stack)) {
-    wait_and_call(call, stack);
+  const bool overlaps = overlaps_in_part(call);
+  if (overlaps || plan.way == Plan::Way::Waits || !enqueue_operator(call, stack)) {
+    wait_and_call(call, stack, overlaps);
   }
 }
 
 int64_t enqueued_count() {
   return enqueued.load(std::memory_order_relaxed);
 }
-
 
 } // namespace accelrt_torch

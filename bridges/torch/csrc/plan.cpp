@@ -97,6 +97,21 @@ bool is_shaped_by_the_cpu(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// What kernels of the CPU write beyond what their schemas say: the running statistics of a batch,
+// while a network is trained.
+void note_unsaid_writes(const FunctionSchema& schema, Plan& plan) {
+  const bool updates = schema.name() == "aten::batch_norm_update_stats";
+  if (!updates && schema.name() != "aten::native_batch_norm") {
+    return;
+  }
+  for (const auto* name : {"running_mean", "running_var"}) {
+    plan.written.push_back(static_cast<size_t>(*schema.argumentIndexWithName(name)));
+  }
+  if (!updates) {
+    plan.written_when = static_cast<size_t>(*schema.argumentIndexWithName("training"));
+  }
+}
+
 // How the operator is enqueued. What it writes and returns is noted in the plan.
 Plan::Way read_schema(const FunctionSchema& schema, Plan& plan) {
   const auto& arguments = schema.arguments();
@@ -111,15 +126,17 @@ Plan::Way read_schema(const FunctionSchema& schema, Plan& plan) {
       plan.generator = nth;
     }
   }
+  size_t new_count = 0;
   for (const auto& result : schema.returns()) {
     const bool is_tensor = result.type()->kind() == TypeKind::TensorType;
     if (!is_tensor && !is_list_of_tensors(result)) {
       return Plan::Way::Waits; // a number
     }
     if (!result.alias_info()) {
-      if (!plan.written.empty() || !is_tensor) {
-        return Plan::Way::Waits; // both new and written ones, or a list of new ones
+      if (!is_tensor) {
+        return Plan::Way::Waits; // a list of new ones
       }
+      new_count += 1;
       continue;
     }
     const auto is_same = [&](size_t nth) {
@@ -131,10 +148,10 @@ Plan::Way read_schema(const FunctionSchema& schema, Plan& plan) {
     }
     plan.returned.push_back(*place);
   }
-  if (plan.written.empty()) {
-    return schema.returns().empty() ? Plan::Way::Waits : Plan::Way::Makes;
+  if (new_count > 0) {
+    return plan.returned.empty() ? Plan::Way::Makes : Plan::Way::Waits;
   }
-  return Plan::Way::Writes;
+  return plan.written.empty() ? Plan::Way::Waits : Plan::Way::Writes;
 }
 
 } // namespace
@@ -142,6 +159,7 @@ Plan::Way read_schema(const FunctionSchema& schema, Plan& plan) {
 Plan::Plan(const OperatorHandle& handle) : op(handle), name(toString(handle.operator_name())) {
   takes_host_tensors = accelrt_torch::takes_host_tensors(handle.operator_name().name);
   way = read_schema(handle.schema(), *this);
+  note_unsaid_writes(handle.schema(), *this);
   if (way == Way::Makes && !grows_its_result(handle.operator_name().name)) {
     out_variant = out_variant_of(handle);
   }

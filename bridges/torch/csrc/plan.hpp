@@ -33,6 +33,8 @@ struct Plan {
   Way way = Way::Refused;
   // Which arguments are written, in the order of the schema.
   c10::SmallVector<size_t, 2> written;
+  // These are written only when this argument is true.
+  std::optional<size_t> written_when;
   // Of each result the argument that it is.
   c10::SmallVector<size_t, 2> returned;
   // The argument that is a generator.

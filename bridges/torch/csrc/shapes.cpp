@@ -1,6 +1,7 @@
 #include "shapes.hpp"
 
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/accumulate.h>
 
 #include <atomic>
 #include <cstring>
@@ -152,6 +153,14 @@ Shapes ask_meta(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argumen
   }
 }
 
+int64_t elements_of(const Shapes& shapes) {
+  int64_t elements = 0;
+  for (const auto& shape : *shapes) {
+    elements += shape ? c10::multiply_integers(shape->sizes) : 0;
+  }
+  return elements;
+}
+
 } // namespace
 
 size_t ShapeCache::Hash::operator()(const ShapeKey& key) const {
@@ -178,6 +187,9 @@ std::shared_ptr<const Shapes> ShapeCache::find(
   }
   misses.fetch_add(1, std::memory_order_relaxed);
   auto asked = std::make_shared<const Shapes>(ask_meta(op, arguments));
+  if (asked->has_value()) {
+    probes_.check(op, arguments, elements_of(*asked));
+  }
   if (can_be_kept) {
     const std::lock_guard<std::mutex> held(lock_);
     if (known_.size() >= MOST_KNOWN) {

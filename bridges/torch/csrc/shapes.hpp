@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "probes.hpp"
 #include "runtime.hpp"
 
 namespace accelrt_torch {
@@ -32,7 +33,8 @@ using ShapeKey = c10::SmallVector<int64_t, 48>;
 
 class ShapeCache {
  public:
-  // Asks Meta where nothing is known. `arguments` are those of the operator, on the device.
+  // Asks Meta where nothing is known, and the CPU's kernel whether it has the types, which it
+  // refuses by throwing. `arguments` are those of the operator, on the device.
   std::shared_ptr<const Shapes> find(
       const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
 
@@ -41,6 +43,7 @@ class ShapeCache {
     size_t operator()(const ShapeKey& key) const;
   };
 
+  Probes probes_;
   std::mutex lock_;
   std::unordered_map<ShapeKey, std::shared_ptr<const Shapes>, Hash> known_;
 };

@@ -1,11 +1,27 @@
 #include "task.hpp"
 
+#include <ATen/record_function.h>
+
 #include <cstdio>
 #include <cstring>
 
 #include "kernel_threads.hpp"
+#include "places.hpp"
 
 namespace accelrt_torch {
+
+Task::Task(const char* name) : name_(name) {
+  if (C10_UNLIKELY(notes_places())) {
+    const auto place = place_of_program();
+    if (!place.file.empty()) {
+      place_ = place.file + ":" + std::to_string(place.line);
+    }
+  }
+}
+
+std::string Task::described() const {
+  return place_.empty() ? name_ : std::string(name_) + " at " + place_;
+}
 
 void Task::uses(const at::TensorBase& tensor, bool writes) {
   if (tensor.numel() == 0) {
@@ -29,12 +45,14 @@ namespace {
 int32_t run(void* data, char* error_text, size_t error_capacity) {
   auto* task = static_cast<Task*>(data);
   const auto say = [&](const char* text) {
-    std::snprintf(error_text, error_capacity, "%s: %s", task->name(), text);
+    std::snprintf(error_text, error_capacity, "%s: %s", task->described().c_str(), text);
     return 1;
   };
   try {
     const KernelState state;
     const KernelThreads threads;
+    // A profile of the thread that waits is not of what others have enqueued.
+    const at::DisableRecordFunctionGuard no_records;
     task->run();
     return 0;
   } catch (const c10::Error& error) {
@@ -91,6 +109,21 @@ constexpr auto ABOVE = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10:
 
 // Functions that make tensors find their device by the first key.
 KernelState::KernelState()
-    : keys_(c10::DispatchKeySet(c10::DispatchKey::BackendSelect), ABOVE) {}
+    : keys_(c10::DispatchKeySet(c10::DispatchKey::BackendSelect), ABOVE) {
+  auto& state = c10::AutogradState::get_tls_state();
+  grad_mode_ = state.get_grad_mode();
+  fw_grad_mode_ = state.get_fw_grad_mode();
+  inference_mode_ = state.get_inference_mode();
+  state.set_grad_mode(false);
+  state.set_fw_grad_mode(false);
+  state.set_inference_mode(false);
+}
+
+KernelState::~KernelState() {
+  auto& state = c10::AutogradState::get_tls_state();
+  state.set_grad_mode(grad_mode_);
+  state.set_fw_grad_mode(fw_grad_mode_);
+  state.set_inference_mode(inference_mode_);
+}
 
 } // namespace accelrt_torch

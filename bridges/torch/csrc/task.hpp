@@ -2,10 +2,12 @@
 #pragma once
 
 #include <ATen/core/TensorBase.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
 #include <memory>
+#include <string>
 
 #include "stream.hpp"
 
@@ -13,8 +15,8 @@ namespace accelrt_torch {
 
 class Task {
  public:
-  // `name` stays for ever.
-  explicit Task(const char* name) : name_(name) {}
+  // `name` stays for ever. Notes the place of the program, where that is wanted.
+  explicit Task(const char* name);
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
@@ -23,9 +25,8 @@ class Task {
   void uses(const at::TensorBase& tensor, bool writes);
   void uses(const void* address, size_t bytes, bool writes);
 
-  const char* name() const {
-    return name_;
-  }
+  // What failed, for the text of an error: the name, and the place where it is known.
+  std::string described() const;
 
   // On any thread, in the order of the stream. What it throws fails the stream.
   virtual void run() = 0;
@@ -34,6 +35,7 @@ class Task {
   friend void enqueue(const HeldStream& stream, std::unique_ptr<Task> task);
 
   const char* name_;
+  std::string place_;
   accelrt_task_description description_{};
   c10::SmallVector<accelrt_used_range, 4> ranges_;
 };
@@ -49,9 +51,16 @@ void enqueue_copy(const HeldStream& stream, void* to, const void* from, size_t b
 class KernelState {
  public:
   KernelState();
+  ~KernelState();
+  KernelState(const KernelState&) = delete;
+  KernelState& operator=(const KernelState&) = delete;
 
  private:
   c10::impl::ForceDispatchKeyGuard keys_;
+  // What the thread had, as a thread that waits may record gradients or run in inference mode.
+  bool grad_mode_;
+  bool fw_grad_mode_;
+  bool inference_mode_;
 };
 
 } // namespace accelrt_torch

@@ -21,10 +21,6 @@ struct Wait {
 // Waits for the stream, and notes that.
 void wait_for(const HeldStream& stream, const char* name);
 
-// Folders whose lines are not the program's, each with a slash at its end. To be called once, before
-// the first wait.
-void set_own_folders(std::vector<std::string> folders);
-
 std::vector<Wait> waits();
 
 void forget_waits();

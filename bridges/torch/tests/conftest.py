@@ -1,14 +1,16 @@
-"""Two devices for every test, each with what the test before has left: nothing."""
+"""Four devices for every test, each with what the test before has left: nothing."""
 
 import os
 
 # Before the runtime's first use, which `import torch` is not.
-os.environ.setdefault("ACCELRT_CPU_DEVICES", "2")
+os.environ.setdefault("ACCELRT_CPU_DEVICES", "4")
 
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+import accelrt.testing  # noqa: F401 - before the first use of a device, for its schedules
 
 
 @pytest.fixture(autouse=True)

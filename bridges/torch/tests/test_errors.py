@@ -5,6 +5,8 @@ fails the stream, and the next wait raises it with the operator's name. Method: 
 kinds, compared with the CPU's own text.
 """
 
+import re
+
 import pytest
 import torch
 
@@ -23,17 +25,54 @@ from gates import Gate
         ),
         lambda device: torch.zeros(3, device=device, dtype=torch.long).add_(0.5),
         lambda device: torch.linalg.inv(torch.zeros(3, 3, device=device, dtype=torch.half)),
+        # Types that kernels lack, which Meta's do not know.
+        lambda device: torch.mm(*[torch.ones(2, 2, device=device, dtype=torch.bool)] * 2),
+        lambda device: torch.softmax(torch.zeros(3, 4, device=device, dtype=torch.long), 1),
+        lambda device: torch.linalg.qr(torch.zeros(3, 3, device=device, dtype=torch.half)),
+        lambda device: torch.zeros(3, device=device, dtype=torch.cfloat).sort(),
+        lambda device: torch.zeros(3, device=device, dtype=torch.bool).bitwise_left_shift_(1),
+        lambda device: torch.zeros(60_000, device=device, dtype=torch.cfloat).erfinv(),
+        # Memory that is written and read at other places, which Meta's tensors do not have.
+        lambda device: torch.add((x := torch.zeros(4, device=device))[:-1], 1, out=x[1:]),
+        lambda device: (x := torch.zeros(4, device=device))[1:].mul_(x[:-1]),
+        lambda device: (x := torch.zeros(4, 4, device=device)).add_(x.T),
+        lambda device: torch.zeros(1, 4, device=device).expand(3, 4).add_(1),
         lambda device: torch.cat(
             [torch.zeros(2, 2, device=device), torch.zeros(3, 3, device=device)]
         ),
     ],
 )
 def test_a_mistake_in_the_arguments_is_raised_by_the_call(mistake: object) -> None:
-    with pytest.raises((RuntimeError, IndexError)) as there:
+    with pytest.raises((RuntimeError, IndexError, TypeError)) as there:
         mistake("cpu")  # type: ignore[operator]
     with pytest.raises(type(there.value)) as here:
         mistake("accelrt")  # type: ignore[operator]
     assert str(here.value) == str(there.value)
+
+
+def test_a_refusal_of_a_type_is_kept_and_other_types_go_on() -> None:
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
+            torch.mm(*[torch.ones(2, 2, device="accelrt", dtype=torch.bool)] * 2)
+    assert torch.mm(*[torch.ones(2, 2, device="accelrt")] * 2).tolist() == [[2.0] * 2] * 2
+
+
+def test_graphs_and_collectives_are_refused_by_the_devices_name() -> None:
+    with pytest.raises(RuntimeError, match="Graph is not supported on device type: accelrt"):
+        torch.accelerator.Graph()
+    with pytest.raises(ValueError, match=r"accelerator accelrt .*communication backend"):
+        torch.distributed.init_process_group(
+            rank=0, world_size=1, store=torch.distributed.HashStore()
+        )
+    model = torch.nn.Linear(2, 2).to("accelrt")
+    torch.distributed.init_process_group(
+        "gloo", rank=0, world_size=1, store=torch.distributed.HashStore()
+    )
+    try:
+        with pytest.raises(RuntimeError, match=r"backend type .* device type accelrt"):
+            torch.nn.parallel.DistributedDataParallel(model)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_tensors_of_two_devices_are_refused() -> None:
@@ -70,6 +109,20 @@ def test_a_failure_does_not_reach_other_streams() -> None:
     assert (table + 1).tolist() == [1.0] * 3
     with pytest.raises(torch.AcceleratorError, match="index_select"):
         other.synchronize()
+
+
+def test_a_failure_has_the_line_of_its_call_while_a_history_is_on() -> None:
+    rows = torch.zeros(3, device="accelrt")
+    torch.accelrt.memory._record_memory_history()  # noqa: SLF001 - torch's name
+    try:
+        rows.index_select(0, torch.tensor([99], device="accelrt"))
+        with pytest.raises(torch.AcceleratorError) as raised:
+            torch.accelerator.synchronize()
+    finally:
+        torch.accelrt.memory._record_memory_history(None)  # noqa: SLF001 - torch's name
+    assert re.search(
+        r"aten::index_select at .*test_errors\.py:\d+: .*out of range", str(raised.value)
+    )
 
 
 def test_the_texts_of_failures_have_no_frames_of_torch() -> None:

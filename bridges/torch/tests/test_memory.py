@@ -4,6 +4,9 @@ Goal: torch's statistics are the allocator's, memory is reused in stream order, 
 no room is an OutOfMemoryError after which work goes on. Method: figures around a known request.
 """
 
+import pickle
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -85,15 +88,68 @@ def test_memory_is_used_again_in_the_order_of_its_stream() -> None:
     assert again.sum().item() == 0
 
 
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
 def test_many_operators_leave_no_memory_behind() -> None:
     tensor = torch.zeros(64, device="accelrt")
-    torch.accelerator.synchronize()
-    before = torch.accelerator.memory_allocated()
-    for _ in range(20_000):
-        tensor = tensor + 1
-    torch.accelerator.synchronize()
-    assert torch.accelerator.memory_allocated() <= before + 1024
-    assert tensor[0].item() == 20_000
+
+    def add(count: int) -> None:
+        nonlocal tensor
+        for number in range(count):
+            tensor = tensor + 1
+            if number % 1_000 == 0:  # what is queued is memory, too
+                torch.accelerator.synchronize()
+        torch.accelerator.synchronize()
+
+    add(10_000)
+    before, resident = torch.accelerator.memory_allocated(), _resident_bytes()
+    add(100_000)
+    assert torch.accelerator.memory_allocated() <= before
+    assert _resident_bytes() <= resident + 4 * MIB  # 40 bytes an operator
+    assert tensor[0].item() == 110_000
+
+
+def test_a_tensor_that_grows_keeps_what_was_enqueued_before() -> None:
+    with Gate():
+        tensor = torch.full((4,), 3.0, device="accelrt")
+        tensor.resize_(4096)
+        tensor[4:] = 1
+        other = torch.zeros(2, device="accelrt")
+        torch.cat([tensor, tensor], out=other.resize_(0))
+    assert tensor[:5].tolist() == [3.0] * 4 + [1.0]
+    assert other.sum().item() == 2 * (12 + 4092)
+
+
+def test_poisoned_memory_shows_what_nothing_has_written() -> None:
+    torch.accelrt.memory.poison()
+    try:
+        assert torch.empty(100, device="accelrt").isnan().all().item()
+        assert torch.zeros(100, device="accelrt").sum().item() == 0
+    finally:
+        torch.accelrt.memory.poison(False)  # noqa: FBT003 - a switch
+
+
+def test_a_snapshot_has_the_lines_that_allocated(tmp_path: Path) -> None:
+    torch.accelrt.memory._record_memory_history()  # noqa: SLF001 - torch's name
+    try:
+        tensor = torch.empty(3 * MIB, device="accelrt", dtype=torch.uint8) + 1
+        torch.accelrt.memory._dump_snapshot(tmp_path / "snapshot.pickle")  # noqa: SLF001
+        del tensor
+    finally:
+        torch.accelrt.memory._record_memory_history(None)  # noqa: SLF001
+    snapshot = pickle.loads((tmp_path / "snapshot.pickle").read_bytes())  # noqa: S301 - our own
+    files = {
+        frame["filename"]
+        for segment in snapshot["segments"]
+        for block in segment["blocks"]
+        if block["size"] >= 3 * MIB
+        for frame in block["frames"]
+    }
+    assert __file__ in files
+    assert any(entry["action"] == "alloc" for entry in snapshot["device_traces"][0])
+    assert torch.accelrt.memory_snapshot()
 
 
 def test_pinned_memory_is_accelrts_and_copies_from_it_do_not_wait() -> None:

@@ -38,6 +38,25 @@ def test_a_missing_order_of_two_streams_is_reported_with_both_operators() -> Non
     assert finding.first.name == "aten::fill_.Scalar"
     assert finding.second.name == "aten::mul_.Tensor"
     assert "wait_stream" in finding.fix
+    assert {finding.first.file, finding.second.file} == {__file__}
+    assert finding.first.line == finding.second.line - 2
+
+
+def test_statistics_that_a_batch_norm_writes_are_part_of_the_order(seed: int) -> None:
+    torch.manual_seed(seed)
+    side = torch.Stream("accelrt")
+    for is_training in (True, False):
+        with accelrt.sanitizer.watch() as report:
+            layer = torch.nn.BatchNorm1d(4).to("accelrt").train(is_training)
+            rows = torch.randn(8, 4, device="accelrt")
+            torch.accelerator.synchronize()
+            with Gate():
+                layer(rows)
+                with side:
+                    layer.running_mean + 1
+            torch.accelerator.synchronize()
+        names = [finding.first.name for finding in report.findings]
+        assert names == (["aten::native_batch_norm"] if is_training else [])
 
 
 def test_a_tensor_that_dies_before_its_use_on_another_stream_is_reported() -> None:

@@ -1,8 +1,11 @@
 """Operators: the CPU's results, whichever type, shape or variant, without a thread that waits.
 
 Goal: an operator on the device computes what the CPU computes, bit by bit, and returns before it
-has run. Method: each of a table is called on the CPU and on the device, several types and shapes,
-while nothing is waited for; then the results are compared, and the list of waits is empty.
+has run, in whichever order the streams run. Method: each of a table is called on the CPU and on the
+device, several types, shapes and variants, while nothing is waited for; then the results are
+compared, and the list of waits is empty. Once the workers run the tasks; once a seed chooses the
+order of three streams: one makes the arguments, one calls the operator, one reads. The arguments
+are freed as soon as they may be, and all memory that is given anew is poisoned.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,6 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch.nn import functional
+
+from accelrt import testing
 
 Operator = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
 
@@ -214,7 +219,11 @@ OF_MATRICES: dict[str, Operator] = {
     "eye": lambda x, _: torch.eye(3, 4, device=x.device),
     "out": lambda x, y: torch.mul(x, y, out=torch.empty(0, dtype=x.dtype, device=x.device)),
     "out_of_a_view": lambda x, y: torch.mul(x, y, out=torch.empty_like(x.T).T),
+    "out_of_several": lambda x, _: torch.max(
+        x, 1, out=(x.new_empty(0), torch.empty(0, dtype=LONG, device=x.device))
+    ),
     "in_place": lambda x, y: x.clone().mul_(y).add_(1).neg_(),
+    "in_place_of_itself": lambda x, _: (z := x.clone()).mul_(z).add_(z),
     "in_place_of_a_view": lambda x, y: x.clone()[:, 1].add_(y[:, 0]),
     "overlapping_source": lambda x, _: x.clone().mul_(x[0].expand(3, 4)),
     "setitem": lambda x, y: (
@@ -255,11 +264,46 @@ def _same(on_device: object, on_cpu: object) -> None:
         _same(one, other)
 
 
+@pytest.fixture(autouse=True)
+def _poisoned_memory() -> Iterator[None]:
+    torch.accelrt.memory.poison()
+    yield
+    torch.accelrt.memory.poison(False)  # noqa: FBT003 - a switch
+
+
+def _compare_in_an_order(
+    order: int, operator: Operator, expected: object, arguments: tuple[torch.Tensor, ...]
+) -> None:
+    """Call the operator between three streams, which a schedule runs in the order of a seed."""
+    with testing.schedule(order):
+        before, between = torch.Stream("accelrt"), torch.Stream("accelrt")
+        with before:
+            there = [argument.to("accelrt") for argument in arguments]
+        between.wait_stream(before)
+        with between:
+            result = operator(*there)
+        for tensor in there:
+            tensor.record_stream(between)
+        del there
+        if arguments:
+            del tensor
+        with before:  # which the memory of the arguments is of
+            again = [torch.empty_like(argument, device="accelrt") for argument in arguments]
+        torch.accelerator.current_stream().wait_stream(between)
+        assert torch.accelrt.sync_report() == []
+        _same(result, expected)
+        torch.accelerator.synchronize()
+        del again
+
+
 def _compare(operator: Operator, *arguments: torch.Tensor) -> None:
     there = [argument.to("accelrt") for argument in arguments]
     torch.accelerator.synchronize()
     torch.accelrt.clear_sync_report()
     expected = operator(*arguments)
+    order = torch.initial_seed() % 1000  # of the test's seed
+    _compare_in_an_order(order, operator, expected, arguments)
+    torch.accelrt.clear_sync_report()
     result = operator(*there)
     assert torch.accelrt.sync_report() == []
     torch.accelerator.synchronize()
@@ -274,11 +318,84 @@ def _tensors(seed: int, dtype: torch.dtype, *shape: int) -> Iterator[torch.Tenso
         yield (torch.randn(shape, generator=generator) * 3).to(dtype)
 
 
+def _has_out(operator: Operator, *arguments: torch.Tensor) -> bool:
+    try:
+        operator(*arguments, out=torch.empty(0, dtype=operator(*arguments).dtype))
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+def _into_new(operator: Operator) -> Operator:
+    def call(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        dtype = operator(x, *others).dtype
+        return operator(x, *others, out=torch.empty(0, dtype=dtype, device=x.device))
+
+    return call
+
+
+def _into_a_view(operator: Operator) -> Operator:
+    def call(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        whole = torch.zeros(*x.shape, 2, dtype=operator(x, *others).dtype, device=x.device)
+        operator(x, *others, out=whole[..., 1])
+        return whole
+
+    return call
+
+
+def _into_an_argument(operator: Operator) -> Operator:
+    def call(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        copy = x.clone()
+        return operator(copy, *others, out=copy)
+
+    return call
+
+
+def _in_place(name: str) -> Operator:
+    return lambda x, *others: getattr(x.clone(), name)(*others)
+
+
+def _in_place_of_a_view(name: str) -> Operator:
+    def call(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        whole = torch.stack([x, x], -1)
+        getattr(whole[..., 0], name)(*others)
+        return whole
+
+    return call
+
+
+def _of_overlapping(operator: Operator) -> Operator:
+    """Of windows that have elements in common, or of one element many times."""
+
+    def call(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        windows = x.unfold(-1, 2, 1) if x.dim() else x.expand(3)
+        return operator(windows, *(windows for _ in others))
+
+    return call
+
+
+def _variants(name: str, *arguments: torch.Tensor) -> Iterator[Operator]:
+    """Yield an operator's own form, and those with `out=`, in place, of views."""
+    operator = getattr(torch, name)
+    yield operator
+    yield _of_overlapping(operator)
+    if _has_out(operator, *arguments):
+        yield _into_new(operator)
+        yield _into_a_view(operator)
+        if operator(*arguments).dtype == arguments[0].dtype:
+            yield _into_an_argument(operator)
+    if hasattr(torch.Tensor, f"{name}_") and arguments[0].is_floating_point():
+        yield _in_place(f"{name}_")
+        yield _in_place_of_a_view(f"{name}_")
+
+
 @pytest.mark.parametrize("name", ONE_OF_FLOATS)
 def test_one_argument(name: str, seed: int) -> None:
     for dtype in FLOATS:
         for shape in SHAPES:
-            _compare(getattr(torch, name), next(_tensors(seed, dtype, *shape)))
+            tensor = next(_tensors(seed, dtype, *shape))
+            for operator in _variants(name, tensor):
+                _compare(operator, tensor)
 
 
 @pytest.mark.parametrize("name", ONE_OF_FUNCTIONAL)
@@ -293,8 +410,10 @@ def test_two_arguments(name: str, seed: int) -> None:
     for dtype in NUMBERS:
         for shape in SHAPES:
             tensors = _tensors(seed, dtype, *shape)
-            _compare(getattr(torch, name), next(tensors), next(tensors))
-            _compare(getattr(torch, name), next(tensors), next(_tensors(seed, dtype)))
+            one, other = next(tensors), next(tensors)
+            for operator in _variants(name, one, other):
+                _compare(operator, one, other)
+            _compare(getattr(torch, name), one, next(_tensors(seed, dtype)))
 
 
 @pytest.mark.parametrize("name", TWO_OF_FLOATS)
@@ -302,7 +421,9 @@ def test_two_floating_arguments(name: str, seed: int) -> None:
     for dtype in FLOATS:
         for shape in SHAPES:
             tensors = _tensors(seed, dtype, *shape)
-            _compare(getattr(torch, name), next(tensors), next(tensors))
+            one, other = next(tensors), next(tensors)
+            for operator in _variants(name, one, other):
+                _compare(operator, one, other)
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

@@ -53,8 +53,21 @@ def test_a_state_is_16_bytes_and_brings_the_numbers_back(seed: int) -> None:
     torch.accelrt.set_rng_state(state)
     assert torch.equal(first.cpu(), torch.randn(50, device="accelrt").cpu())
     states = torch.accelrt.get_rng_state_all()
-    assert len(states) == 2
+    assert len(states) == torch.accelrt.device_count()
     torch.accelrt.set_rng_state_all(states)
+
+
+def test_the_cpus_generator_is_left_alone(seed: int) -> None:
+    torch.manual_seed(seed)
+    state = torch.get_rng_state()
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):  # of which each is the first
+        ones = torch.ones(17, device="accelrt", dtype=dtype)
+        ones.log_normal_()
+        ones.geometric_(0.5)
+        torch.bernoulli(ones.clamp(0, 1))
+        torch.randn_like(ones)
+    torch.accelerator.synchronize()
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_generator_of_the_program_goes_on_for_itself(seed: int) -> None:

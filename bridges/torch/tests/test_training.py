@@ -12,6 +12,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from accelrt import testing
 
 
 @pytest.fixture(autouse=True)
@@ -102,35 +105,72 @@ def test_a_network_is_trained_to_the_same_bits_without_a_wait(
     _assert_equal(on_device, on_cpu)
 
 
-def test_two_devices_share_a_batch_by_hand(seed: int) -> None:
+def _step_together(replicas: list[nn.Module], batch: tuple[torch.Tensor, ...]) -> None:
+    """Take a step of all replicas with the sum of their parts' gradients."""
+    parts = zip(*(part.chunk(len(replicas)) for part in batch), strict=True)
+    for replica, part in zip(replicas, parts, strict=True):
+        device = next(replica.parameters()).device
+        inputs, labels = (tensor.to(device) for tensor in part)
+        functional.cross_entropy(replica(inputs), labels).backward()
+    with torch.no_grad():
+        for parameters in zip(*(replica.parameters() for replica in replicas), strict=True):
+            total = parameters[0].grad
+            for other in parameters[1:]:
+                total = total + other.grad.to(total.device)
+            for parameter in parameters:
+                parameter.sub_(0.1 * total.to(parameter.device))
+                parameter.grad = None
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_devices_share_a_batch_by_hand_without_a_wait(name: str, count: int, seed: int) -> None:
     torch.manual_seed(seed)
-    on_cpu = _mlp()
-    replicas = [copy.deepcopy(on_cpu).to(f"accelrt:{index}") for index in range(2)]
-    rows, labels = torch.randn(8, 16), torch.randint(0, 4, (8,))
+    model = MODELS[name]()
+    on_cpu = [copy.deepcopy(model) for _ in range(count)]
+    on_devices = [copy.deepcopy(model).to(f"accelrt:{index}") for index in range(count)]
+    torch.accelrt.clear_sync_report()
     for _ in range(3):
-        halves = [copy.deepcopy(on_cpu) for _ in range(2)]
-        for index in range(2):
-            part = slice(4 * index, 4 * index + 4)
-            loss = functional.cross_entropy(halves[index](rows[part]), labels[part])
-            loss.backward()
-            device = f"accelrt:{index}"
-            there = functional.cross_entropy(
-                replicas[index](rows[part].to(device)), labels[part].to(device)
-            )
-            there.backward()
-        with torch.no_grad():
-            for parameters in zip(
-                on_cpu.parameters(), *(h.parameters() for h in halves), strict=True
-            ):
-                whole, first, second = parameters
-                whole -= 0.1 * (first.grad + second.grad)
-            for first, second in zip(*(r.parameters() for r in replicas), strict=True):
-                total = first.grad + second.grad.to("accelrt:0")
-                first.sub_(0.1 * total)
-                second.sub_(0.1 * total.to("accelrt:1"))
-                first.grad = second.grad = None
-    for replica in replicas:
-        _assert_equal(replica, on_cpu)
+        batch = (_inputs(name), torch.randint(0, 4, (8,)))
+        _step_together(on_cpu, batch)
+        _step_together(on_devices, batch)
+    assert torch.accelrt.sync_report() == []
+    for here, there in zip(on_devices, on_cpu, strict=True):
+        _assert_equal(here, there)
+
+
+class _Calls(TorchDispatchMode):
+    """Lists the operators that come by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_state_of_a_thread_that_waits_does_not_reach_the_tasks_that_it_runs(seed: int) -> None:
+    torch.manual_seed(seed)
+    on_cpu, rows = _mlp(), torch.randn(8, 16)
+    on_device = copy.deepcopy(on_cpu).to("accelrt")
+    on_cpu(rows).square().sum().backward()
+    with testing.schedule(seed % 1000):  # the thread that waits runs all tasks
+        there = on_device(rows.to("accelrt"))
+        there.square().sum().backward()
+        lower = torch.autocast("cpu", dtype=torch.bfloat16)
+        with torch.inference_mode(), lower, _Calls() as calls:
+            torch.accelerator.synchronize()
+    assert calls.names == []
+    for here, other in zip(on_device.parameters(), on_cpu.parameters(), strict=True):
+        assert torch.equal(here.grad.cpu(), other.grad)
 
 
 @pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])

@@ -19,6 +19,8 @@ use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU8, AtomicUsize};
 use crate::engine::log::context::{StackId, exchange_stack};
+#[cfg(feature = "capi")]
+use crate::observe::callers::{self, Act};
 use crate::observe::sanitizer::watch;
 
 /// The most stacks in the table, and the most frames of them all: 24 MiB.
@@ -79,6 +81,31 @@ pub(crate) fn want_for_order(is_wanted: bool) {
 fn change_wanted(mask: u8, bits: u8) {
     let changed = |wanted| Some(wanted & !mask | bits);
     let _ = WANTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed); // as above
+    #[cfg(feature = "capi")]
+    callers::want(of_caller, is_wanted(u8::MAX));
+}
+
+/// The stack of a thread that calls a function of C, with the GIL or without. `None` of a thread
+/// that Python does not know: it has no frames, and must not wait for who waits for it.
+#[cfg(feature = "capi")]
+fn of_caller(act: Act) -> Option<StackId> {
+    let action = match act {
+        Act::Allocates => OF_ALLOCATIONS | OF_ORDER,
+        Act::Frees => OF_FREES | OF_ORDER,
+        Act::Orders => OF_ORDER,
+    };
+    // SAFETY: any thread may ask, also one without the GIL, once the interpreter runs: it has
+    // called `want`.
+    let is_known = || unsafe { !ffi::PyGILState_GetThisThreadState().is_null() };
+    if !is_wanted(action) || !is_known() {
+        return None;
+    }
+    Python::try_attach(|py| {
+        if is_wanted(OF_ORDER) {
+            name_thread(py);
+        }
+        capture(py)
+    })
 }
 
 /// Makes the running frames the stack of what this thread allocates or frees, until it is dropped.
