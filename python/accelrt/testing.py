@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    Durations = int | tuple[int, int]
+    _Durations = int | tuple[int, int]
 
 __all__ = ["each_fault", "faults", "schedule"]
 
@@ -71,7 +71,7 @@ class schedule:  # noqa: N801  a function to its users
     def __init__(
         self,
         seed: int,
-        durations: Durations | Mapping[str, Durations] | None = None,
+        durations: _Durations | Mapping[str, _Durations] | None = None,
         *,
         strategy: str = "random",
         depth: int = 3,
