@@ -92,6 +92,27 @@ def test_zeros_and_a_launch_on_another_stream_race() -> None:
 
 
 @host_cores
+def test_each_side_has_the_thread_and_the_bytes_of_its_own_use() -> None:
+    buffer = accelrt.empty(SIZE)
+
+    def load() -> None:
+        with accelrt.Stream():
+            buffer[: SIZE // 2].fill_(1)
+
+    with sanitizer.watch() as report:
+        loader = threading.Thread(target=load, name="loader")
+        loader.start()
+        loader.join()
+        accelrt.Stream().launch(memset, buffer, 2, SIZE)
+        accelrt.accelerator.synchronize()
+    (finding,) = report.findings
+    assert finding.first is not None
+    assert (finding.first.thread, finding.first.range) == ("loader", (0, SIZE // 2))
+    own = threading.current_thread().name
+    assert (finding.second.thread, finding.second.range) == (own, (0, SIZE))
+
+
+@host_cores
 @pytest.mark.parametrize("shown", ["a stream", "an event"])
 def test_what_is_shown_is_no_query_and_orders_nothing(shown: str) -> None:
     def program() -> None:
