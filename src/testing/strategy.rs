@@ -151,6 +151,16 @@ mod tests {
     }
 
     #[test]
+    fn of_equally_urgent_streams_the_seed_takes_each_where_priorities_are_inverted() {
+        let all = [(10, 0), (20, 1), (30, 1)].map(|(key, priority)| Candidate { key, priority });
+        let mut chooser = Chooser::new(Schedule::new(3).strategy(Strategy::Invert));
+        let chosen: Vec<u64> = (0..300).map(|_| all[chooser.choose(&all)].key).collect();
+        let count = |key| chosen.iter().filter(|it| **it == key).count();
+        assert_eq!(count(10), 0);
+        assert!(count(20) > 100 && count(30) > 100, "{chosen:?}");
+    }
+
+    #[test]
     fn one_stream_starves_and_seeds_differ_in_which() {
         let mut starved = [0; 3];
         for seed in 0..300 {

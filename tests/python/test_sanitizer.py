@@ -92,6 +92,27 @@ def test_zeros_and_a_launch_on_another_stream_race() -> None:
 
 
 @host_cores
+def test_each_side_has_the_thread_and_the_bytes_of_its_own_use() -> None:
+    buffer = accelrt.empty(SIZE)
+
+    def load() -> None:
+        with accelrt.Stream():
+            buffer[: SIZE // 2].fill_(1)
+
+    with sanitizer.watch() as report:
+        loader = threading.Thread(target=load, name="loader")
+        loader.start()
+        loader.join()
+        accelrt.Stream().launch(memset, buffer, 2, SIZE)
+        accelrt.accelerator.synchronize()
+    (finding,) = report.findings
+    assert finding.first is not None
+    assert (finding.first.thread, finding.first.range) == ("loader", (0, SIZE // 2))
+    own = threading.current_thread().name
+    assert (finding.second.thread, finding.second.range) == (own, (0, SIZE))
+
+
+@host_cores
 @pytest.mark.parametrize("shown", ["a stream", "an event"])
 def test_what_is_shown_is_no_query_and_orders_nothing(shown: str) -> None:
     def program() -> None:
@@ -254,11 +275,21 @@ def the_host_alone() -> None:
     accelrt.Stream().launch(memset, buffer, 1, SIZE)
 
 
+def the_host_reads_beside_a_task() -> None:
+    """Read on both sides."""
+    buffer = accelrt.zeros(SIZE)
+    buffer.stream.synchronize()
+    accelrt.Stream().launch(ctypes.CDLL(None).labs, accelrt.reads(buffer))
+    with accelrt.host_access(buffer, writes=False):
+        accelrt.Stream().launch(ctypes.CDLL(None).labs, accelrt.reads(buffer))
+
+
 @host_cores
 def test_accesses_of_the_host_are_found() -> None:
     check(the_host_beside_a_task, "host-access", "synchronize()")
     check(a_task_beside_the_host, "host-access", "end the host's access")
     assert watched(the_host_alone).findings == []
+    assert watched(the_host_reads_beside_a_task).findings == []
 
 
 def a_callable_uses_the_memory_itself() -> None:
@@ -386,6 +417,17 @@ def test_equal_places_are_one_finding_that_is_counted() -> None:
     assert finding.count > 5
 
 
+@host_cores
+def test_a_report_says_what_was_forgotten_also_when_its_watch_has_ended() -> None:
+    buffer = accelrt.empty(1025)  # one use more than a buffer has room for
+    with sanitizer.watch() as report:
+        for place in range(1025):
+            buffer[place : place + 1].fill_(0)
+        assert report.num_forgotten == 512
+    assert report.as_dict() == {"findings": [], "num_forgotten": 512}
+    assert str(report) == "512 uses were forgotten: more may be wrong"
+
+
 def test_the_place_is_the_programs_own_line_however_deep_a_library_calls() -> None:
     source = "def call(depth, act):\n    return call(depth - 1, act) if depth else act(1)\n"
     library: dict[str, Callable[..., object]] = {}
@@ -473,6 +515,7 @@ def test_the_command_reports_what_a_script_has_and_ends_with_1(tmp_path: Path) -
     (finding,) = json.loads(report.read_text())["findings"]
     assert (finding["kind"], finding["second"]["line"]) == ("race", 5)
     assert "stream.launch(ctypes.CDLL(None).memset, buffer, 1" in page.read_text()
+    assert run("-m", "accelrt", "sanitize", str(script), "a", "3").returncode == 1
     suppressed = ("--suppress", "trap.py:4", str(script), "a")
     assert run("-m", "accelrt", "sanitize", *suppressed, "0").returncode == 0
     assert run("-m", "accelrt", "sanitize", *suppressed, "3").returncode == 3
@@ -520,7 +563,7 @@ def test_the_environment_leaves_places_out(tmp_path: Path) -> None:
     for patterns in "vendor/*:trap.py:4", "trap.py:4:vendor/*", "trap.py":
         ran = run(str(script), "a", "0", mode="report", suppress=patterns)
         assert (ran.returncode, ran.stderr) == (0, ""), patterns
-    for patterns in "vendor/*:trap.py:9", "other.py:*":
+    for patterns in "vendor/*:trap.py:9", "other.py:*", "rap.py:rap.py:4", "trap.py:41":
         ran = run(str(script), "a", "0", mode="report", suppress=patterns)
         assert "1 finding\nrace: " in ran.stderr, patterns
 

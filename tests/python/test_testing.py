@@ -63,9 +63,21 @@ def test_a_seed_gives_the_same_order_times_and_offsets_in_every_process(strategy
     assert of(1) == of(1) != of(2)
 
 
-def test_a_schedule_in_a_with_is_that_of_the_variable() -> None:
-    inside = f"{SEEN}\nfrom accelrt import testing\nwith testing.schedule(5, 700): seen()"
-    by_variable = output_of(f"{SEEN}\nseen()", ACCELRT_CPU_SCHEDULE="seed:5,durations:700")
+@pytest.mark.parametrize(
+    ("given", "setting"),
+    [
+        ("5, 700", "seed:5,durations:700"),
+        ("5, 700, strategy='invert'", "seed:5,durations:700,strategy:invert"),
+        (
+            "5, 700, strategy='pct', depth=4, steps=30",
+            "seed:5,durations:700,strategy:pct,depth:4,steps:30",
+        ),
+    ],
+    ids=["random", "invert", "pct"],
+)
+def test_a_schedule_in_a_with_is_that_of_the_variable(given: str, setting: str) -> None:
+    inside = f"{SEEN}\nfrom accelrt import testing\nwith testing.schedule({given}): seen()"
+    by_variable = output_of(f"{SEEN}\nseen()", ACCELRT_CPU_SCHEDULE=setting)
     assert output_of(inside) == by_variable
 
 
@@ -215,6 +227,24 @@ def test_explore_finds_the_first_seed_that_fails_and_repeats_it(
     for earlier in range(int(seed)):
         options = ("--strategy", strategy, "--seed", str(earlier))
         assert explore(tmp_path, WRONG, *options)[0] == 0
+
+
+def test_explore_runs_the_program_with_the_schedule_that_was_asked_for(tmp_path: Path) -> None:
+    # Goal: pct gets its depth, and the number of the program's tasks as its steps. Method: a
+    # program of five tasks that fails and says which schedule it has.
+    code = """
+import os, sys, accelrt
+for _ in range(5):
+    accelrt.Stream(device="cpu").launch_host(int).result()
+sys.exit(os.environ["ACCELRT_CPU_SCHEDULE"])
+"""
+    options = ("--strategy", "pct", "--depth", "2", "--seed", "7")
+    status, lines = explore(tmp_path, code, *options)
+    assert (status, lines[0]) == (1, "seed 7 fails, exit status 1")
+    assert lines[1] == "  seed:7,strategy:pct,depth:2,steps:5"
+    assert lines[2].startswith(
+        "again: python -m accelrt explore --strategy pct --depth 2 --seed 7 "
+    )
 
 
 def test_explore_says_when_no_seed_fails(tmp_path: Path) -> None:
@@ -482,6 +512,29 @@ def test_the_plug_in_runs_each_test_under_schedules_and_has_faults(tmp_path: Pat
     ended = run("-m", "pytest", *options)
     assert ended.returncode == 1, ended.stdout
     assert "1 failed in" in ended.stdout
+
+
+URGENT = """
+import accelrt
+
+def test_order(request):
+    order = []
+    for priority in -1, 0:
+        stream = accelrt.Stream(device="cpu", priority=priority)
+        for _ in range(9):
+            stream.launch_host(order.append, priority)
+    accelrt.cpu.synchronize()
+    assert "[invert-" not in request.node.name or order == [0] * 9 + [-1] * 9
+"""
+
+
+def test_the_plug_in_has_the_strategies_that_its_names_say(tmp_path: Path) -> None:
+    file = tmp_path / "test_urgent.py"
+    file.write_text(URGENT)
+    ended = run("-m", "pytest", "-v", "-c", "/dev/null", "--accelrt-schedules", "8", str(file))
+    assert ended.returncode == 0, ended.stdout
+    for name in "random-0", "pct-1", "starve-2", "invert-3", "invert-7":
+        assert f"test_order[{name}] PASSED" in ended.stdout
 
 
 UNORDERED = """

@@ -234,3 +234,18 @@ fn a_plan_fails_the_calls_of_one_device_and_none_of_others() {
     buffers[1].fill(1, &streams[1]).unwrap();
     streams[1].synchronize().unwrap();
 }
+
+#[test]
+fn each_part_of_a_plan_counts_all_of_its_calls_and_those_that_another_part_fails() {
+    let _turn = turn();
+    assert!(heed_faults());
+    let runtime = Runtime::new(Config::default()).unwrap();
+    let faults = "fill@cpu:0:1; fill:2; fill:every 4".parse::<FaultPlan>().unwrap();
+    let faults = faults.start().unwrap();
+    let is_failed = [(); 4].map(|()| {
+        let stream = runtime.stream(cpu(0)).unwrap();
+        runtime.empty(1000, cpu(0)).unwrap().fill(1, &stream).unwrap();
+        stream.synchronize().is_err()
+    });
+    assert_eq!((is_failed, faults.num_failed()), ([true, true, false, true], 3));
+}

@@ -1,5 +1,6 @@
 //! Tests of fault injection: each method fails with each error, and nothing leaks.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::thread;
 
@@ -178,6 +179,38 @@ fn a_planned_fault_affects_only_its_method_and_leaks_nothing() {
             assert_eq!(full_life_cycle(&backend), [], "{method} fails once");
         }
     }
+}
+
+#[test]
+fn a_call_counts_for_the_device_that_it_names_or_that_its_stream_is_of() {
+    // Method: a full life cycle on device 1. What names neither counts for device 0.
+    let (_, backend) = wrapped_null();
+    let (sender, of_first) = mpsc::channel();
+    backend.plan_by(move |method, device| {
+        if device == 0 {
+            sender.send(method).unwrap();
+        }
+        None
+    });
+    full_life_cycle(&backend);
+    let of_first: BTreeSet<String> = of_first.try_iter().map(|it| it.to_string()).collect();
+    let expected = [
+        Method::DeviceCount,
+        Method::PointerOwner,
+        Method::AllocateHost,
+        Method::ReleaseHost,
+        Method::MarkDone,
+        Method::WaitMark,
+        Method::WhenDone,
+        Method::ElapsedNs,
+        Method::MarkRelease,
+        Method::KernelsNames,
+        Method::KernelsKernel,
+        Method::KernelsParameters,
+        Method::KernelsKernelRelease,
+        Method::KernelsProgramRelease,
+    ];
+    assert_eq!(of_first, expected.map(|it| it.to_string()).into());
 }
 
 #[test]

@@ -13,6 +13,8 @@
 //! * [`watch`]: watches of a runtime
 //! * [`report`]: the same for programs in Rust
 
+#[cfg(test)]
+mod case_tests;
 mod clock;
 mod detector;
 pub(crate) mod finding;

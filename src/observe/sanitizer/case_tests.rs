@@ -1,0 +1,172 @@
+//! The sanitizer where random programs do not lead: small programs whose findings are known.
+//!
+//! Goal: what no wait has ended, what `record_stream` says, an address at the end of a buffer,
+//! a second watch and full tables each tell what they should. Method: each program is enqueued by
+//! one thread, so that its findings do not depend on when its tasks run; where a task must be
+//! pending, a gate holds its stream.
+#![expect(unsafe_code, reason = "launches a function that touches none of its arguments")]
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::base::config::Config;
+use crate::base::device::Device;
+use crate::engine::stream::Stream;
+use crate::engine::stream::order_watch::{self, Place, Told, UsedBytes};
+use crate::ffi::FfiCall;
+use crate::memory::buffer::Buffer;
+use crate::observe::sanitizer::detector::Detector;
+use crate::observe::sanitizer::finding::FindingKind::{self, Race};
+use crate::observe::sanitizer::streams::Streams;
+use crate::observe::sanitizer::watch::{OpenAccess, Sanitizer};
+use crate::runtime::Runtime;
+
+const BYTES: usize = 512;
+
+/// Two streams of a runtime that is watched, and memory that nothing has used.
+struct World {
+    watch: Sanitizer,
+    streams: [Stream; 2],
+    buffer: Buffer,
+    runtime: Runtime,
+}
+
+impl World {
+    fn new(bytes: usize) -> Self {
+        let config = Config::builder().cpu_devices(1).cpu_threads(2).build().unwrap();
+        let runtime = Runtime::new(config).unwrap();
+        let watch = Sanitizer::begin(&runtime);
+        let streams = [(); 2].map(|()| runtime.stream(Device::cpu(0)).unwrap());
+        let buffer = runtime.empty(bytes, Device::cpu(0)).unwrap();
+        Self { watch, streams, buffer, runtime }
+    }
+
+    /// A task of a stream that writes all of the buffer.
+    fn write(&self, stream: usize) {
+        write(&self.streams[stream], &self.buffer);
+    }
+
+    fn found(&self) -> Vec<FindingKind> {
+        self.watch.findings(0).iter().map(|found| found.kind).collect()
+    }
+}
+
+extern "C" fn nothing() {}
+
+fn write(stream: &Stream, buffer: &Buffer) {
+    let call = FfiCall::new(nothing as *const _, &[]).unwrap();
+    // SAFETY: the function takes any arguments, as it touches none.
+    unsafe { stream.launch_with_uses(call, &[(buffer, Some(true))]) }.unwrap();
+}
+
+fn use_address(stream: &Stream, address: u64) {
+    let call = FfiCall::new(nothing as *const _, &[address.into()]).unwrap();
+    // SAFETY: as in `write`.
+    unsafe { stream.launch_with_uses(call, &[]) }.unwrap();
+}
+
+#[test]
+fn a_query_or_a_wait_that_ends_before_the_task_orders_nothing() {
+    let _alone = order_watch::alone();
+    let ways: [fn(&World); 4] = [
+        |world| assert!(!world.streams[0].is_done()),
+        |world| assert!(!world.streams[0].record_event().unwrap().is_done()),
+        |world| assert!(world.streams[0].synchronize_timeout(Duration::ZERO).is_err()),
+        |world| {
+            let event = world.streams[0].record_event().unwrap();
+            assert!(event.synchronize_timeout(Duration::ZERO).is_err());
+        },
+    ];
+    for (number, way) in ways.into_iter().enumerate() {
+        let (open, opened) = mpsc::channel::<()>();
+        let world = World::new(BYTES);
+        world.streams[0].enqueue(move || opened.recv().unwrap()).unwrap();
+        world.write(0);
+        way(&world);
+        world.write(1);
+        assert_eq!(world.found(), [Race], "way {number}");
+        open.send(()).unwrap();
+    }
+}
+
+#[test]
+fn record_stream_hides_no_use_of_the_stream() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    world.write(0);
+    world.buffer.record_use(&world.streams[0]).unwrap();
+    world.write(1);
+    assert_eq!(world.found(), [Race]);
+}
+
+#[test]
+fn the_address_behind_the_last_byte_is_no_use_of_a_buffer() {
+    let _alone = order_watch::alone();
+    for (offset, expected) in [(BYTES - 101, &[Race][..]), (BYTES - 100, &[])] {
+        let world = World::new(BYTES - 100); // no other buffer begins at its end
+        world.write(0);
+        use_address(&world.streams[1], world.buffer.address().unwrap() + offset as u64);
+        assert_eq!(world.found(), expected, "offset {offset}");
+    }
+}
+
+#[test]
+fn what_a_callable_uses_after_it_has_enqueued_a_task_races_with_that_task() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    let (other, buffer) = (world.streams[1].clone(), world.buffer.clone());
+    let callable = move || {
+        write(&other, &buffer);
+        drop(OpenAccess::begin(buffer.used_bytes(Some(true))));
+    };
+    world.streams[0].enqueue(callable).unwrap();
+    world.streams[0].synchronize().unwrap();
+    assert_eq!(world.found(), [Race]);
+}
+
+#[test]
+fn a_watch_goes_on_when_another_one_ends() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    drop(Sanitizer::begin(&world.runtime));
+    world.write(0);
+    world.write(1);
+    assert_eq!(world.found(), [Race]);
+}
+
+#[test]
+fn uses_that_find_no_room_are_counted() {
+    let _alone = order_watch::alone();
+    let world = World::new(2 * 1025);
+    for number in 0..1025 {
+        assert_eq!(world.watch.num_forgotten(), 0, "use {number}");
+        let range = 2 * number..2 * number + 2;
+        write(&world.streams[0], &world.buffer.slice(range).unwrap());
+    }
+    assert_eq!(world.watch.num_forgotten(), 512); // the older half
+}
+
+#[test]
+fn waits_that_find_no_room_are_counted() {
+    let mut streams = Streams::default();
+    let [waits, source] = [1, 2].map(|key| streams.slot(key));
+    for ticket in 1..=1024 {
+        assert_eq!(streams.num_forgotten, 0, "wait {ticket}");
+        let awaited = streams.enqueue(source, ticket);
+        streams.wait(waits, awaited, true);
+        streams.enqueue(waits, ticket);
+    }
+    assert_eq!(streams.num_forgotten, 1); // the first past, of no wait, had a place too
+}
+
+#[test]
+fn buffers_that_find_no_room_are_counted() {
+    let mut detector = Detector::default();
+    for number in 0..=1 << 16 {
+        assert_eq!(detector.num_forgotten(), 0, "buffer {number}");
+        let (address, range) = (number * BYTES as u64, 0..BYTES);
+        let used = UsedBytes { runtime: 0, home: 0, address, bytes: BYTES, range, writes: None };
+        detector.tell(Told::Allocation(used), Place::default());
+    }
+    assert_eq!(detector.num_forgotten(), 1);
+}
