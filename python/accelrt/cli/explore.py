@@ -15,7 +15,6 @@ from accelrt.cli.sizes import count_argument, seconds_argument
 from accelrt.cli.view import page, sources
 
 _STRATEGIES = ("random", "invert", "starve", "pct")
-_HUNG = -1
 _SHOWN_LINES = 12
 
 
@@ -100,7 +99,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _failures(
     given: argparse.Namespace, seeds: range | list[int], setting: str
-) -> Iterator[tuple[int, tuple[int, str]]]:
+) -> Iterator[tuple[int, tuple[int | None, str]]]:
     """Try the seeds, some at a time; return in their order those that fail."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         tries = [pool.submit(_try, given, f"seed:{seed},{setting}") for seed in seeds]
@@ -111,8 +110,8 @@ def _failures(
                 yield seed, tried.result()
 
 
-def _try(given: argparse.Namespace, schedule: str, **variables: str) -> tuple[int, str]:
-    """Run the program once; return its exit status and what it said on standard error."""
+def _try(given: argparse.Namespace, schedule: str, **variables: str) -> tuple[int | None, str]:
+    """Run the program once; return its exit status, if it ended, and its standard error."""
     command = [sys.executable, str(given.script), *given.arguments]
     environment = {**os.environ, "ACCELRT_CPU_SCHEDULE": schedule, **variables}
     try:
@@ -125,7 +124,7 @@ def _try(given: argparse.Namespace, schedule: str, **variables: str) -> tuple[in
             check=False,
         )
     except subprocess.TimeoutExpired as expired:
-        return _HUNG, (expired.stderr or b"").decode(errors="replace")
+        return None, (expired.stderr or b"").decode(errors="replace")
     return ended.returncode, ended.stderr.decode(errors="replace")
 
 
@@ -138,8 +137,8 @@ def _count_tasks(given: argparse.Namespace, trace: Path) -> int:
     return sum(event.get("ph") == "X" and event.get("cat") == "task" for event in events)
 
 
-def _say(given: argparse.Namespace, seed: int, status: int, said: str) -> None:
-    how = f"no end after {given.timeout:g} s" if status == _HUNG else f"exit status {status}"
+def _say(given: argparse.Namespace, seed: int, status: int | None, said: str) -> None:
+    how = f"no end after {given.timeout:g} s" if status is None else f"exit status {status}"
     lines = said.splitlines()[-_SHOWN_LINES:]
     options = f"--strategy {given.strategy} " if given.strategy != "random" else ""
     options += f"--depth {given.depth} " if given.strategy == "pct" else ""

@@ -8,7 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from accelrt import _core, accelerator
+from accelrt import _core, accelerator, cpu
 from accelrt.cli.outputs import file_argument, refusal
 from accelrt.sanitizer import Finding, Report, watch_script
 
@@ -88,8 +88,9 @@ def _finish() -> None:
     if not _core.is_initialized():
         return
     try:
-        for index in range(accelerator.device_count()):
-            accelerator.synchronize(index)
+        for module in (accelerator, cpu):  # the cpu kind is there beside each accelerator
+            for index in range(module.device_count()):
+                module.synchronize(index)
     except RuntimeError as error:  # of the script's own tasks
         sys.stderr.write(f"{error}\n")
 
