@@ -1,7 +1,7 @@
-"""`accelrt.testing`: schedules that repeat, faults that are planned, and what looks for a seed.
+"""`accelrt.testing`: schedules that repeat, what looks for a seed, and both in pytest.
 
-Method: processes of their own, because a process has one clock and is prepared for faults before
-its first use of a device. What one seed prints is compared with what it prints again.
+Method: processes of their own, because a process has one clock. What one seed prints is compared
+with what it prints again.
 """
 
 import json
@@ -353,112 +353,6 @@ def seen():
     assert output_of(inside) == "5100 7100\n90 400\n"
     setting = "seed:5,durations:400,durations.copy:7000,durations.fill:5000,durations.launch:90"
     assert output_of(f"{code}\nseen()", ACCELRT_CPU_SCHEDULE=setting) == "5100 7100\n90 400\n"
-
-
-FAULTS = """
-import accelrt
-from accelrt import testing
-
-def outcome(function):
-    try:
-        function()
-        return "passes"
-    except Exception as error:
-        return type(error).__name__
-
-def program():
-    memory = accelrt.zeros(1 << 20, device="cpu").fill_(1)
-    accelrt.cpu.synchronize()
-"""
-
-
-def test_planned_faults_fail_the_calls_of_a_device() -> None:
-    code = f"""{FAULTS}
-for plan in ("allocate:from 1", "fill:1", "lose cpu:0 after 0", "copy:1", "fill@cpu:1:1"):
-    accelrt.accelerator.empty_cache()
-    with testing.faults(plan) as planned:
-        said = outcome(program)
-    outcome(accelrt.cpu.synchronize)
-    print(plan, said, planned.num_failed > 0)
-"""
-    assert output_of(code, ACCELRT_CPU_DEVICES="2").splitlines() == [
-        "allocate:from 1 OutOfMemoryError True",
-        "fill:1 StreamError True",
-        "lose cpu:0 after 0 DeviceLost True",
-        "copy:1 passes False",
-        "fill@cpu:1:1 passes False",
-    ]
-
-
-def test_the_variable_plans_faults_of_a_whole_program() -> None:
-    code = f"{FAULTS}\nprint(outcome(program), outcome(program))"
-    said = output_of(code.replace("from accelrt import testing", ""), ACCELRT_FAULTS="fill:1")
-    assert said == "StreamError passes\n"
-
-
-def test_each_fault_fails_every_call_once_and_raises_what_a_program_does_wrong() -> None:
-    code = f"""{FAULTS}
-print(testing.each_fault(program) > 3)
-
-def careless():
-    memory = accelrt.empty(1000, device="cpu")
-    written = False
-    try:
-        memory.fill_(1).fill_(2)
-        accelrt.cpu.synchronize()
-    except RuntimeError:
-        written = True
-    assert not written
-
-try:
-    testing.each_fault(careless, "fill")
-except AssertionError as error:
-    print(error.__notes__)
-print(testing.each_fault(lambda: None))
-"""
-    assert output_of(code).splitlines() == ["True", "['with the fault fill:1']", "0"]
-
-
-def test_what_a_function_leaves_queued_fails_as_well() -> None:
-    # Goal: a function need not wait. Method: under a schedule nothing runs before a wait.
-    code = f"""{FAULTS}
-def leaves():
-    accelrt.empty(1000, device="cpu").fill_(1).fill_(2)
-
-accelrt.empty(1000, device="cpu")
-with testing.schedule(1):
-    print(testing.each_fault(leaves, "fill"))
-"""
-    assert output_of(code) == "2\n"
-
-
-def test_what_a_function_raises_without_a_fault_is_raised() -> None:
-    code = f"""{FAULTS}
-def wrong():
-    raise RuntimeError("its own")
-print(outcome(lambda: testing.each_fault(wrong)))
-"""
-    assert output_of(code) == "RuntimeError\n"
-
-
-def test_faults_that_come_too_late_or_twice_or_are_malformed_are_refused() -> None:
-    code = """
-    import accelrt
-    accelrt.cpu.synchronize()
-    from accelrt import testing
-    try:
-        testing.faults("fill:1").__enter__()
-    except RuntimeError as error:
-        print(error)
-    """
-    assert "before accelrt.testing was imported" in output_of(code)
-    code = f"""{FAULTS}
-print(outcome(testing.faults("fills:1").__enter__))
-with testing.faults("fill:1"):
-    print(outcome(testing.faults("fill:1").__enter__))
-print(outcome(testing.faults("fill:1").__enter__))
-"""
-    assert output_of(code) == "ValueError\nValueError\npasses\n"
 
 
 OF_UNITTEST = """
