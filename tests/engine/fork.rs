@@ -87,6 +87,7 @@ fn assert_refusals(runtime: &Runtime, stream: &Stream, event: &Event) {
     assert_bad_fork("record of a new event", stream.record_event());
     assert_bad_fork("wait_event", stream.wait_event(event));
     assert_bad_fork("wait_stream", stream.wait_stream(stream));
+    #[cfg(not(core_alone))]
     assert_bad_fork("scope", stream.scope(|_| ()));
     assert_bad_fork("device synchronise", runtime.synchronize(CPU));
     assert_bad_fork("stream", runtime.stream(CPU));

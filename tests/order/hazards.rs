@@ -41,6 +41,7 @@ fn is_child() -> bool {
 }
 
 #[test]
+#[cfg(not(core_alone))]
 fn a_scope_outlives_the_tasks_that_its_tasks_enqueue() {
     let _watchdog = Watchdog::new("nested tasks of a scope");
     let runtime = patient(2);
