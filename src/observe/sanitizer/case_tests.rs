@@ -6,6 +6,7 @@
 //! pending, a gate holds its stream.
 #![expect(unsafe_code, reason = "launches a function that touches none of its arguments")]
 
+use std::ops::Range;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -144,6 +145,28 @@ fn uses_that_find_no_room_are_counted() {
         write(&world.streams[0], &world.buffer.slice(range).unwrap());
     }
     assert_eq!(world.watch.num_forgotten(), 512); // the older half
+}
+
+#[test]
+fn written_ranges_that_find_no_room_are_counted() {
+    let _alone = order_watch::alone();
+    let takes_view = |world: &World, range| {
+        let used = world.buffer.slice(range).unwrap().used_bytes(None);
+        order_watch::tell(Told::HostWaitForUses(used, true));
+    };
+    let writes = |world: &World, range| {
+        write(&world.streams[0], &world.buffer.slice(range).unwrap());
+        world.streams[0].synchronize().unwrap(); // so that the uses themselves find room
+    };
+    let ways: [&dyn Fn(&World, Range<usize>); 2] = [&writes, &takes_view];
+    for (number, way) in ways.into_iter().enumerate() {
+        let world = World::new(2 * 1025);
+        for range in 0..1025 {
+            assert_eq!(world.watch.num_forgotten(), 0, "way {number}, range {range}");
+            way(&world, 2 * range..2 * range + 1);
+        }
+        assert_eq!(world.watch.num_forgotten(), 1024, "way {number}"); // the gaps between them
+    }
 }
 
 #[test]

@@ -316,11 +316,11 @@ impl Detector {
             return;
         }
         let life = self.life_of(used);
-        if takes_view {
-            life.write(&used.range); // the host may write by its view
-        }
+        // The host may write by its view.
+        let num_forgotten = if takes_view { life.write(&used.range) } else { 0 };
         let recorded = life.uses.iter().filter(|it| it.is_recorded && it.point.slot != OPEN);
         let points: Vec<Point> = recorded.map(|it| it.point).collect();
+        self.num_forgotten += num_forgotten;
         for point in points {
             self.streams.wait_on_host(point, false);
         }

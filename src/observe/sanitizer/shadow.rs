@@ -91,18 +91,18 @@ impl Life {
         is_before: impl Fn(Point) -> bool,
     ) -> u64 {
         self.uses.retain(|old| !(is_done(old.point) || new.hides(old) && is_before(old.point)));
-        if new.may_write() && !new.is_marker {
-            self.write(&new.range);
-        }
+        let writes = new.may_write() && !new.is_marker;
+        let num_unwritten = if writes { self.write(&new.range) } else { 0 };
         self.uses.push(new);
         if self.uses.len() <= MOST_USES {
-            return 0;
+            return num_unwritten;
         }
-        self.uses.drain(..MOST_USES / 2).count() as u64
+        num_unwritten + self.uses.drain(..MOST_USES / 2).count() as u64
     }
 
-    /// Notes that the bytes have contents.
-    pub(super) fn write(&mut self, range: &Range<usize>) {
+    /// Notes that the bytes have contents. Returns how many gaps between what was written found no
+    /// room: all bytes count as written then.
+    pub(super) fn write(&mut self, range: &Range<usize>) -> u64 {
         let first = self.written.partition_point(|known| known.end < range.start);
         let end = self.written.partition_point(|known| known.start <= range.end);
         let mut joined = range.clone();
@@ -110,9 +110,10 @@ impl Life {
             joined = joined.start.min(known.start)..joined.end.max(known.end);
         }
         self.written.insert(first, joined);
-        if self.written.len() > MOST_USES {
-            self.written = vec![EVERYTHING];
+        if self.written.len() <= MOST_USES {
+            return 0;
         }
+        std::mem::replace(&mut self.written, vec![EVERYTHING]).len() as u64 - 1
     }
 
     pub(super) fn is_written(&self, range: &Range<usize>) -> bool {
