@@ -212,6 +212,8 @@ fn uses_that_find_no_room_are_counted() {
     assert_eq!(world.watch.num_forgotten(), 512); // the older half
 }
 
+type Way<'a> = &'a dyn Fn(&World, Range<usize>);
+
 #[test]
 fn written_ranges_that_find_no_room_are_counted() {
     let _alone = order_watch::alone();
@@ -223,7 +225,7 @@ fn written_ranges_that_find_no_room_are_counted() {
         write(&world.streams[0], &world.buffer.slice(range).unwrap());
         world.streams[0].synchronize().unwrap(); // so that the uses themselves find room
     };
-    let ways: [&dyn Fn(&World, Range<usize>); 2] = [&writes, &takes_view];
+    let ways: [Way<'_>; 2] = [&writes, &takes_view];
     for (number, way) in ways.into_iter().enumerate() {
         let world = World::new(2 * 1025);
         for range in 0..1025 {

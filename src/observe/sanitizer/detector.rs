@@ -373,8 +373,9 @@ impl Detector {
         let life = self.life_of(used);
         let (range, writes) = (0..used.bytes, None);
         let (is_recorded, is_marker) = (true, true); // it stands for the stream's tasks
-        let (point, user, open, nth) = (last, program, 0, 0);
-        let marker = ShadowUse { point, range, writes, is_recorded, is_marker, open, user, nth };
+        let (point, open, nth) = (last, 0, 0);
+        let marker =
+            ShadowUse { point, range, writes, is_recorded, is_marker, open, user: program, nth };
         let is_same_stream = |point: Point| point.slot == slot;
         self.num_forgotten += life.add(marker, |_| false, is_same_stream);
     }
