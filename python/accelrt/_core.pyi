@@ -1522,7 +1522,7 @@ def start_schedule(text: str) -> None:
     """Lets cpu devices follow the schedule of this text. Waits, without the GIL, for all work."""
 
 def end_schedule() -> int:
-    """Runs, without the GIL, what is runnable, and ends the schedule. Returns its number of choices."""
+    """Runs, without the GIL, what is runnable, and ends the schedule. Returns its number of steps."""
 
 def prepare_faults() -> bool:
     """Prepares the process's runtime for faults. False when it was made before."""

@@ -8,6 +8,7 @@
 //! Infallible methods forward their calls to the inner backend.
 #![expect(unsafe_code, reason = "forwards calls whose callers uphold the contract")]
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -105,7 +106,8 @@ impl FaultBackend {
     }
 
     /// Lets `decide` say, for each call of a method for a device, whether and how it fails. Calls
-    /// that name no device or stream count for device 0. Later calls of this have no effect.
+    /// that name neither a device nor what it has, as a stream, a mark or a kernel, count for
+    /// device 0. Later calls of this have no effect.
     ///
     /// ```
     /// use accelrt::backend::contract::Backend;
@@ -147,7 +149,7 @@ impl FaultBackend {
         &self.injector.inner
     }
 
-    fn call<T>(
+    fn call<T: Any>(
         &self,
         method: Method,
         request: Request,
@@ -163,6 +165,8 @@ unsafe impl Backend for FaultBackend {
         DeviceCount(Request::ANY) device_count() -> usize;
         Properties(Request::of(device_index)) properties(device_index: usize) -> DeviceProperties;
         MemoryInfo(Request::of(device_index)) memory_info(device_index: usize) -> MemoryInfo;
+        StreamCreate(Request::of(device_index))
+            stream_create(device_index: usize, priority: i32) -> StreamHandle;
         Allocate(Request { bytes, ..Request::of(device_index) })
             allocate(device_index: usize, bytes: usize, align_bytes: usize) -> Address;
         AllocateShared(Request { bytes, ..Request::of(device_index) })
@@ -180,26 +184,18 @@ unsafe impl Backend for FaultBackend {
         StreamQuery(Request::on(stream)) stream_query(stream: StreamHandle) -> bool;
         StreamSynchronize(Request::on(stream)) stream_synchronize(stream: StreamHandle) -> ();
         Mark(Request::on(stream)) mark(stream: StreamHandle, timed: bool) -> Mark;
-        MarkDone(Request::ANY) mark_done(mark: Mark) -> bool;
-        WaitMark(Request::ANY) wait_mark(mark: Mark) -> ();
+        MarkDone(Request::on(mark)) mark_done(mark: Mark) -> bool;
+        WaitMark(Request::on(mark)) wait_mark(mark: Mark) -> ();
         StreamWait(Request::on(stream)) stream_wait(stream: StreamHandle, mark: Mark) -> ();
-        WhenDone(Request::ANY) when_done(mark: Mark, callback: DoneCallback) -> ();
-        ElapsedNs(Request::ANY) elapsed_ns(start: Mark, end: Mark) -> i64;
-        MarkRelease(Request::ANY) mark_release(mark: Mark) -> ();
+        WhenDone(Request::on(mark)) when_done(mark: Mark, callback: DoneCallback) -> ();
+        ElapsedNs(Request::on(start)) elapsed_ns(start: Mark, end: Mark) -> i64;
+        MarkRelease(Request::on(mark)) mark_release(mark: Mark) -> ();
         Release(Request::of(device_index)) release(device_index: usize, address: Address) -> ();
         ReleaseHost(Request::ANY) release_host(address: Address) -> ();
         Copy(Request::on(stream))
             copy(stream: StreamHandle, to: Address, from: Address, bytes: usize) -> ();
         Fill(Request::on(stream))
             fill(stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> ();
-    }
-
-    fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
-        let request = Request::of(device_index);
-        let create = |inner: &dyn Backend| inner.stream_create(device_index, priority);
-        let stream = self.call(Method::StreamCreate, request, create)?;
-        self.injector.streams.lock().insert(stream.0, device_index);
-        Ok(stream)
     }
 
     fn kind(&self) -> DeviceKind {
@@ -275,7 +271,7 @@ struct FaultVirtualMemory {
 }
 
 impl FaultVirtualMemory {
-    fn call<T>(
+    fn call<T: Any>(
         &self,
         method: Method,
         bytes: usize,
@@ -315,7 +311,7 @@ unsafe impl VirtualMemory for FaultVirtualMemory {
 struct FaultKernels(Arc<Injector>);
 
 impl FaultKernels {
-    fn call<T>(
+    fn call<T: Any>(
         &self,
         method: Method,
         request: Request,
@@ -335,15 +331,18 @@ unsafe impl Kernels for FaultKernels {
     }
 
     injected_unsafe! {
-        KernelsNames(Request::ANY) kernel_names(program: ProgramHandle) -> Vec<String>;
-        KernelsKernel(Request::ANY) kernel(program: ProgramHandle, name: &str) -> KernelHandle;
-        KernelsParameters(Request::ANY) parameters(kernel: KernelHandle) -> Vec<KernelParameter>;
+        KernelsNames(Request::on(program))
+            kernel_names(program: ProgramHandle) -> Vec<String>;
+        KernelsKernel(Request::on(program))
+            kernel(program: ProgramHandle, name: &str) -> KernelHandle;
+        KernelsParameters(Request::on(kernel))
+            parameters(kernel: KernelHandle) -> Vec<KernelParameter>;
         KernelsLaunch(Request::on(stream)) launch(
             kernel: KernelHandle, stream: StreamHandle, arguments: &[LaunchArgument],
             size: &LaunchSize
         ) -> ();
-        KernelsKernelRelease(Request::ANY) kernel_release(kernel: KernelHandle) -> ();
-        KernelsProgramRelease(Request::ANY) program_release(program: ProgramHandle) -> ();
+        KernelsKernelRelease(Request::on(kernel)) kernel_release(kernel: KernelHandle) -> ();
+        KernelsProgramRelease(Request::on(program)) program_release(program: ProgramHandle) -> ();
     }
 }
 

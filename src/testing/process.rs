@@ -47,7 +47,7 @@ pub(crate) fn start_schedule(schedule: Schedule) -> Result<()> {
     Ok(())
 }
 
-/// Ends the schedule. Returns how many choices it made.
+/// Ends the schedule. Returns its number of steps.
 pub(crate) fn end_schedule() -> u64 {
     let scheduled = SCHEDULED.lock().take(); // the lock ends here: the drop runs tasks
     scheduled.map_or(0, |scheduled| {

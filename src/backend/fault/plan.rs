@@ -1,11 +1,14 @@
 //! Planned faults: the injector counts all calls and decides which ones fail.
 
-use std::collections::BTreeMap;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::contract::capacity::out_of_memory;
-use crate::backend::contract::{Backend, MemoryInfo, StreamHandle};
+use crate::backend::contract::{
+    Backend, KernelHandle, Mark, MemoryInfo, ProgramHandle, StreamHandle,
+};
 use crate::backend::fault::Method;
 use crate::base::device::Device;
 use crate::base::error::{DriverError, Error, Result};
@@ -76,25 +79,39 @@ impl Fault {
     }
 }
 
+/// A handle of something that a device has.
+pub(super) type Key = (TypeId, u64);
+
+/// `None` for what is no such handle.
+fn key<H: Any>(handle: &H) -> Option<Key> {
+    let any: &dyn Any = handle;
+    let stream = any.downcast_ref().map(|it: &StreamHandle| it.0);
+    let mark = any.downcast_ref().map(|it: &Mark| it.0);
+    let program = any.downcast_ref().map(|it: &ProgramHandle| it.0);
+    let kernel = any.downcast_ref().map(|it: &KernelHandle| it.0);
+    Some((TypeId::of::<H>(), stream.or(mark).or(program).or(kernel)?))
+}
+
 /// The device and size of a request, for the error message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) device_index: usize,
     pub(super) bytes: usize,
-    /// Of the device of this stream, instead.
-    pub(super) stream: Option<StreamHandle>,
+    /// Of the device that this handle is of, instead.
+    pub(super) handle: Option<Key>,
 }
 
 impl Request {
     /// For methods that name no device and no size. Errors then name device 0.
-    pub(super) const ANY: Self = Self { device_index: 0, bytes: 0, stream: None };
+    pub(super) const ANY: Self = Self { device_index: 0, bytes: 0, handle: None };
 
     pub(super) const fn of(device_index: usize) -> Self {
         Self { device_index, ..Self::ANY }
     }
 
-    pub(super) const fn on(stream: StreamHandle) -> Self {
-        Self { stream: Some(stream), ..Self::ANY }
+    /// For a stream, a mark, a program or a kernel.
+    pub(super) fn on<H: Any>(handle: H) -> Self {
+        Self { handle: key(&handle), ..Self::ANY }
     }
 }
 
@@ -126,8 +143,8 @@ pub(super) struct Injector {
     plans: Mutex<Vec<Planned>>,
     callbacks: Mutex<Vec<PlannedCallback>>,
     pub(super) decide: OnceLock<Box<Decide>>,
-    /// The devices of the streams that were created, by their handles.
-    pub(super) streams: Mutex<BTreeMap<u64, usize>>,
+    /// The devices of what was made and not released.
+    pub(super) devices: Mutex<HashMap<Key, usize>>,
 }
 
 /// Says how a call of a method for a device fails, if it does.
@@ -144,8 +161,8 @@ impl Injector {
         let counts = std::array::from_fn(|_| Counts::default());
         let plans = Mutex::new(LockRank::Backend, Vec::new());
         let callbacks = Mutex::new(LockRank::Backend, Vec::new());
-        let (decide, streams) = (OnceLock::new(), Mutex::new(LockRank::Backend, BTreeMap::new()));
-        Self { inner, counts, plans, callbacks, decide, streams }
+        let (decide, devices) = (OnceLock::new(), Mutex::new(LockRank::Backend, HashMap::new()));
+        Self { inner, counts, plans, callbacks, decide, devices }
     }
 
     pub(super) fn plan(&self, fault: Fault) {
@@ -178,15 +195,19 @@ impl Injector {
     }
 
     /// Calls `act`, unless a fault is due. A due fault of a release takes effect after `act`.
-    pub(super) fn call<T>(
+    pub(super) fn call<T: Any>(
         &self,
         method: Method,
         mut request: Request,
         act: impl FnOnce(&dyn Backend) -> Result<T>,
     ) -> Result<T> {
-        if let Some(stream) = request.stream {
-            let device = self.streams.lock().get(&stream.0).copied();
-            request.device_index = device.unwrap_or_default();
+        if let Some(handle) = request.handle {
+            let mut devices = self.devices.lock();
+            let known = devices.get(&handle).copied();
+            request.device_index = known.unwrap_or_default();
+            if method.is_release() {
+                devices.remove(&handle); // before the inner call, after which it may be another's
+            }
         }
         let counts = &self.counts[method as usize];
         // Relaxed: a counter that orders nothing.
@@ -194,6 +215,9 @@ impl Injector {
         let callbacks = self.due_callbacks(method);
         let Some(error) = self.planned_error(method, request.device_index) else {
             let outcome = act(&*self.inner);
+            if let Some(made) = outcome.as_ref().ok().and_then(key) {
+                self.devices.lock().insert(made, request.device_index);
+            }
             for PlannedCallback { run, .. } in callbacks {
                 run();
             }

@@ -6,13 +6,14 @@
 //! pending, a gate holds its stream.
 #![expect(unsafe_code, reason = "launches a function that touches none of its arguments")]
 
+use std::ops::Range;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::base::config::Config;
 use crate::base::device::Device;
 use crate::engine::stream::Stream;
-use crate::engine::stream::order_watch::{self, Place, Told, UsedBytes};
+use crate::engine::stream::order_watch::{self, NextUses, Place, Told, UsedBytes};
 use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
 use crate::observe::sanitizer::detector::Detector;
@@ -124,6 +125,71 @@ fn what_a_callable_uses_after_it_has_enqueued_a_task_races_with_that_task() {
     assert_eq!(world.found(), [Race]);
 }
 
+/// What is found when a callable of a stream does something with the other stream and the buffer.
+fn found_inside(act: impl FnOnce(&Stream, &Buffer) + Send + 'static) -> Vec<FindingKind> {
+    let world = World::new(BYTES);
+    let (other, buffer) = (world.streams[1].clone(), world.buffer.clone());
+    world.streams[0].enqueue(move || act(&other, &buffer)).unwrap();
+    world.streams[0].synchronize().unwrap();
+    world.found()
+}
+
+fn access(buffer: &Buffer) -> OpenAccess {
+    OpenAccess::begin(buffer.used_bytes(Some(true)))
+}
+
+#[test]
+fn what_a_callable_has_used_before_it_enqueues_a_task_is_before_that_task() {
+    let _alone = order_watch::alone();
+    let found = found_inside(|other, buffer| {
+        drop(access(buffer));
+        write(other, buffer);
+    });
+    assert_eq!(found, []);
+    let found = found_inside(|other, buffer| {
+        buffer.write_from_slice(&[1_u8; BYTES]).unwrap();
+        write(other, buffer);
+        other.synchronize().unwrap();
+        drop(access(buffer));
+        write(other, buffer);
+    });
+    assert_eq!(found, []);
+    let found = found_inside(|other, buffer| {
+        drop(access(buffer));
+        write(other, buffer);
+        drop(access(buffer)); // behind the first one, and beside the task
+    });
+    assert_eq!(found, [Race]);
+}
+
+#[test]
+fn what_a_callable_uses_while_it_enqueues_a_task_races_with_that_task() {
+    let _alone = order_watch::alone();
+    let found = found_inside(|other, buffer| {
+        let outer = access(buffer);
+        drop(access(buffer)); // which does not end the outer one
+        write(other, buffer);
+        drop(outer);
+    });
+    assert_eq!(found, [Race]);
+}
+
+#[test]
+fn what_a_callable_is_given_races_with_what_it_enqueues_whatever_it_has_ended() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    let (other, buffer) = (world.streams[1].clone(), world.buffer.clone());
+    let callable = move || {
+        drop(access(&buffer));
+        write(&other, &buffer);
+    };
+    let uses = vec![world.buffer.used_bytes(Some(true))];
+    order_watch::declare(Some(NextUses { uses, is_behind_conflicts: false }));
+    world.streams[0].enqueue(callable).unwrap();
+    world.streams[0].synchronize().unwrap();
+    assert_eq!(world.found(), [Race]);
+}
+
 #[test]
 fn a_watch_goes_on_when_another_one_ends() {
     let _alone = order_watch::alone();
@@ -144,6 +210,30 @@ fn uses_that_find_no_room_are_counted() {
         write(&world.streams[0], &world.buffer.slice(range).unwrap());
     }
     assert_eq!(world.watch.num_forgotten(), 512); // the older half
+}
+
+type Way<'a> = &'a dyn Fn(&World, Range<usize>);
+
+#[test]
+fn written_ranges_that_find_no_room_are_counted() {
+    let _alone = order_watch::alone();
+    let takes_view = |world: &World, range| {
+        let used = world.buffer.slice(range).unwrap().used_bytes(None);
+        order_watch::tell(Told::HostWaitForUses(used, true));
+    };
+    let writes = |world: &World, range| {
+        write(&world.streams[0], &world.buffer.slice(range).unwrap());
+        world.streams[0].synchronize().unwrap(); // so that the uses themselves find room
+    };
+    let ways: [Way<'_>; 2] = [&writes, &takes_view];
+    for (number, way) in ways.into_iter().enumerate() {
+        let world = World::new(2 * 1025);
+        for range in 0..1025 {
+            assert_eq!(world.watch.num_forgotten(), 0, "way {number}, range {range}");
+            way(&world, 2 * range..2 * range + 1);
+        }
+        assert_eq!(world.watch.num_forgotten(), 1024, "way {number}"); // the gaps between them
+    }
 }
 
 #[test]

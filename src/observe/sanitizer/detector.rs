@@ -106,7 +106,7 @@ impl Detector {
             place: task.place,
         };
         for (nth, access) in accesses.drain(..).enumerate() {
-            self.access((point, nth), access, user);
+            self.access((point, nth, 0), access, user);
         }
         self.room = accesses;
     }
@@ -127,12 +127,12 @@ impl Detector {
         match told {
             Told::Wait(stream, Some((source, ticket)), _) => {
                 let (slot, source) = (self.streams.slot_of(stream), self.streams.slot_of(source));
-                self.streams.wait(slot, Point { slot: source, ticket }, true);
+                self.streams.wait(slot, Point::whole(source, ticket), true);
             }
             Told::Wait(stream, None, event) => self.note_unrecorded(stream, event, place),
             Told::HostWait(stream, ticket, is_whole) => {
                 let slot = self.streams.slot_of(stream);
-                self.streams.wait_on_host(Point { slot, ticket }, is_whole);
+                self.streams.wait_on_host(Point::whole(slot, ticket), is_whole);
             }
             Told::HostWaitForUses(used, takes_view) => self.wait_for_uses(&used, takes_view),
             Told::HostAccess(used) => self.access_on_host(&used, place),
@@ -211,23 +211,22 @@ impl Detector {
             ShadowUse { range: range.clone(), writes: *writes, ..known.clone() }
         };
         let uses = self.lives.get(&access.address).into_iter().flat_map(|life| &life.uses);
-        let conflicting = uses.filter(|known| known.is_recorded && known.conflicts(&new(known)));
+        let uses = uses.filter(|known| known.is_recorded && known.open == 0);
+        let conflicting = uses.filter(|known| known.conflicts(&new(known)));
         conflicting.map(|known| known.point).collect()
     }
 
     /// Checks an access against the others of its memory, and adds it to them.
-    fn access(&mut self, (point, nth): (Point, usize), access: NewAccess, user: User) {
+    fn access(&mut self, (point, nth, open): (Point, usize, u64), access: NewAccess, user: User) {
         let NewAccess { address, range, writes, is_recorded } = access;
         let is_marker = false;
-        let new = ShadowUse { point, range, writes, is_recorded, is_marker, user, nth };
+        let new = ShadowUse { point, range, writes, is_recorded, is_marker, open, user, nth };
         let (past, Self { streams, lives, .. }) = (self.streams.past(point), &mut *self);
         let Some(life) = lives.get_mut(&address) else { return };
         let done = &streams.done;
         let is_done = |other| done.covers(other);
-        let is_before = |other: Point| {
-            is_done(other)
-                || past.covers(other)
-                || other.slot == point.slot && other.ticket <= point.ticket && point.slot != OPEN
+        let is_reached = |other: Point| {
+            is_done(other) || past.covers(other) || point.slot != OPEN && point.reaches(other)
         };
         // What a task does inside is told of later than tasks that wait for it.
         let is_behind = |other: Point| {
@@ -246,13 +245,13 @@ impl Detector {
                 find(FindingKind::UninitializedRead, None);
             }
             let others = life.uses.iter().filter(|other| !other.is_marker);
-            let unordered = |it: &&ShadowUse| !is_before(it.point) && !is_behind(it.point);
+            let unordered = |it: &&ShadowUse| !is_reached(it.point) && !is_behind(it.point);
             for other in others.filter(|it| it.conflicts(&new)).filter(unordered) {
                 let is_of_host = other.user.stream.is_none() || new.user.stream.is_none();
                 let kind = if is_of_host { FindingKind::HostAccess } else { FindingKind::Race };
                 find(kind, Some(FoundUse::of(other)));
             }
-            self.num_forgotten += life.add(new, is_done, is_before);
+            self.num_forgotten += life.add(new, is_done, is_reached);
         }
         for finding in found {
             self.note(finding);
@@ -316,11 +315,11 @@ impl Detector {
             return;
         }
         let life = self.life_of(used);
-        if takes_view {
-            life.write(&used.range); // the host may write by its view
-        }
-        let recorded = life.uses.iter().filter(|it| it.is_recorded && it.point.slot != OPEN);
+        // The host may write by its view.
+        let num_forgotten = if takes_view { life.write(&used.range) } else { 0 };
+        let recorded = life.uses.iter().filter(|it| it.is_recorded && it.open == 0);
         let points: Vec<Point> = recorded.map(|it| it.point).collect();
+        self.num_forgotten += num_forgotten;
         for point in points {
             self.streams.wait_on_host(point, false);
         }
@@ -329,9 +328,11 @@ impl Detector {
     /// Inside of a task it is the task that accesses the memory.
     fn access_on_host(&mut self, used: &UsedBytes, place: Place) {
         let Some(access) = self.declared(used) else { return };
-        let running = self.running();
-        let point = running.unwrap_or_else(|| self.streams.access_on_host());
-        self.access((point, 0), access, self.host(point, place));
+        let point = match self.running() {
+            Some(running) => self.streams.access_inside(running),
+            None => self.streams.access_on_host(),
+        };
+        self.access((point, 0, 0), access, self.host(point, place));
     }
 
     fn host(&self, point: Point, place: Place) -> User {
@@ -340,26 +341,26 @@ impl Detector {
         User { stream, operation, name, function, place }
     }
 
-    /// Begins an access of the host that lasts: nothing is behind it until it ends. Its number; 0
-    /// inside of a task, whose end it does not outlast.
+    /// Begins an access that lasts: nothing is behind it until it ends, inside of a task at its end
+    /// the latest. Its number.
     pub(super) fn open(&mut self, used: &UsedBytes, place: Place) -> u64 {
-        let running = self.running();
-        self.num_open += u64::from(running.is_none());
-        let point = running.unwrap_or(Point { slot: OPEN, ticket: self.num_open });
+        self.num_open += 1;
+        let point = self.running().unwrap_or(Point::whole(OPEN, self.num_open));
         if let Some(access) = self.declared(used) {
-            self.access((point, 0), access, self.host(point, place));
+            self.access((point, 0, self.num_open), access, self.host(point, place));
         }
-        if running.is_none() { self.num_open } else { 0 }
+        self.num_open
     }
 
     pub(super) fn close(&mut self, used: &UsedBytes, number: u64) {
-        let ended = self.streams.access_on_host();
-        let Some(life) = self.lives.get_mut(&used.address) else { return };
-        let open = Point { slot: OPEN, ticket: number };
-        let mut of_it = life.uses.iter_mut().filter(|known| known.point == open);
-        if let Some(known) = of_it.next() {
-            known.point = ended;
-        }
+        let running = self.running();
+        let Self { streams, lives, .. } = self;
+        let Some(life) = lives.get_mut(&used.address) else { return };
+        life.close(number, |point| match point.slot {
+            OPEN => streams.access_on_host(),
+            _ if running == Some(point) => streams.access_inside(point),
+            _ => point,
+        });
     }
 
     fn record_use(&mut self, used: &UsedBytes, stream: &StreamCore) {
@@ -371,9 +372,10 @@ impl Detector {
         let program = self.host(last, Place::default());
         let life = self.life_of(used);
         let (range, writes) = (0..used.bytes, None);
-        let (is_recorded, is_marker, nth) = (true, true, 0); // it stands for the stream's tasks
+        let (is_recorded, is_marker) = (true, true); // it stands for the stream's tasks
+        let (point, open, nth) = (last, 0, 0);
         let marker =
-            ShadowUse { point: last, range, writes, is_recorded, is_marker, user: program, nth };
+            ShadowUse { point, range, writes, is_recorded, is_marker, open, user: program, nth };
         let is_same_stream = |point: Point| point.slot == slot;
         self.num_forgotten += life.add(marker, |_| false, is_same_stream);
     }
@@ -384,8 +386,9 @@ impl Detector {
         let Self { streams, lives, freed, .. } = &mut *self;
         let is_it = |life: &&mut Life| life.bytes == used.bytes && life.freed.is_none();
         let Some(life) = lives.get_mut(&used.address).filter(is_it) else { return };
-        let mut past = Clock::clone(&streams.past(Point { slot: home, ticket: u64::MAX }));
-        past.add(Point { slot: home, ticket: u64::MAX });
+        let all = Point::whole(home, u64::MAX);
+        let mut past = Clock::clone(&streams.past(all));
+        past.add(all);
         past.join(&streams.done);
         for recorded in life.uses.iter().filter(|known| known.is_recorded) {
             past.join(&streams.past(recorded.point));

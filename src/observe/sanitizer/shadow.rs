@@ -37,6 +37,8 @@ pub(crate) struct ShadowUse {
     pub(super) is_recorded: bool,
     /// True for what `record_stream` says: it delays a free and is no access.
     pub(super) is_marker: bool,
+    /// The number of an access of the host, or of a task, that has not ended; else 0.
+    pub(super) open: u64,
     pub(crate) user: User,
     /// Which use of its task it is.
     pub(super) nth: usize,
@@ -55,7 +57,9 @@ impl ShadowUse {
 
     /// True when whatever would find the other, earlier use unordered finds this one too.
     fn hides(&self, other: &Self) -> bool {
-        self.range.start <= other.range.start
+        self.open == 0
+            && other.open == 0
+            && self.range.start <= other.range.start
             && other.range.end <= self.range.end
             && (self.may_write() || !other.may_write())
             && (self.is_recorded || !other.is_recorded)
@@ -82,27 +86,36 @@ impl Life {
         Self { address, bytes, made, freed: None, uses: Vec::new(), written }
     }
 
-    /// Adds a use, and forgets those that it hides and those that `is_done`. `is_before` says which
-    /// are before the new one. Returns how many others were forgotten.
+    /// Adds a use, and forgets those that it hides and those that `is_done`. What finds one that
+    /// `is_reached` unordered finds the new one too. Returns how many others were forgotten.
     pub(super) fn add(
         &mut self,
         new: ShadowUse,
         is_done: impl Fn(Point) -> bool,
-        is_before: impl Fn(Point) -> bool,
+        is_reached: impl Fn(Point) -> bool,
     ) -> u64 {
-        self.uses.retain(|old| !(is_done(old.point) || new.hides(old) && is_before(old.point)));
-        if new.may_write() && !new.is_marker {
-            self.write(&new.range);
-        }
+        self.uses.retain(|old| !(is_done(old.point) || new.hides(old) && is_reached(old.point)));
+        let writes = new.may_write() && !new.is_marker;
+        let num_unwritten = if writes { self.write(&new.range) } else { 0 };
         self.uses.push(new);
         if self.uses.len() <= MOST_USES {
-            return 0;
+            return num_unwritten;
         }
-        self.uses.drain(..MOST_USES / 2).count() as u64
+        num_unwritten + self.uses.drain(..MOST_USES / 2).count() as u64
     }
 
-    /// Notes that the bytes have contents.
-    pub(super) fn write(&mut self, range: &Range<usize>) {
+    /// Ends the open access with this number, at the point that `end` has for its former one.
+    pub(super) fn close(&mut self, number: u64, end: impl FnOnce(Point) -> Point) {
+        let Some(place) = self.uses.iter().position(|known| known.open == number) else { return };
+        let mut ended = self.uses.remove(place);
+        (ended.point, ended.open) = (end(ended.point), 0);
+        self.uses.retain(|old| !(ended.point.reaches(old.point) && ended.hides(old)));
+        self.uses.push(ended);
+    }
+
+    /// Notes that the bytes have contents. Returns how many gaps between what was written found no
+    /// room: all bytes count as written then.
+    pub(super) fn write(&mut self, range: &Range<usize>) -> u64 {
         let first = self.written.partition_point(|known| known.end < range.start);
         let end = self.written.partition_point(|known| known.start <= range.end);
         let mut joined = range.clone();
@@ -110,9 +123,10 @@ impl Life {
             joined = joined.start.min(known.start)..joined.end.max(known.end);
         }
         self.written.insert(first, joined);
-        if self.written.len() > MOST_USES {
-            self.written = vec![EVERYTHING];
+        if self.written.len() <= MOST_USES {
+            return 0;
         }
+        std::mem::replace(&mut self.written, vec![EVERYTHING]).len() as u64 - 1
     }
 
     pub(super) fn is_written(&self, range: &Range<usize>) -> bool {

@@ -43,6 +43,8 @@ struct Timeline {
     progress: Option<Arc<Progress>>,
     /// The last ticket that was told of.
     last: u64,
+    /// The last task inside of which accesses ended, and how many did.
+    inside: (u64, u32),
     /// What of other streams is before the tasks from a ticket on. The first one is from 0.
     past: VecDeque<(u64, Arc<Clock>)>,
 }
@@ -60,7 +62,7 @@ impl Streams {
         let Self { slots, timelines, .. } = self;
         *slots.entry(key).or_insert_with(|| {
             let past = VecDeque::from([(0, Arc::default())]);
-            timelines.push(Timeline { name: None, progress: None, last: 0, past });
+            timelines.push(Timeline { name: None, progress: None, last: 0, inside: (0, 0), past });
             Slot::try_from(timelines.len()).expect("four billion streams later")
         })
     }
@@ -91,24 +93,41 @@ impl Streams {
     pub(super) fn running(&self, key: u64) -> Option<Point> {
         let slot = *self.slots.get(&key)?;
         let progress = self.timeline(slot).progress.as_ref()?;
-        Some(Point { slot, ticket: progress.retired() + 1 })
+        Some(Point::whole(slot, progress.retired() + 1))
     }
 
     /// The last task of the stream that was told of.
     pub(super) fn last(&self, slot: Slot) -> Point {
-        Point { slot, ticket: self.timeline(slot).last }
+        Point::whole(slot, self.timeline(slot).last)
     }
 
     /// The stream gets a task.
     pub(super) fn enqueue(&mut self, slot: Slot, ticket: u64) -> Point {
         self.timeline_mut(slot).last = ticket;
-        Point { slot, ticket }
+        Point::whole(slot, ticket)
+    }
+
+    /// An access inside of a running task that is over: what the task enqueues from now on is
+    /// behind it.
+    pub(super) fn access_inside(&mut self, running: Point) -> Point {
+        let inside = &mut self.timeline_mut(running.slot).inside;
+        let (ticket, step) = if inside.0 == running.ticket { *inside } else { (running.ticket, 0) };
+        *inside = (ticket, step.saturating_add(1)); // after so many an access is not over
+        Point { step, ..running }
+    }
+
+    /// What of its stream is before the tasks that a running task enqueues.
+    fn before_enqueued_by(&self, running: Point) -> Point {
+        match self.timeline(running.slot).inside {
+            (ticket, steps) if ticket == running.ticket => Point { step: steps - 1, ..running },
+            _ => Point { ticket: running.ticket - 1, ..running },
+        }
     }
 
     /// The host accesses memory: everything that comes later is behind it.
     pub(super) fn access_on_host(&mut self) -> Point {
         self.num_host_accesses += 1;
-        let point = Point { slot: HOST, ticket: self.num_host_accesses };
+        let point = Point::whole(HOST, self.num_host_accesses);
         self.done.add(point);
         point
     }
@@ -122,15 +141,15 @@ impl Streams {
     }
 
     /// The stream's next task runs behind a task, and behind what is before that. With `itself`
-    /// false only behind the latter.
+    /// false the task runs still, and enqueues the next one.
     pub(super) fn wait(&mut self, slot: Slot, point: Point, itself: bool) {
         let past = self.past(point);
-        let ticket = if itself { point.ticket } else { point.ticket.saturating_sub(1) };
+        let point = if itself { point } else { self.before_enqueued_by(point) };
         let (timelines, done) = (&mut self.timelines, &self.done);
         let timeline = &mut timelines[slot as usize - 1];
         let latest = timeline.at(u64::MAX);
         let of_other = point.slot != slot && point.slot != OPEN && !done.covers(point);
-        let of_other = (of_other && ticket > 0).then_some(Point { ticket, ..point });
+        let of_other = (of_other && point.ticket > 0).then_some(point);
         if past.is_within(latest) && of_other.is_none_or(|point| latest.covers(point)) {
             return; // most waits for conflicting uses tell nothing new
         }

@@ -69,7 +69,7 @@ fn launch(stream: &Stream, used: &[(Buffer, bool)], bare: &[u64]) {
 }
 
 fn number(watch: &Sanitizer, numbered: &Numbered, stream: &Stream, first: usize) {
-    let Point { slot, ticket } = watch.ask(|detector| detector.last(stream.core())).unwrap();
+    let Point { slot, ticket, .. } = watch.ask(|detector| detector.last(stream.core())).unwrap();
     numbered.lock().unwrap().insert((slot, ticket), first);
 }
 
@@ -184,7 +184,7 @@ impl Run<Told> {
         let Told { watch, numbered, .. } = &self.probe;
         let numbered = numbered.lock().unwrap();
         let number = |used: &FoundUse| {
-            let (Point { slot, ticket }, nth) = used.id.expect("of a task or the host");
+            let (Point { slot, ticket, .. }, nth) = used.id.expect("of a task or the host");
             numbered[&(slot, ticket)] + nth
         };
         let place = |it: &Stream, of: &FoundUse| Some((it.device(), it.id())) == of.stream;

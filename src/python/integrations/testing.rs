@@ -19,7 +19,7 @@ pub(crate) fn start_schedule(py: Python<'_>, text: &str) -> PyResult<()> {
     Ok(py.detach(|| process::start_schedule(schedule))?)
 }
 
-/// Runs, without the GIL, what is runnable, and ends the schedule. Returns its number of choices.
+/// Runs, without the GIL, what is runnable, and ends the schedule. Returns its number of steps.
 #[pyfunction]
 pub(crate) fn end_schedule(py: Python<'_>) -> u64 {
     py.detach(process::end_schedule)
