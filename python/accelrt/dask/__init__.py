@@ -12,9 +12,9 @@ Programs that exchange buffers with workers import this module too. Needs the ex
 
 try:
     import distributed as _  # noqa: F401  its error is ours
-except ImportError as error:
-    message = "accelrt.dask needs the extra `dask`: pip install 'accelrt[dask]'"
-    raise ImportError(message) from error
+except ImportError as _error:
+    _message = "accelrt.dask needs the extra `dask`: pip install 'accelrt[dask]'"
+    raise ImportError(_message) from _error
 
 from accelrt.dask.cluster import LocalCluster
 from accelrt.dask.profile import profile
