@@ -51,7 +51,7 @@ IS_LONG = bool(os.environ.get("TEST_LONG"))
 # What has not ended by then never will: a test starts up to four processes, one behind the other.
 LIMIT_S = LIMIT_SECONDS * (5 if IS_LONG else 2)
 # A machine that is busy for longer than dask's own half a minute loses no connection.
-TIMEOUTS = {f"distributed.comm.timeouts.{it}": f"{LIMIT_S}s" for it in ("connect", "tcp")}
+TIMEOUTS = {f"distributed.comm.timeouts.{it}": "10m" for it in ("connect", "tcp")}
 DEVICE_BYTES = 4 * MIB
 HOST_BYTES = 2 * MIB
 VALUES, VALUE_BYTES = 40, 2 * MIB
@@ -387,20 +387,20 @@ def test_a_command_starts_a_worker_for_each_device() -> None:
         limits = ["--devices", "0,2", "--device-memory", "8MiB", "--host-memory", "4MiB"]
         path = {"ACCELRT_CPU_DEVICES": "3", "PYTHONPATH": str(Path(__file__).parent)}
         environment = os.environ | in_environment(TIMEOUTS) | path
-        started = subprocess.Popen([*command, *limits], env=environment)  # noqa: S603
-        try:
-            client.wait_for_workers(2)
-            resources = [it["resources"] for it in client.scheduler_info()["workers"].values()]
-            assert resources == [{"accelerator": 1}] * 2
-            values = on_both(client, make, range(8))
-            sums = gathered(client, [client.submit(sum_of_ends, value) for value in values])
-            assert [number for number, _ in sums] == [2 * number for number in range(8)]
-            devices = client.run(lambda dask_worker: str(device_of(dask_worker)))
-            assert sorted(devices.values()) == ["cpu:0", "cpu:2"]
-            started.terminate()
-            assert started.wait() == 0
-        finally:
-            started.kill()  # what has not ended; its workers end with it
+        with subprocess.Popen([*command, *limits], env=environment) as started:  # noqa: S603
+            try:
+                client.wait_for_workers(2)
+                resources = [it["resources"] for it in client.scheduler_info()["workers"].values()]
+                assert resources == [{"accelerator": 1}] * 2
+                values = on_both(client, make, range(8))
+                sums = gathered(client, [client.submit(sum_of_ends, value) for value in values])
+                assert [number for number, _ in sums] == [2 * number for number in range(8)]
+                devices = client.run(lambda dask_worker: str(device_of(dask_worker)))
+                assert sorted(devices.values()) == ["cpu:0", "cpu:2"]
+                started.terminate()
+                assert started.wait() == 0
+            finally:
+                started.kill()  # what has not ended; its workers end with it
 
 
 def test_a_command_for_a_device_that_is_not_there_is_refused() -> None:
