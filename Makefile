@@ -512,7 +512,7 @@ mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 
 nightly: mutants weaken mutation core-nightly long-dask wheel packages ## what takes hours: planted defects, weaker orderings, a sample of mutants
 
 .PHONY: long-dask
-long-dask: module ## workers of dask.distributed: killed five times in a row, and 10,000 tasks
+long-dask: module ## workers of dask.distributed: killed five times in a row, 10,000 tasks, beside plain dask
 	TEST_LONG=1 $(VENV)/bin/python -m pytest tests/python/test_dask.py
 
 .PHONY: build

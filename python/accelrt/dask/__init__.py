@@ -10,10 +10,12 @@ shows all workers as one timeline.
 Programs that exchange buffers with workers import this module too. Needs the extra `dask`.
 """
 
-from accelrt.dask import (
-    _extra,  # noqa: F401  comes first
-    frames,  # noqa: F401  how buffers go between processes
-)
+try:
+    import distributed as _  # noqa: F401  its error is ours
+except ImportError as _error:
+    _message = "accelrt.dask needs the extra `dask`: pip install 'accelrt[dask]'"
+    raise ImportError(_message) from _error
+
 from accelrt.dask.cluster import LocalCluster
 from accelrt.dask.profile import profile
 from accelrt.dask.store import DeviceStore

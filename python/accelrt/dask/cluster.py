@@ -72,7 +72,7 @@ class LocalCluster(distributed.LocalCluster):
         device_memory: str | int | None = None,
         host_memory: str | int | None = None,
         threads_per_worker: int = 1,
-        **options: Any,  # noqa: ANN401  distributed's own
+        **options: Any,
     ) -> None:
         """Start the scheduler and the workers, and wait for them."""
         self._workers = Workers(kind, devices, device_memory, host_memory)

@@ -28,7 +28,7 @@ def main(
     devices: list[int] | None,
     device_memory: str | None,
     host_memory: str | None,
-    **options: Any,  # noqa: ANN401  of distributed's Nanny
+    **options: Any,
 ) -> None:
     """Start a worker process for each device, for the scheduler at ADDRESS."""
     try:
@@ -39,6 +39,4 @@ def main(
         device: {"cls": "distributed.Nanny", "opts": workers.options(device, options)}
         for device in workers.devices
     }
-    run = dask_spec.main.callback
-    assert run is not None  # noqa: S101  it is a command
-    run([address] if address else [], json.dumps(spec), "")
+    dask_spec.main.callback([address] if address else [], json.dumps(spec), "")  # type: ignore[misc]

@@ -68,7 +68,7 @@ def _with_layout(buffer: accelrt.Buffer, layout: _Layout) -> Value:
     return buffer if layout is None else buffer.view(layout[0], tuple(layout[1]))
 
 
-def _frames(value: Any) -> list[memoryview]:  # noqa: ANN401  what has the buffer protocol
+def _frames(value: Any) -> list[memoryview]:  # what has the buffer protocol
     """Return the memory of a value, behind the work that uses it, without its layout."""
     try:
         return [memoryview(value).cast("B") if value.nbytes else memoryview(b"")]

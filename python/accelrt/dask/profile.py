@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from distributed import WorkerPlugin
 from distributed.utils import offload
 
-import accelrt
-from accelrt import _memory_history, _merged_traces, profiler
+from accelrt import _memory_history, _merged_traces
+from accelrt._recording import Recording
 
 if TYPE_CHECKING:
     import os
 
     from distributed import Client, Worker
+
+    from accelrt._recording import Recorded
 
 _NAME = "accelrt-profile"
 
@@ -30,30 +30,18 @@ class _Recorder(WorkerPlugin):
         self._has_history = memory_history
 
     def setup(self, worker: Worker) -> None:
-        self._run = profiler.profile(profile_memory=True)
-        if self._has_history:
-            accelrt.accelerator.record_memory_history()
-        self._begin_s = time.time() + worker.scheduler_delay
-        self._run.start()
+        delay_s = worker.scheduler_delay
+        self.recording = Recording(clock_ahead_s=delay_s, memory_history=self._has_history)
 
     def teardown(self, worker: Worker) -> None:
         del worker
-        if self._has_history:
-            accelrt.accelerator.record_memory_history(None)
-
-    def taken(self) -> tuple[float, bytes, dict[str, Any] | None]:
-        self._run.stop()
-        with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            self._run.export_chrome_trace(file.name)
-            exported = Path(file.name).read_bytes()
-        snapshot = accelrt.accelerator.take_memory_snapshot() if self._has_history else None
-        return self._begin_s, exported, snapshot
+        self.recording.close()
 
 
-async def _taken(dask_worker: Worker) -> tuple[float, bytes, dict[str, Any] | None]:
+async def _recorded(dask_worker: Worker) -> Recorded:
     recorder = dask_worker.plugins[_NAME]
     assert isinstance(recorder, _Recorder)  # noqa: S101  by its name
-    return await offload(recorder.taken)
+    return await offload(recorder.recording.stop)
 
 
 class profile:  # noqa: N801  as accelrt's own
@@ -66,7 +54,7 @@ class profile:  # noqa: N801  as accelrt's own
         """Prepare a profile; with `memory_history` there are snapshots, which have stacks."""
         self._client = client
         self._recorder = _Recorder(memory_history=memory_history)
-        self._found: dict[str, tuple[float, bytes, dict[str, Any] | None]] = {}
+        self._found: dict[str, Recorded] = {}
 
     def __enter__(self) -> Self:
         """Start."""
@@ -76,7 +64,7 @@ class profile:  # noqa: N801  as accelrt's own
     def __exit__(self, *_raised: object) -> None:
         """Fetch what was recorded."""
         try:
-            found = self._client.run(_taken, on_error="ignore")
+            found = self._client.run(_recorded, on_error="ignore")
             self._found = {address.rpartition("/")[2]: it for address, it in found.items()}
         finally:
             self._client.unregister_worker_plugin(_NAME)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from dask.typing import Key
 
-    _Disk = Literal[False] | int
-
 # How long a request that nothing makes room for waits for other tasks, and how often it looks.
 PATIENCE_S, LOOK_S = 1.0, 0.01
 # What a value in a dictionary has, as `sys.getrefcount` counts, when nobody uses it.
@@ -44,11 +42,11 @@ _brought: ContextVar[dict[Key, object] | None] = ContextVar("brought", default=N
 class _Files(AnyKeyFile):
     """The files of values, written and read in ranges that a profile shows."""
 
-    def __setitem__(self, key: str, value: Any) -> None:  # noqa: ANN401  frames
+    def __setitem__(self, key: str, value: Any) -> None:
         with record_function("write to disk"):
             super().__setitem__(key, value)
 
-    def __getitem__(self, key: str) -> Any:  # noqa: ANN401  bytes
+    def __getitem__(self, key: str) -> Any:
         with record_function("read from disk"):
             return super().__getitem__(key)
 
@@ -67,7 +65,7 @@ class DeviceStore(MutableMapping["Key", object]):
         device: accelrt.device,
         *,
         host_limit: int,
-        max_spill: _Disk = False,
+        max_spill: Literal[False] | int = False,
     ) -> None:
         """Make an empty store, and ask to be told when the device's memory is short."""
         directory = str(Path(worker_local_directory, "storage"))
@@ -169,7 +167,7 @@ class DeviceStore(MutableMapping["Key", object]):
             host = cast("OnHost", self._read(key))
             with record_function("come to the device"), self.stream:
                 value = host.on(self.device)
-            self._current_stream().wait_stream(self.stream)
+            self._module.current_stream(self.device).wait_stream(self.stream)
             with self._lock:
                 self._count("host_to_device", value)
                 if self._coming.get(key) is coming:  # neither deleted nor replaced meanwhile
@@ -200,7 +198,7 @@ class DeviceStore(MutableMapping["Key", object]):
 
     async def during(
         self, keys: Iterable[Key], call: Callable[[], Awaitable[Any]], *, is_sent: bool = False
-    ) -> Any:  # noqa: ANN401  what the call returns
+    ) -> Any:
         """Await a call that reads values: a thread brings what is elsewhere before.
 
         What is sent does not come to the device for that.
@@ -227,15 +225,16 @@ class DeviceStore(MutableMapping["Key", object]):
                 brought[key] = value
 
     def __setitem__(self, key: Key, value: object) -> None:
-        is_on_device = isinstance(value, Value) and value.device == self.device
-        if is_on_device:  # what the caller has enqueued comes before what moves the value
-            self.stream.wait_stream(self._current_stream())
-        with self._lock:
-            self._forget(key)
-            if isinstance(value, Value) and is_on_device:
+        if isinstance(value, Value) and value.device == self.device:
+            # What the caller has enqueued comes before what moves the value.
+            self.stream.wait_stream(self._module.current_stream(self.device))
+            with self._lock:
+                self._forget(key)
                 self._on_device[key] = value
                 self._lock.notify_all()
-                return
+            return
+        with self._lock:
+            self._forget(key)
             self._lock.wait_for(lambda: key not in self._leaving)
             self._host.set_noevict(key, value)
             if isinstance(value, OnHost):
@@ -248,10 +247,6 @@ class DeviceStore(MutableMapping["Key", object]):
             while self._host.fast.total_weight > self._host.n and self._host.evict() != -1:
                 pass
 
-    def _current_stream(self) -> accelrt.Stream:
-        stream: accelrt.Stream = self._module.current_stream(self.device)
-        return stream
-
     def _discard(self, key: Key) -> None:
         """Forget what the host has of a value, without reading it."""
         self._away.discard(key)
@@ -260,10 +255,9 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def __delitem__(self, key: Key) -> None:
         with self._lock:
-            is_there = key in self
+            if key not in self:
+                raise KeyError(key)
             self._forget(key)
-        if not is_there:
-            raise KeyError(key)
 
     def _forget(self, key: Key) -> None:
         """Forget a value, also where it is on its way. The caller holds the lock."""
@@ -276,8 +270,7 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def __iter__(self) -> Iterator[Key]:
         with self._lock:
-            keys = dict.fromkeys((*self._on_device, *self._host))
-        return iter(keys)
+            return iter(dict.fromkeys((*self._on_device, *self._host)))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -297,7 +290,7 @@ class DeviceStore(MutableMapping["Key", object]):
 
     # What distributed asks of a store that can spill, and what its dashboard reads, by these names.
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  as SpillBuffer's
+    def __getattr__(self, name: str) -> Any:  # as SpillBuffer's
         if name in {"fast", "evict", "memory", "disk", "spilled_total", "cumulative_metrics"}:
             return getattr(self._host, name)
         raise AttributeError(name)

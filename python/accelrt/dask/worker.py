@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -73,10 +72,7 @@ def dask_setup(worker: Worker) -> None:
     Receiving.device = device
     manager = worker.memory_manager
     store = DeviceStore(
-        worker.local_directory,
-        device,
-        host_limit=_host_limit(worker),
-        max_spill=manager.max_spill,
+        worker.local_directory, device, host_limit=_host_limit(worker), max_spill=manager.max_spill
     )
     for key in list(worker.data):
         store[key] = worker.data[key]
@@ -107,12 +103,12 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
     """Have what tasks and other workers ask for brought by a thread before the loop reads it."""
     execute, get_data = worker.execute, worker.get_data
 
-    async def execute_brought(key: Key, **options: Any) -> Any:  # noqa: ANN401  distributed's
+    async def execute_brought(key: Key, **options: Any) -> Any:
         _executed.set(key_split(key))
         needed = [it.key for it in worker.state.tasks[key].dependencies]
         return await store.during(needed, lambda: execute(key, **options))
 
-    async def get_data_brought(comm: Any, keys: list[Key], **options: Any) -> Any:  # noqa: ANN401
+    async def get_data_brought(comm: Any, keys: list[Key], **options: Any) -> Any:
         is_sent = not comm.peer_address.startswith("inproc")
         needed = [key for key in keys if key in store]
         return await store.during(needed, lambda: get_data(comm, keys, **options), is_sent=is_sent)
@@ -165,12 +161,7 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
         """Return how many streams have work that is not done."""
         return sum(not stream.query() for stream in self._streams)
 
-    def submit(  # type: ignore[override]  # as distributed's
-        self,
-        fn: Callable[..., Any],
-        *args: Any,  # noqa: ANN401
-        **kwargs: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Enqueue a call."""
         return super().submit(self._run, _executed.get(), partial(fn, *args, **kwargs))
 
@@ -189,11 +180,8 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
 def _choose(worker: Worker) -> accelrt.device:
     kind = accelrt.accelerator.current_stream().device.type
     count = accelrt.accelerator.device_count()
-    index = dask.config.get(DEVICE, None)
-    if index is None:
-        index = 0
-        with suppress(ValueError, TypeError):
-            index = int(worker.name) % count
+    name = str(worker.name)
+    index = dask.config.get(DEVICE, int(name) % count if name.isdecimal() else 0)
     if not isinstance(index, int) or not 0 <= index < count:
         message = f"{DEVICE}: {index!r}: there are {count} devices of {kind}, from 0"
         raise ValueError(message)
