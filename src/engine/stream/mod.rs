@@ -16,7 +16,7 @@
 //! * [`refusal`]: tasks for which no worker can be started
 //! * [`internal`]: commands of the runtime itself, accepted in any state of the stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
-//! * [`handle`], [`scope`]: the public types
+//! * [`handle`]: the public types
 
 pub(crate) mod commands;
 mod consumer_lock;
