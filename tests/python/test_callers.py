@@ -77,6 +77,7 @@ def test_a_buffer_has_the_line_of_its_caller_in_a_history(library: ctypes.CDLL) 
     assert freed[0]["frames"][0]["filename"] == __file__
 
 
+@pytest.mark.accelrt_unordered
 def test_a_task_has_the_line_of_its_caller_in_a_finding(library: ctypes.CDLL) -> None:
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
     task = function(lambda _data, _text, _capacity: 0)
