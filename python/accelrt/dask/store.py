@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # How long a request that nothing makes room for waits for other tasks, and how often it looks.
 PATIENCE_S, LOOK_S = 1.0, 0.01
-# What a value in a dictionary has, as `sys.getrefcount` counts, when nobody uses it.
+# `sys.getrefcount` of a value that is in use nowhere but in its dictionary.
 _HELD = [object()]
 _UNUSED = sys.getrefcount(_HELD[0])
 # What was brought for the running coroutine.

@@ -85,8 +85,8 @@ fn change_wanted(mask: u8, bits: u8) {
     callers::want(of_caller, is_wanted(u8::MAX));
 }
 
-/// The stack of a thread that calls a function of C, with the GIL or without. `None` of a thread
-/// that Python does not know: it has no frames, and must not wait for who waits for it.
+/// The stack of a thread that calls a function of C, with the GIL or without. `None` on a thread
+/// that Python does not know: it has no frames, and taking the GIL there could deadlock.
 #[cfg(feature = "capi")]
 fn of_caller(act: Act) -> Option<StackId> {
     let action = match act {
