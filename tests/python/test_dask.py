@@ -403,10 +403,18 @@ def test_a_command_starts_a_worker_for_each_device() -> None:
                 started.kill()  # what has not ended; its workers end with it
 
 
-def test_a_command_for_a_device_that_is_not_there_is_refused() -> None:
-    arguments = ["tcp://127.0.0.1:1", "--devices", "0,99"]
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["tcp://127.0.0.1:1", "--devices", "0,99"], "devices [99]: there are 3"),
+        (["tcp://127.0.0.1:1", "--devices", "0,a"], "'0,a' is no list of numbers"),
+        (["tcp://127.0.0.1:1", "--device-memory", "much"], "'much' is no number of bytes"),
+        ([], "no scheduler: give its ADDRESS or --scheduler-file"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_refused(arguments: list[str], told: str) -> None:
     refused = CliRunner().invoke(command_line.main, arguments)
-    assert (refused.exit_code, "devices [99]: there are 3" in refused.output) == (2, True), refused
+    assert (refused.exit_code, told in refused.output) == (2, True), refused
 
 
 def test_a_cpu_devices_memory_is_not_counted_twice() -> None:

@@ -4,13 +4,28 @@ import json
 from typing import Any
 
 import click
+import dask
+from dask.utils import parse_bytes
 from distributed.cli import dask_spec
 
 from accelrt.dask.cluster import Workers
 
 
 def _numbers(_context: click.Context, _option: click.Parameter, given: str) -> list[int] | None:
-    return [int(number) for number in given.split(",")] if given else None
+    try:
+        return [int(number) for number in given.split(",")] if given else None
+    except ValueError:
+        message = f"{given!r} is no list of numbers, as 0,2"
+        raise click.BadParameter(message) from None
+
+
+def _size(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    try:
+        parse_bytes(given or 0)
+    except ValueError:
+        message = f"{given!r} is no number of bytes, as 2GiB"
+        raise click.BadParameter(message) from None
+    return given
 
 
 @click.command("accelrt-worker")
@@ -18,8 +33,10 @@ def _numbers(_context: click.Context, _option: click.Parameter, given: str) -> l
 @click.option("--scheduler-file", type=click.Path(), help="what tells the scheduler's address")
 @click.option("--kind", help="the kind of the devices (default: the accelerator's)")
 @click.option("--devices", callback=_numbers, help="their numbers, as 0,2 (default: all)")
-@click.option("--device-memory", help="what a worker takes of its device, as 2GiB")
-@click.option("--host-memory", help="what it keeps in host memory before it writes to disk")
+@click.option("--device-memory", callback=_size, help="what a worker takes of its device, as 2GiB")
+@click.option(
+    "--host-memory", callback=_size, help="what it keeps in host memory before it writes to disk"
+)
 @click.option("--nthreads", type=int, default=1, help="tasks that run beside each other")
 @click.option("--local-directory", type=click.Path(), help="where values go on disk")
 def main(
@@ -31,12 +48,16 @@ def main(
     **options: Any,
 ) -> None:
     """Start a worker process for each device, for the scheduler at ADDRESS."""
+    known = address or options["scheduler_file"] or dask.config.get("scheduler-address", None)
+    if not known:
+        message = "no scheduler: give its ADDRESS or --scheduler-file"
+        raise click.UsageError(message)
     try:
         workers = Workers(kind, devices, device_memory, host_memory)
+        spec = {
+            device: {"cls": "distributed.Nanny", "opts": workers.options(device, options)}
+            for device in workers.devices
+        }
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    spec = {
-        device: {"cls": "distributed.Nanny", "opts": workers.options(device, options)}
-        for device in workers.devices
-    }
     dask_spec.main.callback([address] if address else [], json.dumps(spec), "")  # type: ignore[misc]
