@@ -18,7 +18,7 @@ use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
 use crate::observe::sanitizer::detector::Detector;
 use crate::observe::sanitizer::finding::FindingKind::{self, Race};
-use crate::observe::sanitizer::streams::Streams;
+use crate::observe::sanitizer::streams::{MOST_STREAMS, Streams};
 use crate::observe::sanitizer::watch::{OpenAccess, Sanitizer};
 use crate::runtime::Runtime;
 
@@ -239,7 +239,7 @@ fn written_ranges_that_find_no_room_are_counted() {
 #[test]
 fn waits_that_find_no_room_are_counted() {
     let mut streams = Streams::default();
-    let [waits, source] = [1, 2].map(|key| streams.slot(key));
+    let [waits, source] = [1, 2].map(|key| streams.slot(key, None));
     for ticket in 1..=1024 {
         assert_eq!(streams.num_forgotten, 0, "wait {ticket}");
         let awaited = streams.enqueue(source, ticket);
@@ -247,6 +247,103 @@ fn waits_that_find_no_room_are_counted() {
         streams.enqueue(waits, ticket);
     }
     assert_eq!(streams.num_forgotten, 1); // the first past, of no wait, had a place too
+}
+
+/// More streams than a watch knows at a time.
+const MANY: usize = 2 * MOST_STREAMS + 1;
+
+impl World {
+    fn new_stream(&self) -> Stream {
+        self.runtime.stream(Device::cpu(0)).unwrap()
+    }
+
+    fn assert_streams_are_bounded(&self) {
+        let size = self.watch.ask(|detector| detector.streams().size()).unwrap();
+        assert!(size.0.max(size.1) <= MOST_STREAMS + 2, "{size:?}");
+    }
+}
+
+#[test]
+fn streams_that_the_host_has_waited_for_leave_without_a_loss() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    let kept: Vec<_> = (0..MOST_STREAMS / 2).map(|_| world.new_stream()).collect();
+    let other = world.runtime.empty(BYTES, Device::cpu(0)).unwrap();
+    world.write(0); // which no wait ends: the one that must stay known
+    for number in 0..MANY {
+        let new = world.new_stream();
+        let stream = kept.get(number % MOST_STREAMS).unwrap_or(&new);
+        write(stream, &other);
+        stream.synchronize().unwrap();
+    }
+    world.assert_streams_are_bounded();
+    assert_eq!((world.found(), world.watch.num_forgotten()), (vec![], 0));
+    world.write(1);
+    assert_eq!(world.found(), [Race]);
+}
+
+#[test]
+fn streams_that_find_no_room_are_counted_and_make_no_finding() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    let streams: Vec<_> = (0..MANY).map(|_| world.new_stream()).collect();
+    for pair in streams.windows(2).chain([&[streams[MANY - 1].clone(), streams[0].clone()][..]]) {
+        write(&pair[0], &world.buffer);
+        pair[1].wait_event(&pair[0].record_event().unwrap()).unwrap();
+    }
+    write(&streams[0], &world.buffer);
+    world.assert_streams_are_bounded();
+    assert_eq!(world.found(), []);
+    assert!(world.watch.num_forgotten() > 0);
+}
+
+#[test]
+fn what_a_task_uses_beside_too_many_streams_makes_no_finding() {
+    let _alone = order_watch::alone();
+    for waits_for_the_task in [true, false] {
+        let world = World::new(BYTES);
+        let (user, holder, last) = (&world.streams[0], &world.streams[1], world.new_stream());
+        let gates = [user, holder].map(|stream| {
+            let ((open, opened), buffer) = (mpsc::channel::<()>(), world.buffer.clone());
+            let is_user = stream == user;
+            let callable = move || {
+                opened.recv().unwrap();
+                (0..2).filter(|_| is_user).for_each(|_| drop(access(&buffer)));
+            };
+            stream.enqueue(callable).unwrap();
+            (open, stream.record_event().unwrap())
+        });
+        let others: Vec<_> = (0..MANY).map(|_| world.new_stream()).collect();
+        for stream in &others {
+            // None of them is over, and the user is told of again, or is the first to leave.
+            stream.wait_event(&gates[usize::from(!waits_for_the_task)].1).unwrap();
+        }
+        last.wait_event(&gates[0].1).unwrap();
+        write(&last, &world.buffer);
+        for (open, _) in &gates {
+            open.send(()).unwrap();
+        }
+        world.runtime.synchronize(Device::cpu(0)).unwrap();
+        assert_eq!(world.found(), [], "{waits_for_the_task}");
+        assert!(world.watch.num_forgotten() > 0);
+        world.write(0);
+        world.write(1); // both are known again
+        assert_eq!(world.found(), [Race]);
+    }
+}
+
+#[test]
+fn waits_for_many_streams_that_find_no_room_are_counted() {
+    let mut streams = Streams::default();
+    let slots: Vec<_> = (0..1000).map(|key| streams.slot(key, None)).collect();
+    for ticket in 1..=32 {
+        for (source, waits) in slots[1..].iter().map(|source| (*source, slots[0])) {
+            let awaited = streams.enqueue(source, ticket);
+            streams.wait(waits, awaited, true);
+        }
+        streams.enqueue(slots[0], ticket);
+    }
+    assert_eq!(streams.num_forgotten, 1 + 32 - (1 << 14) / 999); // one of no wait, as above
 }
 
 #[test]

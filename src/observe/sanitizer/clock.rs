@@ -59,6 +59,15 @@ impl Clock {
         self.0.retain(|point| !done.covers(*point));
     }
 
+    /// Forgets the points of streams that are not kept.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(Slot) -> bool) {
+        self.0.retain(|point| is_kept(point.slot));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     fn place(&self, slot: Slot) -> Result<usize, usize> {
         self.0.binary_search_by_key(&slot, |known| known.slot)
     }

@@ -10,10 +10,11 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::order_watch::{Place, Told, UsedBytes, WatchedEnqueue};
-use crate::observe::sanitizer::clock::{Clock, Point, Slot};
+use crate::observe::sanitizer::clock::{Point, Slot};
 use crate::observe::sanitizer::finding::{FindingKind, Found, FoundBuffer, FoundUse};
 use crate::observe::sanitizer::shadow::{Life, ShadowUse, User};
-use crate::observe::sanitizer::streams::{OPEN, StreamName, Streams};
+use crate::observe::sanitizer::streams::{HOST, OPEN, Running, Streams};
+use crate::observe::sanitizer::timeline::StreamName;
 
 /// The most allocations, freed ones too, that are known.
 const MOST_LIVES: usize = 1 << 16;
@@ -71,8 +72,14 @@ impl Detector {
         self.streams.last(slot)
     }
 
+    #[cfg(test)]
+    pub(super) fn streams(&mut self) -> &mut Streams {
+        &mut self.streams
+    }
+
     /// A task has got its ticket.
     pub(super) fn enqueue(&mut self, task: &WatchedEnqueue<'_>, ticket: u64) {
+        self.make_room();
         let slot = self.streams.slot_of(task.stream);
         self.follow_caller(slot);
         let (details, memory) = (&task.details, &task.memory);
@@ -111,19 +118,31 @@ impl Detector {
         self.room = accesses;
     }
 
+    /// Forgets streams when there are too many. Nothing else may have points of theirs.
+    fn make_room(&mut self) {
+        if !self.streams.is_full() {
+            return;
+        }
+        self.streams.forget_some();
+        for life in self.lives.values_mut() {
+            life.uses.retain(|known| self.streams.is_known(known.point.slot));
+        }
+    }
+
     /// What a task enqueues or orders runs behind what is before that task.
     fn follow_caller(&mut self, slot: Slot) {
-        if let Some(running) = self.running() {
+        if let Some(Running::Task(running)) = self.running() {
             self.streams.wait(slot, running, false);
         }
     }
 
     /// The task that this thread is inside of.
-    fn running(&self) -> Option<Point> {
+    fn running(&self) -> Option<Running> {
         frames::streams().first().and_then(|key| self.streams.running(*key))
     }
 
     pub(super) fn tell(&mut self, told: Told<'_>, place: Place) {
+        self.make_room();
         match told {
             Told::Wait(stream, Some((source, ticket)), _) => {
                 let (slot, source) = (self.streams.slot_of(stream), self.streams.slot_of(source));
@@ -228,9 +247,11 @@ impl Detector {
         let is_reached = |other: Point| {
             is_done(other) || past.covers(other) || point.slot != OPEN && point.reaches(other)
         };
-        // What a task does inside is told of later than tasks that wait for it.
+        // What a task does inside is told of later than tasks that wait for it. One that counts as
+        // over while it runs was waited for by a stream that is forgotten.
         let is_behind = |other: Point| {
-            other.slot == point.slot && point.slot != OPEN || streams.past(other).covers(point)
+            let is_same = other.slot == point.slot && point.slot != OPEN;
+            is_same || point.slot != HOST && is_done(point) || streams.past(other).covers(point)
         };
         let buffer = FoundBuffer { address, bytes: life.bytes, made: life.made };
         let mut found = Vec::new();
@@ -329,7 +350,8 @@ impl Detector {
     fn access_on_host(&mut self, used: &UsedBytes, place: Place) {
         let Some(access) = self.declared(used) else { return };
         let point = match self.running() {
-            Some(running) => self.streams.access_inside(running),
+            Some(Running::Task(running)) => self.streams.access_inside(running),
+            Some(Running::Forgotten) => return self.num_forgotten += 1,
             None => self.streams.access_on_host(),
         };
         self.access((point, 0, 0), access, self.host(point, place));
@@ -345,7 +367,14 @@ impl Detector {
     /// the latest. Its number.
     pub(super) fn open(&mut self, used: &UsedBytes, place: Place) -> u64 {
         self.num_open += 1;
-        let point = self.running().unwrap_or(Point::whole(OPEN, self.num_open));
+        let point = match self.running() {
+            Some(Running::Task(running)) => running,
+            Some(Running::Forgotten) => {
+                self.num_forgotten += 1;
+                return self.num_open;
+            }
+            None => Point::whole(OPEN, self.num_open),
+        };
         if let Some(access) = self.declared(used) {
             self.access((point, 0, self.num_open), access, self.host(point, place));
         }
@@ -358,7 +387,7 @@ impl Detector {
         let Some(life) = lives.get_mut(&used.address) else { return };
         life.close(number, |point| match point.slot {
             OPEN => streams.access_on_host(),
-            _ if running == Some(point) => streams.access_inside(point),
+            _ if running == Some(Running::Task(point)) => streams.access_inside(point),
             _ => point,
         });
     }
@@ -382,14 +411,16 @@ impl Detector {
 
     /// A free waits for the home stream and for recorded uses.
     fn free(&mut self, used: &UsedBytes, place: Place) {
-        let home = self.streams.slot(used.home);
+        let home = self.streams.known_slot(used.home);
         let Self { streams, lives, freed, .. } = &mut *self;
         let is_it = |life: &&mut Life| life.bytes == used.bytes && life.freed.is_none();
         let Some(life) = lives.get_mut(&used.address).filter(is_it) else { return };
-        let all = Point::whole(home, u64::MAX);
-        let mut past = Clock::clone(&streams.past(all));
-        past.add(all);
-        past.join(&streams.done);
+        let mut past = streams.done.clone();
+        if let Some(home) = home {
+            let all = Point::whole(home, u64::MAX);
+            past.join(&streams.past(all));
+            past.add(all);
+        }
         for recorded in life.uses.iter().filter(|known| known.is_recorded) {
             past.join(&streams.past(recorded.point));
             past.add(recorded.point);

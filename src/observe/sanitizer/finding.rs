@@ -7,7 +7,7 @@ use crate::engine::log::names::NameId;
 use crate::engine::stream::order_watch::Place;
 use crate::observe::sanitizer::clock::Point;
 use crate::observe::sanitizer::shadow::{ShadowUse, User};
-use crate::observe::sanitizer::streams::StreamName;
+use crate::observe::sanitizer::timeline::StreamName;
 
 /// What is wrong. The text is the name that reports have.
 ///

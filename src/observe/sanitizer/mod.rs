@@ -7,6 +7,7 @@
 //!
 //! * [`clock`]: vector clocks
 //! * [`streams`]: what is before the next task of each stream, and what the host knows to be over
+//! * [`timeline`]: one stream of them
 //! * [`shadow`]: the uses of each allocation's bytes
 //! * [`detector`]: both, driven by what is told
 //! * [`finding`]: what is found, and what would order it
@@ -23,4 +24,5 @@ mod shadow;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod timeline;
 pub(crate) mod watch;

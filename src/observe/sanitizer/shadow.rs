@@ -6,7 +6,7 @@ use crate::engine::log::names::NameId;
 use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::order_watch::Place;
 use crate::observe::sanitizer::clock::Point;
-use crate::observe::sanitizer::streams::StreamName;
+use crate::observe::sanitizer::timeline::StreamName;
 
 /// The most uses, and the most written ranges, of one allocation that are known.
 const MOST_USES: usize = 1024;

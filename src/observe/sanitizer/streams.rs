@@ -3,97 +3,164 @@
 //! What any thread of the host has waited for is before everything that is enqueued later: it is
 //! over by then. So the host has one clock, and the clocks of streams leave out what it covers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-use crate::base::device::Device;
 use crate::base::stream_map::Mixer;
-use crate::engine::frontier::Progress;
 use crate::engine::stream::core::StreamCore;
 use crate::observe::sanitizer::clock::{Clock, Point, Slot};
+use crate::observe::sanitizer::timeline::{StreamName, Timeline};
 
 /// The host's own accesses.
 pub(super) const HOST: Slot = 0;
 /// Accesses of the host that have not ended: before nothing.
 pub(super) const OPEN: Slot = Slot::MAX;
 
-/// The most changes of one stream's past that are known.
-const MOST_CHANGES: usize = 1024;
+/// The most streams that are known.
+pub(super) const MOST_STREAMS: usize = 1024;
 
-/// A stream, as reports name it.
-pub(super) type StreamName = Option<(Device, u64)>;
+type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<Mixer>>;
 
-#[derive(Debug, Default)]
+/// The task that a thread is inside of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Running {
+    Task(Point),
+    /// One of a stream that was forgotten while it had tasks.
+    Forgotten,
+}
+
+#[derive(Debug)]
 pub(super) struct Streams {
+    pub(super) most: usize,
     /// What is before everything that is enqueued or done on the host from now on. Closed: with a
     /// task it has all that is before that.
     pub(super) done: Clock,
-    slots: HashMap<u64, Slot, BuildHasherDefault<Mixer>>,
-    timelines: Vec<Timeline>,
+    slots: ByNumber<u64, Slot>,
+    timelines: ByNumber<Slot, Timeline>,
+    /// How many streams were known so far: a number is not used again.
+    num_slots: Slot,
+    num_told: u64,
     num_host_accesses: u64,
-    /// Changes of a stream's past that found no room: then more counts as ordered.
+    /// True when a stream that had tasks was forgotten.
+    has_forgotten_tasks: bool,
+    /// Streams, and changes of a stream's past, that found no room: then more counts as ordered.
     pub(super) num_forgotten: u64,
 }
 
-/// One stream.
-#[derive(Debug)]
-struct Timeline {
-    name: StreamName,
-    progress: Option<Arc<Progress>>,
-    /// The last ticket that was told of.
-    last: u64,
-    /// The last task inside of which accesses ended, and how many did.
-    inside: (u64, u32),
-    /// What of other streams is before the tasks from a ticket on. The first one is from 0.
-    past: VecDeque<(u64, Arc<Clock>)>,
-}
-
-impl Timeline {
-    fn at(&self, ticket: u64) -> &Arc<Clock> {
-        let later = self.past.partition_point(|(from, _)| *from <= ticket);
-        &self.past[later - 1].1
+impl Default for Streams {
+    fn default() -> Self {
+        Self {
+            most: MOST_STREAMS,
+            done: Clock::default(),
+            slots: HashMap::default(),
+            timelines: HashMap::default(),
+            num_slots: 0,
+            num_told: 0,
+            num_host_accesses: 0,
+            has_forgotten_tasks: false,
+            num_forgotten: 0,
+        }
     }
 }
 
 impl Streams {
-    /// The number of the stream with this key.
-    pub(super) fn slot(&mut self, key: u64) -> Slot {
-        let Self { slots, timelines, .. } = self;
-        *slots.entry(key).or_insert_with(|| {
-            let past = VecDeque::from([(0, Arc::default())]);
-            timelines.push(Timeline { name: None, progress: None, last: 0, inside: (0, 0), past });
-            Slot::try_from(timelines.len()).expect("four billion streams later")
-        })
+    /// The number of a stream that may be new.
+    pub(super) fn slot_of(&mut self, stream: &StreamCore) -> Slot {
+        self.slot(stream.key(), Some(stream))
     }
 
-    pub(super) fn slot_of(&mut self, stream: &StreamCore) -> Slot {
-        let slot = self.slot(stream.key());
-        let timeline = self.timeline_mut(slot);
-        if timeline.progress.is_none() {
-            timeline.progress = Some(Arc::clone(&stream.progress));
-            timeline.name = Some((stream.identity.device, stream.identity.id));
-        }
+    pub(super) fn slot(&mut self, key: u64, stream: Option<&StreamCore>) -> Slot {
+        let slot = *self.slots.entry(key).or_insert_with(|| {
+            self.num_slots += 1;
+            assert!(self.num_slots < OPEN, "four billion streams later");
+            self.timelines.insert(self.num_slots, Timeline::new(key, stream));
+            self.num_slots
+        });
+        self.num_told += 1;
+        self.timeline_mut(slot).told = self.num_told;
         slot
     }
 
+    /// The number of a stream that was told of.
+    pub(super) fn known_slot(&self, key: u64) -> Option<Slot> {
+        self.slots.get(&key).copied()
+    }
+
+    pub(super) fn is_known(&self, slot: Slot) -> bool {
+        slot == HOST || slot == OPEN || self.timelines.contains_key(&slot)
+    }
+
+    /// The number of streams, and of the most points in one clock.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> (usize, usize) {
+        let latest = self.timelines.values().map(|timeline| timeline.at(u64::MAX).len());
+        (self.timelines.len(), latest.chain([self.done.len()]).max().unwrap_or(0))
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.timelines.len() > self.most
+    }
+
+    /// Forgets a quarter of the streams: first those whose tasks the host knows to be over, which
+    /// loses nothing, at last those that have tasks. All that a forgotten one had counts as over.
+    /// What else has their numbers must forget them too.
+    pub(super) fn forget_some(&mut self) {
+        let mut order: Vec<_> = self.timelines.keys().map(|slot| self.price(*slot)).collect();
+        order.sort_unstable();
+        order.truncate(self.timelines.len().div_ceil(4));
+        for (is_loss, is_running, _, slot) in order {
+            let Some(timeline) = self.timelines.remove(&slot) else { continue };
+            self.slots.remove(&timeline.key);
+            if is_loss {
+                self.done.join(timeline.at(u64::MAX));
+                self.num_forgotten += 1;
+            }
+            self.has_forgotten_tasks |= is_running;
+        }
+        let Self { done, timelines, .. } = self;
+        let kept: HashSet<Slot> = timelines.keys().copied().chain([HOST]).collect();
+        done.retain(|slot| kept.contains(&slot));
+        for timeline in timelines.values_mut() {
+            timeline.retain(|slot| kept.contains(&slot));
+        }
+    }
+
+    /// What it costs to forget a stream: whether anything is lost, whether tasks are, and when it
+    /// was told of last.
+    fn price(&self, slot: Slot) -> (bool, bool, u64, Slot) {
+        let timeline = self.timeline(slot);
+        let is_running = !timeline.is_finished();
+        let is_over = timeline.first.is_none() || self.done.covers(self.last(slot));
+        let is_loss = is_running || !is_over || !timeline.at(u64::MAX).is_within(&self.done);
+        (is_loss, is_running, timeline.told, slot)
+    }
+
     pub(super) fn name(&self, slot: Slot) -> StreamName {
-        self.timelines.get(slot.checked_sub(1)? as usize)?.name
+        self.timelines.get(&slot)?.name
     }
 
     fn timeline(&self, slot: Slot) -> &Timeline {
-        &self.timelines[slot as usize - 1]
+        &self.timelines[&slot]
     }
 
     fn timeline_mut(&mut self, slot: Slot) -> &mut Timeline {
-        &mut self.timelines[slot as usize - 1]
+        self.timelines.get_mut(&slot).expect("known until `forget_some`")
     }
 
     /// The task that this stream executes.
-    pub(super) fn running(&self, key: u64) -> Option<Point> {
-        let slot = *self.slots.get(&key)?;
-        let progress = self.timeline(slot).progress.as_ref()?;
-        Some(Point::whole(slot, progress.retired() + 1))
+    pub(super) fn running(&self, key: u64) -> Option<Running> {
+        let task = self.known_slot(key).and_then(|slot| {
+            let timeline = self.timeline(slot);
+            Some((Point::whole(slot, timeline.running()?), timeline.first))
+        });
+        let is_told = |first: Option<u64>, point: Point| first.is_some_and(|it| it <= point.ticket);
+        match task {
+            Some((point, first)) if !self.has_forgotten_tasks || is_told(first, point) => {
+                Some(Running::Task(point))
+            }
+            _ => self.has_forgotten_tasks.then_some(Running::Forgotten),
+        }
     }
 
     /// The last task of the stream that was told of.
@@ -103,25 +170,15 @@ impl Streams {
 
     /// The stream gets a task.
     pub(super) fn enqueue(&mut self, slot: Slot, ticket: u64) -> Point {
-        self.timeline_mut(slot).last = ticket;
+        self.timeline_mut(slot).enqueue(ticket);
         Point::whole(slot, ticket)
     }
 
     /// An access inside of a running task that is over: what the task enqueues from now on is
     /// behind it.
     pub(super) fn access_inside(&mut self, running: Point) -> Point {
-        let inside = &mut self.timeline_mut(running.slot).inside;
-        let (ticket, step) = if inside.0 == running.ticket { *inside } else { (running.ticket, 0) };
-        *inside = (ticket, step.saturating_add(1)); // after so many an access is not over
+        let step = self.timeline_mut(running.slot).access_inside(running.ticket);
         Point { step, ..running }
-    }
-
-    /// What of its stream is before the tasks that a running task enqueues.
-    fn before_enqueued_by(&self, running: Point) -> Point {
-        match self.timeline(running.slot).inside {
-            (ticket, steps) if ticket == running.ticket => Point { step: steps - 1, ..running },
-            _ => Point { ticket: running.ticket - 1, ..running },
-        }
     }
 
     /// The host accesses memory: everything that comes later is behind it.
@@ -144,9 +201,10 @@ impl Streams {
     /// false the task runs still, and enqueues the next one.
     pub(super) fn wait(&mut self, slot: Slot, point: Point, itself: bool) {
         let past = self.past(point);
-        let point = if itself { point } else { self.before_enqueued_by(point) };
-        let (timelines, done) = (&mut self.timelines, &self.done);
-        let timeline = &mut timelines[slot as usize - 1];
+        let done = &self.done;
+        let timeline = &self.timelines[&slot];
+        let point =
+            if itself { point } else { self.timeline(point.slot).before_enqueued_by(point) };
         let latest = timeline.at(u64::MAX);
         let of_other = point.slot != slot && point.slot != OPEN && !done.covers(point);
         let of_other = (of_other && point.ticket > 0).then_some(point);
@@ -159,19 +217,9 @@ impl Streams {
             clock.add(point);
         }
         clock.forget(done);
-        let from = timeline.last + 1;
-        match timeline.past.back_mut() {
-            Some((known, latest)) if *known == from => *latest = Arc::new(clock),
-            _ => timeline.past.push_back((from, Arc::new(clock))),
-        }
-        while timeline.past.get(1).is_some_and(|(_, clock)| clock.is_within(done)) {
-            timeline.past.pop_front();
-        }
-        if timeline.past.len() > MOST_CHANGES {
-            timeline.past.pop_front();
-            self.num_forgotten += 1;
-        }
-        timeline.past[0].0 = 0; // of earlier tasks too; and what the next one waits for is apart
+        let Self { timelines, done, num_forgotten, .. } = self;
+        let timeline = timelines.get_mut(&slot).expect("it was there");
+        *num_forgotten += timeline.change(clock, done);
     }
 
     /// The host has waited for a task, with `is_whole` also for what a next one would wait for.

@@ -1,0 +1,127 @@
+//! One stream in a watch: its last task, and what of other streams is before which of its tasks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::base::device::Device;
+use crate::engine::frontier::Progress;
+use crate::engine::stream::core::StreamCore;
+use crate::observe::sanitizer::clock::{Clock, Point, Slot};
+
+/// The most changes of one stream's past that are known, and the most points in them.
+const MOST_CHANGES: usize = 1024;
+const MOST_POINTS: usize = 1 << 14;
+
+/// A stream, as reports name it.
+pub(super) type StreamName = Option<(Device, u64)>;
+
+#[derive(Debug)]
+pub(super) struct Timeline {
+    pub(super) key: u64,
+    pub(super) name: StreamName,
+    progress: Option<Arc<Progress>>,
+    /// The number of tasks that the stream had when the watch heard of it.
+    pushed: u64,
+    /// The first and the last ticket that was told of.
+    pub(super) first: Option<u64>,
+    pub(super) last: u64,
+    /// When it was told of last, as a count of such times.
+    pub(super) told: u64,
+    /// The last task inside of which accesses ended, and how many did.
+    inside: (u64, u32),
+    /// What of other streams is before the tasks from a ticket on. The first one is from 0.
+    past: VecDeque<(u64, Arc<Clock>)>,
+    num_points: usize,
+}
+
+impl Timeline {
+    pub(super) fn new(key: u64, stream: Option<&StreamCore>) -> Self {
+        Self {
+            key,
+            name: stream.map(|stream| (stream.identity.device, stream.identity.id)),
+            progress: stream.map(|stream| Arc::clone(&stream.progress)),
+            pushed: stream.map_or(0, StreamCore::pushed),
+            first: None,
+            last: 0,
+            told: 0,
+            inside: (0, 0),
+            past: VecDeque::from([(0, Arc::default())]),
+            num_points: 0,
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, ticket: u64) {
+        self.first.get_or_insert(ticket);
+        self.last = ticket;
+    }
+
+    /// True when no task of the stream may run still.
+    pub(super) fn is_finished(&self) -> bool {
+        let pushed = self.pushed.max(self.last);
+        self.progress.as_ref().is_none_or(|progress| progress.retired() >= pushed)
+    }
+
+    /// The ticket of the task that the stream executes.
+    pub(super) fn running(&self) -> Option<u64> {
+        self.progress.as_ref().map(|progress| progress.retired() + 1)
+    }
+
+    /// What of other streams is before a task.
+    pub(super) fn at(&self, ticket: u64) -> &Arc<Clock> {
+        let later = self.past.partition_point(|(from, _)| *from <= ticket);
+        &self.past[later - 1].1
+    }
+
+    /// The step of an access inside of a running task that is over.
+    pub(super) fn access_inside(&mut self, running: u64) -> u32 {
+        let (ticket, step) = if self.inside.0 == running { self.inside } else { (running, 0) };
+        self.inside = (ticket, step.saturating_add(1)); // after so many an access is not over
+        step
+    }
+
+    /// What of the stream is before the tasks that a running task enqueues.
+    pub(super) fn before_enqueued_by(&self, running: Point) -> Point {
+        match self.inside {
+            (ticket, steps) if ticket == running.ticket => Point { step: steps - 1, ..running },
+            _ => Point { ticket: running.ticket - 1, ..running },
+        }
+    }
+
+    /// From the next task on this is before. Returns how many changes found no room: then more
+    /// counts as ordered.
+    pub(super) fn change(&mut self, clock: Clock, done: &Clock) -> u64 {
+        let from = self.last + 1;
+        self.num_points += clock.len();
+        match self.past.back_mut() {
+            Some((known, latest)) if *known == from => {
+                self.num_points -= latest.len();
+                *latest = Arc::new(clock);
+            }
+            _ => self.past.push_back((from, Arc::new(clock))),
+        }
+        while self.past.get(1).is_some_and(|(_, clock)| clock.is_within(done)) {
+            self.pop();
+        }
+        let mut num_forgotten = 0;
+        while self.past.len() > MOST_CHANGES || self.past.len() > 1 && self.num_points > MOST_POINTS
+        {
+            self.pop();
+            num_forgotten += 1;
+        }
+        self.past[0].0 = 0; // of earlier tasks too; and what the next one waits for is apart
+        num_forgotten
+    }
+
+    fn pop(&mut self) {
+        let oldest = self.past.pop_front();
+        self.num_points -= oldest.map_or(0, |(_, clock)| clock.len());
+    }
+
+    /// Forgets the points of other streams that are not kept.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(Slot) -> bool) {
+        for (_, clock) in &mut self.past {
+            Arc::make_mut(clock).retain(&is_kept);
+        }
+        self.num_points = self.past.iter().map(|(_, clock)| clock.len()).sum();
+    }
+}
