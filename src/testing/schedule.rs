@@ -196,6 +196,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_several_durations_of_an_operation_the_last_ones_count() {
+        let schedule: Schedule = "seed:1,durations.copy:5,durations.copy:7".parse().unwrap();
+        assert_eq!(schedule.durations_of(OperationKind::Copy), &(7..=7));
+        let schedule = schedule.durations_ns_of("copy", 9..=9).unwrap();
+        assert_eq!(schedule.durations_of(OperationKind::Copy), &(9..=9));
+    }
+
+    #[test]
     fn a_text_says_what_a_schedule_is_like() {
         let read = |text: &str| text.parse::<Schedule>().unwrap();
         assert_eq!(read("seed:17"), Schedule::new(17));
@@ -206,6 +214,7 @@ mod tests {
         let own = |text: &str| Schedule::new(1).durations_ns_of(text, 5..=9).unwrap();
         assert_eq!(read("seed:1,durations.copy:5..9"), own("copy"));
         assert_ne!(own("fill"), own("copy"));
+        assert_eq!(read("seed:1,strategy:pct").strategy, Strategy::Pct { depth: 3, steps: 1_000 });
         for wrong in ["", "17", "seed:", "seed:1,strategy:best", "seed:1,depth:0,strategy:pct"]
             .into_iter()
             .chain(["seed:1,steps:0", "seed:1,durations:9..5", "strategy:pct", "seed:1,seeds:2"])

@@ -106,6 +106,8 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// Which of three streams each of some steps runs: all are runnable, two are urgent.
@@ -123,6 +125,23 @@ mod tests {
             assert_eq!(of(7), of(7));
             let is_one = (0..20).all(|seed| of(seed) == of(0));
             assert_eq!(is_one, strategy == Strategy::Invert, "priorities alone decide there");
+        }
+    }
+
+    #[test]
+    fn all_bits_of_a_seed_count() {
+        let of = |seed| choices(Schedule::new(seed), 40);
+        let texts: BTreeSet<_> = (0..64).map(|bit| of(1 << bit)).collect();
+        assert_eq!(texts.len(), 64);
+    }
+
+    #[test]
+    fn pct_changes_ranks_also_where_one_stream_is_runnable() {
+        let all = [(10, 0), (20, 0)].map(|(key, priority)| Candidate { key, priority });
+        for seed in 0..20 {
+            let pct = Strategy::Pct { depth: 2, steps: 1 }; // the change is at the first step
+            let mut chooser = Chooser::new(Schedule::new(seed).strategy(pct));
+            assert_eq!((chooser.choose(&all[..1]), chooser.choose(&all)), (0, 1), "seed {seed}");
         }
     }
 

@@ -249,3 +249,23 @@ fn each_part_of_a_plan_counts_all_of_its_calls_and_those_that_another_part_fails
     });
     assert_eq!((is_failed, faults.num_failed()), ([true, true, false, true], 3));
 }
+
+#[test]
+fn a_call_that_several_parts_of_a_plan_fail_fails_once_and_as_the_first_says() {
+    let _turn = turn();
+    assert!(heed_faults());
+    let runtime = Runtime::new(Config::default()).unwrap();
+    let (buffer, stream) = (runtime.zeros(1000, cpu(0)).unwrap(), runtime.stream(cpu(0)).unwrap());
+    runtime.synchronize(cpu(0)).unwrap();
+    let failed = |plan: &str| {
+        let faults = plan.parse::<FaultPlan>().unwrap().start().unwrap();
+        buffer.fill(1, &stream).unwrap();
+        (stream.synchronize().unwrap_err().to_string(), faults.num_failed())
+    };
+    let (said, num_failed) = failed("fill:1; fill:from 1; any:from 1");
+    assert!(said.contains("code 999") && num_failed == 1, "{said}: {num_failed}");
+    let (said, _) = failed("fill:1; lose cpu:0 after 0");
+    assert!(said.contains("code 999"), "{said}");
+    let (said, _) = failed("lose cpu:0 after 0; fill:1");
+    assert!(said.contains("cpu:0 is lost"), "{said}");
+}

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from accelrt.cli.view import page, sources
 
 _STRATEGIES = ("random", "invert", "starve", "pct")
 _SHOWN_LINES = 12
+_TIMEOUT_SECONDS = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=_timeout,
-        default=60,
+        default=_TIMEOUT_SECONDS,
         metavar="SECONDS",
         help="a run that takes longer has failed (default %(default)g)",
     )
@@ -142,10 +144,12 @@ def _say(given: argparse.Namespace, seed: int, status: int | None, said: str) ->
     lines = said.splitlines()[-_SHOWN_LINES:]
     options = f"--strategy {given.strategy} " if given.strategy != "random" else ""
     options += f"--depth {given.depth} " if given.strategy == "pct" else ""
+    options += f"--timeout {given.timeout:g} " if given.timeout != _TIMEOUT_SECONDS else ""
+    program = [str(given.script), *given.arguments]
     sys.stdout.write(
         f"seed {seed} fails, {how}\n"
         + "".join(f"  {line}\n" for line in lines)
-        + f"again: python -m accelrt explore {options}--seed {seed} {given.script}\n"
+        + f"again: python -m accelrt explore {options}--seed {seed} {shlex.join(program)}\n"
     )
 
 

@@ -87,12 +87,12 @@ def _finish() -> None:
     """Wait for what the script has left in its streams: callables enqueue more."""
     if not _core.is_initialized():
         return
-    try:
-        for module in (accelerator, cpu):  # the cpu kind is there beside each accelerator
-            for index in range(module.device_count()):
+    for module in (accelerator, cpu):  # the cpu kind is there beside each accelerator
+        for index in range(module.device_count()):
+            try:
                 module.synchronize(index)
-    except RuntimeError as error:  # of the script's own tasks
-        sys.stderr.write(f"{error}\n")
+            except RuntimeError as error:  # of the script's own tasks
+                sys.stderr.write(f"{error}\n")
 
 
 def _title(report: Report) -> str:

@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use crate::base::config::Config;
@@ -17,9 +18,9 @@ use crate::engine::stream::order_watch::{self, NextUses, Place, Told, UsedBytes}
 use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
 use crate::observe::sanitizer::detector::Detector;
-use crate::observe::sanitizer::finding::FindingKind::{self, Race};
+use crate::observe::sanitizer::finding::FindingKind::{self, HostAccess, Race};
 use crate::observe::sanitizer::streams::{MOST_STREAMS, Streams};
-use crate::observe::sanitizer::watch::{OpenAccess, Sanitizer};
+use crate::observe::sanitizer::watch::{self, OpenAccess, Sanitizer};
 use crate::runtime::Runtime;
 
 const BYTES: usize = 512;
@@ -198,6 +199,88 @@ fn a_watch_goes_on_when_another_one_ends() {
     world.write(0);
     world.write(1);
     assert_eq!(world.found(), [Race]);
+}
+
+#[test]
+fn a_watch_knows_nothing_of_other_runtimes() {
+    let _alone = order_watch::alone();
+    let [world, other] = [(); 2].map(|()| World::new(BYTES));
+    other.write(0);
+    other.write(1);
+    other.runtime.synchronize(Device::cpu(0)).unwrap();
+    drop([(); 2].map(|()| access(&other.buffer))); // one beside the other
+    assert_eq!((world.found(), other.found()), (vec![], vec![Race, HostAccess]));
+}
+
+#[test]
+fn an_access_of_the_host_ends_in_every_watch() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    let second = Sanitizer::begin(&world.runtime);
+    drop(access(&world.buffer));
+    world.write(0);
+    assert_eq!((world.found(), second.num_findings()), (vec![], 0));
+}
+
+#[test]
+fn record_stream_counts_for_each_stream() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    let ([first, second], address) = (&world.streams, world.buffer.address().unwrap());
+    use_address(first, address);
+    second.wait_stream(first).unwrap();
+    use_address(second, address);
+    for stream in [second, first] {
+        world.buffer.record_use(stream).unwrap();
+    }
+    let World { watch, buffer, runtime: _runtime, .. } = world;
+    drop(buffer);
+    assert_eq!(watch.num_findings(), 0, "{:?}", watch.findings(0));
+}
+
+#[test]
+fn a_copy_is_behind_no_access_that_lasts() {
+    let _alone = order_watch::alone();
+    let found = found_inside(|other, buffer| {
+        let halves = [0..BYTES / 2, BYTES / 2..BYTES];
+        let [source, target] = halves.map(|range| buffer.slice(range).unwrap());
+        let outer = access(&source);
+        drop(target.copy_from(&source, other).unwrap());
+        drop(outer);
+    });
+    assert_eq!(found, [Race]);
+}
+
+#[test]
+fn foreign_order_leads_from_the_first_stream_to_the_second_alone() {
+    let _alone = order_watch::alone();
+    for (first, expected) in [(0, &[][..]), (1, &[Race])] {
+        let world = World::new(BYTES);
+        world.write(first);
+        watch::order(world.streams[0].core(), world.streams[1].core());
+        world.write(1 - first);
+        assert_eq!(world.found(), expected, "stream {first} first");
+    }
+}
+
+#[test]
+fn a_stream_whose_synchronise_a_worker_has_ended_leaves_without_a_loss() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    let stream = &world.streams[0];
+    let (open, opened) = mpsc::channel::<()>();
+    stream.enqueue(move || opened.recv().unwrap()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while stream.core().pushed() == 1 {
+                thread::yield_now(); // the synchronise has still to enqueue its own task
+            }
+            open.send(()).unwrap();
+        });
+        stream.synchronize_timeout(Duration::from_secs(60)).unwrap();
+    });
+    world.watch.ask(|detector| detector.streams().forget_some()).unwrap();
+    assert_eq!(world.watch.num_forgotten(), 0);
 }
 
 #[test]

@@ -101,6 +101,11 @@ impl Detector {
                 }
             }
         }
+        if task.operation == OperationKind::Internal && accesses.is_empty() {
+            // As a synchronise's own: the host has waited for the task before, and none uses this.
+            self.room = accesses;
+            return;
+        }
         let point = self.streams.enqueue(slot, ticket);
         if task.operation == OperationKind::Record {
             self.note_record(details.event, slot);

@@ -1,0 +1,180 @@
+"""What the sanitizer's watches and its command report of programs with several findings.
+
+Goal: no finding hides another one, a page shows both places, and the command ends as the script
+does. Method: programs of a few lines, whose findings are known; scripts in processes of their own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+import accelrt
+from accelrt import sanitizer
+from kinds import host_cores
+from processes import run
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+SIZE = 4096
+
+pytestmark = pytest.mark.accelrt_unordered
+
+
+def sanitize(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return run("-m", "accelrt", "sanitize", *arguments, **settings)
+
+
+def test_findings_of_different_kinds_at_one_place_are_several() -> None:
+    target = accelrt.zeros(SIZE)
+    with sanitizer.watch() as report:
+        buffer = accelrt.empty(SIZE)
+        copy = partial(target.copy_, buffer, non_blocking=True)
+        for act in partial(accelrt.Stream().wait_event, accelrt.Event()), copy:
+            act()
+        accelrt.accelerator.synchronize()
+    kinds = {finding.kind for finding in report.findings}
+    assert kinds == {"unrecorded-event", "uninitialized-read"}
+
+
+def test_a_wait_that_does_no_harm_hides_none_at_its_place_that_does() -> None:
+    first, second = accelrt.Event(), accelrt.Event()
+    with sanitizer.watch() as report:
+        for event in first, second:
+            accelrt.Stream().wait_event(event)
+        accelrt.Stream().record_event(first)  # so that the wait for it was the first round's
+    assert [finding.kind for finding in report.findings] == ["unrecorded-event"]
+
+
+def test_a_watch_that_raises_tells_at_its_end_of_events_that_were_never_recorded() -> None:
+    with (
+        pytest.raises(sanitizer.SanitizerError, match="unrecorded-event"),
+        sanitizer.watch(action="raise"),
+    ):
+        accelrt.Stream().wait_event(accelrt.Event())
+
+
+def test_what_a_program_raises_is_not_replaced_by_a_finding() -> None:
+    def fail() -> None:
+        accelrt.Stream().wait_event(accelrt.Event())
+        message = "its own"
+        raise OSError(message)
+
+    with pytest.raises(OSError, match="its own"), sanitizer.watch(action="raise"):
+        fail()
+
+
+@host_cores
+def test_copies_that_use_two_halves_of_pinned_memory_do_not_race() -> None:
+    buffer, pinned, half = accelrt.zeros(SIZE), accelrt.empty_pinned(SIZE), SIZE // 2
+    accelrt.accelerator.synchronize()
+    with sanitizer.watch() as report:
+        view = memoryview(pinned)
+        with accelrt.Stream():
+            buffer[:half].copy_(view[:half], non_blocking=True)
+        with accelrt.Stream():
+            buffer[half:].copy_to(view[half:], non_blocking=True)
+        assert report.findings == []
+        with accelrt.Stream():
+            buffer[half:].copy_(view[half - 1 : -1], non_blocking=True)
+        (finding,) = report.findings  # of both memories, at the same places
+        assert (finding.kind, finding.count) == ("race", 2)
+        accelrt.accelerator.synchronize()
+
+
+@host_cores
+def test_findings_that_find_no_room_are_counted() -> None:
+    # Method: a line each for more findings than a watch keeps, every fill beside the one before.
+    source = "\n".join(["next(streams); buffer.fill_(1)"] * 4100)
+    streams = [accelrt.Stream(), accelrt.Stream()]
+
+    def in_turns() -> object:
+        while True:
+            for stream in streams:
+                with stream:
+                    yield
+
+    names = {"buffer": accelrt.empty(8), "streams": in_turns()}
+    with sanitizer.watch() as report:
+        exec(compile(source, "lines.py", "exec"), names)  # noqa: S102  the lines above
+        accelrt.accelerator.synchronize()
+        assert report.num_forgotten == 4099 - 4096
+    assert len(report.findings) == 4096
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        ("sys.exit()", 0, ""),
+        ("sys.exit('it ends')", 1, "it ends\n"),
+        ("raise OSError('it fails')", 1, "OSError: it fails\n"),
+        ("import beside\nbeside.end()", 7, ""),
+    ],
+    ids=["exit", "text", "exception", "module"],
+)
+def test_the_command_ends_as_a_script_without_findings_does(
+    tmp_path: Path, end: str, status: int, said: str
+) -> None:
+    (tmp_path / "beside.py").write_text("import sys\n\ndef end():\n    sys.exit(7)\n")
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\n{end}\n")
+    ran = sanitize(str(script))
+    assert (ran.returncode, said in ran.stderr) == (status, True), ran.stderr
+
+
+LEFT = """
+import accelrt
+
+other, buffer = accelrt.Stream(device="cpu:1"), accelrt.empty(8, device="cpu:1")
+with accelrt.Stream(device="cpu:1"):
+    buffer.fill_(1)
+
+def leave():
+    with other:
+        buffer.fill_(2)
+
+{failure}
+accelrt.Stream(device="cpu:1", priority=-1).launch_host(leave)
+"""
+
+FAILURE = """
+def fail():
+    raise OSError("its own")
+
+accelrt.Stream(device="cpu:0", priority=1).launch_host(fail)
+"""
+
+
+@pytest.mark.parametrize("failure", ["", FAILURE], ids=["well", "failed"])
+def test_the_command_waits_for_what_a_script_leaves_in_streams_of_every_device(
+    tmp_path: Path, failure: str
+) -> None:
+    # Method: under a schedule nothing runs before a wait, and what is least urgent runs first.
+    script = tmp_path / "script.py"
+    script.write_text(LEFT.format(failure=failure))
+    schedule = {"ACCELRT_CPU_SCHEDULE": "seed:1,strategy:invert", "ACCELRT_CPU_DEVICES": "2"}
+    ran = sanitize(str(script), ACCELRT_ACCELERATOR="cpu", **schedule)
+    assert (ran.returncode, "1 finding\nrace: " in ran.stderr) == (1, True), ran.stderr
+    assert ("its own" in ran.stderr) == bool(failure)
+
+
+def test_a_page_has_the_lines_of_both_uses_and_no_text_as_markup(tmp_path: Path) -> None:
+    script, page = tmp_path / "a<b.py", tmp_path / "page.html"
+    script.write_text(
+        "import accelrt\n"
+        "buffer = accelrt.zeros(8)\n"
+        "with accelrt.Stream():\n"
+        "    buffer.fill_(1)\n"
+        "accelrt.accelerator.synchronize()\n"
+    )
+    assert sanitize("--report", str(page), str(script)).returncode == 1
+    text = page.read_text()
+    assert "<pre>buffer = accelrt.zeros(8)</pre>" in text
+    assert "<pre>buffer.fill_(1)</pre>" in text
+    assert "a&lt;b.py:2" in text
+    assert "a<b" not in text
