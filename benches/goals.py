@@ -56,6 +56,8 @@ def _rust(
     return Goal(Row(name, what, unit), at_most, ratio, excess_ns)
 
 
+_torch = _rust  # the bridge's rows have their words here, too
+
 _BY_NAME = {row.name: row for row in ROWS}
 
 
@@ -273,4 +275,16 @@ GOALS = (
     _python("Z1.disk.dask"),
     _python("Z2", ratio=1.1),
     _python("Z3", ratio=1),
+    *(
+        _torch(f"T1.{name}", "torch: one element", excess_ns=4_000)
+        for name in ("add_", "mul", "relu")
+    ),
+    *(_torch(f"T1.{name}", "the same", excess_ns=15_000) for name in ("mm", "softmax", "cat")),
+    _torch("T2.256", "torch: a step, width 256", unit="ms", ratio=1.1),
+    _torch("T2.256.one", "with one thread", unit="ms", ratio=1.1),
+    _torch("T2.32", "torch: a step, width 32", unit="ms"),
+    _torch("T2.32.one", "with one thread", unit="ms"),
+    _torch("T3", "torch: two devices, half each", unit="ms", ratio=1 / 1.5),
+    _torch("T4", "torch: reserved for a step", unit="MB", ratio=1.02),
+    _torch("T5", "torch: operators of a ResNet-50", unit="ms"),
 )

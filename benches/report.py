@@ -1,7 +1,7 @@
 """Joins what the Rust benches and Python measured: one table, printed and written down.
 
 Usage: python benches/report.py FOLDER README.md, with rust.jsonl, python.json, before.json and
-after.json in the folder, where figures.json is written.
+after.json in the folder, where figures.json is written; and torch.json where torch is installed.
 """
 
 import dataclasses
@@ -31,8 +31,9 @@ _BEGIN, _END = "<!-- the table -->\n", "<!-- the end of the table -->\n"
 def main(folder: Path, readme: Path) -> None:
     """Print the table, put it between its marks in the README, and keep its records."""
     of_rust = map(json.loads, (folder / "rust.jsonl").read_text().splitlines())
-    of_python = _read(folder / "python.json")
-    records = judged.records(_measurements(itertools.chain(of_rust, of_python)))
+    of_python, torch = _read(folder / "python.json"), folder / "torch.json"
+    of_torch = _read(torch) if torch.exists() else []
+    records = judged.records(_measurements(itertools.chain(of_rust, of_python, of_torch)))
     anchors = _anchors(_read(folder / "before.json"), _read(folder / "after.json"))
     parts = (machine.facts(compiler=_compiler()), anchors, _PAIRS, flattery(records))
     shown = "\n\n".join((*(part.rstrip("\n") for part in parts), judged.text(records)))

@@ -2,6 +2,10 @@
 
 #include <ATen/record_function.h>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include <cstdio>
 #include <cstring>
 
@@ -10,7 +14,7 @@
 
 namespace accelrt_torch {
 
-Task::Task(const char* name) : name_(name) {
+Task::Task(const char* name) : name_(name), denormals_(DenormalMode::current()) {
   if (C10_UNLIKELY(notes_places())) {
     const auto place = place_of_program();
     if (!place.file.empty()) {
@@ -50,6 +54,7 @@ int32_t run(void* data, char* error_text, size_t error_capacity) {
   };
   try {
     const KernelState state;
+    const DenormalMode denormals(task->denormals());
     const KernelThreads threads;
     // A profile of the thread that waits is not of what others have enqueued.
     const at::DisableRecordFunctionGuard no_records;
@@ -106,6 +111,46 @@ namespace {
 constexpr auto ABOVE = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
 } // namespace
+
+#if defined(__SSE2__)
+
+namespace {
+
+// What is denormal counts as zero, and results that would be so become zero.
+constexpr uint32_t DENORMALS = _MM_DENORMALS_ZERO_MASK | _MM_FLUSH_ZERO_MASK;
+
+void set_denormals(uint32_t mode) {
+  const uint32_t state = _mm_getcsr();
+  if ((state & DENORMALS) != mode) {
+    _mm_setcsr((state & ~DENORMALS) | mode);
+  }
+}
+
+} // namespace
+
+uint32_t DenormalMode::current() {
+  return _mm_getcsr() & DENORMALS;
+}
+
+DenormalMode::DenormalMode(uint32_t mode) : before_(current()) {
+  set_denormals(mode);
+}
+
+DenormalMode::~DenormalMode() {
+  set_denormals(before_);
+}
+
+#else
+
+uint32_t DenormalMode::current() {
+  return 0;
+}
+
+DenormalMode::DenormalMode(uint32_t mode) : before_(mode) {}
+
+DenormalMode::~DenormalMode() = default;
+
+#endif
 
 // Functions that make tensors find their device by the first key.
 KernelState::KernelState()

@@ -31,13 +31,33 @@ class Task {
   // On any thread, in the order of the stream. What it throws fails the stream.
   virtual void run() = 0;
 
+  // How the program's thread treated denormal numbers when it made the task.
+  uint32_t denormals() const {
+    return denormals_;
+  }
+
  private:
   friend void enqueue(const HeldStream& stream, std::unique_ptr<Task> task);
 
   const char* name_;
+  uint32_t denormals_;
   std::string place_;
   accelrt_task_description description_{};
   c10::SmallVector<accelrt_used_range, 4> ranges_;
+};
+
+// What `torch.set_flush_denormal` has set for a thread is in force while this is there. Elsewhere
+// than on x86, whose threads have it in a register that all may read, it is not known.
+class DenormalMode {
+ public:
+  static uint32_t current();
+  explicit DenormalMode(uint32_t mode);
+  ~DenormalMode();
+  DenormalMode(const DenormalMode&) = delete;
+  DenormalMode& operator=(const DenormalMode&) = delete;
+
+ private:
+  uint32_t before_;
 };
 
 // The task runs below autograd, autocast and the modes of Python, whichever thread takes it: one

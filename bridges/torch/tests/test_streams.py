@@ -28,6 +28,18 @@ def test_an_operator_returns_before_it_ran() -> None:
     assert _current().query()
 
 
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="a processor without the mode")
+def test_a_task_has_the_mode_of_denormal_numbers_that_its_call_had() -> None:
+    small = torch.full((8,), 1e-310, dtype=torch.float64, device="accelrt")
+    with Gate():
+        kept = small * 1
+        torch.set_flush_denormal(True)
+        flushed = small * 1
+        torch.set_flush_denormal(False)
+        kept_again = small * 1
+    assert [tensor.count_nonzero().item() for tensor in (kept, flushed, kept_again)] == [8, 0, 8]
+
+
 def test_the_default_stream_is_number_0_of_each_device() -> None:
     for index in range(2):
         stream = torch.accelerator.current_stream(index)
