@@ -268,8 +268,13 @@ fn a_stream_whose_synchronise_a_worker_has_ended_leaves_without_a_loss() {
     let _alone = order_watch::alone();
     let world = World::new(BYTES);
     let stream = &world.streams[0];
-    let (open, opened) = mpsc::channel::<()>();
-    stream.enqueue(move || opened.recv().unwrap()).unwrap();
+    let ((enter, entered), (open, opened)) = (mpsc::channel(), mpsc::channel::<()>());
+    let task = move || {
+        enter.send(()).unwrap();
+        opened.recv().unwrap();
+    };
+    stream.enqueue(task).unwrap();
+    entered.recv().unwrap(); // on a worker, so that this thread does not run it
     thread::scope(|scope| {
         scope.spawn(move || {
             while stream.core().pushed() == 1 {
@@ -277,7 +282,7 @@ fn a_stream_whose_synchronise_a_worker_has_ended_leaves_without_a_loss() {
             }
             open.send(()).unwrap();
         });
-        stream.synchronize_timeout(Duration::from_secs(60)).unwrap();
+        stream.synchronize().unwrap();
     });
     world.watch.ask(|detector| detector.streams().forget_some()).unwrap();
     assert_eq!(world.watch.num_forgotten(), 0);
