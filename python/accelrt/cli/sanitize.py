@@ -3,8 +3,10 @@
 import argparse
 import html
 import json
+import os
 import runpy
 import sys
+import threading
 import traceback
 from pathlib import Path
 
@@ -23,6 +25,10 @@ pre {{ background: #8881; padding: .2rem .5rem }} :root {{ color-scheme: light d
 <h1>{title}</h1>
 {sections}
 """
+
+
+# The status of what SIGINT has ended.
+_INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,14 +52,17 @@ def run(given: argparse.Namespace) -> int:
     if (reason := _refusal(given)) is not None:
         sys.stderr.write(f"accelrt sanitize: {reason}\n")
         return 2
-    end = watch_script(given.suppress)
+    end, own = watch_script(given.suppress), os.getpid()
     status = _run_script(given.script, given.arguments)
-    _finish()
+    if status != _INTERRUPTED:
+        status = _finish() or status
     report = end()
+    if os.getpid() != own and not report.findings:
+        return status  # a process that the script has forked: the report is its parent's
     sys.stderr.write(f"accelrt sanitize: {_title(report)}\n")
     if report.findings or report.num_forgotten:
         sys.stderr.write(f"{report}\n")
-    if given.report is not None:
+    if given.report is not None and os.getpid() == own:
         _write(given.report, report)
     return 1 if report.findings else status
 
@@ -72,9 +81,11 @@ def _run_script(script: Path, arguments: list[str]) -> int:
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
-        if isinstance(end.code, str):
+        if end.code is not None and not isinstance(end.code, int):
             sys.stderr.write(f"{end.code}\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:  # what was found until then is worth a look
+        return _INTERRUPTED
     except Exception:  # noqa: BLE001  what a script raises is shown as the interpreter shows it
         traceback.print_exc()
         return 1
@@ -83,7 +94,18 @@ def _run_script(script: Path, arguments: list[str]) -> int:
     return 0
 
 
-def _finish() -> None:
+def _finish() -> int:
+    """Wait for the script's threads, and for what is left in its streams. Return a status."""
+    try:
+        # As the interpreter does before it ends, with executors that nobody has shut down.
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
+        _wait_for_streams()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0
+
+
+def _wait_for_streams() -> None:
     """Wait for what the script has left in its streams: callables enqueue more."""
     if not _core.is_initialized():
         return
