@@ -70,6 +70,29 @@ print(testing.each_fault(lambda: None))
     assert output_of(code).splitlines() == ["True", "['with the fault fill:1']", "0"]
 
 
+def test_each_fault_fails_the_same_calls_however_warm_the_process_is() -> None:
+    # Goal: no call goes unfailed because earlier ones were made for the last time. Method: a
+    # program that is the first one of its process, and says what failed.
+    code = f"""{FAULTS}
+def several():
+    stream = accelrt.Stream(device="cpu")
+    with stream:
+        memory, other = (accelrt.empty(1 << 20) for _ in range(2))
+        other.copy_(memory.fill_(7), non_blocking=True)
+    try:
+        stream.synchronize()
+    except RuntimeError as error:
+        failed.add(str(error).split()[-1])
+        raise
+
+failed = set()
+first = testing.each_fault(several)
+print(sorted(failed), first == testing.each_fault(several))
+print(testing.each_fault(several, "allocate") > 0)
+"""
+    assert output_of(code).splitlines() == ["['copy', 'fill'] True", "True"]
+
+
 def test_what_a_function_leaves_queued_fails_as_well() -> None:
     # Goal: a function need not wait. Method: under a schedule nothing runs before a wait.
     code = f"""{FAULTS}
