@@ -65,6 +65,17 @@ def test_a_forked_child_writes_no_report(tmp_path: Path) -> None:
     assert len(json.loads(report.read_text())["findings"]) == 1
 
 
+def test_a_report_lies_where_it_was_named_and_has_lines_of_any_encoding(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    file, report = tmp_path / "script.py", tmp_path / "out.html"
+    script = f"# coding: latin-1\nimport os; os.chdir('folder'){RACE}race()"
+    file.write_bytes(script.replace("not wait for", "not wait f\xfcr").encode("latin-1"))
+    command = [sys.executable, "-m", "accelrt", "sanitize", "--report", "out.html", str(file)]
+    ended = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)  # noqa: S603
+    assert ended.returncode == 1
+    assert "<pre>buffer.fill_(1)  # which this one does not wait f\xfcr</pre>" in report.read_text()
+
+
 def test_what_a_script_exits_with_is_shown_as_the_interpreter_shows_it(tmp_path: Path) -> None:
     ended = sanitize(tmp_path, "raise SystemExit({'a': 1})")
     assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, "{'a': 1}")

@@ -3,6 +3,7 @@
 import argparse
 import html
 import json
+import linecache
 import os
 import runpy
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from accelrt import _core, accelerator, cpu
 from accelrt.cli.outputs import file_argument, refusal
+from accelrt.cli.sizes import counted
 from accelrt.sanitizer import Finding, Report, watch_script
 
 _PAGE = """<!doctype html>
@@ -52,6 +54,7 @@ def run(given: argparse.Namespace) -> int:
     if (reason := _refusal(given)) is not None:
         sys.stderr.write(f"accelrt sanitize: {reason}\n")
         return 2
+    output = given.report and given.report.absolute()  # the script may change the folder
     end, own = watch_script(given.suppress), os.getpid()
     status = _run_script(given.script, given.arguments)
     if status != _INTERRUPTED:
@@ -62,8 +65,8 @@ def run(given: argparse.Namespace) -> int:
     sys.stderr.write(f"accelrt sanitize: {_title(report)}\n")
     if report.findings or report.num_forgotten:
         sys.stderr.write(f"{report}\n")
-    if given.report is not None and os.getpid() == own:
-        _write(given.report, report)
+    if output is not None and os.getpid() == own:
+        _write(output, report)
     return 1 if report.findings else status
 
 
@@ -137,13 +140,11 @@ def _section(finding: Finding) -> str:
     rows += [(name, str(it), _source(it.file, it.line)) for name, it in uses if it is not None]
     rows.append(("fix", finding.fix, ""))
     shown = "".join(f"<dt>{name}<dd>{html.escape(text)}{source}" for name, text, source in rows)
-    return f"<section><h2>{finding.kind}, {finding.count} times</h2><dl>{shown}</dl></section>\n"
+    times = counted(finding.count, "time")
+    return f"<section><h2>{finding.kind}, {times}</h2><dl>{shown}</dl></section>\n"
 
 
 def _source(file: str | None, line: int) -> str:
     """Return the line of the program, where there is one."""
-    try:
-        lines = Path(file or "").read_text(encoding="utf-8").splitlines()
-        return f"<pre>{html.escape(lines[line - 1].strip())}</pre>"
-    except (OSError, UnicodeDecodeError, IndexError):
-        return ""
+    text = linecache.getline(file or "", line).strip()
+    return f"<pre>{html.escape(text)}</pre>" if text else ""
