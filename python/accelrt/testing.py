@@ -163,11 +163,11 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
 
     The function may raise what accelrt raises of the fault, a `RuntimeError`; whatever else it
     raises is a bug, and is raised with the number of the call. Ends when no call failed, and does
-    it all once more: what was set up once in the process is not called for again, so that the
-    numbers of later calls had changed meanwhile. Returns how many there are then. Behind each call
-    of the function streams are synchronised, with what it has left queued, and their errors
-    dropped; before each one caches of memory are emptied. `call` is what a plan has in front of the
-    number.
+    it all again until that is so after as many calls as before: what is set up once in the process
+    is not called for again, and later calls have other numbers then. Returns how many there are.
+    Behind each call of the function streams are synchronised, with what it has left queued, and
+    their errors dropped; before each one caches of memory are emptied. `call` is what a plan has in
+    front of the number.
 
     >>> import accelrt
     >>> from accelrt import testing
@@ -178,7 +178,10 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
     >>> testing.each_fault(program, "fill")
     2
     """
-    return _fail_each(function, call) and _fail_each(function, call)
+    num_calls = _fail_each(function, call)
+    while num_calls > 0 and (now := _fail_each(function, call)) < num_calls:
+        num_calls = now  # streams and the like were made for the last time meanwhile
+    return num_calls
 
 
 def _fail_each(function: Callable[[], object], call: str) -> int:
