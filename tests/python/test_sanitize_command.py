@@ -4,6 +4,7 @@ Method: scripts that end in each way, with or without a use that nothing orders.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,20 @@ def test_a_report_lies_where_it_was_named_and_has_lines_of_any_encoding(tmp_path
     ended = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)  # noqa: S603
     assert ended.returncode == 1
     assert "<pre>buffer.fill_(1)  # which this one does not wait f\xfcr</pre>" in report.read_text()
+
+
+def test_a_file_whose_name_is_no_text_has_its_line(tmp_path: Path) -> None:
+    code = "\nwith accelrt.Stream():\n    buffer.fill_(1)"
+    script = f"""
+import accelrt
+exec(compile("buffer = accelrt.zeros(8)", "\\udcff.py", "exec"), globals())
+exec(compile({code!r}, "\\udcff.py", "exec"), globals())
+accelrt.accelerator.synchronize()
+"""
+    ended = sanitize(tmp_path, script)
+    assert ended.returncode == 1
+    assert re.search("made at [^a-z]*[.]py:1\n", ended.stderr)
+    assert re.search(" at [^a-z]*[.]py:3, thread MainThread\n", ended.stderr)
 
 
 def test_what_a_script_exits_with_is_shown_as_the_interpreter_shows_it(tmp_path: Path) -> None:
