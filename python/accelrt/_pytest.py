@@ -20,6 +20,7 @@ TYPE_CHECKING = False  # not imported: every run of pytest imports this file
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from accelrt.sanitizer import Report
     from accelrt.testing import faults
 
 STRATEGIES = ("random", "pct", "starve", "invert")
@@ -143,20 +144,52 @@ def schedules(count: int) -> ModuleType:
 
 
 class Sanitized:
-    """A plug-in that watches the order of each test's uses of memory."""
+    """A plug-in that watches the order of each test's uses of memory, those of fixtures too."""
+
+    def __init__(self) -> None:
+        """Know of no test."""
+        self._report: Report | None = None
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Fail the test when something was found."""
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Watch the test and its fixtures."""
         from accelrt import sanitizer  # noqa: PLC0415  not where nothing is watched
 
         if item.get_closest_marker("accelrt_unordered") is not None:
             return (yield)
         with sanitizer.watch() as report:
+            self._report = report
+            try:
+                return (yield)
+            finally:
+                self._report = None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Fail the test when something was found; add it to what else has failed."""
+        try:
             result = yield
-        if report.findings:
-            pytest.fail(str(report), pytrace=False)
+        except BaseException:
+            if self._findings() > 0:
+                item.add_report_section("call", "accelrt sanitizer", str(self._report))
+            raise
+        self._tell(0)
         return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        """Fail when its fixtures have made new findings behind the test."""
+        num_told = self._findings()
+        result = yield
+        self._tell(num_told)
+        return result
+
+    def _findings(self) -> int:
+        return 0 if self._report is None else len(self._report.findings)
+
+    def _tell(self, num_told: int) -> None:
+        if self._findings() > num_told:
+            pytest.fail(str(self._report), pytrace=False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

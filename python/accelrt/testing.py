@@ -162,9 +162,12 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
     """Call a function again and again, its first call of a device failing, its second, and so on.
 
     The function may raise what accelrt raises of the fault, a `RuntimeError`; whatever else it
-    raises is a bug, and is raised with the number of the call. Ends when no call failed: returns
-    how many there are. Behind each call of the function streams are synchronised, with what it has
-    left queued, and their errors dropped. `call` is what a plan has in front of the number.
+    raises is a bug, and is raised with the number of the call. Ends when no call failed, and does
+    it all again until that is so after as many calls as before: what is set up once in the process
+    is not called for again, and later calls have other numbers then. Returns how many there are.
+    Behind each call of the function streams are synchronised, with what it has left queued, and
+    their errors dropped; before each one caches of memory are emptied. `call` is what a plan has in
+    front of the number.
 
     >>> import accelrt
     >>> from accelrt import testing
@@ -175,7 +178,15 @@ def each_fault(function: Callable[[], object], call: str = "any") -> int:
     >>> testing.each_fault(program, "fill")
     2
     """
+    num_calls = _fail_each(function, call)
+    while num_calls > 0 and (now := _fail_each(function, call)) < num_calls:
+        num_calls = now  # streams and the like were made for the last time meanwhile
+    return num_calls
+
+
+def _fail_each(function: Callable[[], object], call: str) -> int:
     for number in itertools.count(1):
+        _empty_caches()
         planned = faults(f"{call}:{number}")
         try:
             with planned:
@@ -218,8 +229,18 @@ def _check_entered(*, is_on: bool) -> None:
         raise RuntimeError(message)
 
 
+def _kinds() -> set[str]:
+    return {_core.current_accelerator().type, "cpu"}
+
+
+def _empty_caches() -> None:
+    for kind in _kinds():
+        _core.empty_cache(kind)
+        _core.empty_host_cache(kind)
+
+
 def _drop_errors() -> None:
-    for kind in {_core.current_accelerator().type, "cpu"}:
+    for kind in _kinds():
         for index in range(_core.device_count(kind)):
             with suppress(RuntimeError):
                 _core.synchronize(kind, index)

@@ -8,9 +8,12 @@ use crate::engine::stream::operation::OperationKind;
 use crate::runtime::Runtime;
 use crate::testing::scheduler::Scheduled;
 
-const ALLOWED: &str = "seed:N, and strategy:random, invert, starve or pct, depth:N and steps:N of \
-                       pct, durations:NS or durations:NS..NS, also of one operation, as \
+const ALLOWED: &str = "seed:N, and strategy:random, invert, starve or pct, depth:1..1000 and \
+                       steps:N of pct, durations:NS or durations:NS..NS, also of one operation, as \
                        durations.copy:NS, with commas between";
+
+/// Each change of a `pct` schedule is kept, and looked at in each step.
+pub(super) const MOST_DEPTH: u32 = 1_000;
 
 /// The operations that take time.
 const TIMED: [OperationKind; 7] = [
@@ -38,7 +41,7 @@ pub enum Strategy {
     /// a bug of that depth among `n` streams and at most `steps` tasks with a probability of at
     /// least `1 / (n * steps^(depth - 1))`.
     Pct {
-        /// How many orders between two tasks the bug needs, at least 1.
+        /// How many orders between two tasks the bug needs, 1 to 1,000; more counts as 1,000.
         depth: u32,
         /// The number of tasks that the program has, at least 1; more is a weaker bound.
         steps: u64,
@@ -155,7 +158,7 @@ fn parse(text: &str) -> Option<Schedule> {
         let (key, value) = pair.trim().split_once(':')?;
         match key {
             "seed" => seed = Some(value.parse().ok()?),
-            "depth" => depth = value.parse().ok().filter(|depth| *depth > 0)?,
+            "depth" => depth = value.parse().ok().filter(|it| (1..=MOST_DEPTH).contains(it))?,
             "steps" => steps = value.parse().ok().filter(|steps| *steps > 0)?,
             "strategy" => schedule.strategy = strategy(value)?,
             "durations" => schedule.durations_ns = durations(value)?,
@@ -211,6 +214,7 @@ mod tests {
         let expected = Schedule::new(3).strategy(pct).durations_ns(5..=9);
         assert_eq!(read("depth:2, strategy:pct,steps:50,seed:3,durations:5..9"), expected);
         assert_eq!(read("seed:1,durations:7").durations_ns, 7..=7);
+        assert_eq!(read("seed:1,depth:1000"), Schedule::new(1));
         let own = |text: &str| Schedule::new(1).durations_ns_of(text, 5..=9).unwrap();
         assert_eq!(read("seed:1,durations.copy:5..9"), own("copy"));
         assert_ne!(own("fill"), own("copy"));
@@ -220,6 +224,7 @@ mod tests {
             .chain(["seed:1,steps:0", "seed:1,durations:9..5", "strategy:pct", "seed:1,seeds:2"])
             .chain(["seed:1,durations.copies:5", "seed:1,durations.copy:9..5", "seed:1,copy:5"])
             .chain(["seed:1,durations.record:5", "seed:1,durations.:5"])
+            .chain(["seed:1,strategy:pct,depth:1001"])
         {
             let refused = wrong.parse::<Schedule>().unwrap_err().to_string();
             assert!(refused.contains("strategy:random, invert, starve or pct"), "{refused}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::stream::operation::OperationKind;
 use crate::testing::random::Random;
-use crate::testing::schedule::{Schedule, Strategy};
+use crate::testing::schedule::{MOST_DEPTH, Schedule, Strategy};
 
 /// What a choice knows of a runnable stream. The key is the stream's own.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,7 @@ impl Chooser {
         let mut random = Random::new(schedule.seed);
         let mut changes = Vec::new();
         if let Strategy::Pct { depth, steps } = schedule.strategy {
+            let depth = depth.min(MOST_DEPTH);
             let rank = |change: u32| u64::from(depth - change);
             changes = (1..depth).map(|change| (random.below(steps), rank(change))).collect();
         }
@@ -207,6 +208,14 @@ mod tests {
             |seed| choices(Schedule::new(seed).strategy(Strategy::Pct { depth: 3, steps: 9 }), 9);
         let num_two = (0..200).filter(|seed| of(*seed).windows(2).any(|it| it[0] != it[1])).count();
         assert!(num_two > 150, "{num_two}");
+    }
+
+    #[test]
+    fn pct_of_any_depth_takes_little_memory() {
+        let pct = Strategy::Pct { depth: u32::MAX, steps: 9 };
+        let chooser = Chooser::new(Schedule::new(1).strategy(pct));
+        assert_eq!(chooser.changes.len(), 999);
+        assert_eq!(choices(Schedule::new(1).strategy(pct), 20).len(), 20);
     }
 
     #[test]

@@ -1,18 +1,33 @@
-"""`python -m accelrt explore`: what it says of the run that fails, and how that is repeated.
+"""`python -m accelrt explore` as a command: what it repeats, and that nothing outlives it.
 
-Method: programs that end by the seed of their schedule, which they read from their environment.
+Method: programs that say how they were called, that end by the seed of their schedule, which they
+read from their environment, or that do not end by themselves.
 """
 
-from __future__ import annotations
-
+import os
+import re
 import shlex
-from typing import TYPE_CHECKING
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 from processes import run
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ARGUED = "import sys; sys.exit(sys.argv[1:] != ['--with', 'a name', '-n', '3'])"
+FAILS = "import sys; sys.exit(len(sys.argv) - 1)"
+# A process that starts another one; the test waits for that one to open a pipe.
+ENDLESS = """
+import os, subprocess, sys
+with open(sys.argv[1], "a") as said:
+    print(os.getpid(), file=said)
+if len(sys.argv) > 2:
+    subprocess.run([sys.executable, sys.argv[0], sys.argv[1]])
+with open(sys.argv[1] + ".gate", "wb"):
+    pass
+while True:
+    pass
+"""
 SEEDED = """
 import os, sys
 from pathlib import Path
@@ -23,6 +38,64 @@ if "ACCELRT_PROFILE" in os.environ:
 print(*range(20), sep="\\n", file=sys.stderr)
 sys.exit(schedule.startswith("seed:2,"))
 """
+
+
+def explore(*arguments: str) -> "list[str]":
+    return [sys.executable, "-m", "accelrt", "explore", *arguments]
+
+
+# Where signals are ignored, as behind an `&`, Python leaves them so.
+HEEDS_SIGINT = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("accelrt", run_name="__main__", alter_sys=True)
+"""
+
+
+def is_alive(pid: int) -> bool:
+    """Return False also for one that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_repeats_a_seed_has_the_arguments_of_the_program_and_the_timeout(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "a program.py"
+    script.write_text(FAILS)
+    arguments = ["--with", "a name", "-n", "3"]
+    command = explore("--timeout", "50.5", "-n", "1", str(script), *arguments)
+    ended = subprocess.run(  # noqa: S603  our own programs
+        command, capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert ended.stdout.startswith("seed 0 fails, exit status 4\n")
+    (again,) = re.findall(r"again: python -m accelrt (.*)\n", ended.stdout)
+    expected = ["explore", "--timeout", "50.5", "--seed", "0", str(script), *arguments]
+    assert shlex.split(again) == expected
+    script.write_text(ARGUED)
+    repeated = [sys.executable, "-m", "accelrt", *shlex.split(again)]
+    ended = subprocess.run(repeated, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (ended.returncode, ended.stdout) == (0, "1 seed, random: none fails\n")
+
+
+def test_an_interrupted_explore_ends_its_programs_and_begins_no_others(tmp_path: Path) -> None:
+    script, pids, gate = tmp_path / "endless.py", tmp_path / "pids", tmp_path / "pids.gate"
+    script.write_text(ENDLESS)
+    os.mkfifo(gate)
+    command = [sys.executable, "-c", HEEDS_SIGINT, "explore", "-n", "50", "--timeout", "1000"]
+    command += [str(script), str(pids), "starts another"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:  # noqa: S603
+        gate.open("rb").close()  # a program runs, and the one that it has started
+        running.send_signal(signal.SIGINT)
+        try:
+            assert running.wait(60) == 130
+        finally:
+            running.kill()
+    begun = [int(pid) for pid in pids.read_text().split()]
+    assert len(begun) in range(2, 2 * (os.cpu_count() or 1) + 1)
+    assert [pid for pid in begun if is_alive(pid)] == []
 
 
 def test_the_timeline_is_of_the_seed_that_failed(tmp_path: Path) -> None:
@@ -39,16 +112,3 @@ def test_the_last_lines_of_what_a_run_says_are_shown(tmp_path: Path) -> None:
     ended = run("-m", "accelrt", "explore", str(script), str(tmp_path / "told"))
     shown = [line.strip() for line in ended.stdout.splitlines() if line.startswith("  ")]
     assert shown == [str(number) for number in range(8, 20)]
-
-
-def test_the_line_that_repeats_a_run_has_its_arguments_and_its_time(tmp_path: Path) -> None:
-    script = tmp_path / "a program.py"
-    script.write_text("import sys\nsys.exit(sys.argv[1:] == ['a b', '--n=3'])")
-    given = ("--timeout", "50", str(script), "a b", "--n=3")
-    ended = run("-m", "accelrt", "explore", *given)
-    assert ended.returncode == 1
-    (line,) = [line for line in ended.stdout.splitlines() if line.startswith("again: ")]
-    python, *again = shlex.split(line.removeprefix("again: "))
-    assert (python, again[-5:]) == ("python", [*given[1:2], "--seed", "0", *given[2:]][-5:])
-    repeated = run(*again)
-    assert repeated.stdout == ended.stdout

@@ -4,6 +4,8 @@ Method: processes of their own, because a process is prepared for faults before 
 device.
 """
 
+import pytest
+
 from processes import output_of
 
 FAULTS = """
@@ -68,6 +70,33 @@ except AssertionError as error:
 print(testing.each_fault(lambda: None))
 """
     assert output_of(code).splitlines() == ["True", "['with the fault fill:1']", "0"]
+
+
+# With 19 streams before it, the last of 32 is made while calls fail for the second time.
+@pytest.mark.parametrize("num_streams", [0, 19])
+def test_each_fault_fails_the_same_calls_however_warm_the_process_is(num_streams: int) -> None:
+    # Goal: no call goes unfailed because earlier ones were made for the last time. Method: a
+    # program that is the first one of its process, and says what failed.
+    code = f"""{FAULTS}
+def several():
+    stream = accelrt.Stream(device="cpu")
+    with stream:
+        memory, other = (accelrt.empty(1 << 20) for _ in range(2))
+        other.copy_(memory.fill_(7), non_blocking=True)
+    try:
+        stream.synchronize()
+    except RuntimeError as error:
+        failed.append(str(error).split()[-1])
+        raise
+
+for _ in range({num_streams}):
+    accelrt.Stream(device="cpu")
+failed = []
+first = testing.each_fault(several)
+print(failed[-2:], first == testing.each_fault(several))
+print(testing.each_fault(several, "allocate") > 0)
+"""
+    assert output_of(code).splitlines() == ["['fill', 'copy'] True", "True"]
 
 
 def test_what_a_function_leaves_queued_fails_as_well() -> None:

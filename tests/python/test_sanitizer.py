@@ -275,6 +275,22 @@ def the_host_alone() -> None:
     accelrt.Stream().launch(memset, buffer, 1, SIZE)
 
 
+def the_host_inside_of_its_own_access() -> None:
+    """Say of a part of an access that it is one, too, and let another thread help."""
+    buffer = accelrt.zeros(SIZE)
+    buffer.stream.synchronize()
+
+    def part() -> None:
+        with accelrt.host_access(buffer):
+            pass
+
+    with accelrt.host_access(buffer):
+        part()
+        helper = threading.Thread(target=part)
+        helper.start()
+        helper.join()
+
+
 def the_host_reads_beside_a_task() -> None:
     """Read on both sides."""
     buffer = accelrt.zeros(SIZE)
@@ -289,6 +305,7 @@ def test_accesses_of_the_host_are_found() -> None:
     check(the_host_beside_a_task, "host-access", "synchronize()")
     check(a_task_beside_the_host, "host-access", "end the host's access")
     assert watched(the_host_alone).findings == []
+    assert watched(the_host_inside_of_its_own_access).findings == []
     assert watched(the_host_reads_beside_a_task).findings == []
 
 

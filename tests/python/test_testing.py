@@ -274,6 +274,7 @@ os.kill(os.getpid(), signal.SIGHUP)
         ("-n", "0"),
         ("-n", "-5"),
         ("--depth", "0"),
+        ("--depth", "1001"),
         ("--seed", "-1"),
         ("--seed", str(1 << 64)),
         ("--timeout", "nan"),
@@ -476,6 +477,53 @@ def test_the_plug_in_fails_tests_whose_uses_nothing_orders(tmp_path: Path) -> No
     assert "2 failed, 2 passed" in watched.stdout
     assert "race: a buffer of 8 bytes" in watched.stdout
     assert "::test_order" in watched.stdout
+    assert "assert not" in watched.stdout
+
+
+OF_FIXTURES = """
+import accelrt, pytest
+
+def fills(buffer):
+    with accelrt.Stream():
+        buffer.fill_(1)
+    accelrt.accelerator.synchronize()
+
+@pytest.fixture
+def buffer():
+    return accelrt.zeros(8)  # filled on the default stream
+
+@pytest.fixture
+def used_again():
+    yield
+    fills(accelrt.zeros(8))
+
+def test_of_a_fixture(buffer):
+    fills(buffer)
+
+def test_then(used_again):
+    pass
+
+def test_failure(buffer):
+    fills(buffer)
+    assert not buffer
+
+@pytest.mark.accelrt_unordered
+def test_on_purpose(buffer, used_again):
+    fills(buffer)
+"""
+
+
+def test_the_plug_in_watches_fixtures_and_shows_what_is_found_beside_a_failure(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "test_plugged.py"
+    file.write_text(OF_FIXTURES)
+    plugged = ("-m", "pytest", "-q", "-c", "/dev/null", "--strict-markers", str(file))
+    watched = run(*plugged, "--accelrt-sanitize")
+    assert "2 failed, 2 passed, 1 error" in watched.stdout
+    assert watched.stdout.count("race: a buffer of 8 bytes") == 3
+    assert "ERROR at teardown of test_then" in watched.stdout
+    assert "accelrt sanitizer" in watched.stdout
     assert "assert not" in watched.stdout
 
 

@@ -1,23 +1,31 @@
 """`python -m accelrt explore`: runs a program under one schedule after the other until it fails."""
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 from accelrt.cli import outputs, terminal
-from accelrt.cli.sizes import count_argument, seconds_argument
+from accelrt.cli.sizes import count_argument, counted, seconds_argument
 from accelrt.cli.view import page, sources
 
 _STRATEGIES = ("random", "invert", "starve", "pct")
 _SHOWN_LINES = 12
+_KEPT_BYTES = 1 << 16
 _TIMEOUT_SECONDS = 60
+_MOST_DEPTH = 1_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--depth",
-        type=count_argument,
+        type=_depth,
         default=3,
         metavar="D",
         help="of pct: how many orders the bug needs (default %(default)s)",
@@ -68,6 +76,13 @@ def _seed(text: str) -> int:
     return int(text)
 
 
+def _depth(text: str) -> int:
+    if (depth := count_argument(text)) > _MOST_DEPTH:
+        message = f"{text!r} is not a whole number of at most {_MOST_DEPTH}"
+        raise argparse.ArgumentTypeError(message)
+    return depth
+
+
 def _timeout(text: str) -> float:
     if (seconds := seconds_argument(text)) == 0:
         message = f"{text!r} is not a number of seconds above 0"
@@ -81,58 +96,112 @@ def run(given: argparse.Namespace) -> int:
         return _refuse(f"cannot read {given.script}: no such file")
     if (reason := outputs.refusal([given.output], [given.script])) is not None:
         return _refuse(reason)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _Programs(given) as programs:
         trace = Path(folder) / "trace.json"
-        steps = _count_tasks(given, trace) if given.strategy == "pct" else 1
+        steps = _count_tasks(programs, trace) if given.strategy == "pct" else 1
         setting = f"strategy:{given.strategy},depth:{given.depth},steps:{max(steps, 1)}"
         seeds = range(given.n) if given.seed is None else [given.seed]
-        found = next(_failures(given, seeds, setting), None)
-        terminal.wipe()
+        found = _first_failure(given, seeds, setting)
         if found is None:
-            sys.stdout.write(f"{len(seeds)} seeds, {given.strategy}: none fails\n")
+            sys.stdout.write(f"{counted(len(seeds), 'seed')}, {given.strategy}: none fails\n")
             return 0
         seed, (status, said) = found
         _say(given, seed, status, said)
         trace.unlink(missing_ok=True)
-        _try(given, f"seed:{seed},{setting}", ACCELRT_PROFILE=str(trace))
+        programs.run(f"seed:{seed},{setting}", ACCELRT_PROFILE=str(trace))
         _write_page(given, seed, trace)
     return 1
 
 
-def _failures(
+class _Programs:
+    """The runs of the program. None outlives the command, however that ends."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        """Take the program and how long it may run."""
+        self._command = [sys.executable, str(given.script), *given.arguments]
+        self._timeout = given.timeout
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End those that run still, and let none begin."""
+        with self._lock:
+            self._is_over = True
+            for process in self._running:
+                _end(process)
+
+    def run(self, schedule: str, **variables: str) -> tuple[int | None, str]:
+        """Run it once; return its exit status, if it ended, and its last standard error."""
+        environment = {**os.environ, "ACCELRT_CPU_SCHEDULE": schedule, **variables}
+        # A file: what the program leaves running may keep a pipe open.
+        with tempfile.TemporaryFile() as said:
+            with self._lock:
+                if self._is_over:
+                    return None, ""
+                process = subprocess.Popen(  # noqa: S603  the user's own program
+                    self._command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    process_group=0,
+                )
+                self._running.add(process)
+            try:
+                status = process.wait(self._timeout)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                with self._lock:
+                    _end(process)
+                    self._running.discard(process)
+            said.seek(max(said.seek(0, os.SEEK_END) - _KEPT_BYTES, 0))
+            return status, said.read().decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program that has not ended, with the processes that it has started."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _first_failure(
     given: argparse.Namespace, seeds: range | list[int], setting: str
-) -> Iterator[tuple[int, tuple[int | None, str]]]:
-    """Try the seeds, some at a time; return in their order those that fail."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        tries = [pool.submit(_try, given, f"seed:{seed},{setting}") for seed in seeds]
-        for seed, tried in zip(seeds, tries, strict=True):
-            terminal.bar("explore", (seed - seeds[0]) / len(seeds), f" seed {seed}")
-            if tried.result()[0] != 0:
-                pool.shutdown(wait=False, cancel_futures=True)
-                yield seed, tried.result()
+) -> tuple[int, tuple[int | None, str]] | None:
+    """Try the seeds, some at a time; return the first of them that fails."""
+    num_workers = os.cpu_count() or 1
+    tries: deque[tuple[int, Future[tuple[int | None, str]]]] = deque()
+    # The programs leave first: what has not begun ends at once.
+    with ThreadPoolExecutor(num_workers) as pool, _Programs(given) as programs:
+
+        def begin(some: Iterable[int]) -> None:
+            for seed in some:
+                tries.append((seed, pool.submit(programs.run, f"seed:{seed},{setting}")))
+
+        left = iter(seeds)
+        begin(itertools.islice(left, 2 * num_workers))
+        try:
+            while tries:
+                seed, tried = tries.popleft()
+                terminal.bar("explore", (seed - seeds[0]) / len(seeds), f" seed {seed}")
+                if (outcome := tried.result())[0] != 0:
+                    return seed, outcome
+                begin(itertools.islice(left, 1))
+        finally:
+            terminal.wipe()
+    return None
 
 
-def _try(given: argparse.Namespace, schedule: str, **variables: str) -> tuple[int | None, str]:
-    """Run the program once; return its exit status, if it ended, and its standard error."""
-    command = [sys.executable, str(given.script), *given.arguments]
-    environment = {**os.environ, "ACCELRT_CPU_SCHEDULE": schedule, **variables}
-    try:
-        ended = subprocess.run(  # noqa: S603  the user's own program
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=given.timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as expired:
-        return None, (expired.stderr or b"").decode(errors="replace")
-    return ended.returncode, ended.stderr.decode(errors="replace")
-
-
-def _count_tasks(given: argparse.Namespace, trace: Path) -> int:
+def _count_tasks(programs: _Programs, trace: Path) -> int:
     """Return how many tasks the program has: the bound of pct is about them."""
-    _try(given, "seed:0", ACCELRT_PROFILE=str(trace))
+    programs.run("seed:0", ACCELRT_PROFILE=str(trace))
     if not trace.is_file():
         return 1_000
     events = json.loads(trace.read_bytes())["traceEvents"]
@@ -144,12 +213,12 @@ def _say(given: argparse.Namespace, seed: int, status: int | None, said: str) ->
     lines = said.splitlines()[-_SHOWN_LINES:]
     options = f"--strategy {given.strategy} " if given.strategy != "random" else ""
     options += f"--depth {given.depth} " if given.strategy == "pct" else ""
-    options += f"--timeout {given.timeout:g} " if given.timeout != _TIMEOUT_SECONDS else ""
-    program = [str(given.script), *given.arguments]
+    options += f"--timeout {given.timeout!r} " if given.timeout != _TIMEOUT_SECONDS else ""
+    program = shlex.join([str(given.script), *given.arguments])
     sys.stdout.write(
         f"seed {seed} fails, {how}\n"
         + "".join(f"  {line}\n" for line in lines)
-        + f"again: python -m accelrt explore {options}--seed {seed} {shlex.join(program)}\n"
+        + f"again: python -m accelrt explore {options}--seed {seed} {program}\n"
     )
 
 

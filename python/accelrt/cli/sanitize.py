@@ -3,13 +3,17 @@
 import argparse
 import html
 import json
+import linecache
+import os
 import runpy
 import sys
+import threading
 import traceback
 from pathlib import Path
 
 from accelrt import _core, accelerator, cpu
 from accelrt.cli.outputs import file_argument, refusal
+from accelrt.cli.sizes import counted
 from accelrt.sanitizer import Finding, Report, watch_script
 
 _PAGE = """<!doctype html>
@@ -23,6 +27,10 @@ pre {{ background: #8881; padding: .2rem .5rem }} :root {{ color-scheme: light d
 <h1>{title}</h1>
 {sections}
 """
+
+
+# The status of what SIGINT has ended.
+_INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,15 +54,19 @@ def run(given: argparse.Namespace) -> int:
     if (reason := _refusal(given)) is not None:
         sys.stderr.write(f"accelrt sanitize: {reason}\n")
         return 2
-    end = watch_script(given.suppress)
+    output = given.report and given.report.absolute()  # the script may change the folder
+    end, own = watch_script(given.suppress), os.getpid()
     status = _run_script(given.script, given.arguments)
-    _finish()
+    if status != _INTERRUPTED:
+        status = _finish() or status
     report = end()
+    if os.getpid() != own and not report.findings:
+        return status  # a process that the script has forked: the report is its parent's
     sys.stderr.write(f"accelrt sanitize: {_title(report)}\n")
     if report.findings or report.num_forgotten:
         sys.stderr.write(f"{report}\n")
-    if given.report is not None:
-        _write(given.report, report)
+    if output is not None and os.getpid() == own:
+        _write(output, report)
     return 1 if report.findings else status
 
 
@@ -72,9 +84,11 @@ def _run_script(script: Path, arguments: list[str]) -> int:
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
-        if isinstance(end.code, str):
+        if end.code is not None and not isinstance(end.code, int):
             sys.stderr.write(f"{end.code}\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:  # what was found until then is worth a look
+        return _INTERRUPTED
     except Exception:  # noqa: BLE001  what a script raises is shown as the interpreter shows it
         traceback.print_exc()
         return 1
@@ -83,7 +97,18 @@ def _run_script(script: Path, arguments: list[str]) -> int:
     return 0
 
 
-def _finish() -> None:
+def _finish() -> int:
+    """Wait for the script's threads, and for what is left in its streams. Return a status."""
+    try:
+        # As the interpreter does before it ends, with executors that nobody has shut down.
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
+        _wait_for_streams()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0
+
+
+def _wait_for_streams() -> None:
     """Wait for what the script has left in its streams: callables enqueue more."""
     if not _core.is_initialized():
         return
@@ -115,13 +140,11 @@ def _section(finding: Finding) -> str:
     rows += [(name, str(it), _source(it.file, it.line)) for name, it in uses if it is not None]
     rows.append(("fix", finding.fix, ""))
     shown = "".join(f"<dt>{name}<dd>{html.escape(text)}{source}" for name, text, source in rows)
-    return f"<section><h2>{finding.kind}, {finding.count} times</h2><dl>{shown}</dl></section>\n"
+    times = counted(finding.count, "time")
+    return f"<section><h2>{finding.kind}, {times}</h2><dl>{shown}</dl></section>\n"
 
 
 def _source(file: str | None, line: int) -> str:
     """Return the line of the program, where there is one."""
-    try:
-        lines = Path(file or "").read_text(encoding="utf-8").splitlines()
-        return f"<pre>{html.escape(lines[line - 1].strip())}</pre>"
-    except (OSError, UnicodeDecodeError, IndexError):
-        return ""
+    text = linecache.getline(file or "", line).strip()
+    return f"<pre>{html.escape(text)}</pre>" if text else ""

@@ -270,10 +270,13 @@ impl Detector {
             if !new.may_write() && !life.is_written(&new.range) {
                 find(FindingKind::UninitializedRead, None);
             }
-            let others = life.uses.iter().filter(|other| !other.is_marker);
+            // What the host does beside the host is no order of ours: one access in another, locks.
+            let is_task = |it: &ShadowUse| it.user.stream.is_some();
+            let others =
+                life.uses.iter().filter(|it| !it.is_marker && (is_task(it) || is_task(&new)));
             let unordered = |it: &&ShadowUse| !is_reached(it.point) && !is_behind(it.point);
             for other in others.filter(|it| it.conflicts(&new)).filter(unordered) {
-                let is_of_host = other.user.stream.is_none() || new.user.stream.is_none();
+                let is_of_host = !is_task(other) || !is_task(&new);
                 let kind = if is_of_host { FindingKind::HostAccess } else { FindingKind::Race };
                 find(kind, Some(FoundUse::of(other)));
             }

@@ -548,7 +548,9 @@ fn text_of(
     code: *mut ffi::PyCodeObject,
     name: &Bound<'_, PyString>,
 ) -> Option<String> {
-    code_of(py, code).getattr(name).ok()?.extract().ok()
+    let text = code_of(py, code).getattr(name).ok()?;
+    // A file's name need not be UTF-8.
+    Some(text.cast::<PyString>().ok()?.to_string_lossy().into_owned())
 }
 
 /// The folder of accelrt's package, with a slash behind it.

@@ -1,0 +1,103 @@
+"""`python -m accelrt sanitize` beside the interpreter: how scripts end, and who reports.
+
+Method: scripts that end in each way, with or without a use that nothing orders.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+RACE = """
+def race():
+    import accelrt
+    buffer = accelrt.zeros(8)  # filled on the default stream
+    with accelrt.Stream():
+        buffer.fill_(1)  # which this one does not wait for
+    accelrt.accelerator.synchronize()
+"""
+
+OF_A_THREAD = """
+import sys, threading
+begun = threading.Event()
+
+def late():
+    begun.wait()
+    race()
+
+threading.Thread(target=late).start()
+begun_in_turn = threading.Thread(target=begun.set)
+threading.Timer(0, begun_in_turn.start).start()
+"""
+
+OF_AN_EXECUTOR = """
+from concurrent.futures import ThreadPoolExecutor
+ThreadPoolExecutor(1).submit(race)  # which nobody shuts down
+"""
+
+OF_A_CHILD = """
+import os, sys
+race()
+if os.fork() == 0:
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def sanitize(folder: Path, script: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    file = folder / "script.py"
+    file.write_text(RACE + script)
+    command = [sys.executable, "-m", "accelrt", "sanitize", *options, str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+
+
+def test_threads_that_a_script_leaves_are_watched_until_they_end(tmp_path: Path) -> None:
+    for script in OF_A_THREAD, OF_AN_EXECUTOR:
+        ended = sanitize(tmp_path, script)
+        assert (ended.returncode, ended.stderr.count("race: ")) == (1, 1), ended.stderr
+
+
+def test_a_forked_child_writes_no_report(tmp_path: Path) -> None:
+    report = tmp_path / "out.json"
+    ended = sanitize(tmp_path, OF_A_CHILD, "--report", str(report))
+    assert (ended.returncode, ended.stdout) == (1, "3\n")
+    assert ended.stderr.count("accelrt sanitize: ") == 1
+    assert len(json.loads(report.read_text())["findings"]) == 1
+
+
+def test_a_report_lies_where_it_was_named_and_has_lines_of_any_encoding(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    file, report = tmp_path / "script.py", tmp_path / "out.html"
+    script = f"# coding: latin-1\nimport os; os.chdir('folder'){RACE}race()"
+    file.write_bytes(script.replace("not wait for", "not wait f\xfcr").encode("latin-1"))
+    command = [sys.executable, "-m", "accelrt", "sanitize", "--report", "out.html", str(file)]
+    ended = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)  # noqa: S603
+    assert ended.returncode == 1
+    assert "<pre>buffer.fill_(1)  # which this one does not wait f\xfcr</pre>" in report.read_text()
+
+
+def test_a_file_whose_name_is_no_text_has_its_line(tmp_path: Path) -> None:
+    code = "\nwith accelrt.Stream():\n    buffer.fill_(1)"
+    script = f"""
+import accelrt
+exec(compile("buffer = accelrt.zeros(8)", "\\udcff.py", "exec"), globals())
+exec(compile({code!r}, "\\udcff.py", "exec"), globals())
+accelrt.accelerator.synchronize()
+"""
+    ended = sanitize(tmp_path, script)
+    assert ended.returncode == 1
+    assert re.search("made at [^a-z]*[.]py:1\n", ended.stderr)
+    assert re.search(" at [^a-z]*[.]py:3, thread MainThread\n", ended.stderr)
+
+
+def test_what_a_script_exits_with_is_shown_as_the_interpreter_shows_it(tmp_path: Path) -> None:
+    ended = sanitize(tmp_path, "raise SystemExit({'a': 1})")
+    assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, "{'a': 1}")
+
+
+def test_an_interrupted_script_has_its_report(tmp_path: Path) -> None:
+    ended = sanitize(tmp_path, "race()\nraise KeyboardInterrupt")
+    assert (ended.returncode, ended.stderr.count("race: ")) == (1, 1)
+    ended = sanitize(tmp_path, "raise KeyboardInterrupt")
+    assert (ended.returncode, "nothing found" in ended.stderr) == (130, True)
