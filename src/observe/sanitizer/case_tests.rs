@@ -140,6 +140,17 @@ fn access(buffer: &Buffer) -> OpenAccess {
 }
 
 #[test]
+fn a_wait_for_the_uses_of_a_buffer_ends_no_access_of_the_host_that_lasts() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    let lasting = access(&world.buffer);
+    order_watch::tell(Told::HostWaitForUses(world.buffer.used_bytes(None), false));
+    world.write(0);
+    assert_eq!(world.found(), [FindingKind::HostAccess]);
+    drop(lasting);
+}
+
+#[test]
 fn what_a_callable_has_used_before_it_enqueues_a_task_is_before_that_task() {
     let _alone = order_watch::alone();
     let found = found_inside(|other, buffer| {
