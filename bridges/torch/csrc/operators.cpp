@@ -5,6 +5,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
 
 #include <atomic>
 #include <unordered_map>
@@ -111,8 +112,14 @@ bool overlaps_in_part(const Call& call) {
 
 class OperatorTask final : public Task {
  public:
-  OperatorTask(const Call& call, const std::vector<at::Tensor>& results)
-      : Task(call.plan.name.c_str()), target_(call.plan.target()), stack_(host_arguments(call)) {
+  // `shapes` are those of the results, which were made by them.
+  OperatorTask(const Call& call, const std::vector<at::Tensor>& results,
+      std::shared_ptr<const Shapes> shapes)
+      : Task(call.plan.name.c_str()),
+        target_(call.plan.target()),
+        stack_(host_arguments(call)),
+        shapes_(std::move(shapes)),
+        writes_results_(call.plan.out_variant.has_value()) {
     for (size_t nth = 0; nth < call.arguments.size(); nth++) {
       const bool writes = is_written(call, nth);
       for_each_tensor(call.arguments[nth], [&](const at::Tensor& tensor) {
@@ -125,10 +132,10 @@ class OperatorTask final : public Task {
       if (result.defined()) {
         uses(result, true);
       }
-      if (call.plan.out_variant) {
-        stack_.emplace_back(host_alias(result));
-      } else {
-        results_.push_back(host_alias(result));
+      addresses_.push_back(result.defined() ? result.mutable_data_ptr() : nullptr);
+      if (writes_results_) {
+        written_.push_back(host_alias(result));
+        stack_.emplace_back(written_.back());
       }
     }
     if (call.plan.generator) {
@@ -142,18 +149,30 @@ class OperatorTask final : public Task {
       stack_[*generator_] = at::detail::createCPUGenerator(seed_);
     }
     target_.callBoxed(stack_);
-    for (size_t nth = 0; nth < results_.size(); nth++) {
-      if (results_[nth].defined()) {
-        results_[nth].copy_(stack_[nth].toTensor());
+    for (size_t nth = 0; nth < addresses_.size(); nth++) {
+      const auto& made = writes_results_ ? written_[nth] : stack_[nth].toTensor();
+      if ((**shapes_)[nth] && !is_there(made)) {
+        const auto& shape = *(**shapes_)[nth];
+        at::from_blob(addresses_[nth], shape.sizes, shape.strides, made.options().dtype(shape.dtype))
+            .copy_(made);
       }
     }
   }
 
  private:
+  // Whether the bytes of a result are where and what they are to be: a kernel may leave it to who
+  // reads them to negate or conjugate.
+  bool is_there(const at::Tensor& made) const {
+    return writes_results_ && !made.is_conj() && !made.is_neg();
+  }
+
   c10::OperatorHandle target_;
   Stack stack_;
-  // Where what the operator returns is copied to.
-  std::vector<at::Tensor> results_;
+  std::shared_ptr<const Shapes> shapes_;
+  // Whether the target writes the results itself; else they are copied to where they are to be.
+  bool writes_results_;
+  c10::SmallVector<at::Tensor, 2> written_;
+  c10::SmallVector<void*, 2> addresses_;
   std::optional<size_t> generator_;
   uint64_t seed_ = 0;
 };
@@ -170,14 +189,21 @@ std::vector<at::Tensor> make_results(const Call& call, const Shapes& shapes) {
   return results;
 }
 
-// What `out=` names takes the shape of the result, as on every device.
+// What `out=` names takes the shape of the result, as on every device, but where it is an argument.
 void resize_written(const Call& call, const Shapes& shapes) {
   const auto& schema = call.plan.op.schema();
   for (size_t nth = 0; nth < call.plan.returned.size() && nth < shapes->size(); nth++) {
     const auto place = call.plan.returned[nth];
     const auto& shape = (*shapes)[nth];
     if (shape && schema.arguments()[place].is_out() && call.arguments[place].isTensor()) {
-      at::native::resize_output(call.arguments[place].toTensor(), shape->sizes);
+      const auto& out = call.arguments[place].toTensor();
+      for (size_t other = 0; other < place; other++) {
+        TORCH_CHECK(!call.arguments[other].isTensor() || !call.arguments[other].toTensor().is_same(out) ||
+                out.sizes() == shape->sizes,
+            "output with shape ", out.sizes(), " doesn't match the broadcast shape ",
+            c10::IntArrayRef(shape->sizes));
+      }
+      at::native::resize_output(out, shape->sizes);
     }
   }
 }
@@ -201,9 +227,10 @@ std::vector<c10::IValue> written_results(const Call& call) {
 // False where the shapes are not known before the operator has run.
 bool enqueue_operator(const Call& call, Stack* stack) {
   std::vector<at::Tensor> made;
+  std::shared_ptr<const Shapes> shapes;
   // What returns nothing has no shapes to ask for.
   if (call.plan.way == Plan::Way::Makes || !call.plan.returned.empty()) {
-    const auto shapes = call.plan.shapes.find(call.plan.op, call.arguments);
+    shapes = call.plan.shapes.find(call.plan.op, call.arguments);
     if (!shapes->has_value()) {
       return false;
     }
@@ -213,7 +240,7 @@ bool enqueue_operator(const Call& call, Stack* stack) {
       resize_written(call, *shapes);
     }
   }
-  auto task = std::make_unique<OperatorTask>(call, made);
+  auto task = std::make_unique<OperatorTask>(call, made, std::move(shapes));
   enqueue(HeldStream::current(call.device.index()), std::move(task));
   enqueued.fetch_add(1, std::memory_order_relaxed);
   std::vector<c10::IValue> results;

@@ -79,10 +79,15 @@ bool takes_host_tensors(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Their variants that write make room for a result of another size first, which memory of a device
-// cannot.
-bool grows_its_result(const std::string& name) {
-  return name == "aten::mse_loss" || name == "aten::smooth_l1_loss";
+// Losses: their variants that write first make room for what is to be reduced, which memory of a
+// device cannot, or take the result as large as that.
+bool grows_its_result(const FunctionSchema& schema) {
+  return schema.argumentIndexWithName("reduction").has_value();
+}
+
+// Meta says another type than that of the numbers that the CPU makes.
+bool makes_quantized(const std::string& name) {
+  return name.starts_with("aten::quantize_per_");
 }
 
 // These draw nothing on the CPU, whatever their tags say of other devices.
@@ -160,14 +165,14 @@ Plan::Plan(const OperatorHandle& handle) : op(handle), name(toString(handle.oper
   takes_host_tensors = accelrt_torch::takes_host_tensors(handle.operator_name().name);
   way = read_schema(handle.schema(), *this);
   note_unsaid_writes(handle.schema(), *this);
-  if (way == Way::Makes && !grows_its_result(handle.operator_name().name)) {
+  if (way == Way::Makes && !grows_its_result(handle.schema())) {
     out_variant = out_variant_of(handle);
   }
   const bool has_kernel = target().hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   // Random numbers that nothing seeds would differ from run to run.
   const bool draws_unseen = has_tag(handle, at::Tag::nondeterministic_seeded) && !generator &&
       !draws_nothing(handle.operator_name().name);
-  if (!has_kernel || draws_unseen) {
+  if (!has_kernel || draws_unseen || makes_quantized(handle.operator_name().name)) {
     way = Way::Refused;
   } else if (way != Way::Refused &&
       // Of an index the shape depends on data for masks alone, which Meta refuses.

@@ -33,7 +33,8 @@ bool is_view(const OperatorHandle& op) {
 }
 
 // torch would make such an operator of several ones, each a task, where the CPU has one kernel. The
-// optimisers' ones on lists of tensors it would make of one for each tensor.
+// optimisers' ones on lists of tensors it would make of one for each tensor, and one that conjugates
+// in place asks for a kernel of the device's own.
 bool is_one_task(const OperatorHandle& op) {
   const bool has_composite = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
@@ -44,7 +45,8 @@ bool is_one_task(const OperatorHandle& op) {
   const bool writes_list = name.starts_with("aten::_foreach_") && name.ends_with("_");
   const bool is_convolution =
       name == "aten::convolution" || name == "aten::convolution_backward";
-  return writes_list || is_convolution || op.hasKernelForDispatchKey(DispatchKey::CPU);
+  const bool conjugates = name == "aten::conj_physical_";
+  return writes_list || is_convolution || conjugates || op.hasKernelForDispatchKey(DispatchKey::CPU);
 }
 
 } // namespace
