@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask.sizeof import sizeof
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
+from distributed.protocol.utils import address_of_memoryview
 
 import accelrt
 
@@ -114,7 +115,14 @@ def _on_host(header: _Header, frames: Sequence[Any]) -> OnHost:
     return OnHost(_put(accelrt.empty_pinned(header["nbytes"]), frames), header["layout"])
 
 
-dask_deserialize.register(OnHost, _on_host)
+@dask_deserialize.register(OnHost)
+def _deserialize_on_host(header: _Header, frames: Sequence[Any]) -> OnHost:
+    """Return what was read from a file into pinned memory where it is, and else a copy there."""
+    whole = memoryview(frames[0]).obj if len(frames) == 1 else None
+    if not isinstance(whole, accelrt.Buffer):
+        return _on_host(header, frames)
+    start = address_of_memoryview(frames[0]) - whole.data_ptr()
+    return OnHost(whole[start : start + header["nbytes"]], header["layout"])
 
 
 @sizeof.register((accelrt.Buffer, accelrt.View))

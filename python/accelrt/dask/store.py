@@ -8,6 +8,7 @@ that copies, waits for room, reads or writes a file runs on the event loop's thr
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -40,7 +41,14 @@ _brought: ContextVar[dict[Key, object] | None] = ContextVar("brought", default=N
 
 
 class _Files(AnyKeyFile):
-    """The files of values, written and read in ranges that a profile shows."""
+    """The files of values, written and read in ranges that a profile shows.
+
+    What came from a device is read into pinned memory, whose pages are there, and stays in it.
+    """
+
+    def __init__(self, directory: str, away: set[Key]) -> None:
+        super().__init__(directory)
+        self._away = away
 
     def __setitem__(self, key: str, value: Any) -> None:
         with record_function("write to disk"):
@@ -48,7 +56,13 @@ class _Files(AnyKeyFile):
 
     def __getitem__(self, key: str) -> Any:
         with record_function("read from disk"):
-            return super().__getitem__(key)
+            if key not in self._away:
+                return super().__getitem__(key)
+            with self.lock, Path(self.directory, self.filenames[key]).open("rb") as file:
+                pinned = memoryview(accelrt.empty_pinned(os.fstat(file.fileno()).st_size))
+                with self.unlock():
+                    file.readinto(pinned)
+            return pinned
 
 
 class DeviceStore(MutableMapping["Key", object]):
@@ -72,10 +86,10 @@ class DeviceStore(MutableMapping["Key", object]):
         self.device, self.stream = device, accelrt.Stream(device, dedicated=True)
         names = ("device_to_host", "host_to_device")
         self.moved = {f"{name}{unit}": 0 for name in names for unit in ("", "_bytes")}
-        self._host = SpillBuffer(directory, target=host_limit, max_spill=max_spill)
-        cast("Any", self._host.slow).data.d = _Files(directory)
-        self._on_device: OrderedDict[Key, Value] = OrderedDict()
         self._away: set[Key] = set()  # of the device's values those that the host has
+        self._host = SpillBuffer(directory, target=host_limit, max_spill=max_spill)
+        cast("Any", self._host.slow).data.d = _Files(directory, self._away)
+        self._on_device: OrderedDict[Key, Value] = OrderedDict()
         self._leaving: set[Key] = set()
         self._coming: dict[Key, object] = {}
         self._owner = threading.get_ident()
