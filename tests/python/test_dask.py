@@ -7,6 +7,7 @@ said where it matters, and what does not end fails with the stack of its wait. `
 what takes minutes: 10,000 tasks, five kills in a row, and plain dask beside the example.
 """
 
+import asyncio
 import gc
 import json
 import os
@@ -484,6 +485,18 @@ def test_what_was_not_used_for_longest_leaves_first(store: DeviceStore, tmp_path
         del store["x-0"]
     with pytest.raises(KeyError, match="x-0"):
         store["x-0"]
+
+
+def test_what_a_call_reads_stays_where_it_is_until_it_has_read_it(store: DeviceStore) -> None:
+    """So the event loop copies nothing, and sends what it has found."""
+    fill(store, 3)
+
+    async def read() -> object:
+        assert store._spill() == VALUE_BYTES
+        return store["x-0"]
+
+    assert isinstance(asyncio.run(store.during(["x-0"], read, is_sent=True)), accelrt.Buffer)
+    assert list(store.memory) == ["x-1"]
 
 
 def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(

@@ -93,11 +93,15 @@ impl CachingAllocator {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<T> {
         let (mut refused, mut has_sibling_yielded) = (BTreeSet::new(), false);
-        let (mut turns, mut frees, mut is_again) = (0, None, false);
+        let (mut turns, mut frees) = (0, None);
         while turns < MOST_TURNS {
             turns += 1;
-            let outcome = self.take_turn().run(wants, &refused, is_again);
-            is_again = true;
+            // What was waited for may serve as it is; then nothing goes back.
+            let again = if turns > 1 { (wants.attempt)(Attempt::Another) } else { Ok(None) };
+            if let Some(taken) = again.map_err(|error| self.told_of(error))? {
+                return Ok(taken);
+            }
+            let outcome = self.take_turn().run(wants, &refused);
             let outcome = outcome.map_err(|error| self.told_of(error))?;
             let (holders, reachable_bytes, refusal) = match outcome {
                 Outcome::Served(taken) => return Ok(taken),
@@ -117,9 +121,7 @@ impl CachingAllocator {
                 }
                 // As often as they free something, however little.
                 let seen = frees.replace(self.state.lock().count_frees());
-                if seen != frees {
-                    turns = 0;
-                }
+                turns = if seen == frees { turns } else { 1 };
                 has_sibling_yielded = false;
                 continue;
             }
@@ -173,17 +175,8 @@ impl AllocatorState {
 }
 
 impl Turn<'_> {
-    fn run<T>(
-        &self,
-        wants: &mut Wants<'_, T>,
-        refused: &BTreeSet<u64>,
-        is_again: bool,
-    ) -> Result<Outcome<T>> {
+    fn run<T>(&self, wants: &mut Wants<'_, T>, refused: &BTreeSet<u64>) -> Result<Outcome<T>> {
         let allocator = self.0;
-        // What was waited for may serve as it is; then nothing goes back.
-        if is_again && let Some(taken) = (wants.attempt)(Attempt::Another)? {
-            return Ok(Outcome::Served(taken));
-        }
         let (mut looks, mut reachable_bytes) = (0, 0);
         while looks < MOST_LOOKS {
             // Memory freed from here on may come too late to go back with the rest.
@@ -230,12 +223,11 @@ impl Turn<'_> {
             sort_by_key(&mut holders, |holder| std::cmp::Reverse(holder.bytes));
             return Ok(Outcome::InUse { holders, reachable_bytes });
         }
-        let taken = (wants.attempt)(Attempt::Last)?;
-        let short = || {
-            let refusal = allocator.refusal(&wants.request); // still in the turn
-            Outcome::Short { reachable_bytes, refusal }
-        };
-        Ok(taken.map_or_else(short, Outcome::Served))
+        if let Some(taken) = (wants.attempt)(Attempt::Last)? {
+            return Ok(Outcome::Served(taken));
+        }
+        let refusal = allocator.refusal(&wants.request); // still in the turn
+        Ok(Outcome::Short { reachable_bytes, refusal })
     }
 }
 
@@ -346,8 +338,8 @@ mod tests {
 
     #[test]
     fn what_a_reclaimer_frees_serves_as_it_is() {
-        // Goal: memory that was waited for does not go to the device and come from it again. Method:
-        // a reclaimer frees what the request needs, all of the device; its calls are counted.
+        // Goal: memory that was waited for does not go to the device and come from it again.
+        // Method: a reclaimer frees what the request needs, all of the device, whose calls count.
         let ways = [("policy:torch", Method::Release), ("policy:native", Method::VmRelease)];
         for (settings, method) in ways {
             let (faults, allocator) = on_numbers(30 * MIB, settings);
@@ -444,7 +436,7 @@ mod tests {
                 could_serve: &|_, _| true,
             };
             let turn = allocator.take_turn();
-            let outcome = turn.run(wants, &BTreeSet::new(), false).unwrap();
+            let outcome = turn.run(wants, &BTreeSet::new()).unwrap();
             drop(turn);
             let Outcome::InUse { holders, .. } = outcome else { panic!("{settings}: none holds") };
             let bytes: Vec<usize> = holders.iter().map(|holder| holder.bytes).collect();
