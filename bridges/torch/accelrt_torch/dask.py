@@ -56,7 +56,7 @@ class SentTensor(TensorOnHost):
 
 
 def _is_ours(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "accelrt" and tensor.layout == torch.strided
+    return bool(tensor.device.type == "accelrt" and tensor.layout == torch.strided)
 
 
 def _layout_of(tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
@@ -69,11 +69,11 @@ def _empty(layout: tuple[str, Sequence[int]], device: accelrt.device | None) -> 
 
 
 def _memory(tensor: torch.Tensor) -> memoryview:
-    """Return a tensor's memory, which keeps it, behind the work of its device."""
+    """Return a tensor's memory, which keeps the tensor, behind the work of its device."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     torch.accelerator.synchronize(tensor.device)
     memory = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
-    memory.tensor = tensor  # type: ignore[attr-defined]
+    memory.tensor = tensor
     return memoryview(memory).cast("B")
 
 
