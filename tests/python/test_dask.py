@@ -137,6 +137,11 @@ def numbers(dask_worker: "Worker") -> dict[str, int]:
     return store_of(dask_worker).numbers()
 
 
+def allocated(dask_worker: "Worker") -> int:
+    found: int = dask_worker.metrics["accelrt"](dask_worker)["allocated_bytes"]
+    return found
+
+
 def test_ten_times_the_devices_memory_is_right_and_was_on_disk(client: Client) -> None:
     values = on_both(client, make, range(VALUES))
     wait(values)  # the first ones have left the devices by now
@@ -326,13 +331,26 @@ def test_what_a_failed_task_was_given_is_free_again(client: Client) -> None:
     # What the frames of a traceback have would stay as long as the logs do.
     assert {it for of_worker in client.run(errors).values() for it in of_worker} == {(True, True)}
 
-    def allocated(dask_worker: "Worker") -> int:
-        found: int = dask_worker.metrics["accelrt"](dask_worker)["allocated_bytes"]
-        return found
-
     give_up = time.monotonic() + LIMIT_S / 2
     while any(client.run(allocated).values()):
         assert time.monotonic() < give_up, client.run(numbers)
+
+
+def test_what_a_task_had_that_raises_is_free_without_a_collection(client: Client) -> None:
+    def fails(number: int) -> None:
+        made = make(number)
+        raise ValueError(made.nbytes)
+
+    client.run(gc.disable)
+    try:
+        failed = [client.submit(fails, number, pure=False) for number in range(8)]
+        assert [str(it.exception()) for it in failed] == [str(VALUE_BYTES)] * 8
+        del failed
+        give_up = time.monotonic() + LIMIT_S / 2
+        while any(client.run(allocated).values()):
+            assert time.monotonic() < give_up, client.run(numbers)
+    finally:
+        client.run(gc.enable)
 
 
 @pytest.mark.parametrize("turn", range(5 if IS_LONG else 1))
@@ -503,7 +521,7 @@ def test_what_a_call_reads_stays_where_it_is_until_it_has_read_it(store: DeviceS
         assert store._spill() == VALUE_BYTES
         return store["x-0"]
 
-    assert isinstance(asyncio.run(store.during(["x-0"], read, is_sent=True)), accelrt.Buffer)
+    assert isinstance(asyncio.run(store.during(["x-0"], read)), accelrt.Buffer)
     assert list(store.memory) == ["x-1"]
 
 
@@ -572,8 +590,14 @@ def test_what_has_no_room_on_the_device_is_received_on_the_host(
 ) -> None:
     monkeypatch.setattr(Receiving, "device", store.device)
     held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
-    sent = serialize(accelrt.empty(VALUE_BYTES, device="cpu:0").fill_(5).view("int16", (2, -1)))
-    received = deserialize(*sent)
+    sent = accelrt.empty(VALUE_BYTES, device="cpu:0").fill_(5).view("int16", (2, -1))
+    inside = deserialize(*serialize(sent))  # of another value, which has no store
+    assert (type(inside), inside.shape, memoryview(inside)[1, 7]) == (
+        accelrt.View,
+        sent.shape,
+        0x505,
+    )
+    received = deserialize(*serialize(OnHost.sending(sent)))
     assert isinstance(received, OnHost)
     store["x"] = received
     assert list(store.memory) == ["x"]

@@ -46,13 +46,18 @@ class TensorOnHost(frames.OnHost):
         """Copy the memory to a tensor on a device."""
         return _put(_empty(cast("tuple[str, Sequence[int]]", self.layout), device), [self.pinned])
 
-    def sent(self) -> TensorOnHost:
-        """Return the same on its way to another process, where it becomes a tensor."""
+    def sent(self) -> frames.OnHost:
+        """Return the same on its way to another worker."""
         return SentTensor(self.pinned, self.layout)
+
+    @staticmethod
+    def sending(value: torch.Tensor) -> frames.OnHost:
+        """Return a tensor on its way to another worker."""
+        return SentTensor(cast("accelrt.Buffer", value), _layout_of(value))
 
 
 class SentTensor(TensorOnHost):
-    """The same on its way to another process, where it becomes a tensor."""
+    """A tensor on its way to another worker's store: there it is on the device, or has no room."""
 
 
 def _is_ours(tensor: torch.Tensor) -> bool:
@@ -99,11 +104,16 @@ def _serialize(tensor: torch.Tensor) -> tuple[_Header, list[Any]]:
     return header | {"requires_grad": tensor.requires_grad}, [_memory(tensor)] if has_bytes else []
 
 
-@dask_deserialize.register((torch.Tensor, SentTensor))
-def _deserialize(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames.OnHost:
-    if header.get("device", "accelrt") != "accelrt":
-        of_cpu: torch.Tensor = of_distributed.deserialize_torch_Tensor(header, parts)
-        return of_cpu
+@dask_serialize.register(SentTensor)
+def _serialize_sent(sent: SentTensor) -> tuple[_Header, list[Any]]:
+    value = sent.pinned  # or still a tensor
+    has_bytes = value.nbytes > 0
+    memory = _memory if isinstance(value, torch.Tensor) else memoryview
+    return {"nbytes": value.nbytes, "layout": sent.layout}, [memory(value)] if has_bytes else []
+
+
+@dask_deserialize.register(SentTensor)
+def _deserialize_sent(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames.OnHost:
     try:
         with frames.receiving() as device:
             tensor = _empty(header["layout"], device)
@@ -111,7 +121,20 @@ def _deserialize(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames
         if frames.RECEIVING.device is None:
             raise
         return frames.on_host(TensorOnHost, header, parts)
-    return _put(tensor, parts).requires_grad_(header.get("requires_grad", False))
+    return _put(tensor, parts)
+
+
+@dask_deserialize.register(torch.Tensor)
+def _deserialize(header: _Header, parts: Sequence[Any]) -> torch.Tensor:
+    """Return a tensor of the CPU where the device has no room for it."""
+    if header.get("device", "accelrt") != "accelrt":
+        of_cpu: torch.Tensor = of_distributed.deserialize_torch_Tensor(header, parts)
+        return of_cpu
+    found = _deserialize_sent(header, parts)
+    if isinstance(found, frames.OnHost):
+        dtype, shape = header["layout"]
+        found = torch.frombuffer(found.pinned, dtype=getattr(torch, dtype)).view(tuple(shape))
+    return found.requires_grad_(header["requires_grad"])
 
 
 dask_deserialize.register(TensorOnHost, partial(frames.from_file, TensorOnHost))

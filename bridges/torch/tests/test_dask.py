@@ -122,8 +122,10 @@ def test_a_tensor_without_room_is_received_on_the_host(
 ) -> None:
     monkeypatch.setattr(Receiving, "device", store.device)
     held = [full(0) for _ in range(3)]
-    received = deserialize(*serialize(full(5, "accelrt:0")))
+    received = deserialize(*serialize(TensorOnHost.sending(full(5, "accelrt:0"))))
     assert isinstance(received, TensorOnHost)
+    inside = deserialize(*serialize(full(6, "accelrt:0")))  # of another value, which has no store
+    assert (inside.device.type, inside[1, 7].item()) == ("cpu", 6)
     store["x"] = received
     assert list(store.memory) == ["x"]
     held.clear()

@@ -65,12 +65,20 @@ class OnHost:
         return _with_layout(buffer, self.layout)
 
     def sent(self) -> OnHost:
-        """Return the same on its way to another process, where it becomes a value again."""
+        """Return the same on its way to another worker."""
         return Sent(self.pinned, self.layout)
+
+    @staticmethod
+    def sending(value: Any) -> OnHost:
+        """Return a value of a device on its way to another worker."""
+        return Sent(value, _layout_of(value))
 
 
 class Sent(OnHost):
-    """The same on its way to another process, where it becomes a buffer or a view."""
+    """A value on its way to another worker's store: there it is on the device, or has no room.
+
+    Buffers inside of other values do not come so: what uses those knows no store.
+    """
 
 
 # How the values are on the host that stand on devices; the bridge to torch adds its tensors.
@@ -123,8 +131,8 @@ def receiving() -> Iterator[accelrt.device | None]:
         RECEIVING.is_on = False
 
 
-@dask_deserialize.register((accelrt.Buffer, accelrt.View, Sent))
-def _deserialize(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
+@dask_deserialize.register(Sent)
+def _deserialize_sent(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
     try:
         with receiving() as device:
             buffer = accelrt.empty(header["nbytes"], device=device)
@@ -133,6 +141,13 @@ def _deserialize(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
             raise
         return on_host(OnHost, header, frames)
     return _with_layout(_put(buffer, frames), header["layout"])
+
+
+@dask_deserialize.register((accelrt.Buffer, accelrt.View))
+def _deserialize(header: _Header, frames: Sequence[Any]) -> Value:
+    """Return a value in pinned memory where the device has no room for it."""
+    found = _deserialize_sent(header, frames)
+    return _with_layout(found.pinned, found.layout) if isinstance(found, OnHost) else found
 
 
 def on_host(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnHost:

@@ -218,7 +218,7 @@ class DeviceStore(MutableMapping["Key", object]):
         What is sent does not come to the device for that. What is there stays until the call ends.
         """
         with self._lock:
-            brought = {key: self._here(key) for key in keys if key in self._on_device}
+            brought = {key: self._held(key, is_sent) for key in keys if key in self._on_device}
         if any(key in self._away or key in self._host.slow for key in keys if key not in brought):
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._bring, keys, is_sent, brought)
@@ -233,10 +233,14 @@ class DeviceStore(MutableMapping["Key", object]):
         with suppress(Exception):  # who uses the values meets it again
             for key in (it for it in keys if it not in brought):
                 with self._lock:
-                    value = self._here(key)
+                    value = self._held(key, is_sent)
                 if value is None:
                     value = self._read(key) if is_sent else self[key]
                 brought[key] = value.sent() if isinstance(value, OnHost) else value
+
+    def _held(self, key: Key, is_sent: bool) -> Any:  # noqa: FBT001
+        value = self._here(key)
+        return FORMS[type(value)].sending(value) if is_sent and value is not None else value
 
     def __setitem__(self, key: Key, value: object) -> None:
         form = FORMS.get(type(value))

@@ -6,6 +6,7 @@ import logging
 import threading
 from contextvars import ContextVar
 from functools import partial
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
 
 import dask.config
@@ -174,6 +175,11 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
         with stream, record_function(name):
             outcome = function()
             stream.synchronize()
+        # A task's error comes back, whose frames have the outcome: a cycle, with the values.
+        error = outcome.get("actual_exception") if isinstance(outcome, dict) else None
+        while isinstance(error, BaseException):
+            clear_frames(error.__traceback__)
+            error = error.__cause__ or error.__context__
         return outcome
 
 
