@@ -117,6 +117,13 @@ def sum_of_ends(buffer: accelrt.Buffer) -> tuple[int, str]:
         return view[0] + view[-1], str(buffer.device)
 
 
+def workers_of(client: Client) -> dict[str, Any]:
+    """Return what the scheduler knows; what a client keeps has no workers at times."""
+    scheduler: Any = client.scheduler
+    found: dict[str, Any] = client.sync(scheduler.identity, n_workers=-1)["workers"]
+    return found
+
+
 def gathered(client: Client, futures: list[Any]) -> list[Any]:
     results: list[Any] = client.gather(futures)
     return results
@@ -126,7 +133,7 @@ def on_both(
     client: Client, function: Callable[..., Any], values: Iterable[Any], turn: int = 1
 ) -> list[Any]:
     """Submit a call for each value, by turns to both workers, each of which gets so many."""
-    workers = sorted(client.scheduler_info()["workers"])
+    workers = sorted(workers_of(client))
     return [
         client.submit(function, value, workers=[workers[at // turn % 2]], pure=False)
         for at, value in enumerate(values)
@@ -164,7 +171,7 @@ def test_views_keep_their_type_and_shape_between_workers(client: Client) -> None
     def seen(view: accelrt.View) -> tuple[str, tuple[int, ...], str, int]:
         return view.dtype, view.shape, str(device_of()), memoryview(view)[2, 3]
 
-    first, second = client.scheduler_info()["workers"]
+    first, second = workers_of(client)
     view = client.submit(ones, workers=[first])
     seen_by = [client.submit(seen, view, workers=[it], pure=False) for it in (first, second)]
     there = gathered(client, seen_by)
@@ -203,7 +210,7 @@ def test_the_heartbeat_has_numbers_of_the_device(client: Client) -> None:
     for found in client.run(beat).values():
         assert found["allocated_bytes"] <= found["reserved_bytes"] <= DEVICE_BYTES + 2 * MIB
         assert found["total"] == accelrt.cpu.mem_get_info()[1]
-    resources = [it["resources"] for it in client.scheduler_info()["workers"].values()]
+    resources = [it["resources"] for it in workers_of(client).values()]
     assert resources == [{"accelerator": 1}] * 2
 
 
@@ -242,7 +249,7 @@ def test_files_and_copies_are_no_work_of_the_event_loop(client: Client) -> None:
     client.run(watch)
     values = on_both(client, make, range(VALUES))
     wait(values)
-    first, second = client.scheduler_info()["workers"]
+    first, second = workers_of(client)
     for worker in (first, second):  # half of them from the other one
         sums = [client.submit(sum_of_ends, it, workers=[worker], pure=False) for it in values]
         assert [it for it, _ in gathered(client, sums)] == [2 * it for it in range(VALUES)]
@@ -264,7 +271,7 @@ def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Pat
         name: {it["name"] for it in records if it["pid"] == pid and it["ph"] in "XC"}
         for name, pid in pids.items()
     }
-    for worker in client.scheduler_info()["workers"]:
+    for worker in workers_of(client):
         address = worker.rpartition("/")[2]
         threads = seen.pop(f"{address}: host threads")
         assert {"make", "sum_of_ends", "leave the device", "write to disk"} < threads
@@ -279,11 +286,11 @@ def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Pat
 
 def test_workers_come_later_and_retire_with_what_they_have(client: Client) -> None:
     cluster: Any = client.cluster
-    before = set(client.scheduler_info()["workers"])
+    before = set(workers_of(client))
     with profile(client) as recorded:
         cluster.scale(3)
         client.wait_for_workers(3)
-        (late,) = set(client.scheduler_info(n_workers=-1)["workers"]) - before
+        (late,) = set(workers_of(client)) - before
         values = [client.submit(make, n, workers=[late], pure=False) for n in range(8)]
         sums = gathered(client, [client.submit(sum_of_ends, it, pure=False) for it in values])
         assert [number for number, _ in sums] == [2 * number for number in range(8)]
@@ -417,7 +424,7 @@ def test_a_command_starts_a_worker_for_each_device() -> None:
         with subprocess.Popen([*command, *limits], env=environment) as started:  # noqa: S603
             try:
                 client.wait_for_workers(2)
-                resources = [it["resources"] for it in client.scheduler_info()["workers"].values()]
+                resources = [it["resources"] for it in workers_of(client).values()]
                 assert resources == [{"accelerator": 1}] * 2
                 values = on_both(client, make, range(8))
                 sums = gathered(client, [client.submit(sum_of_ends, value) for value in values])

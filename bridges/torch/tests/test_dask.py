@@ -156,7 +156,7 @@ def test_workers_pass_tensors_from_device_to_device() -> None:
         ) as cluster,
         Client(cluster) as client,
     ):
-        workers = sorted(client.scheduler_info()["workers"])
+        workers = sorted(client.nthreads())
         values = [client.submit(make, n, workers=[workers[n % 2]], pure=False) for n in range(20)]
         wait(values)
         assert min(it["on_disk"] for it in client.run(numbers).values()) > 0
