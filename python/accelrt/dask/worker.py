@@ -177,8 +177,9 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
             stream.synchronize()
         # A task's error comes back, whose frames have the outcome: a cycle, with the values.
         error = outcome.get("actual_exception") if isinstance(outcome, dict) else None
-        while isinstance(error, BaseException):
+        while error is not None and error.__traceback__ is not None:  # errors may be in a circle
             clear_frames(error.__traceback__)
+            error.__traceback__ = None
             error = error.__cause__ or error.__context__
         return outcome
 
