@@ -6,7 +6,6 @@ import logging
 import threading
 from contextvars import ContextVar
 from functools import partial
-from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
 
 import dask.config
@@ -177,8 +176,7 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
             stream.synchronize()
         # A task's error comes back, whose frames have the outcome: a cycle, with the values.
         error = outcome.get("actual_exception") if isinstance(outcome, dict) else None
-        while error is not None and error.__traceback__ is not None:  # errors may be in a circle
-            clear_frames(error.__traceback__)
+        while error is not None and error.__traceback__ is not None:  # causes may be in a circle
             error.__traceback__ = None
             error = error.__cause__ or error.__context__
         return outcome
