@@ -1,6 +1,8 @@
 """What makes `accelrt` a device of torch, in the order that torch needs."""
 
+import importlib
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -20,3 +22,5 @@ def register() -> None:
     _C.set_notes_places(os.environ.get("ACCELRT_TRACEBACKS") == "1")
     _C.set_own_folders([f"{Path(module.__file__).parent}/" for module in (torch, _C)])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    if "accelrt.dask" in sys.modules:  # which imports this else, when it comes behind torch
+        importlib.import_module("accelrt_torch.dask")

@@ -6,12 +6,37 @@ the results are equal in shape and type and near in numbers. Samples are torch's
 torch brings new ones.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import pytest
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
+
+Arguments = tuple[object, tuple[object, ...], dict[str, object]]
+
+
+class Sample(Protocol):
+    """Arguments of a call."""
+
+    input: object
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+
+
+class Info(Protocol):
+    """What torch's database has of an operator."""
+
+    name: str
+    op: Callable[..., object]
+    inplace_variant: Callable[..., object] | None
+
+    def supports_dtype(self, dtype: torch.dtype, device: str) -> bool:
+        """Whether the kernels of a device have the type."""
+
+    def sample_inputs(self, device: str, dtype: torch.dtype) -> Iterable[Sample]:
+        """Make the samples."""
+
 
 TYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
 SAMPLES = 4  # of an operator and type
@@ -38,13 +63,13 @@ EXPLAINED = {
 
 
 @pytest.fixture(scope="module")
-def database() -> list[Any]:
+def database() -> list[Info]:
     methods = pytest.importorskip("torch.testing._internal.common_methods_invocations")
     return list(methods.op_db)
 
 
-def _on_device(values: Any) -> Any:
-    def place(value: Any) -> Any:
+def _on_device(values: Arguments) -> Arguments:
+    def place(value: object) -> object:
         if isinstance(value, torch.Tensor):
             return value.detach().clone().to("accelrt")
         is_cpu = value == "cpu" or (isinstance(value, torch.device) and value.type == "cpu")
@@ -53,11 +78,11 @@ def _on_device(values: Any) -> Any:
     return tree_map(place, values)
 
 
-def _copied(values: Any) -> Any:
+def _copied(values: Arguments) -> Arguments:
     return tree_map(lambda it: it.detach().clone() if isinstance(it, torch.Tensor) else it, values)
 
 
-def _outcome(operator: Callable[..., Any], arguments: Any) -> list[Any] | None:
+def _outcome(operator: Callable[..., object], arguments: Arguments) -> list[object] | None:
     """Return the results as the host has them; `None` where the call or its task has failed."""
     first, others, named = arguments
     try:
@@ -68,7 +93,7 @@ def _outcome(operator: Callable[..., Any], arguments: Any) -> list[Any] | None:
     return [it.cpu() if isinstance(it, torch.Tensor) else it for it in results]
 
 
-def _calls(info: Any) -> Iterator[tuple[str, Callable[..., Any], Any]]:
+def _calls(info: Info) -> Iterator[tuple[str, Callable[..., object], Arguments]]:
     for dtype in TYPES:
         if info.supports_dtype(dtype, "cpu"):
             samples = info.sample_inputs("cpu", dtype)
@@ -79,11 +104,12 @@ def _calls(info: Any) -> Iterator[tuple[str, Callable[..., Any], Any]]:
                         yield f"{info.name} {dtype} {arguments}", operator, arguments
 
 
-def _compare(said: str, expected: list[Any] | None, found: list[Any] | None) -> None:
+def _compare(said: str, expected: list[object] | None, found: list[object] | None) -> None:
     assert (found is None) == (expected is None), said
     for theirs, ours in zip(expected or [], found or [], strict=True):
         if not isinstance(theirs, torch.Tensor) or theirs.layout != torch.strided:
             continue
+        assert isinstance(ours, torch.Tensor), said
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), said
         if theirs.dtype != torch.complex32:  # whose numbers the CPU does not compare
             torch.testing.assert_close(ours, theirs, equal_nan=True, rtol=1e-4, atol=1e-5, msg=said)
@@ -92,7 +118,7 @@ def _compare(said: str, expected: list[Any] | None, found: list[Any] | None) -> 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(8))
 def test_operators_make_of_torchs_samples_what_the_cpu_makes(
-    database: list[Any], part: int
+    database: list[Info], part: int
 ) -> None:
     torch.manual_seed(part)
     compared = 0

@@ -16,6 +16,9 @@ except ImportError as _error:
     _message = "accelrt.dask needs the extra `dask`: pip install 'accelrt[dask]'"
     raise ImportError(_message) from _error
 
+import importlib
+import sys
+
 from accelrt.dask.cluster import LocalCluster
 from accelrt.dask.profile import profile
 from accelrt.dask.store import DeviceStore
@@ -30,3 +33,6 @@ __all__ = [
     "profile",
     "store_of",
 ]
+
+if "accelrt_torch" in sys.modules:  # which imports this else, when it comes behind this package
+    importlib.import_module("accelrt_torch.dask")

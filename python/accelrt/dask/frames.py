@@ -8,16 +8,19 @@ deserialises on threads of its own, on which no device is current.
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 from dask.sizeof import sizeof
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
+from distributed.protocol.utils import address_of_memoryview
 
 import accelrt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     _Header = dict[str, Any]
     _Layout = tuple[str, tuple[int, ...]] | None
@@ -42,22 +45,44 @@ class OnHost:
     pinned: accelrt.Buffer
     layout: _Layout
 
+    @staticmethod
+    def device_of(value: Any) -> accelrt.device | None:
+        """Return the device that a value can leave."""
+        device: accelrt.device = value.device
+        return device
+
     @classmethod
-    def of(cls, value: Value) -> OnHost:
+    def of(cls, value: Any) -> Self:
         """Enqueue the copy of a value on the current stream of its device."""
         pinned = accelrt.empty_pinned(value.nbytes)
         pinned.copy_(value, non_blocking=True)
         return cls(pinned, _layout_of(value))
 
-    def on(self, device: accelrt.device) -> Value:
+    def on(self, device: accelrt.device) -> Any:
         """Enqueue the copy to a device, on its current stream."""
         buffer = accelrt.empty(self.pinned.nbytes, device=device)
         buffer.copy_(self.pinned, non_blocking=True)
         return _with_layout(buffer, self.layout)
 
+    def sent(self) -> OnHost:
+        """Return the same on its way to another worker."""
+        return Sent(self.pinned, self.layout)
+
+    @staticmethod
+    def sending(value: Any) -> OnHost:
+        """Return a value of a device on its way to another worker."""
+        return Sent(value, _layout_of(value))
+
 
 class Sent(OnHost):
-    """The same on its way to another process, where it becomes a buffer or a view."""
+    """A value on its way to another worker's store: there it is on the device, or has no room.
+
+    Buffers inside of other values do not come so: what uses those knows no store.
+    """
+
+
+# How the values are on the host that stand on devices; the bridge to torch adds its tensors.
+FORMS: dict[type, type[OnHost]] = {accelrt.Buffer: OnHost, accelrt.View: OnHost}
 
 
 def _layout_of(value: Value) -> _Layout:
@@ -96,25 +121,50 @@ def _serialize_on_host(value: OnHost) -> tuple[_Header, list[memoryview]]:
     return {"nbytes": value.pinned.nbytes, "layout": value.layout}, _frames(value.pinned)
 
 
-@dask_deserialize.register((accelrt.Buffer, accelrt.View, Sent))
-def _deserialize(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
+@contextmanager
+def receiving() -> Iterator[accelrt.device | None]:
+    """Have requests that find no room fail at once, where this thread is the event loop's."""
     RECEIVING.is_on = True
     try:
-        buffer = accelrt.empty(header["nbytes"], device=RECEIVING.device)
+        yield RECEIVING.device
+    finally:
+        RECEIVING.is_on = False
+
+
+@dask_deserialize.register(Sent)
+def _deserialize_sent(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
+    try:
+        with receiving() as device:
+            buffer = accelrt.empty(header["nbytes"], device=device)
     except accelrt.OutOfMemoryError:
         if RECEIVING.device is None:  # no worker, which stores it
             raise
-        return _on_host(header, frames)
-    finally:
-        RECEIVING.is_on = False
+        return on_host(OnHost, header, frames)
     return _with_layout(_put(buffer, frames), header["layout"])
 
 
-def _on_host(header: _Header, frames: Sequence[Any]) -> OnHost:
-    return OnHost(_put(accelrt.empty_pinned(header["nbytes"]), frames), header["layout"])
+@dask_deserialize.register((accelrt.Buffer, accelrt.View))
+def _deserialize(header: _Header, frames: Sequence[Any]) -> Value:
+    """Return a value in pinned memory where the device has no room for it."""
+    found = _deserialize_sent(header, frames)
+    return _with_layout(found.pinned, found.layout) if isinstance(found, OnHost) else found
 
 
-dask_deserialize.register(OnHost, _on_host)
+def on_host(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnHost:
+    """Return what has arrived, in pinned memory."""
+    return form(_put(accelrt.empty_pinned(header["nbytes"]), frames), header["layout"])
+
+
+def from_file(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnHost:
+    """Return what was read into pinned memory where it is."""
+    whole = memoryview(frames[0]).obj if len(frames) == 1 else None
+    if not isinstance(whole, accelrt.Buffer):
+        return on_host(form, header, frames)
+    start = address_of_memoryview(frames[0]) - whole.data_ptr()
+    return form(whole[start : start + header["nbytes"]], header["layout"])
+
+
+dask_deserialize.register(OnHost, partial(from_file, OnHost))
 
 
 @sizeof.register((accelrt.Buffer, accelrt.View))

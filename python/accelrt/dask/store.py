@@ -8,6 +8,7 @@ that copies, waits for room, reads or writes a file runs on the event loop's thr
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from distributed.spill import AnyKeyFile, SpillBuffer
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
-from accelrt.dask.frames import RECEIVING, OnHost, Sent, Value
+from accelrt.dask.frames import FORMS, RECEIVING, OnHost
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
@@ -40,7 +41,14 @@ _brought: ContextVar[dict[Key, object] | None] = ContextVar("brought", default=N
 
 
 class _Files(AnyKeyFile):
-    """The files of values, written and read in ranges that a profile shows."""
+    """The files of values, written and read in ranges that a profile shows.
+
+    What came from a device is read into pinned memory, whose pages are there, and stays in it.
+    """
+
+    def __init__(self, directory: str, away: set[Key]) -> None:
+        super().__init__(directory)
+        self._away = away
 
     def __setitem__(self, key: str, value: Any) -> None:
         with record_function("write to disk"):
@@ -48,7 +56,13 @@ class _Files(AnyKeyFile):
 
     def __getitem__(self, key: str) -> Any:
         with record_function("read from disk"):
-            return super().__getitem__(key)
+            if key not in self._away:
+                return super().__getitem__(key)
+            with self.lock, Path(self.directory, self.filenames[key]).open("rb") as file:
+                pinned = memoryview(accelrt.empty_pinned(os.fstat(file.fileno()).st_size))
+                with self.unlock():
+                    file.readinto(pinned)
+            return pinned
 
 
 class DeviceStore(MutableMapping["Key", object]):
@@ -72,10 +86,10 @@ class DeviceStore(MutableMapping["Key", object]):
         self.device, self.stream = device, accelrt.Stream(device, dedicated=True)
         names = ("device_to_host", "host_to_device")
         self.moved = {f"{name}{unit}": 0 for name in names for unit in ("", "_bytes")}
-        self._host = SpillBuffer(directory, target=host_limit, max_spill=max_spill)
-        cast("Any", self._host.slow).data.d = _Files(directory)
-        self._on_device: OrderedDict[Key, Value] = OrderedDict()
         self._away: set[Key] = set()  # of the device's values those that the host has
+        self._host = SpillBuffer(directory, target=host_limit, max_spill=max_spill)
+        cast("Any", self._host.slow).data.d = _Files(directory, self._away)
+        self._on_device: OrderedDict[Key, Any] = OrderedDict()
         self._leaving: set[Key] = set()
         self._coming: dict[Key, object] = {}
         self._owner = threading.get_ident()
@@ -130,11 +144,11 @@ class DeviceStore(MutableMapping["Key", object]):
                 return None
             value = self._on_device[key]
             self._leaving.add(key)
-        has_left = False
+        has_left, nbytes = False, value.nbytes
         try:
             with record_function("leave the device"):
                 with self.stream:
-                    host = OnHost.of(value)
+                    host = FORMS[type(value)].of(value)
                 with self._writing:
                     self._host[key] = host  # to disk, as far as the host is full
                 has_left = self._host.fast.total_weight <= self._host.n  # else the disk is
@@ -144,11 +158,11 @@ class DeviceStore(MutableMapping["Key", object]):
                 if has_left and self._on_device.get(key) is value:
                     del self._on_device[key]
                     self._away.add(key)
-                    self._count("device_to_host", value)
+                    self._count("device_to_host", nbytes)
                 else:  # or it was deleted or replaced meanwhile
                     self._discard(key)
                 self._lock.notify_all()
-        return value.nbytes if has_left else None
+        return nbytes if has_left else None
 
     def __getitem__(self, key: Key) -> object:
         brought = _brought.get()
@@ -169,7 +183,7 @@ class DeviceStore(MutableMapping["Key", object]):
                 value = host.on(self.device)
             self._module.current_stream(self.device).wait_stream(self.stream)
             with self._lock:
-                self._count("host_to_device", value)
+                self._count("host_to_device", host.pinned.nbytes)
                 if self._coming.get(key) is coming:  # neither deleted nor replaced meanwhile
                     self._discard(key)
                     self._on_device[key] = value
@@ -180,7 +194,7 @@ class DeviceStore(MutableMapping["Key", object]):
                     del self._coming[key]
                 self._lock.notify_all()
 
-    def _here(self, key: Key) -> Value | None:
+    def _here(self, key: Key) -> Any:
         """Return what is on the device. The caller holds the lock."""
         if key in self._on_device:
             self._on_device.move_to_end(key)
@@ -192,19 +206,20 @@ class DeviceStore(MutableMapping["Key", object]):
             return self._host.fast[key]
         return self._host.slow[key]
 
-    def _count(self, name: str, value: Value) -> None:
+    def _count(self, name: str, nbytes: int) -> None:
         self.moved[name] += 1
-        self.moved[f"{name}_bytes"] += value.nbytes
+        self.moved[f"{name}_bytes"] += nbytes
 
     async def during(
         self, keys: Iterable[Key], call: Callable[[], Awaitable[Any]], *, is_sent: bool = False
     ) -> Any:
         """Await a call that reads values: a thread brings what is elsewhere before.
 
-        What is sent does not come to the device for that.
+        What is sent does not come to the device for that. What is there stays until the call ends.
         """
-        brought: dict[Key, object] = {}
-        if any(key in self._away or key in self._host.slow for key in keys):
+        with self._lock:
+            brought = {key: self._held(key, is_sent) for key in keys if key in self._on_device}
+        if any(key in self._away or key in self._host.slow for key in keys if key not in brought):
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._bring, keys, is_sent, brought)
         token = _brought.set(brought)
@@ -216,16 +231,20 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def _bring(self, keys: Iterable[Key], is_sent: bool, brought: dict[Key, object]) -> None:  # noqa: FBT001
         with suppress(Exception):  # who uses the values meets it again
-            for key in keys:
+            for key in (it for it in keys if it not in brought):
                 with self._lock:
-                    here = self._here(key) if is_sent else None
-                value = here or (self._read(key) if is_sent else self[key])
-                if isinstance(value, OnHost):
-                    value = Sent(value.pinned, value.layout)
-                brought[key] = value
+                    value = self._held(key, is_sent)
+                if value is None:
+                    value = self._read(key) if is_sent else self[key]
+                brought[key] = value.sent() if isinstance(value, OnHost) else value
+
+    def _held(self, key: Key, is_sent: bool) -> Any:  # noqa: FBT001
+        value = self._here(key)
+        return FORMS[type(value)].sending(value) if is_sent and value is not None else value
 
     def __setitem__(self, key: Key, value: object) -> None:
-        if isinstance(value, Value) and value.device == self.device:
+        form = FORMS.get(type(value))
+        if form is not None and form.device_of(value) == self.device:
             # What the caller has enqueued comes before what moves the value.
             self.stream.wait_stream(self._module.current_stream(self.device))
             with self._lock:

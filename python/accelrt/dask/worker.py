@@ -174,6 +174,11 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
         with stream, record_function(name):
             outcome = function()
             stream.synchronize()
+        # A task's error comes back, whose frames have the outcome: a cycle, with the values.
+        error = outcome.get("actual_exception") if isinstance(outcome, dict) else None
+        while error is not None and error.__traceback__ is not None:  # causes may be in a circle
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
         return outcome
 
 

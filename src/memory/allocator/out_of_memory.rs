@@ -72,10 +72,8 @@ impl CachingAllocator {
         };
         let (request, bytes) = (plan.request(), plan.search_bytes);
         // Only the device knows what would be free.
-        self.take_in_turn(
-            &mut Wants { request, bytes, attempt, could_serve: &|_, _| true },
-            interrupt,
-        )
+        let wants = &mut Wants { request, bytes, attempt, could_serve: &|_, _| true };
+        self.take_in_turn(wants, interrupt)
     }
 
     /// Counts a request before all free memory goes back.
