@@ -30,8 +30,8 @@ from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
 from accelrt import cli
+from accelrt.cli import dask_worker as command_line
 from accelrt.dask import Devices, DeviceStore, LocalCluster, device_of, frames, profile, store_of
-from accelrt.dask import command as command_line
 from accelrt.dask.cluster import Workers
 from accelrt.dask.frames import OnHost, Receiving, Sent
 from accelrt.dask.store import _Files

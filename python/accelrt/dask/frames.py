@@ -11,6 +11,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from dask.sizeof import sizeof
@@ -166,12 +167,5 @@ def from_file(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnH
 
 dask_deserialize.register(OnHost, partial(from_file, OnHost))
 
-
-@sizeof.register((accelrt.Buffer, accelrt.View))
-def _sizeof(value: Value) -> int:
-    return value.nbytes
-
-
-@sizeof.register(OnHost)
-def _sizeof_on_host(value: OnHost) -> int:
-    return value.pinned.nbytes
+sizeof.register((accelrt.Buffer, accelrt.View), attrgetter("nbytes"))
+sizeof.register(OnHost, attrgetter("pinned.nbytes"))

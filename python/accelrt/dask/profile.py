@@ -76,10 +76,8 @@ class profile:  # noqa: N801  as accelrt's own
 
     def dump_snapshots(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write the memory history of each worker, which `python -m accelrt view` takes too."""
-        paths = []
-        for name, (_, _, snapshot) in self._found.items():
-            if snapshot is not None:
-                path = Path(folder, f"{name.replace(':', '-')}.pickle")
-                _memory_history.dump(path, snapshot)
-                paths.append(path)
+        found = {name: it for name, (_, _, it) in self._found.items() if it is not None}
+        paths = [Path(folder, f"{name.replace(':', '-')}.pickle") for name in found]
+        for path, snapshot in zip(paths, found.values(), strict=True):
+            _memory_history.dump(path, snapshot)
         return paths

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from distributed import Worker
 
 # Of dask's configuration: what `LocalCluster` tells its workers, and users those that they start.
-DEVICE, DEVICE_MEMORY, HOST_MEMORY = (
-    f"accelrt.{name}" for name in ("device", "device-memory", "host-memory")
-)
+DEVICE, DEVICE_MEMORY = "accelrt.device", "accelrt.device-memory"
+HOST_MEMORY = "accelrt.host-memory"
 
 # The most that the event loop copies at once.
 CHUNK_BYTES = 1 << 20
@@ -184,8 +183,7 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
 
 def _choose(worker: Worker) -> accelrt.device:
     kind = accelrt.accelerator.current_stream().device.type
-    count = accelrt.accelerator.device_count()
-    name = str(worker.name)
+    count, name = accelrt.accelerator.device_count(), str(worker.name)
     index = dask.config.get(DEVICE, int(name) % count if name.isdecimal() else 0)
     if not isinstance(index, int) or not 0 <= index < count:
         message = f"{DEVICE}: {index!r}: there are {count} devices of {kind}, from 0"

@@ -45,7 +45,7 @@ def main(
     devices: list[int] | None,
     device_memory: str | None,
     host_memory: str | None,
-    **options: Any,
+    **options: Any,  # noqa: ANN401  as click has them
 ) -> None:
     """Start a worker process for each device, for the scheduler at ADDRESS."""
     known = address or options["scheduler_file"] or dask.config.get("scheduler-address", None)
