@@ -146,7 +146,7 @@ fn a_wait_for_the_uses_of_a_buffer_ends_no_access_of_the_host_that_lasts() {
     let lasting = access(&world.buffer);
     order_watch::tell(Told::HostWaitForUses(world.buffer.used_bytes(None), false));
     world.write(0);
-    assert_eq!(world.found(), [FindingKind::HostAccess]);
+    assert_eq!(world.found(), [HostAccess]);
     drop(lasting);
 }
 
