@@ -518,7 +518,7 @@ def test_the_plug_in_watches_fixtures_and_shows_what_is_found_beside_a_failure(
 ) -> None:
     file = tmp_path / "test_plugged.py"
     file.write_text(OF_FIXTURES)
-    plugged = ("-m", "pytest", "-q", "-c", "/dev/null", "--strict-markers", str(file))
+    plugged = ("-m", "pytest", "-q", "-rN", "-c", "/dev/null", "--strict-markers", str(file))
     watched = run(*plugged, "--accelrt-sanitize")
     assert "2 failed, 2 passed, 1 error" in watched.stdout
     assert watched.stdout.count("race: a buffer of 8 bytes") == 3
