@@ -59,10 +59,10 @@ class _Files(AnyKeyFile):
             if key not in self._away:
                 return super().__getitem__(key)
             with self.lock, Path(self.directory, self.filenames[key]).open("rb") as file:
-                pinned = memoryview(accelrt.empty_pinned(os.fstat(file.fileno()).st_size))
+                pinned: Any = accelrt.empty_pinned(os.fstat(file.fileno()).st_size)
                 with self.unlock():
                     file.readinto(pinned)
-            return pinned
+            return memoryview(pinned)
 
 
 class DeviceStore(MutableMapping["Key", object]):

@@ -219,7 +219,10 @@ fn a_watch_knows_nothing_of_other_runtimes() {
     other.write(0);
     other.write(1);
     other.runtime.synchronize(Device::cpu(0)).unwrap();
-    drop([(); 2].map(|()| access(&other.buffer))); // one beside the other
+    let lasting = access(&other.buffer);
+    other.write(0);
+    use_address(&world.streams[0], other.buffer.address().unwrap()); // of nothing that it knows
+    drop(lasting);
     assert_eq!((world.found(), other.found()), (vec![], vec![Race, HostAccess]));
 }
 
