@@ -435,6 +435,22 @@ fn what_a_task_uses_beside_too_many_streams_makes_no_finding() {
 }
 
 #[test]
+fn of_streams_with_uses_the_one_that_was_told_of_last_leaves_last() {
+    let mut streams = Streams::default();
+    let told = |streams: &mut Streams, key| {
+        let slot = streams.slot(key, None);
+        streams.enqueue(slot, 1);
+    };
+    for key in 1..=MOST_STREAMS as u64 {
+        told(&mut streams, key);
+        told(&mut streams, 0);
+    }
+    assert!(streams.is_full());
+    streams.forget_some();
+    assert_eq!([0, 1].map(|key| streams.known_slot(key).is_some()), [true, false]);
+}
+
+#[test]
 fn waits_for_many_streams_that_find_no_room_are_counted() {
     let mut streams = Streams::default();
     let slots: Vec<_> = (0..1000).map(|key| streams.slot(key, None)).collect();
