@@ -1,0 +1,208 @@
+"""The store of a dask worker: which values leave the device, and where they are then.
+
+Goal: the least recently used value leaves first, what is used or read stays, nothing comes back
+that was replaced, and a full disk fails the request. Method: a store of its own, without a
+cluster, on a device with room for three values.
+"""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed.protocol.serialize import deserialize, serialize
+
+import accelrt
+from accelrt.dask import DeviceStore
+from accelrt.dask.frames import OnHost, Receiving, Sent
+from bounded import bounded
+from kinds import KIND
+from processes import LIMIT_SECONDS
+
+pytestmark = [
+    pytest.mark.skipif(KIND != "cpu", reason="the stores are of cpu devices"),
+    pytest.mark.filterwarnings("default"),  # those of other packages
+]
+
+VALUE_BYTES = 2 << 20
+LIMIT_S = 2 * LIMIT_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def bounded_test() -> Iterator[None]:
+    """Bound each test."""
+    with bounded(LIMIT_S):
+        yield
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[DeviceStore]:
+    """On a device with room for three values, and a host for two."""
+    gc.collect()
+    accelrt.cpu.synchronize(1)
+    accelrt.cpu.empty_cache()
+    device, total = accelrt.device("cpu:1"), accelrt.cpu.mem_get_info(1)[1]
+    accelrt.cpu.set_per_process_memory_fraction(3 * VALUE_BYTES / total, 1)
+    store = DeviceStore(str(tmp_path), device, host_limit=2 * VALUE_BYTES)
+    yield store
+    store.close()
+    accelrt.cpu.set_per_process_memory_fraction(1.0, 1)
+
+
+def fill(store: DeviceStore, count: int) -> None:
+    for number in range(count):
+        store[f"x-{number}"] = accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(number)
+
+
+def test_what_was_not_used_for_longest_leaves_first(store: DeviceStore, tmp_path: Path) -> None:
+    fill(store, 3)
+    assert store["x-0"] is not None
+    store["x-3"] = accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(3)
+    assert list(store.memory) == ["x-1"]
+    fill(store, 6)
+    assert [(it, store.numbers()[it]) for it in ("on_device", "on_host", "on_disk")] == [
+        ("on_device", 3),
+        ("on_host", 2),
+        ("on_disk", 1),
+    ]
+    assert len(store) == len(set(store)) == 6
+    for number in (5, 0, 3, 1, 4, 2):
+        value = store[f"x-{number}"]
+        assert isinstance(value, accelrt.Buffer)
+        assert set(memoryview(value)) == {number}
+    for key in list(store):
+        del store[key]
+    assert (len(store), list((tmp_path / "storage").iterdir())) == (0, [])
+    with pytest.raises(KeyError, match="x-0"):
+        del store["x-0"]
+    with pytest.raises(KeyError, match="x-0"):
+        store["x-0"]
+
+
+def test_what_a_call_reads_stays_where_it_is_until_it_has_read_it(store: DeviceStore) -> None:
+    """So the event loop copies nothing, and sends what it has found."""
+    fill(store, 3)
+
+    async def read() -> object:
+        assert store._spill() == VALUE_BYTES
+        return store["x-0"]
+
+    assert isinstance(asyncio.run(store.during(["x-0"], read)), accelrt.Buffer)
+    assert list(store.memory) == ["x-1"]
+
+
+def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    put: Callable[..., None] = type(store._host).__setitem__
+
+    def slow(host: object, key: str, value: object) -> None:
+        if threading.current_thread() is thread:
+            entered.set()
+            go_on.wait(LIMIT_S)
+        put(host, key, value)
+
+    monkeypatch.setattr(type(store._host), "__setitem__", slow)
+    fill(store, 3)
+    thread = threading.Thread(target=store._spill)
+    thread.start()
+    assert entered.wait(LIMIT_S)
+    replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"))
+    replaces.start()
+    go_on.set()
+    for one in (thread, replaces):
+        one.join(LIMIT_S)
+    assert (store["x-0"], len(store)) == ("new", 3)
+
+
+def test_values_that_are_used_stay_and_such_under_two_keys_leave(store: DeviceStore) -> None:
+    fill(store, 2)
+    used = store["x-0"]
+    store["y"] = store["x-1"]  # as a task returns that has nothing to do
+    with accelrt.empty(2 * VALUE_BYTES, device="cpu:1"):
+        assert list(store.memory) == ["x-1", "y"]
+    assert store["x-0"] is used
+    fill(store, 3)
+    with pytest.raises(accelrt.OutOfMemoryError):
+        accelrt.empty(3 * VALUE_BYTES, device="cpu:1")
+    del used
+    with accelrt.empty(3 * VALUE_BYTES, device="cpu:1"):
+        assert store.numbers()["on_device"] == 0
+
+
+def test_a_request_waits_for_what_another_task_gives_back(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelrt.dask.store, "PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
+    looked, wait_for_more = threading.Event(), store._lock.wait
+
+    def wait(timeout: float) -> bool:
+        looked.set()
+        return wait_for_more(timeout)
+
+    monkeypatch.setattr(store._lock, "wait", wait)
+    thread = threading.Thread(target=lambda: looked.wait(LIMIT_S) and held.pop())
+    thread.start()
+    assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
+    thread.join(LIMIT_S)
+    assert len(held) == 2
+
+
+def test_what_has_no_room_on_the_device_is_received_on_the_host(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Receiving, "device", store.device)
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
+    sent = accelrt.empty(VALUE_BYTES, device="cpu:0").fill_(5).view("int16", (2, -1))
+    inside = deserialize(*serialize(sent))  # of another value, which has no store
+    assert (type(inside), inside.shape, memoryview(inside)[1, 7]) == (
+        accelrt.View,
+        sent.shape,
+        0x505,
+    )
+    received = deserialize(*serialize(OnHost.sending(sent)))
+    assert isinstance(received, OnHost)
+    store["x"] = received
+    assert list(store.memory) == ["x"]
+    with pytest.raises(accelrt.OutOfMemoryError):
+        store["x"]
+    held.clear()
+    value = store["x"]
+    assert isinstance(value, accelrt.View)
+    assert (value.shape[0], value.device) == (2, store.device)
+    assert memoryview(value)[1, 7] == 0x505
+    assert isinstance(deserialize(*serialize(Sent(received.pinned, None))), accelrt.Buffer)
+
+
+def test_frames_are_read_behind_the_work_that_uses_them() -> None:
+    gate = threading.Event()
+    stream = accelrt.Stream("cpu:1")
+    with stream:
+        buffer = accelrt.empty(1 << 20).fill_(1)
+        stream.launch_host(gate.wait, LIMIT_S)
+        buffer.fill_(2)
+    found = list[Any]()
+    thread = threading.Thread(target=lambda: found.extend(serialize(buffer)[1]))
+    thread.start()
+    assert found == []
+    gate.set()
+    thread.join(LIMIT_S)
+    assert set(found[0]) == {2}
+
+
+def test_a_disk_without_room_keeps_values_and_the_request_fails(store: DeviceStore) -> None:
+    fill(store, 3)
+    vars(store._host.slow)["data"].max_weight = 1
+    others = [accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(7) for _ in range(2)]
+    fills = store.numbers()
+    assert (fills["on_device"], fills["on_host"]) == (1, 2)
+    with pytest.raises(accelrt.OutOfMemoryError):  # above the host's limit
+        accelrt.empty(VALUE_BYTES, device="cpu:1")
+    assert [set(memoryview(it)) for it in others] == [{7}, {7}]
+    assert [store.numbers()[it] for it in ("on_device", "on_host", "on_disk")] == [1, 2, 0]
