@@ -10,6 +10,7 @@ example.
 
 import gc
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -312,15 +313,22 @@ def test_what_a_failed_task_was_given_is_free_again(client: Client) -> None:
     values = [client.submit(make, number, pure=False) for number in range(3)]
     too_many = client.submit(lambda *buffers: len(buffers), *values, pure=False)
     assert isinstance(too_many.exception(), accelrt.OutOfMemoryError)
+    key = too_many.key
     del values, too_many
 
-    def errors(dask_worker: "Worker") -> list[tuple[bool, bool]]:
-        records = dask_worker._deque_handler.deque
-        found = [it for it in records if "OutOfMemoryError" in (it.exc_text or "")]
-        return [(it.exc_info is None, "execute" in str(it.exc_text)) for it in found]
+    def errors(dask_worker: "Worker") -> list[tuple[str, bool, str]]:
+        of_part = logging.getLogger("distributed.worker.memory")
+        of_part.error("of another part", exc_info=ValueError())
+        records = [it for it in dask_worker._deque_handler.deque if it.exc_info or it.exc_text]
+        return [(it.getMessage(), it.exc_info is None, str(it.exc_text)) for it in records]
 
+    found = [it for of_worker in client.run(errors).values() for it in of_worker]
+    assert sum(message == "of another part" for message, _, _ in found) == 2
     # What the frames of a traceback have would stay as long as the logs do.
-    assert {it for of_worker in client.run(errors).values() for it in of_worker} == {(True, True)}
+    assert all(has_no_frames for _, has_no_frames, _ in found), found
+    (text,) = [text for message, _, text in found if key in message]
+    assert "execute" in text, found
+    assert "OutOfMemoryError" in text, found
 
     give_up = time.monotonic() + LIMIT_S / 2
     while any(client.run(allocated).values()):

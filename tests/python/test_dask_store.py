@@ -94,6 +94,40 @@ def test_what_a_call_reads_stays_where_it_is_until_it_has_read_it(store: DeviceS
     assert list(store.memory) == ["x-1"]
 
 
+def test_what_comes_to_the_device_while_it_is_sent_is_sent_with_all_others(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task may bring what another worker asks for: the event loop brings nothing for that."""
+    fill(store, 5)
+    read, is_first = store._read, [True]
+
+    def come_before(key: str) -> object:
+        if is_first and is_first.pop():
+            assert isinstance(store[key], accelrt.Buffer)
+        return read(key)
+
+    async def send() -> list[object]:
+        return [store[key] for key in away]
+
+    monkeypatch.setattr(store, "_read", come_before)
+    away = list(store.memory)
+    sent = asyncio.run(store.during(away, send, is_sent=True))
+    assert ([type(it) for it in sent], len(away)) == ([Sent, Sent], 2)
+
+
+def test_a_value_that_moves_is_there_all_the_time(store: DeviceStore) -> None:
+    fill(store, 1)
+    is_there: list[bool] = []
+    thread = threading.Thread(target=lambda: is_there.append("x-0" in store))
+    with store._lock:  # as what moves it has
+        value = store._on_device.pop("x-0")
+        thread.start()
+        thread.join(0.1)
+        store._on_device["x-0"] = value
+    thread.join()
+    assert is_there == [True]
+
+
 def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
     store: DeviceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

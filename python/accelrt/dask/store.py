@@ -219,9 +219,11 @@ class DeviceStore(MutableMapping["Key", object]):
         """
         with self._lock:
             brought = {key: self._held(key, is_sent) for key in keys if key in self._on_device}
-        if any(key in self._away or key in self._host.slow for key in keys if key not in brought):
+            others = [key for key in keys if key not in brought]
+            are_here = not any(key in self._away or key in self._host.slow for key in others)
+        if not are_here:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._thread, self._bring, keys, is_sent, brought)
+            await loop.run_in_executor(self._thread, self._bring, others, is_sent, brought)
         token = _brought.set(brought)
         try:
             return await call()
@@ -231,12 +233,20 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def _bring(self, keys: Iterable[Key], is_sent: bool, brought: dict[Key, object]) -> None:  # noqa: FBT001
         with suppress(Exception):  # who uses the values meets it again
-            for key in (it for it in keys if it not in brought):
-                with self._lock:
-                    value = self._held(key, is_sent)
-                if value is None:
-                    value = self._read(key) if is_sent else self[key]
-                brought[key] = value.sent() if isinstance(value, OnHost) else value
+            for key in keys:
+                brought[key] = self._sent(key) if is_sent else self[key]
+
+    def _sent(self, key: Key) -> object:
+        """Return a value on its way to another worker, from wherever it is."""
+        while True:
+            with self._lock:
+                if (value := self._held(key, is_sent=True)) is not None:
+                    return value
+                if key not in self:
+                    raise KeyError(key)
+            with suppress(KeyError):  # it came to the device, or was deleted, before it was read
+                value = self._read(key)
+                return value.sent() if isinstance(value, OnHost) else value
 
     def _held(self, key: Key, is_sent: bool) -> Any:  # noqa: FBT001
         value = self._here(key)
@@ -285,7 +295,8 @@ class DeviceStore(MutableMapping["Key", object]):
         self._discard(key)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._on_device or key in self._host
+        with self._lock:  # what moves meanwhile is in one of them
+            return key in self._on_device or key in self._host
 
     def __iter__(self) -> Iterator[Key]:
         with self._lock:

@@ -112,7 +112,8 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
         needed = [key for key in keys if key in store]
         return await store.during(needed, lambda: get_data(comm, keys, **options), is_sent=is_sent)
 
-    logging.getLogger("distributed.worker").addFilter(_without_frames)
+    for handler in logging.getLogger("distributed.worker").handlers:  # also of what is below it
+        handler.addFilter(_without_frames)
     vars(worker)["execute"] = execute_brought
     worker.handlers["get_data"] = get_data_brought
     # Larger messages are read and written by another thread.
