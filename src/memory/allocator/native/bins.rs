@@ -27,6 +27,12 @@ const MOST_STOCK: usize = BIN_DEPTH / 2;
 const FIRST_LIMIT: usize = BIN_DEPTH / 4;
 /// The largest step of a limit, as a divisor of the thread's bound.
 const STEP_PART: u64 = 32;
+/// The pieces that find no room before the thread looks for sizes that it does not use. Large
+/// enough that the look, at all bins, costs each of them little.
+#[cfg(not(loom))]
+const REFUSALS: u8 = 24;
+#[cfg(loom)]
+const REFUSALS: u8 = 1;
 
 /// Pieces that a cache alone has, and what was counted.
 ///
@@ -40,6 +46,8 @@ pub(super) struct Bins {
     tag: Tag,
     claimed_bytes: u64,
     open: u128,
+    /// The pieces that found no room since the last sweep.
+    refusals: u8,
     by_hash: Box<[Bin; BIN_COUNT]>,
 }
 
@@ -49,6 +57,8 @@ pub(super) struct Bins {
 struct Bin {
     key: Key,
     pieces: Use,
+    /// `pieces` at the last sweep: the same since then means that nothing was kept or taken.
+    swept: Use,
     limit: u8,
     class: PoolClass,
     /// A digest of the key that was refused last.
@@ -58,11 +68,13 @@ struct Bin {
 }
 
 /// The bin's length in the lowest byte, and the take count above: one addition changes both.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Use(u64);
 
 impl Use {
     const ONE_TAKEN: u64 = 1 << u8::BITS;
+    /// No bin's.
+    const NONE: Self = Self(u64::MAX);
 
     #[inline(always)]
     fn count(self) -> u8 {
@@ -162,8 +174,12 @@ impl Bin {
 
     /// Adds the take count to the cell, and resets it.
     fn tell_taken(&mut self, cell: &mut Cell) {
-        cell.note_taken(self.class, self.key.bytes, self.pieces.taken_count());
-        self.pieces = Use(u64::from(self.pieces.count()));
+        let taken_count = self.pieces.taken_count();
+        cell.note_taken(self.class, self.key.bytes, taken_count);
+        if taken_count > 0 {
+            self.pieces = Use(u64::from(self.pieces.count()));
+            self.swept = Use::NONE;
+        }
     }
 }
 
@@ -176,7 +192,8 @@ impl Bins {
         // SAFETY: the box has the size and alignment of the bins, and zeros are valid bins:
         // numbers, the first class, and empty entries.
         let bins = unsafe { Box::from_raw(bins) };
-        Self { cell: Cell::default(), tag, claimed_bytes: 0, open: 0, by_hash: bins }
+        let (cell, claimed_bytes, open, refusals) = (Cell::default(), 0, 0, 0);
+        Self { cell, tag, claimed_bytes, open, refusals, by_hash: bins }
     }
 
     /// Takes a piece and marks it as in use. Also `None` when counting it takes the slow path
@@ -247,8 +264,9 @@ impl Bins {
         });
     }
 
-    /// Makes room for a piece, evicting others, unless its size came only once so far. The last
-    /// piece of a size always has room; more do up to `most_bytes`.
+    /// Makes room for a piece up to `most_bytes`, unless its size came only once so far. Sizes that
+    /// are not used make room for others, but not at once: a thread with more sizes than it may
+    /// keep would have none of them when it needs it.
     #[inline(always)]
     pub(super) fn make_room(
         &mut self,
@@ -281,9 +299,13 @@ impl Bins {
         // at a time.
         let part = at_most(most_bytes / STEP_PART, key.bytes, BIN_DEPTH);
         let step = (limit as usize).max(FIRST_LIMIT).min(part.max(1));
-        if self.claim(number, limit as usize + step, most_bytes) == 0 {
-            self.drain(out);
-            self.claim(number, step, most_bytes);
+        if self.claim(number, limit as usize + step, most_bytes) > 0 {
+            return;
+        }
+        self.refusals += 1;
+        if self.refusals >= REFUSALS {
+            self.sweep(most_bytes, out);
+            self.claim(number, self.by_hash[number].limit as usize + step, most_bytes);
         }
     }
 
@@ -312,26 +334,43 @@ impl Bins {
         if bin.key != key && bin.pieces.count() == 0 {
             bin.tell_taken(&mut self.cell);
             self.claimed_bytes -= bin.claimed_bytes();
-            (bin.key, bin.class, bin.limit) = (key, class, 0);
+            (bin.key, bin.class, bin.limit, bin.swept) = (key, class, 0, Use::NONE);
         }
     }
 
-    /// Raises a bin's limit towards `limit`, as far as `most_bytes` allows. Returns the free
-    /// places.
+    /// Raises a bin's limit towards `limit`, as far as `most_bytes` allows; one piece always has
+    /// room. Returns the free places.
     fn claim(&mut self, number: usize, limit: usize, most_bytes: u64) -> usize {
-        let bytes = self.by_hash[number].key.bytes;
-        let mut more = limit.min(BIN_DEPTH).saturating_sub(self.by_hash[number].limit as usize);
+        let bin = &mut self.by_hash[number];
+        let bytes = bin.key.bytes;
+        let mut more = limit.min(BIN_DEPTH).saturating_sub(bin.limit as usize);
         if self.claimed_bytes + (more * bytes) as u64 > most_bytes {
-            self.claim_what_is_there();
-            more = limit.min(BIN_DEPTH).saturating_sub(self.by_hash[number].limit as usize);
             let least = more.min(usize::from(self.claimed_bytes == 0));
             more = at_most(most_bytes.saturating_sub(self.claimed_bytes), bytes, more).max(least);
         }
-        let bin = &mut self.by_hash[number];
         bin.limit += u8::try_from(more).expect("at most the depth");
         self.claimed_bytes += (more * bytes) as u64;
         self.open |= 1 << number;
         (bin.limit - bin.pieces.count()) as usize
+    }
+
+    /// Removes the pieces of sizes that were not used since the last sweep, and lowers the claims
+    /// of all others to what they have.
+    #[inline(never)]
+    fn sweep(&mut self, most_bytes: u64, out: &mut impl FnMut(Allocated)) {
+        (self.refusals, self.claimed_bytes) = (0, 0);
+        for number in self.open_bins() {
+            let bin = &mut self.by_hash[number];
+            if bin.pieces == bin.swept {
+                self.drain_bin(number, BIN_DEPTH, out);
+            }
+            let bin = &mut self.by_hash[number];
+            (bin.swept, bin.limit) = (bin.pieces, bin.pieces.count());
+            self.claimed_bytes += bin.claimed_bytes();
+        }
+        if self.claimed_bytes > most_bytes {
+            self.drain(out); // more threads have a part now
+        }
     }
 
     /// Lowers each limit to the bin's length.
@@ -380,7 +419,7 @@ impl Bins {
             bin.limit = 0;
             bin.tell_taken(&mut self.cell);
         }
-        (self.claimed_bytes, self.open) = (0, 0);
+        (self.claimed_bytes, self.open, self.refusals) = (0, 0, 0);
     }
 
     /// Removes the oldest `old_count` pieces of a bin.

@@ -55,17 +55,13 @@ impl Thread {
     fn free(&mut self, block: Allocated, most_bytes: u64) -> Vec<Allocated> {
         let Self { kept, inside, inside_bytes, .. } = self;
         let (key, bytes) = (Key::of(&block), block.bytes());
-        let mut out = Vec::new();
+        let (mut out, mut is_kept) = (Vec::new(), true);
         if !kept.keep(&block, 7) {
             kept.make_room(key, class(bytes), most_bytes, &mut |piece| out.push(piece));
             let mark = block.handle().mark().expect("a piece");
             let requested_bytes = mark.end(bytes).expect("a piece in use");
             kept.count_end(Counted { class: class(bytes), bytes, requested_bytes });
-            if !kept.stock(&block, 7) {
-                assert!(out.is_empty() && bytes > 32 * KIB, "a place is made for {block:?}");
-                self.allocate_piece(&block);
-                return vec![block];
-            }
+            is_kept = kept.stock(&block, 7);
         }
         for piece in &out {
             let of_key = inside.get_mut(&(piece.stream(), piece.bytes())).expect("it was inside");
@@ -73,9 +69,14 @@ impl Thread {
             assert_eq!(piece.busy_until(), 7);
             *inside_bytes -= piece.bytes();
         }
-        inside.entry((key.stream, bytes)).or_default().push(block.address());
-        *inside_bytes += bytes;
-        let is_bounded = *inside_bytes as u64 <= most_bytes || *inside_bytes == bytes;
+        if is_kept {
+            inside.entry((key.stream, bytes)).or_default().push(block.address());
+            *inside_bytes += bytes;
+        } else {
+            out.push(block);
+        }
+        let is_one = inside.values().map(Vec::len).sum::<usize>() == 1;
+        let is_bounded = *inside_bytes as u64 <= most_bytes || is_one;
         assert!(is_bounded, "{inside_bytes} bytes are kept of {most_bytes}");
         for block in &out {
             self.allocate_piece(block);
@@ -145,6 +146,60 @@ fn a_large_size_is_kept_from_its_second_free_in_a_row_on() {
     let kept: Vec<bool> =
         blocks.drain(..3).map(|block| thread.free(block, u64::MAX).is_empty()).collect();
     assert_eq!(kept, [false, true, true]);
+}
+
+/// Takes the pieces of one size for one stream.
+fn take_of(blocks: &mut Vec<Allocated>, stream: u64, bytes: usize) -> Vec<Allocated> {
+    blocks.extract_if(.., |block| (block.stream(), block.bytes()) == (stream, bytes)).collect()
+}
+
+/// Goal: a thread with more sizes than it may keep has those that it uses (A3). Method: one size is
+/// freed and taken while others, which nobody asks for, find no room.
+#[test]
+fn a_size_that_is_used_stays_while_others_find_no_room() {
+    let (mut thread, most_bytes) = (Thread::new(), 3 * MIB as u64);
+    let mut blocks = pieces(&thread.live);
+    for block in &blocks {
+        thread.allocate_piece(block);
+    }
+    let mut used = take_of(&mut blocks, 0, MIB);
+    while let Some(block) = used.pop() {
+        thread.free(block, most_bytes);
+    }
+    for bytes in [3 * MIB, 40 * MIB, 3 * MIB, 40 * MIB] {
+        let others = take_of(&mut blocks, u64::from(bytes > 3 * MIB), bytes);
+        for other in others {
+            blocks.extend(thread.free(other, most_bytes));
+            let found = thread.take(0, MIB).expect("its size is used");
+            assert!(thread.free(found, most_bytes).is_empty(), "its place is there");
+        }
+    }
+}
+
+/// Goal: what a thread uses no more makes room for what it does. Method: the cache is full of one
+/// size, then a piece of another one comes again and again.
+#[test]
+fn a_size_that_is_not_used_makes_room_for_one_that_is() {
+    let (mut thread, most_bytes) = (Thread::new(), MIB as u64);
+    let mut blocks = pieces(&thread.live);
+    for block in &blocks {
+        thread.allocate_piece(block);
+    }
+    for old in take_of(&mut blocks, 0, 300 * KIB) {
+        thread.free(old, most_bytes);
+    }
+    assert_eq!(thread.inside_bytes, 900 * KIB, "it is full");
+    let mut block = take_of(&mut blocks, 0, MIB).pop().unwrap();
+    for frees in 1..100 {
+        let mut out = thread.free(block, most_bytes);
+        let Some(place) = out.iter().position(|out| out.bytes() == MIB) else {
+            assert!(frees > 3, "not at once: {frees}");
+            assert_eq!(thread.inside_bytes, MIB, "the other size has left");
+            return;
+        };
+        block = out.swap_remove(place);
+    }
+    panic!("it finds no room");
 }
 
 #[test]
