@@ -23,7 +23,7 @@ impl CachingAllocator {
         if fork::is_child() {
             return;
         }
-        let snapshot = self.snapshot();
+        let snapshot = self.describe();
         let total = self.statistics_so_far();
         let state = self.state.lock();
         state.check_pending();

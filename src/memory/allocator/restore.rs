@@ -24,6 +24,14 @@ impl CachingAllocator {
     /// that streams have passed.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.describe();
+        snapshot.segments.iter_mut().for_each(SegmentInfo::join_free);
+        snapshot
+    }
+
+    /// As [`Self::snapshot`], with free neighbours as they are counted: small blocks of a slab are
+    /// free apart from what is beside the slab.
+    pub(super) fn describe(&self) -> Snapshot {
         if fork::is_child() {
             return Snapshot::default();
         }

@@ -54,6 +54,16 @@ impl SegmentInfo {
         parts.map(info).collect()
     }
 
+    /// Makes free neighbours one block.
+    pub(super) fn join_free(&mut self) {
+        let is_free = |block: &BlockInfo| block.state == BlockState::Inactive;
+        self.blocks.dedup_by(|block, before| {
+            let are_free = is_free(block) && is_free(before);
+            before.bytes += if are_free { block.bytes } else { 0 };
+            are_free
+        });
+    }
+
     pub(super) fn sum_up(&mut self) {
         let sum = |is_wanted: fn(BlockState) -> bool, bytes: fn(&BlockInfo) -> usize| {
             self.blocks.iter().filter(|block| is_wanted(block.state)).map(bytes).sum()

@@ -121,13 +121,13 @@ impl Native {
     /// Takes the first free block of a slab that has one.
     pub(super) fn take_of_slab(&mut self, id: SlabId) -> Piece {
         let slab = &mut self.slabs[id];
+        let free_before = slab.free;
         let slot = slab.take_first();
+        self.splits.count(SLABS.class(), slab.change_since(free_before));
         if slab.free == 0 {
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }
-        self.splits.moved -= self.change_of_small(id, 1 << slot);
-        self.splits.count_moved(SLABS.class());
         Piece::small(id, slot)
     }
 
@@ -155,12 +155,10 @@ impl Native {
                 put(Single::new(handle, slab.address_of(slot), busy_until));
                 left -= 1;
             }
-            let taken = free_before & !slab.free;
+            self.splits.count(SLABS.class(), slab.change_since(free_before));
             if slab.free == 0 {
                 self.slabs.unlink(id, &mut self.heaps[heap].slabs[class.number()]);
             }
-            self.splits.moved -= self.change_of_small(id, taken);
-            self.splits.count_moved(SLABS.class());
         }
         self.out.leave(Sizes::class(bytes), [count - left, (count - left) * bytes, 0]);
     }
@@ -179,14 +177,12 @@ impl Native {
         self.blocks[block].become_slab(id);
         self.live.know_slab(id.place());
         self.slabs.link(id, &mut self.heaps[heap].slabs[class.number()]);
-        self.splits.moved += self.change_of_small(id, self.slabs[id].free);
-        self.splits.count_moved(SLABS.class());
+        self.splits.count(SLABS.class(), self.slabs[id].change_since(0));
         id
     }
 
     /// Frees the small blocks of the mask `small`, and the whole slab when it is unused then.
     fn release_small(&mut self, id: SlabId, small: u64, busy_until: u64) {
-        let added = self.change_of_small(id, small);
         let slab = &mut self.slabs[id];
         let free_before = slab.free;
         slab.busy_until = slab.busy_until.max(busy_until);
@@ -195,21 +191,19 @@ impl Native {
             slab.free = free_before;
             return self.release_slab(id);
         }
+        self.splits.count(SLABS.class(), slab.change_since(free_before));
         if free_before == 0 {
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.link(id, first);
         }
-        self.splits.moved += added;
-        self.splits.count_moved(SLABS.class());
     }
 
     /// Removes a slab without blocks in use, and frees its block.
     fn release_slab(&mut self, id: SlabId) {
-        let free = std::mem::take(&mut self.slabs[id].free);
-        self.splits.moved -= self.change_of_small(id, free);
-        self.splits.count_moved(SLABS.class());
+        let slab = &mut self.slabs[id];
+        let free = std::mem::take(&mut slab.free);
+        self.splits.count(SLABS.class(), slab.change_since(free));
         if free != 0 {
-            let slab = &self.slabs[id];
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }

@@ -34,7 +34,7 @@ impl Native {
                 (State::Bare, _) => {}
                 (State::Free, _) => {
                     let (address, bytes) = (area.address_of(block), area.bytes_of(block.units));
-                    push_joined(BlockInfo { address, ..inactive(bytes) }, &mut parts);
+                    parts.push(BlockInfo { address, ..inactive(bytes) });
                 }
                 (_, Some(slab)) => self.push_slab(slab, area.bytes_of(block.units), &mut parts),
                 _ => parts.push(self.describe_piece(Piece::block(id))),
@@ -43,8 +43,9 @@ impl Native {
         parts
     }
 
+    /// Adds a slab's small blocks, adjacent free ones as one.
     fn push_slab(&self, id: SlabId, bytes: usize, parts: &mut Vec<BlockInfo>) {
-        let slab = &self.slabs[id];
+        let (slab, first) = (&self.slabs[id], parts.len());
         for slot in 0..slab.blocks() {
             if slab.free >> slot & 1 == 0 {
                 let slot = u8::try_from(slot).expect("below 64");
@@ -52,12 +53,12 @@ impl Native {
                 continue;
             }
             let address = slab.address + u64::from(slot) * slab.class.bytes() as u64;
-            push_joined(BlockInfo { address, ..inactive(slab.class.bytes()) }, parts);
+            push_joined(BlockInfo { address, ..inactive(slab.class.bytes()) }, first, parts);
         }
         let used_bytes = slab.class.slab_bytes();
         if used_bytes < bytes {
             let address = slab.address + used_bytes as u64;
-            push_joined(BlockInfo { address, ..inactive(bytes - used_bytes) }, parts);
+            push_joined(BlockInfo { address, ..inactive(bytes - used_bytes) }, first, parts);
         }
     }
 
@@ -95,9 +96,9 @@ fn inactive(bytes: usize) -> BlockInfo {
     BlockInfo { address: 0, bytes, requested_bytes: 0, state: BlockState::Inactive }
 }
 
-/// Adds an inactive part; extends the last part if that is inactive and adjacent.
-fn push_joined(part: BlockInfo, parts: &mut Vec<BlockInfo>) {
-    match parts.last_mut() {
+/// Adds an inactive part; extends the last one from `first` on if that is inactive and adjacent.
+fn push_joined(part: BlockInfo, first: usize, parts: &mut Vec<BlockInfo>) {
+    match parts[first..].last_mut() {
         Some(last) if last.state == BlockState::Inactive && last.end() == part.address => {
             last.bytes += part.bytes;
         }

@@ -72,18 +72,6 @@ pub(super) struct Parts {
     pub(super) idle_pages: u32,
 }
 
-impl Parts {
-    /// True when an inactive split begins with the block.
-    pub(super) fn begin(&self) -> bool {
-        self.before > 0
-    }
-
-    /// True when an inactive split ends with the block.
-    pub(super) fn end(&self) -> bool {
-        self.behind > 0 || self.before > 0 && self.idle_pages == 0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -57,6 +57,7 @@ impl Native {
         let idle = self.idle_pages_of(id);
         let inactive = segment.blocks.iter().filter(|block| block.state == BlockState::Inactive);
         for block in inactive {
+            let of_others = stretches.len();
             let (mut at, end) = (block.address, block.address + block.bytes as u64);
             while at < end {
                 let page = (at - area.base.0) / page_bytes;
@@ -65,7 +66,7 @@ impl Native {
                 if idle.contains(&to_usize(page)) {
                     continue;
                 }
-                match stretches.last_mut() {
+                match stretches[of_others..].last_mut() {
                     Some(last) if last.end == part.start => last.end = part.end,
                     _ => stretches.push(part),
                 }

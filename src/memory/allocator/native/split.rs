@@ -2,24 +2,22 @@
 //!
 //! In a segment, each free block is a part, except one that is the whole segment. Where pages are
 //! mapped one by one, the units of a free block outside of its idle pages are parts, because other
-//! blocks touch the pages there. In a slab, the free small blocks are parts. Adjacent parts count
-//! as one, as in snapshots.
-//!
-//! Equation: free blocks are never neighbours, so parts meet only in slabs and at their ends.
+//! blocks touch the pages there. In a slab, the free small blocks are parts; adjacent ones count as
+//! one, as in snapshots. A slab's parts count apart from those beside it, so that no change has to
+//! look at its neighbours.
 
 use std::ops::{AddAssign, SubAssign};
 
 use crate::memory::allocator::native::area::Area;
-use crate::memory::allocator::native::block::{Block, State};
+use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::grid::{Grid, Parts};
-use crate::memory::allocator::native::slab::{Slab, Slabs};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
 
 /// The number of parts, and their bytes.
 #[derive(Debug, Default)]
 pub(in crate::memory::allocator) struct Splits {
-    count: PooledStat,
+    parts: PooledStat,
     bytes: PooledStat,
     /// Changes that are not counted yet: counted together, sums in between raise no peak.
     pub(super) moved: Change,
@@ -33,47 +31,36 @@ pub(super) struct Change {
 }
 
 impl Splits {
+    /// Counts what moved in an arena of a class.
     #[inline(always)]
     pub(super) fn count_moved(&mut self, class: PoolClass) {
-        let Change { count, bytes } = std::mem::take(&mut self.moved);
+        let moved = std::mem::take(&mut self.moved);
+        self.count(class, moved);
+    }
+
+    #[inline(always)]
+    pub(super) fn count(&mut self, class: PoolClass, Change { count, bytes }: Change) {
         if count != 0 {
-            self.count.change(class, count);
+            self.parts.change(class, count);
         }
         self.bytes.change(class, bytes);
     }
 
     /// Adds the sums to those of the other engine.
     pub(crate) fn add_to(&self, statistics: &mut Statistics) {
-        statistics.inactive_split.add(&self.count);
+        statistics.inactive_split.add(&self.parts);
         statistics.inactive_split_bytes.add(&self.bytes);
     }
 
     pub(crate) fn reset_peaks(&mut self) {
-        self.count.reset_peaks();
+        self.parts.reset_peaks();
         self.bytes.reset_peaks();
     }
 
     pub(crate) fn reset_accumulated(&mut self) {
-        self.count.reset_accumulated();
+        self.parts.reset_accumulated();
         self.bytes.reset_accumulated();
     }
-}
-
-/// Counts the parts of a free block, at some of its ends, that continue in a slab there.
-pub(super) fn count_met(
-    [at_begin, at_end]: [bool; 2],
-    parts: Parts,
-    [previous, next]: [Option<&Block>; 2],
-    slabs: &Slabs,
-) -> u8 {
-    let is_slab = |block: Option<&Block>| block.is_some_and(|block| block.state == State::Slab);
-    if !is_slab(previous) && !is_slab(next) {
-        return 0;
-    }
-    let slab = |block: Option<&Block>| Some(&slabs[block?.slab()?]);
-    let before = at_begin && parts.begin() && slab(previous).is_some_and(Slab::has_free_end);
-    let behind = at_end && parts.end() && slab(next).is_some_and(Slab::has_free_begin);
-    u8::from(before) + u8::from(behind)
 }
 
 impl AddAssign for Change {
@@ -91,7 +78,7 @@ impl SubAssign for Change {
 }
 
 impl Parts {
-    /// Returns the change from these parts to others, as long as none continues in a slab.
+    /// Returns the change from these parts to others.
     #[inline(always)]
     pub(super) fn change_to(self, parts: Self, area: &Area) -> Change {
         let count = |it: Self| isize::from(it.before > 0) + isize::from(it.behind > 0);

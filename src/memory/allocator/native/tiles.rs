@@ -12,7 +12,6 @@ use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
 use crate::memory::allocator::native::grid::Parts;
 use crate::memory::allocator::native::heap::Arena;
-use crate::memory::allocator::native::split::count_met;
 
 impl Native {
     /// Takes a place out of a free block; the rest stays listed.
@@ -31,12 +30,8 @@ impl Native {
         }
         let is_end = before > 0;
         let near = if is_end { block.next } else { block.previous };
-        if near.is_some_and(|id| self.blocks[id].state == State::Slab) {
-            let met = self.met_at([!is_end, is_end], &self.blocks[id]);
-            self.splits.moved.count += isize::from(met);
-        }
         let taken = self.cut_off(id, if is_end { units + behind } else { units }, is_end);
-        if self.list_anew(id, [is_end, !is_end]) != Listing::Closed {
+        if self.list_anew(id) != Listing::Closed {
             self.relist(near);
         }
         if before > 0 && behind > 0 {
@@ -60,7 +55,7 @@ impl Native {
         let Some(kept) = previous.or(next) else {
             let entry = self.free.insert(id);
             self.blocks[id].set_entry(Some(entry));
-            self.list_anew(id, [false; 2]);
+            self.list_anew(id);
             return id;
         };
         let last = next.filter(|_| previous.is_some());
@@ -71,7 +66,7 @@ impl Native {
         if let Some(last) = last {
             self.join(kept, last);
         }
-        self.list_anew(kept, [previous.is_some(), previous.is_none()]);
+        self.list_anew(kept);
         kept
     }
 
@@ -100,10 +95,10 @@ impl Native {
         area.note_begin(id, offset);
     }
 
-    /// Updates the entry, the list and the inactive splits of a free block after a change; the
-    /// neighbours at some ends are the `same`. Returns the index that listed it before.
+    /// Updates the entry, the list and the inactive splits of a free block after a change. Returns
+    /// the index that listed it before.
     #[inline(never)]
-    fn list_anew(&mut self, id: BlockId, same: [bool; 2]) -> Listing {
+    fn list_anew(&mut self, id: BlockId) -> Listing {
         let block = &self.blocks[id];
         let entry = block.entry().expect("a free block has an entry");
         let state = |id: Option<BlockId>| id.map_or(State::Used, |id| self.blocks[id].state);
@@ -121,11 +116,6 @@ impl Native {
             let was = entries[entry.index()].parts;
             let parts = Parts::of_free(block, area, self.sizes.grid(area.kind));
             self.splits.moved += was.change_to(parts, area);
-            if states.contains(&State::Slab) {
-                let beside = self.blocks.beside(block);
-                let met = |ends, parts| isize::from(count_met(ends, parts, beside, &self.slabs));
-                self.splits.moved.count += met(same, was) - met([true; 2], parts);
-            }
             self.free.idle.set_parts(entry, parts, entries);
         }
         let before = indices.place(entry, listing, units, entries);
@@ -149,23 +139,14 @@ impl Native {
         relist(block, entry, &self.blocks, indices, self.free.entries.places());
     }
 
-    /// Counts the parts of a block, at some of its ends, that continue in a slab there.
-    #[inline(always)]
-    fn met_at(&self, ends: [bool; 2], block: &Block) -> u8 {
-        let Some(entry) = block.entry() else { return 0 };
-        count_met(ends, self.free[entry].parts, self.blocks.beside(block), &self.slabs)
-    }
-
     /// Takes a free block out of its index, as a block in use. Returns the index it was in.
     #[inline(never)]
     pub(super) fn delist(&mut self, id: BlockId) -> Listing {
         let block = &self.blocks[id];
         let entry = block.entry().expect("a free block has an entry");
         let FreeBlock { parts, listing, .. } = self.free[entry];
-        let met = self.met_at([true; 2], block);
         let area = &self.areas[block.area];
         self.splits.moved += parts.change_to(Parts::default(), area);
-        self.splits.moved.count += isize::from(met);
         let indices = self.heaps[area.heap].arena_mut(area.kind);
         indices.index_mut(listing).remove(entry, self.free.entries.places());
         self.free.remove(entry);

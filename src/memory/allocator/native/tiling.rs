@@ -5,10 +5,7 @@ use std::ops::Range;
 use crate::memory::allocator::native::area::{Area, AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
-use crate::memory::allocator::native::grid::Parts;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::slab::SlabId;
-use crate::memory::allocator::native::split::Change;
 use crate::memory::allocator::native::want::Found;
 
 impl Native {
@@ -141,40 +138,5 @@ impl Native {
     fn count_splits(&mut self, id: BlockId) {
         let kind = self.areas[self.blocks[id].area].kind;
         self.splits.count_moved(kind.class());
-    }
-}
-
-impl Native {
-    /// Returns the change of the inactive splits when the small blocks of a mask become free.
-    pub(super) fn change_of_small(&self, id: SlabId, small: u64) -> Change {
-        let slab = &self.slabs[id];
-        let (with, without) = (slab.free | small, slab.free & !small);
-        // Each begins a part or extends the one before it; a free block behind it begins none then.
-        let begin = (small & !(with << 1)).count_ones();
-        let joined = (small << 1 & without).count_ones();
-        let mut count = begin.cast_signed() - joined.cast_signed();
-        let [first, last] = [small & 1 != 0, small & slab.last_bit() != 0];
-        if first || last {
-            let block = &self.blocks[slab.block];
-            count -= i32::from(first && self.parts(block.previous).end());
-            count -= i32::from(last && self.parts(block.next).begin());
-        }
-        let bytes = small.count_ones() as usize * slab.class.bytes();
-        Change { count: count as isize, bytes: bytes.cast_signed() }
-    }
-
-    /// Returns the parts of a block; of a slab only whether its first and last block are free.
-    fn parts(&self, id: Option<BlockId>) -> Parts {
-        let Some(block) = id.map(|id| &self.blocks[id]) else { return Parts::default() };
-        if let Some(slab) = block.slab() {
-            let slab = &self.slabs[slab];
-            let [before, behind] = [slab.has_free_begin(), slab.has_free_end()].map(u32::from);
-            return Parts { before, behind, idle_pages: 1 }; // `end` must not count `before`
-        }
-        if block.state != State::Free {
-            return Parts::default();
-        }
-        let area = &self.areas[block.area];
-        Parts::of_free(block, area, self.sizes.grid(area.kind))
     }
 }
