@@ -1,6 +1,6 @@
 //! Virtual memory of the null kind: reserved ranges, physical memory and mappings.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::backend::contract::{Address, PhysicalHandle};
@@ -16,7 +16,8 @@ use crate::base::size::to_usize;
 pub(super) struct Pages {
     /// The granularity is a power of two: this is the exponent.
     granule_shift: u32,
-    reservations: BTreeMap<u64, Reservation>,
+    /// By base address: there are few.
+    reservations: Vec<Reservation>,
     /// Entries by ascending id, from `first_physical` on; `None` if released. Ids are not reused.
     physical: VecDeque<Option<Physical>>,
     first_physical: u64,
@@ -26,6 +27,7 @@ pub(super) struct Pages {
 
 #[derive(Debug)]
 struct Reservation {
+    base: u64,
     bytes: usize,
     /// The physical memory at each granule, up to the last granule that was ever mapped.
     granules: Vec<Option<PhysicalHandle>>,
@@ -42,7 +44,7 @@ impl Pages {
     pub(super) fn new(granularity_bytes: usize, first_id: u64) -> Self {
         Self {
             granule_shift: granularity_bytes.ilog2(),
-            reservations: BTreeMap::new(),
+            reservations: Vec::new(),
             physical: VecDeque::new(),
             first_physical: first_id,
             reserved_bytes: 0,
@@ -60,8 +62,8 @@ impl Pages {
 
     /// The base and size of the mapping that contains an address.
     pub(super) fn mapping_containing(&self, address: Address) -> Option<(u64, usize)> {
-        let (base, reservation) = self.reservations.range(..=address.0).next_back()?;
-        let granule = to_usize(address.0 - base) >> self.granule_shift;
+        let reservation = &self.reservations[self.reservation_before(address.0)?];
+        let granule = to_usize(address.0 - reservation.base) >> self.granule_shift;
         let mapped = (*reservation.granules.get(granule)?)?;
         let place = self.index_of(mapped);
         let Physical { bytes, mapped_at } = self.physical[place].as_ref()?;
@@ -71,19 +73,23 @@ impl Pages {
     pub(super) fn reserve(&mut self, arena: &mut Arena, bytes: usize) -> Option<Address> {
         self.check_size(bytes);
         let base = arena.take(bytes, self.granularity_bytes())?;
-        let before = self.reservations.insert(base, Reservation { bytes, granules: Vec::new() });
-        assert!(before.is_none(), "a range begins at {base:#x} already");
+        let before = self.reservation_before(base);
+        let is_taken = before.is_some_and(|place| self.reservations[place].base == base);
+        assert!(!is_taken, "a range begins at {base:#x} already");
+        let reservation = Reservation { base, bytes, granules: Vec::new() };
+        self.reservations.insert(before.map_or(0, |place| place + 1), reservation);
         self.reserved_bytes += bytes;
         Some(Address(base))
     }
 
     pub(super) fn unreserve(&mut self, arena: &mut Arena, range: Address, bytes: usize) {
-        let reserved = self.reservations.get(&range.0);
-        let is_whole = reserved.is_some_and(|reserved| reserved.bytes == bytes);
+        let place = self.reservation_before(range.0);
+        let reserved = place.map(|place| &self.reservations[place]);
+        let is_whole = reserved.is_some_and(|it| (it.base, it.bytes) == (range.0, bytes));
         assert!(is_whole, "{range:x?} is given back as it was reserved: {bytes} of {reserved:?}");
         let mut granules = reserved.iter().flat_map(|reserved| &reserved.granules);
         assert!(granules.all(Option::is_none), "something is mapped in {range:x?}");
-        self.reservations.remove(&range.0);
+        self.reservations.remove(place.expect("it was found"));
         arena.release(range.0).expect("every reservation is a span of its arena");
         self.reserved_bytes -= bytes;
     }
@@ -139,14 +145,19 @@ impl Pages {
         to: u64,
         bytes: usize,
     ) -> (&mut Vec<Option<PhysicalHandle>>, Range<usize>) {
-        let last = self.reservations.range_mut(..=to).next_back();
-        let inside = last
-            .filter(|(base, reservation)| to - **base + bytes as u64 <= reservation.bytes as u64);
-        let Some((base, reservation)) = inside else {
+        let place = self.reservation_before(to);
+        let last = place.map(|place| &mut self.reservations[place]);
+        let inside = last.filter(|it| to - it.base + bytes as u64 <= it.bytes as u64);
+        let Some(Reservation { base, granules, .. }) = inside else {
             panic!("{:x?} with {bytes} bytes is not inside a reserved range", Address(to));
         };
-        let first = to_usize(to - base) >> self.granule_shift;
-        (&mut reservation.granules, first..first + (bytes >> self.granule_shift))
+        let first = to_usize(to - *base) >> self.granule_shift;
+        (granules, first..first + (bytes >> self.granule_shift))
+    }
+
+    /// The place of the last reservation that begins at an address or before it.
+    fn reservation_before(&self, address: u64) -> Option<usize> {
+        self.reservations.partition_point(|it| it.base <= address).checked_sub(1)
     }
 
     /// The index of a handle's entry in `physical`. Out of bounds for an unknown handle, and for an

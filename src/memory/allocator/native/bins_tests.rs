@@ -202,6 +202,33 @@ fn a_size_that_is_not_used_makes_room_for_one_that_is() {
     panic!("it finds no room");
 }
 
+/// Goal: threads together keep no more than the bound, also when more of them come (R). Method: a
+/// size is freed and taken under a smaller part than it was kept in.
+#[test]
+fn what_a_thread_uses_leaves_too_when_its_part_becomes_smaller() {
+    let (mut thread, most_bytes) = (Thread::new(), 2 * MIB as u64);
+    let mut blocks = pieces(&thread.live);
+    for block in &blocks {
+        thread.allocate_piece(block);
+    }
+    for block in take_of(&mut blocks, 0, MIB) {
+        thread.free(block, most_bytes);
+    }
+    assert_eq!(thread.inside_bytes, 2 * MIB);
+    let (kept, used) = (&mut thread.kept, Key { stream: 0, bytes: MIB });
+    let mut left_bytes = 0;
+    for stream in [1, 2] {
+        for other in take_of(&mut blocks, stream, 40 * MIB) {
+            let key = Key::of(&other);
+            kept.make_room(key, PoolClass::Large, MIB as u64, &mut |out| left_bytes += out.bytes());
+            if let Some(found) = kept.take(used, MIB) {
+                assert!(kept.keep(&found, 7), "its place is there");
+            }
+        }
+    }
+    assert_eq!(left_bytes, 2 * MIB, "though it was used");
+}
+
 #[test]
 fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
     let mut numbers = Numbers::new(seed());

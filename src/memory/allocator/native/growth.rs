@@ -20,13 +20,13 @@ use crate::memory::allocator::native::addresses;
 use crate::memory::allocator::native::area::{AreaId, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
+use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::idle_pages::IdlePage;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
 use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
-use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::source::{DevicePages, try_each};
 use crate::memory::allocator::state::AllocatorState;
@@ -53,20 +53,6 @@ pub(super) enum Step {
     Wait,
     /// The limit or the device has too little.
     Short,
-}
-
-/// A mapped page that a free block covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct IdlePage {
-    pub(super) area: AreaId,
-    pub(super) page: usize,
-}
-
-impl IdlePage {
-    /// True when `next` is the page behind this one.
-    fn is_before(&self, next: &Self) -> bool {
-        (self.area, self.page + 1) == (next.area, next.page)
-    }
 }
 
 /// A block in use without all its memory, and the pages that go there.
@@ -341,28 +327,6 @@ impl Native {
         Step::Map(PageWork { block, offset, units, page_bytes, targets, fresh_count, moved })
     }
 
-    /// Returns the idle pages that `pool` may take and no stream uses, longest idle first.
-    pub(super) fn movable_pages(
-        &self,
-        ledger: &Ledger,
-        pool: PoolId,
-    ) -> impl Iterator<Item = IdlePage> {
-        self.idle_pages_for(ledger, pool).filter(|idle| !self.is_page_used(idle))
-    }
-
-    /// Returns the idle pages that `pool` may take, used by streams or not, longest idle first.
-    pub(super) fn idle_pages_for(
-        &self,
-        ledger: &Ledger,
-        pool: PoolId,
-    ) -> impl Iterator<Item = IdlePage> {
-        let is_shared = move |idle: &IdlePage| {
-            let theirs = self.heaps[self.areas[idle.area].heap].owner.pool;
-            theirs == pool || !ledger.pools.is_reserved(theirs)
-        };
-        self.idle_pages().filter(is_shared)
-    }
-
     /// Stores the handles of the mapped pages, and trims the block to the request's place. When a
     /// page is missing, frees the block with the pages that are in place.
     fn end_page_work(
@@ -465,56 +429,9 @@ impl Native {
 }
 
 impl Native {
-    /// Returns all idle pages, longest idle first.
-    pub(super) fn idle_pages(&self) -> impl Iterator<Item = IdlePage> {
-        self.free.idle().flat_map(|id| {
-            let Block { area, offset, units, .. } = self.blocks[id];
-            let grid = self.sizes.grid(self.areas[area].kind);
-            let pages = grid.covered(&(offset..offset + units));
-            pages.map(move |page| IdlePage { area, page: page as usize })
-        })
-    }
-
     /// True when this thread may move pages, and take memory from the device.
     pub(crate) fn may_move_pages(&self, ledger: &Ledger) -> bool {
         !self.is_mapping && !ledger.is_turn_of_another()
-    }
-
-    pub(super) fn is_page_used(&self, idle: &IdlePage) -> bool {
-        let area = &self.areas[idle.area];
-        let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
-        self.is_using(area.heap, ticket)
-    }
-
-    /// Records what happened to pages.
-    pub(super) fn note_pages(&self, ledger: &mut Ledger, action: MemoryAction, pages: &[IdlePage]) {
-        for run in pages.chunk_by(IdlePage::is_before) {
-            let area = &self.areas[run[0].area];
-            let page_bytes = self.sizes.page_bytes;
-            let Owner { stream, pool } = self.heaps[area.heap].owner;
-            let address = area.base.offset(run[0].page * page_bytes).0;
-            let place = Place { address, bytes: run.len() * page_bytes, stream, pool };
-            ledger.recorder.note_moved(action, &place);
-        }
-    }
-
-    /// Takes the memory of idle pages, which become bare.
-    pub(super) fn take_pages(&mut self, idle: &[IdlePage]) -> Vec<(IdlePage, PhysicalHandle)> {
-        for run in idle.chunk_by(IdlePage::is_before) {
-            let pages = run[0].page..run[0].page + run.len();
-            self.turn(run[0].area, &pages, State::Bare);
-        }
-        let take = |idle: &IdlePage| {
-            let pages = self.areas[idle.area].pages.as_mut().expect("an idle page");
-            (*idle, pages.take(idle.page))
-        };
-        idle.iter().map(take).collect()
-    }
-
-    fn return_page(&mut self, IdlePage { area, page }: IdlePage, handle: PhysicalHandle) {
-        let pages = self.areas[area].pages.as_mut().expect("it was an idle page");
-        pages.put(page, handle);
-        self.turn(area, &(page..page + 1), State::Free);
     }
 
     /// Takes a piece with all its memory, or else returns the place that needs the fewest pages.

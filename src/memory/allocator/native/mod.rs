@@ -4,8 +4,8 @@
 //! * `core`: the state; `block`, `index`, `tiles` (the blocks of an arena), `area`, `pages`
 //!   (addresses and mapped pages), `heap` (one stream's memory), `slab` (small blocks)
 //! * `piece`, `marks` in `chunks`, `handle`: what programs have
-//! * `search`, `elsewhere`, `growth`, `fallback`, `shrink`: free memory, pages and addresses for
-//!   requests, and back to the device
+//! * `search`, `elsewhere`, `growth`, `idle_pages`, `fallback`, `shrink`: free memory, pages and
+//!   addresses for requests, and back to the device
 //! * `caches`, `local`, `thread_cache`, `bins`: pieces that threads keep, to take them without a
 //!   lock; `by_address`, `addresses`: the host heap's pieces by address
 //! * `cell`, `amounts`, `tally`, `split`: counts
@@ -32,6 +32,7 @@ mod grid;
 mod growth;
 pub(super) mod handle;
 mod heap;
+mod idle_pages;
 mod index;
 mod invariants;
 mod local;

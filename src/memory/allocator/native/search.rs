@@ -74,8 +74,10 @@ impl Native {
         let spares_idle_pages = has_pages && (is_long || search != Search::Bounded);
         let choice = &Choice::of(want, search, spares_idle_pages, &self.sizes);
         let (ready, is_best) = self.find_ready(want, choice, &is_ready);
-        // A bounded search does not move pages for a cheaper place.
-        if is_best || !has_pages || ready.is_some() && search == Search::Bounded {
+        // A bounded search does not move pages for a cheaper place, nor to one that needs new ones.
+        let is_bounded = search == Search::Bounded;
+        let is_in_vain = ready.is_some() || self.free.idle_page_count() == 0;
+        if is_best || !has_pages || is_bounded && is_in_vain {
             return ready;
         }
         self.find_in_gaps(want, choice, ready, &is_ready)
