@@ -73,11 +73,9 @@ impl Pages {
     pub(super) fn reserve(&mut self, arena: &mut Arena, bytes: usize) -> Option<Address> {
         self.check_size(bytes);
         let base = arena.take(bytes, self.granularity_bytes())?;
-        let before = self.reservation_before(base);
-        let is_taken = before.is_some_and(|place| self.reservations[place].base == base);
-        assert!(!is_taken, "a range begins at {base:#x} already");
-        let reservation = Reservation { base, bytes, granules: Vec::new() };
-        self.reservations.insert(before.map_or(0, |place| place + 1), reservation);
+        let place = self.reservation_before(base).map_or(0, |before| before + 1);
+        self.reservations.insert(place, Reservation { base, bytes, granules: Vec::new() });
+        assert!(self.reservations[..place].last().is_none_or(|it| it.base < base), "{base:#x}");
         self.reserved_bytes += bytes;
         Some(Address(base))
     }

@@ -30,7 +30,7 @@ const STEP_PART: u64 = 32;
 /// The pieces that find no room before the thread looks for sizes that it does not use. Large
 /// enough that the look, at all bins, costs each of them little.
 #[cfg(not(loom))]
-const REFUSALS: u8 = 24;
+const REFUSALS: u8 = 6;
 #[cfg(loom)]
 const REFUSALS: u8 = 1;
 
@@ -360,8 +360,7 @@ impl Bins {
     fn sweep(&mut self, most_bytes: u64, out: &mut impl FnMut(Allocated)) {
         (self.refusals, self.claimed_bytes) = (0, 0);
         for number in self.open_bins() {
-            let bin = &mut self.by_hash[number];
-            if bin.pieces == bin.swept {
+            if self.by_hash[number].pieces == self.by_hash[number].swept {
                 self.drain_bin(number, BIN_DEPTH, out);
             }
             let bin = &mut self.by_hash[number];

@@ -154,7 +154,7 @@ fn take_of(blocks: &mut Vec<Allocated>, stream: u64, bytes: usize) -> Vec<Alloca
 }
 
 /// Goal: a thread with more sizes than it may keep has those that it uses (A3). Method: one size is
-/// freed and taken while others, which nobody asks for, find no room.
+/// freed and taken while others, which are not asked for, find no room.
 #[test]
 fn a_size_that_is_used_stays_while_others_find_no_room() {
     let (mut thread, most_bytes) = (Thread::new(), 3 * MIB as u64);

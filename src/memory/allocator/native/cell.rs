@@ -156,7 +156,7 @@ impl Cell {
     #[cold]
     #[inline(never)]
     fn put_in_force(&mut self, class: PoolClass) {
-        self.settle();
+        self.add_moves();
         self.class = class;
         self.measure_room();
     }
@@ -165,6 +165,13 @@ impl Cell {
     #[cold]
     #[inline(never)]
     fn settle(&mut self) {
+        self.add_moves();
+        self.measure_room();
+    }
+
+    /// As [`Self::settle`], before the class in force changes.
+    #[inline(always)]
+    fn add_moves(&mut self) {
         for (quantity, moving) in self.moving.iter_mut().enumerate() {
             let total = &mut self.classes[self.class as usize][quantity];
             total.current += moving.room_then - moving.room;
@@ -177,7 +184,6 @@ impl Cell {
             let peak = &mut self.all_peak[quantity];
             *peak = (*peak).max(self.classes.iter().map(|totals| totals[quantity].current).sum());
         }
-        self.measure_room();
     }
 
     /// Stops comparing with the peaks until the next free.

@@ -359,11 +359,7 @@ impl Native {
             let point = self.heaps[heap].point(count);
             before.zip(point).is_some_and(|(before, point)| before.dominates(&point))
         };
-        !self.is_using(heap, count) || is_ordered()
-    }
-
-    pub(super) fn is_using(&self, heap: HeapId, count: u64) -> bool {
-        self.heaps[heap].is_using(count)
+        !self.heaps[heap].is_using(count) || is_ordered()
     }
 }
 

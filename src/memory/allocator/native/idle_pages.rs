@@ -75,7 +75,7 @@ impl Native {
     pub(super) fn is_page_used(&self, idle: &IdlePage) -> bool {
         let area = &self.areas[idle.area];
         let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
-        self.is_using(area.heap, ticket)
+        self.heaps[area.heap].is_using(ticket)
     }
 
     /// Records what happened to pages.

@@ -141,7 +141,7 @@ impl Native {
         let block = &self.blocks[area.first];
         let vacant = if area.pages.is_some() { State::Bare } else { State::Free };
         let is_whole = block.state == vacant && block.next.is_none();
-        is_whole && !self.is_using(area.heap, block.busy_until())
+        is_whole && !self.heaps[area.heap].is_using(block.busy_until())
     }
 
     fn area_departs(&mut self, ledger: &mut Ledger, id: AreaId) -> Departing {

@@ -4,7 +4,6 @@ use crate::base::table::{Id, Table};
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::heap::HeapId;
 use crate::memory::allocator::native::size_class::SizeClass;
-use crate::memory::allocator::native::split::Change;
 
 pub(in crate::memory::allocator) type SlabId = Id<Slab>;
 
@@ -50,16 +49,6 @@ impl Slab {
 
     pub(super) fn is_unused(&self) -> bool {
         self.free == self.every
-    }
-
-    /// Returns the change of the inactive splits when the free blocks were those of `before`.
-    /// Adjacent ones are one part.
-    #[inline(always)]
-    pub(super) fn change_since(&self, before: u64) -> Change {
-        let count = |free: u64| (free & !(free << 1)).count_ones().cast_signed() as isize;
-        let blocks = self.free.count_ones().cast_signed() - before.count_ones().cast_signed();
-        let bytes = blocks as isize * self.class.bytes().cast_signed();
-        Change { count: count(self.free) - count(before), bytes }
     }
 
     /// Takes the first free block. The slab must have one.

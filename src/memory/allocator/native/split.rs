@@ -6,11 +6,12 @@
 //! one, as in snapshots. A slab's parts count apart from those beside it, so that no change has to
 //! look at its neighbours.
 
-use std::ops::{AddAssign, SubAssign};
+use std::ops::AddAssign;
 
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::grid::{Grid, Parts};
+use crate::memory::allocator::native::slab::Slab;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Statistics};
 
@@ -70,13 +71,6 @@ impl AddAssign for Change {
     }
 }
 
-impl SubAssign for Change {
-    fn sub_assign(&mut self, other: Self) {
-        self.count -= other.count;
-        self.bytes -= other.bytes;
-    }
-}
-
 impl Parts {
     /// Returns the change from these parts to others.
     #[inline(always)]
@@ -92,5 +86,19 @@ impl Parts {
         }
         let (idle_pages, [before, behind]) = grid.covered_and_beside(&block.range());
         Self { before, behind, idle_pages }
+    }
+}
+
+impl Slab {
+    /// Returns the change of the inactive splits when the free blocks were those of `before`.
+    /// Adjacent ones are one part.
+    #[inline(always)]
+    pub(super) fn change_since(&self, before: u64) -> Change {
+        let grown = |now: u64, then: u64| {
+            now.count_ones().cast_signed() as isize - then.count_ones().cast_signed() as isize
+        };
+        let begins = |free: u64| free & !(free << 1);
+        let bytes = grown(self.free, before) * self.class.bytes().cast_signed();
+        Change { count: grown(begins(self.free), begins(before)), bytes }
     }
 }
