@@ -367,6 +367,13 @@ def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Pat
     assert page.stat().st_size > 10_000
 
 
+def test_two_profiles_of_a_cluster_have_what_both_see(client: Client) -> None:
+    with profile(client) as outer, profile(client) as inner:
+        gathered(client, on_both(client, sum_of_ends, on_both(client, make, range(4))))
+    assert set(outer._found) == set(inner._found)
+    assert len(outer._found) == len(workers_of(client))
+
+
 def test_workers_come_later_and_retire_with_what_they_have(client: Client) -> None:
     cluster: Any = client.cluster
     before = set(workers_of(client))
