@@ -269,6 +269,18 @@ def test_what_a_task_fetches_itself_is_a_buffer_also_where_it_has_no_room(client
     assert found == [("Buffer", 16)] * 2
 
 
+def test_values_are_replicated_also_where_they_have_no_room(client: Client) -> None:
+    values = [client.submit(make, number, pure=False) for number in range(6)]
+    wait(values)
+    client.replicate(values, n=2)
+    assert set(map(len, client.who_has(values).values())) == {2}
+    for worker in workers_of(client):
+        sums = [client.submit(sum_of_ends, it, workers=[worker], pure=False) for it in values]
+        assert [it for it, _ in gathered(client, sums)] == [2 * number for number in range(6)]
+    client.rebalance(values)
+    assert [memoryview(it)[0] for it in gathered(client, values)] == list(range(6))
+
+
 def test_threads_that_have_left_their_pool_leave_no_stream(client: Client) -> None:
     def leaves() -> int:
         with worker_client():

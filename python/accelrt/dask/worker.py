@@ -116,10 +116,13 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
         needed = [key for key in keys if key in store]
         return await store.during(needed, lambda: get_data(comm, keys, **options), is_sent=is_sent)
 
+    async def gather_stored(**options: Any) -> Any:  # dask asks handlers for names
+        return await _stored(worker.gather, **options)
+
     for handler in logging.getLogger("distributed.worker").handlers:  # also of what is below it
         handler.addFilter(_without_frames)
     vars(worker).update(execute=execute_brought, gather_dep=partial(_stored, worker.gather_dep))
-    worker.handlers.update(get_data=get_data_brought, gather=partial(_stored, worker.gather))
+    worker.handlers.update(get_data=get_data_brought, gather=gather_stored)
     # Larger messages are read and written by another thread.
     if comm_utils.OFFLOAD_THRESHOLD:
         comm_utils.OFFLOAD_THRESHOLD = min(comm_utils.OFFLOAD_THRESHOLD, CHUNK_BYTES)
