@@ -2,10 +2,10 @@
 
 Goal: values are right wherever they have been in between, errors are those of their tasks, a
 worker that is killed takes nothing along, all workers are seen as one timeline. Method: clusters
-of two processes, each with a small cpu device; `test_dask_store.py` has stores on their own. Which
-worker runs what is said where it matters, and what does not end fails with the stack of its wait.
-`TEST_LONG=1` has what takes minutes: 10,000 tasks, five kills in a row, and plain dask beside the
-example.
+of two processes, each with a small cpu device; `test_dask_store.py` has stores on their own,
+`test_dask_options.py` what is refused. Which worker runs what is said where it matters, and what
+does not end fails with the stack of its wait. `TEST_LONG=1` has what takes minutes: 10,000 tasks,
+five kills in a row, and plain dask beside the example.
 """
 
 import gc
@@ -24,15 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 import dask.config
 import pytest
-from click.testing import CliRunner
-from distributed import Client, wait
+from distributed import Client, get_client, wait, worker_client
 from distributed import LocalCluster as PlainCluster
 
 import accelrt
 from accelrt import cli
-from accelrt.cli import dask_worker as command_line
 from accelrt.dask import Devices, LocalCluster, device_of, frames, profile, store_of
-from accelrt.dask.cluster import Workers
 from accelrt.dask.frames import OnHost
 from accelrt.dask.store import _Files
 from accelrt.dask.worker import environment_name
@@ -187,6 +184,119 @@ def test_a_task_has_a_stream_of_its_own_and_its_errors(client: Client) -> None:
     assert client.submit(is_own, pure=False).result()
 
 
+class Keeps:
+    """An actor."""
+
+    def __init__(self) -> None:
+        self.kept = make(3)
+
+    def places(self) -> tuple[set[str], bool]:
+        made, stream = accelrt.empty(16), accelrt.accelerator.current_stream()
+        devices = {str(it) for it in (self.kept.device, made.device, stream.device, device_of())}
+        return devices, stream == accelrt.cpu.default_stream(device_of())
+
+    def fails(self) -> None:
+        accelrt.accelerator.current_stream().launch_host(lambda: 1 / 0)
+
+    def sum_of_ends(self, buffer: accelrt.Buffer) -> int:
+        return sum_of_ends(buffer)[0]
+
+
+def test_an_actor_has_the_workers_device_and_a_stream_with_its_errors(client: Client) -> None:
+    for worker in workers_of(client):
+        actor: Any = client.submit(Keeps, actor=True, workers=[worker], pure=False).result()
+        (devices, is_default) = actor.places().result()
+        assert (len(devices), is_default) == (1, False), devices
+        with pytest.raises(accelrt.StreamError, match="division by zero"):
+            actor.fails().result()
+        assert actor.sum_of_ends(make(4)).result() == 8
+
+
+def test_what_fails_on_the_default_stream_is_its_tasks_and_the_worker_goes_on(
+    client: Client,
+) -> None:
+    def fails() -> None:
+        accelrt.cpu.default_stream(device_of()).launch_host(lambda: 1 / 0)
+
+    async def fails_as_coroutine() -> accelrt.Buffer:
+        fails()
+        return accelrt.empty(16)
+
+    async def made_by_coroutine() -> accelrt.Buffer:
+        return accelrt.empty(16)
+
+    for worker in workers_of(client):
+        for function in (fails, fails_as_coroutine):
+            raised = client.submit(function, workers=[worker], pure=False).exception()
+            assert isinstance(raised, accelrt.StreamError)
+        device = client.submit(made_by_coroutine, workers=[worker], pure=False)
+        assert client.submit(lambda it: it.device == device_of(), device, pure=False).result()
+        value = client.submit(make, 5, pure=False)
+        received = client.submit(sum_of_ends, value, workers=[worker], pure=False)
+        assert received.result(timeout=LIMIT_S)[0] == 10
+
+
+def test_buffers_inside_of_a_users_objects_go_between_workers(client: Client) -> None:
+    class Box:
+        def __init__(self, number: int) -> None:
+            self.view = make(number).view("uint8", (2, -1))
+
+    def seen(box: Any) -> tuple[tuple[int, ...], int, bool]:
+        return box.view.shape, memoryview(box.view)[1, 7], box.view.device == device_of()
+
+    first, second = workers_of(client)
+    box = client.submit(Box, 6, workers=[first], pure=False)
+    by_other = client.submit(seen, box, workers=[second], pure=False).result(timeout=LIMIT_S)
+    assert by_other == ((2, VALUE_BYTES // 2), 6, True)
+    assert memoryview(box.result().view)[0, 0] == 6
+    assert client.submit(sum_of_ends, make(7)).result()[0] == 14  # within the graph
+
+
+def test_what_a_task_fetches_itself_is_a_buffer_also_where_it_has_no_room(client: Client) -> None:
+    def fetch() -> list[tuple[str, int]]:
+        held = [make(number) for number in range(2)]  # all of the device
+        future = get_client().get_dataset("fetched")
+        fetched = [future.result(), *get_client().gather([future])]
+        return [(type(it).__name__, sum_of_ends(it)[0]) for it in fetched][: len(held)]
+
+    first, second = workers_of(client)
+    future = client.submit(make, 8, workers=[first], pure=False)
+    client.publish_dataset(fetched=future)
+    try:
+        found = client.submit(fetch, workers=[second], pure=False).result()
+    finally:
+        client.unpublish_dataset("fetched")
+    assert found == [("Buffer", 16)] * 2
+
+
+def test_values_are_replicated_also_where_they_have_no_room(client: Client) -> None:
+    values = [client.submit(make, number, pure=False) for number in range(6)]
+    wait(values)
+    client.replicate(values, n=2)
+    assert set(map(len, client.who_has(values).values())) == {2}
+    for worker in workers_of(client):
+        sums = [client.submit(sum_of_ends, it, workers=[worker], pure=False) for it in values]
+        assert [it for it, _ in gathered(client, sums)] == [2 * number for number in range(6)]
+    client.rebalance(values)
+    assert [memoryview(it)[0] for it in gathered(client, values)] == list(range(6))
+
+
+def test_threads_that_have_left_their_pool_leave_no_stream(client: Client) -> None:
+    def leaves() -> int:
+        with worker_client():
+            return accelrt.empty(16).nbytes
+
+    def streams(dask_worker: "Worker") -> int:
+        executor: Any = dask_worker.executors["default"]
+        return len(executor._streams)
+
+    tasks = [client.submit(leaves, pure=False) for _ in range(40)]
+    assert gathered(client, tasks) == [16] * 40
+    give_up = time.monotonic() + LIMIT_S / 2
+    while max(client.run(streams).values()) > 5:
+        assert time.monotonic() < give_up, client.run(streams)
+
+
 def test_the_heartbeat_has_numbers_of_the_device(client: Client) -> None:
     def beat(dask_worker: "Worker") -> dict[str, int]:
         measured: dict[str, int] = dask_worker.metrics["accelrt"](dask_worker)
@@ -267,6 +377,13 @@ def test_a_profile_has_all_workers_on_one_timeline(client: Client, tmp_path: Pat
     assert len(snapshots) == 2
     assert cli.main(["view", *map(str, (trace, *snapshots)), "-o", str(page)]) == 0
     assert page.stat().st_size > 10_000
+
+
+def test_two_profiles_of_a_cluster_have_what_both_see(client: Client) -> None:
+    with profile(client) as outer, profile(client) as inner:
+        gathered(client, on_both(client, sum_of_ends, on_both(client, make, range(4))))
+    assert set(outer._found) == set(inner._found)
+    assert len(outer._found) == len(workers_of(client))
 
 
 def test_workers_come_later_and_retire_with_what_they_have(client: Client) -> None:
@@ -386,6 +503,30 @@ def test_a_running_cluster_gets_devices_by_the_plug_in() -> None:
         assert [it["device_to_host"] for it in client.run(numbers).values()] == [0]
 
 
+def test_a_plug_in_that_is_registered_again_or_removed_leaves_the_device() -> None:
+    def spill(dask_worker: "Worker") -> int:
+        store, moved = store_of(dask_worker), 0
+        while store._spill() is not None:
+            moved += 1
+        return moved
+
+    with (
+        PlainCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(Devices())
+        values = [client.submit(make, number) for number in (3, 4)]
+        wait(values)
+        for change in (
+            lambda: client.register_plugin(Devices()),
+            lambda: client.unregister_worker_plugin("accelrt"),
+        ):
+            change()
+            assert list(client.run(spill).values()) == [2]
+            sums = [client.submit(sum_of_ends, value, pure=False) for value in values]
+            assert [it.result(timeout=LIMIT_S)[0] for it in sums] == [6, 8]
+
+
 def test_a_product_of_four_times_the_memory_is_right_and_its_spilling_is_seen(
     tmp_path: Path,
 ) -> None:
@@ -427,51 +568,3 @@ def test_a_command_starts_a_worker_for_each_device() -> None:
                 assert started.wait() == 0
             finally:
                 started.kill()  # what has not ended; its workers end with it
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["tcp://127.0.0.1:1", "--devices", "0,99"], "devices [99]: there are 3"),
-        (["tcp://127.0.0.1:1", "--devices", "0,a"], "'0,a' is no list of numbers"),
-        (["tcp://127.0.0.1:1", "--device-memory", "much"], "'much' is no number of bytes"),
-        ([], "no scheduler: give its ADDRESS or --scheduler-file"),
-    ],
-)
-def test_a_command_that_makes_no_sense_is_refused(arguments: list[str], told: str) -> None:
-    refused = CliRunner().invoke(command_line.main, arguments)
-    assert (refused.exit_code, told in refused.output) == (2, True), refused
-
-
-def test_a_cpu_devices_memory_is_not_counted_twice() -> None:
-    """The process of a worker, which dask counts, has the memory of a cpu device."""
-    limits = [
-        Workers("cpu", [0], device_bytes, "600MiB").options(0, {})["memory_limit"]
-        for device_bytes in (1 << 30, 3 << 30)
-    ]
-    assert limits[1] - limits[0] == 2 << 30
-    assert limits[0] - (1 << 30) >= 1000 * MIB
-    given = Workers("cpu", [0], 1 << 30, "600MiB").options(0, {"memory_limit": 5})
-    assert given["memory_limit"] == 5
-
-
-def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match=r"devices \[7\]: there are 3 of cpu, from 0"):
-        LocalCluster(devices=[0, 7])
-
-
-def test_outside_of_such_a_worker_there_is_no_store() -> None:
-    class Worker:
-        data: dict[str, object] = {}  # noqa: RUF012  never written
-
-    with pytest.raises(TypeError, match="preload accelrt"):
-        store_of(Worker())  # type: ignore[arg-type]
-
-
-def test_without_distributed_the_package_imports_and_says_what_lacks() -> None:
-    code = "import sys; sys.modules['distributed'] = None; import accelrt; import accelrt.dask"
-    ended = subprocess.run(  # noqa: S603  the interpreter of this test
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 1
-    assert "accelrt.dask needs the extra `dask`" in ended.stderr

@@ -8,6 +8,7 @@ cluster, on a device with room for three values.
 import asyncio
 import gc
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
 from accelrt.dask import DeviceStore
-from accelrt.dask.frames import OnHost, Receiving, Sent
+from accelrt.dask.frames import IS_STORED, OnHost, Receiving, Sent
 from bounded import bounded
 from kinds import KIND
 from processes import LIMIT_SECONDS
@@ -115,6 +116,66 @@ def test_what_comes_to_the_device_while_it_is_sent_is_sent_with_all_others(
     assert ([type(it) for it in sent], len(away)) == ([Sent, Sent], 2)
 
 
+@pytest.mark.parametrize("shape", [None, (0, 4)])
+def test_an_empty_value_comes_back_from_disk(
+    store: DeviceStore, shape: tuple[int, ...] | None
+) -> None:
+    empty = accelrt.empty(0, device="cpu:1")
+    store["x"] = empty if shape is None else empty.view("int32", shape)
+    del empty
+    assert store._spill() == 0
+    store.evict()
+    assert list(store.disk) == ["x"]
+    value: Any = store["x"]
+    assert (value.nbytes, getattr(value, "shape", None), value.device) == (0, shape, store.device)
+
+
+def test_what_is_deleted_before_it_is_sent_takes_nothing_along(store: DeviceStore) -> None:
+    """Else the event loop would bring the others, to the device."""
+    fill(store, 5)
+    key = next(iter(store.memory))
+
+    async def send() -> object:
+        return store[key]
+
+    assert isinstance(asyncio.run(store.during(["gone", key], send, is_sent=True)), Sent)
+
+
+def test_many_values_that_are_used_are_looked_through_once(store: DeviceStore) -> None:
+    """A task may have thousands."""
+    looks: list[None] = []
+
+    class Watched(OrderedDict[Any, Any]):
+        def values(self) -> Any:
+            looks.append(None)
+            return super().values()
+
+    store._on_device = Watched()
+    used = [accelrt.empty(16, device="cpu:1") for _ in range(100)]
+    for number, value in enumerate(used):
+        store[f"x-{number}"] = value
+    del value
+    assert store._spill() is None
+    assert len(looks) == 1
+    store["y"] = used.pop()  # has two keys now
+    assert store._spill() == 16
+
+
+def test_circles_are_collected_before_a_request_fails(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of actors are such, with what their calls had."""
+    monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
+    circle: list[Any] = [accelrt.empty(3 * VALUE_BYTES, device="cpu:1")]
+    circle.append(circle)
+    gc.disable()
+    try:
+        del circle
+        assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
+    finally:
+        gc.enable()
+
+
 def test_a_value_that_moves_is_there_all_the_time(store: DeviceStore) -> None:
     fill(store, 1)
     is_there: list[bool] = []
@@ -200,7 +261,11 @@ def test_what_has_no_room_on_the_device_is_received_on_the_host(
         sent.shape,
         0x505,
     )
+    fetched = deserialize(*serialize(OnHost.sending(sent)))  # by a task, which has none either
+    assert (type(fetched), fetched.shape) == (accelrt.View, sent.shape)
+    token = IS_STORED.set(True)
     received = deserialize(*serialize(OnHost.sending(sent)))
+    IS_STORED.reset(token)
     assert isinstance(received, OnHost)
     store["x"] = received
     assert list(store.memory) == ["x"]
@@ -212,6 +277,19 @@ def test_what_has_no_room_on_the_device_is_received_on_the_host(
     assert (value.shape[0], value.device) == (2, store.device)
     assert memoryview(value)[1, 7] == 0x505
     assert isinstance(deserialize(*serialize(Sent(received.pinned, None))), accelrt.Buffer)
+
+
+def test_what_is_received_does_not_meet_the_error_of_another_stream(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Receiving, "device", store.device)
+    monkeypatch.setattr(Receiving, "stream", store.stream)
+    packed = serialize(accelrt.empty(VALUE_BYTES).fill_(5))
+    default = accelrt.cpu.default_stream(1)
+    default.launch_host(lambda: 1 / 0)
+    assert set(memoryview(deserialize(*packed))) == {5}
+    with pytest.raises(accelrt.StreamError):
+        default.synchronize()
 
 
 def test_frames_are_read_behind_the_work_that_uses_them() -> None:

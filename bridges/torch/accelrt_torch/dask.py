@@ -112,8 +112,7 @@ def _serialize_sent(sent: SentTensor) -> tuple[_Header, list[Any]]:
     return {"nbytes": value.nbytes, "layout": sent.layout}, [memory(value)] if has_bytes else []
 
 
-@dask_deserialize.register(SentTensor)
-def _deserialize_sent(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames.OnHost:
+def _received(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames.OnHost:
     try:
         with frames.receiving() as device:
             tensor = _empty(header["layout"], device)
@@ -130,11 +129,16 @@ def _deserialize(header: _Header, parts: Sequence[Any]) -> torch.Tensor:
     if header.get("device", "accelrt") != "accelrt":
         of_cpu: torch.Tensor = of_distributed.deserialize_torch_Tensor(header, parts)
         return of_cpu
-    found = _deserialize_sent(header, parts)
+    found = _received(header, parts)
     if isinstance(found, frames.OnHost):
         dtype, shape = header["layout"]
         found = torch.frombuffer(found.pinned, dtype=getattr(torch, dtype)).view(tuple(shape))
-    return found.requires_grad_(header["requires_grad"])
+    return found.requires_grad_(header.get("requires_grad", False))
+
+
+@dask_deserialize.register(SentTensor)
+def _deserialize_sent(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames.OnHost:
+    return (_received if frames.IS_STORED.get() else _deserialize)(header, parts)
 
 
 dask_deserialize.register(TensorOnHost, partial(frames.from_file, TensorOnHost))

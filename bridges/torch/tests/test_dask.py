@@ -18,7 +18,7 @@ from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
 from accelrt.dask import DeviceStore, LocalCluster, store_of
-from accelrt.dask.frames import Receiving
+from accelrt.dask.frames import IS_STORED, Receiving
 from accelrt_torch.dask import TensorOnHost
 
 if TYPE_CHECKING:
@@ -122,8 +122,12 @@ def test_a_tensor_without_room_is_received_on_the_host(
 ) -> None:
     monkeypatch.setattr(Receiving, "device", store.device)
     held = [full(0) for _ in range(3)]
+    token = IS_STORED.set(True)
     received = deserialize(*serialize(TensorOnHost.sending(full(5, "accelrt:0"))))
+    IS_STORED.reset(token)
     assert isinstance(received, TensorOnHost)
+    fetched = deserialize(*serialize(TensorOnHost.sending(full(4, "accelrt:0"))))
+    assert (fetched.device.type, fetched[1, 7].item()) == ("cpu", 4)  # by a task: no store either
     inside = deserialize(*serialize(full(6, "accelrt:0")))  # of another value, which has no store
     assert (inside.device.type, inside[1, 7].item()) == ("cpu", 6)
     store["x"] = received

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 import dask
-from dask.utils import parse_bytes
 from distributed.cli import dask_spec
 
 from accelrt.dask.cluster import Workers
@@ -19,25 +18,16 @@ def _numbers(_context: click.Context, _option: click.Parameter, given: str) -> l
         raise click.BadParameter(message) from None
 
 
-def _size(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
-    try:
-        parse_bytes(given or 0)
-    except ValueError:
-        message = f"{given!r} is no number of bytes, as 2GiB"
-        raise click.BadParameter(message) from None
-    return given
-
-
 @click.command("accelrt-worker")
 @click.argument("address", required=False)
 @click.option("--scheduler-file", type=click.Path(), help="what tells the scheduler's address")
 @click.option("--kind", help="the kind of the devices (default: the accelerator's)")
 @click.option("--devices", callback=_numbers, help="their numbers, as 0,2 (default: all)")
-@click.option("--device-memory", callback=_size, help="what a worker takes of its device, as 2GiB")
+@click.option("--device-memory", help="what a worker takes of its device, as 2GiB")
+@click.option("--host-memory", help="what it keeps in host memory before it writes to disk")
 @click.option(
-    "--host-memory", callback=_size, help="what it keeps in host memory before it writes to disk"
+    "--nthreads", type=click.IntRange(1), default=1, help="tasks that run beside each other"
 )
-@click.option("--nthreads", type=int, default=1, help="tasks that run beside each other")
 @click.option("--local-directory", type=click.Path(), help="where values go on disk")
 def main(
     address: str | None,
@@ -55,9 +45,9 @@ def main(
     try:
         workers = Workers(kind, devices, device_memory, host_memory)
         spec = {
-            device: {"cls": "distributed.Nanny", "opts": workers.options(device, options)}
-            for device in workers.devices
+            number: {"cls": "distributed.Nanny", "opts": workers.options(device, options)}
+            for number, device in enumerate(workers.devices)
         }
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:  # the first of a kind that is not there
         raise click.UsageError(str(error)) from error
     dask_spec.main.callback([address] if address else [], json.dumps(spec), "")  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import dask.config
 import distributed
 from dask.utils import parse_bytes
 
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     _Bytes = str | int | None
 
 
+def _checked(size: _Bytes) -> _Bytes:
+    try:
+        if size is None or (size != "" and parse_bytes(size) >= 0):
+            return size
+    except (OverflowError, ValueError):
+        pass
+    message = f"{size!r} is no number of bytes, as 2GiB"
+    raise ValueError(message)
+
+
 class Workers:
     """What distinguishes the workers of a kind's devices: one worker process for each."""
 
@@ -26,23 +37,25 @@ class Workers:
         device_memory: _Bytes,
         host_memory: _Bytes,
     ) -> None:
-        """Find the devices; `ValueError` names those that are not there."""
+        """Find the devices; `ValueError` names what is not there, or no size."""
         self.kind = kind or accelrt.accelerator.current_stream().device.type
         self._module = accelrt.get_device_module(self.kind)
         count = self._module.device_count()
         self.devices = list(range(count) if devices is None else devices)
-        if missing := [index for index in self.devices if not 0 <= index < count]:
+        missing = [index for index in self.devices if not 0 <= index < count]
+        if missing or not self.devices:
             message = f"devices {missing}: there are {count} of {self.kind}, from 0"
             raise ValueError(message)
-        self._memory = (device_memory, host_memory)
+        self._memory = (_checked(device_memory), _checked(host_memory))
 
     def options(self, device: int, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a worker's process, with those that a user has given."""
         values = zip((DEVICE, DEVICE_MEMORY, HOST_MEMORY), (device, *self._memory), strict=True)
         own = {environment_name(name): str(value) for name, value in values if value is not None}
+        also = given.get("preload") or dask.config.get("distributed.worker.preload", None) or []
         added: dict[str, Any] = {
             "env": {"ACCELRT_ACCELERATOR": self.kind} | own | (given.get("env") or {}),
-            "preload": ["accelrt.dask", *given.get("preload", ())],
+            "preload": ["accelrt.dask", *([also] if isinstance(also, str) else also)],
             "resources": {"accelerator": 1} | (given.get("resources") or {}),
         }
         device_memory, host_memory = self._memory
@@ -76,7 +89,8 @@ class LocalCluster(distributed.LocalCluster):
     ) -> None:
         """Start the scheduler and the workers, and wait for them."""
         self._workers = Workers(kind, devices, device_memory, host_memory)
-        super().__init__(n_workers=0, threads_per_worker=threads_per_worker, **options)
+        options["threads_per_worker"] = threads_per_worker
+        super().__init__(n_workers=0, processes=True, **options)
         self.scale(len(self._workers.devices))
         if not self.asynchronous:
             self.sync(self._correct_state)

@@ -7,8 +7,10 @@ deserialises on threads of its own, on which no device is current.
 
 from __future__ import annotations
 
+import copyreg
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -30,13 +32,19 @@ Value = accelrt.Buffer | accelrt.View
 
 
 class Receiving(threading.local):
-    """Where this process puts what it receives, and whether this thread does so at the moment."""
+    """Where this process puts what it receives, and whether this thread does so at the moment.
 
-    device: accelrt.device | None = None  # the current one; a worker's is the class's
+    Device and stream are the current ones; a worker's are the class's.
+    """
+
+    device: accelrt.device | None = None
+    stream: AbstractContextManager[object] = nullcontext()
     is_on = False
 
 
 RECEIVING = Receiving()
+# Whether what the running coroutine receives goes to the worker's store; a task's client has none.
+IS_STORED = ContextVar("is_stored", default=False)
 
 
 @dataclass(frozen=True)
@@ -106,8 +114,9 @@ def _put(buffer: accelrt.Buffer, frames: Sequence[Any]) -> accelrt.Buffer:
     """Copy frames into a buffer, one behind the other: a large one may come in parts."""
     start = 0
     for frame in (memoryview(it) for it in frames):
-        if frame.nbytes:
-            buffer[start : start + frame.nbytes].copy_(frame)
+        with RECEIVING.stream:
+            if frame.nbytes:
+                buffer[start : start + frame.nbytes].copy_(frame)
         start += frame.nbytes
     return buffer
 
@@ -132,8 +141,7 @@ def receiving() -> Iterator[accelrt.device | None]:
         RECEIVING.is_on = False
 
 
-@dask_deserialize.register(Sent)
-def _deserialize_sent(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
+def _received(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
     try:
         with receiving() as device:
             buffer = accelrt.empty(header["nbytes"], device=device)
@@ -147,8 +155,18 @@ def _deserialize_sent(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
 @dask_deserialize.register((accelrt.Buffer, accelrt.View))
 def _deserialize(header: _Header, frames: Sequence[Any]) -> Value:
     """Return a value in pinned memory where the device has no room for it."""
-    found = _deserialize_sent(header, frames)
+    found = _received(header, frames)
     return _with_layout(found.pinned, found.layout) if isinstance(found, OnHost) else found
+
+
+@dask_deserialize.register(Sent)
+def _deserialize_sent(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
+    return (_received if IS_STORED.get() else _deserialize)(header, frames)
+
+
+def _reduce(value: Value) -> tuple[Any, ...]:  # for pickles: such inside of a user's objects
+    header, frames = _serialize(value)
+    return _deserialize, (header, [bytes(frame) for frame in frames])
 
 
 def on_host(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnHost:
@@ -158,7 +176,7 @@ def on_host(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnHos
 
 def from_file(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnHost:
     """Return what was read into pinned memory where it is."""
-    whole = memoryview(frames[0]).obj if len(frames) == 1 else None
+    whole = memoryview(frames[0]).obj if header["nbytes"] and len(frames) == 1 else None
     if not isinstance(whole, accelrt.Buffer):
         return on_host(form, header, frames)
     start = address_of_memoryview(frames[0]) - whole.data_ptr()
@@ -166,6 +184,8 @@ def from_file(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnH
 
 
 dask_deserialize.register(OnHost, partial(from_file, OnHost))
+copyreg.pickle(accelrt.Buffer, _reduce)
+copyreg.pickle(accelrt.View, _reduce)
 
 sizeof.register((accelrt.Buffer, accelrt.View), attrgetter("nbytes"))
 sizeof.register(OnHost, attrgetter("pinned.nbytes"))

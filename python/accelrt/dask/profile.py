@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from uuid import uuid4
 
 from distributed import WorkerPlugin
 from distributed.utils import offload
@@ -18,15 +19,12 @@ if TYPE_CHECKING:
 
     from accelrt._recording import Recorded
 
-_NAME = "accelrt-profile"
-
 
 class _Recorder(WorkerPlugin):
     """Records a worker from its begin, or from the profile's, to the profile's end."""
 
-    name = _NAME
-
     def __init__(self, *, memory_history: bool) -> None:
+        self.name = f"accelrt-profile-{uuid4().hex}"  # others of the cluster go on
         self._has_history = memory_history
 
     def setup(self, worker: Worker) -> None:
@@ -38,8 +36,8 @@ class _Recorder(WorkerPlugin):
         self.recording.close()
 
 
-async def _recorded(dask_worker: Worker) -> Recorded:
-    recorder = dask_worker.plugins[_NAME]
+async def _recorded(name: str, dask_worker: Worker) -> Recorded:
+    recorder = dask_worker.plugins[name]
     assert isinstance(recorder, _Recorder)  # noqa: S101  by its name
     return await offload(recorder.recording.stop)
 
@@ -47,7 +45,7 @@ async def _recorded(dask_worker: Worker) -> Recorded:
 class profile:  # noqa: N801  as accelrt's own
     """Records all workers of a client inside a `with`, those that join meanwhile too.
 
-    What a worker did that was killed is lost. One profile of a cluster at a time.
+    What a worker did that was killed is lost. One profile with histories of a cluster at a time.
     """
 
     def __init__(self, client: Client, *, memory_history: bool = False) -> None:
@@ -64,10 +62,10 @@ class profile:  # noqa: N801  as accelrt's own
     def __exit__(self, *_raised: object) -> None:
         """Fetch what was recorded."""
         try:
-            found = self._client.run(_recorded, on_error="ignore")
+            found = self._client.run(_recorded, self._recorder.name, on_error="ignore")
             self._found = {address.rpartition("/")[2]: it for address, it in found.items()}
         finally:
-            self._client.unregister_worker_plugin(_NAME)
+            self._client.unregister_worker_plugin(self._recorder.name)
 
     def export_chrome_trace(self, path: str | bytes | os.PathLike[str]) -> None:
         """Write one trace of all workers, on the scheduler's clock: `python -m accelrt view`."""

@@ -8,11 +8,12 @@ that copies, waits for room, reads or writes a file runs on the event loop's thr
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import MutableMapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -117,6 +118,7 @@ class DeviceStore(MutableMapping["Key", object]):
             return moved > 0
         # Other tasks end, and the loop, which itself cannot wait, stores and drops what they had.
         allocated, end = self._module.memory_allocated(device), time.monotonic() + PATIENCE_S
+        gc.collect()  # circles, as those of an actor's errors, may have memory
         while time.monotonic() < end:
             if self._spill() is not None or self._module.memory_allocated(device) < allocated:
                 return True
@@ -124,13 +126,17 @@ class DeviceStore(MutableMapping["Key", object]):
                 self._lock.wait(LOOK_S)
         return False
 
-    def _is_unused(self, key: Key) -> bool:
-        """Return whether keys alone have a value: a task may have returned what it was given."""
-        others = sys.getrefcount(self._on_device[key]) - _UNUSED
-        if others <= 0:
-            return True
-        value = self._on_device[key]
-        return others == sum(it is value for it in self._on_device.values()) - 1
+    def _first_unused(self) -> Key | None:
+        """Return the first key of a value that keys alone have."""
+        keys_of: Counter[int] | None = None  # a task may have returned what it was given
+        for key in self._on_device:
+            others = sys.getrefcount(self._on_device[key]) - _UNUSED
+            if others > 0:
+                keys_of = keys_of or Counter(map(id, self._on_device.values()))
+                others -= keys_of[id(self._on_device[key])] - 1
+            if others <= 0 and key not in self._leaving:
+                return key
+        return None
 
     def _spill(self) -> int | None:
         """Move the value that was not used for longest to the host; return its size, or None.
@@ -138,8 +144,7 @@ class DeviceStore(MutableMapping["Key", object]):
         No copy helps while a task has the value.
         """
         with self._lock:
-            keys = (it for it in self._on_device if it not in self._leaving and self._is_unused(it))
-            key = next(keys, None)
+            key = self._first_unused()
             if key is None:
                 return None
             value = self._on_device[key]
@@ -234,7 +239,8 @@ class DeviceStore(MutableMapping["Key", object]):
     def _bring(self, keys: Iterable[Key], is_sent: bool, brought: dict[Key, object]) -> None:  # noqa: FBT001
         with suppress(Exception):  # who uses the values meets it again
             for key in keys:
-                brought[key] = self._sent(key) if is_sent else self[key]
+                with suppress(KeyError):  # of what was deleted meanwhile
+                    brought[key] = self._sent(key) if is_sent else self[key]
 
     def _sent(self, key: Key) -> object:
         """Return a value on its way to another worker, from wherever it is."""
@@ -255,8 +261,8 @@ class DeviceStore(MutableMapping["Key", object]):
     def __setitem__(self, key: Key, value: object) -> None:
         form = FORMS.get(type(value))
         if form is not None and form.device_of(value) == self.device:
-            # What the caller has enqueued comes before what moves the value.
-            self.stream.wait_stream(self._module.current_stream(self.device))
+            # What a coroutine has enqueued comes before what moves the value, and its error here.
+            self._module.current_stream(self.device).synchronize()
             with self._lock:
                 self._forget(key)
                 self._on_device[key] = value

@@ -7,20 +7,22 @@ import threading
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import dask.config
 from dask.utils import key_split, parse_bytes
 from distributed import WorkerPlugin, get_worker
 from distributed.comm import utils as comm_utils
+from distributed.core import Status
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
-from accelrt.dask.frames import Receiving
+from accelrt.dask.frames import IS_STORED, Receiving
 from accelrt.dask.store import DeviceStore
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from dask.typing import Key
     from distributed import Worker
@@ -54,8 +56,8 @@ class Devices(WorkerPlugin):
         dask_setup(worker)
 
     def teardown(self, worker: Worker) -> None:
-        """Be asked for memory no more."""
-        if isinstance(worker.data, DeviceStore):
+        """Be asked for memory no more, when the worker ends: it keeps its device until then."""
+        if worker.status == Status.closing and isinstance(worker.data, DeviceStore):
             worker.data.close()
 
 
@@ -68,7 +70,6 @@ def dask_setup(worker: Worker) -> None:
     total = module.mem_get_info(device)[1]
     if (limit := dask.config.get(DEVICE_MEMORY, None)) is not None:
         module.set_per_process_memory_fraction(min(parse_bytes(limit) / total, 1.0), device)
-    Receiving.device = device
     manager = worker.memory_manager
     store = DeviceStore(
         worker.local_directory, device, host_limit=_host_limit(worker), max_spill=manager.max_spill
@@ -76,9 +77,12 @@ def dask_setup(worker: Worker) -> None:
     for key in list(worker.data):
         store[key] = worker.data[key]
     worker.state.data = manager.data = store
-    executor = StreamThreadPoolExecutor(store, worker.state.nthreads)
-    worker.executors["default"].shutdown(wait=False)  # what it runs, it ends
-    worker.executors["default"] = executor
+    module.set_device(device)  # of this thread, for coroutines
+    Receiving.device, Receiving.stream = device, store.stream
+    streams: WeakSet[accelrt.Stream] = WeakSet([store.stream])
+    for name, threads in (("default", worker.state.nthreads), ("actor", 1)):
+        worker.executors[name].shutdown(wait=False)  # what it runs, it ends
+        worker.executors[name] = StreamThreadPoolExecutor(store, threads, streams)
     _bring_by_a_thread(worker, store)
 
     def numbers(_worker: Worker) -> dict[str, int]:
@@ -87,7 +91,7 @@ def dask_setup(worker: Worker) -> None:
             "allocated_bytes": stats["allocated_bytes.all.current"],
             "allocated_peak_bytes": stats["allocated_bytes.all.peak"],
             "reserved_bytes": stats["reserved_bytes.all.current"],
-            "busy_streams": executor.busy_streams(),
+            "busy_streams": sum(not stream.query() for stream in streams.copy()),
             **store.numbers(),
         }
 
@@ -112,13 +116,24 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
         needed = [key for key in keys if key in store]
         return await store.during(needed, lambda: get_data(comm, keys, **options), is_sent=is_sent)
 
+    async def gather_stored(**options: Any) -> Any:  # dask asks handlers for names
+        return await _stored(worker.gather, **options)
+
     for handler in logging.getLogger("distributed.worker").handlers:  # also of what is below it
         handler.addFilter(_without_frames)
-    vars(worker)["execute"] = execute_brought
-    worker.handlers["get_data"] = get_data_brought
+    vars(worker).update(execute=execute_brought, gather_dep=partial(_stored, worker.gather_dep))
+    worker.handlers.update(get_data=get_data_brought, gather=gather_stored)
     # Larger messages are read and written by another thread.
     if comm_utils.OFFLOAD_THRESHOLD:
         comm_utils.OFFLOAD_THRESHOLD = min(comm_utils.OFFLOAD_THRESHOLD, CHUNK_BYTES)
+
+
+async def _stored(call: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+    token = IS_STORED.set(True)
+    try:
+        return await call(*args, **options)
+    finally:
+        IS_STORED.reset(token)
 
 
 def _without_frames(record: logging.LogRecord) -> bool:
@@ -150,16 +165,12 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
     the task's. Each thread has a stream, so a task shares its own with none that runs beside it.
     """
 
-    def __init__(self, store: DeviceStore, threads: int) -> None:
-        """Start no thread yet."""
+    def __init__(self, store: DeviceStore, threads: int, streams: WeakSet[accelrt.Stream]) -> None:
+        """Start no thread yet; add the stream of each to all streams of the worker."""
         super().__init__(threads, thread_name_prefix="Dask-Default-Threads")
-        self._store = store
+        self._store, self._streams = store, streams
         self._own = threading.local()
-        self._streams: list[accelrt.Stream] = [store.stream]
-
-    def busy_streams(self) -> int:
-        """Return how many streams have work that is not done."""
-        return sum(not stream.query() for stream in self._streams)
+        self._default = accelrt.get_device_module(store.device).default_stream(store.device)
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Enqueue a call."""
@@ -169,11 +180,12 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
         stream = getattr(self._own, "stream", None)
         if stream is None:
             stream = self._own.stream = accelrt.Stream(self._store.device, dedicated=True)
-            self._streams.append(stream)
+            self._streams.add(stream)
         stream.wait_stream(self._store.stream)  # values may be on their way
         with stream, record_function(name):
             outcome = function()
             stream.synchronize()
+            self._default.synchronize()  # for tasks that name it
         # A task's error comes back, whose frames have the outcome: a cycle, with the values.
         error = outcome.get("actual_exception") if isinstance(outcome, dict) else None
         while error is not None and error.__traceback__ is not None:  # causes may be in a circle

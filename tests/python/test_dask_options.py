@@ -1,0 +1,99 @@
+"""What workers of dask.distributed with devices are started with, and what is refused.
+
+Goal: arguments that make no sense are refused at once, in words that name them. Method: no cluster
+is started.
+"""
+
+import subprocess
+import sys
+from typing import Any
+
+import dask.config
+import pytest
+from click.testing import CliRunner
+
+from accelrt.cli import dask_worker as command_line
+from accelrt.dask import LocalCluster, store_of
+from accelrt.dask.cluster import Workers
+from kinds import KIND
+
+pytestmark = [
+    pytest.mark.skipif(KIND != "cpu", reason="the clusters are of cpu devices"),
+    pytest.mark.filterwarnings("default"),  # those of other packages
+]
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["tcp://127.0.0.1:1", "--devices", "0,99"], "devices [99]: there are 3"),
+        (["tcp://127.0.0.1:1", "--devices", "0,a"], "'0,a' is no list of numbers"),
+        (["tcp://127.0.0.1:1", "--device-memory", "much"], "'much' is no number of bytes"),
+        (["tcp://127.0.0.1:1", "--device-memory", "-5"], "'-5' is no number of bytes"),
+        (["tcp://127.0.0.1:1", "--device-memory", ""], "'' is no number of bytes"),
+        (["tcp://127.0.0.1:1", "--host-memory", "1e400"], "'1e400' is no number of bytes"),
+        (["tcp://127.0.0.1:1", "--kind", "nope"], "device string: nope"),
+        (["tcp://127.0.0.1:1", "--nthreads", "0"], "0 is not in the range"),
+        ([], "no scheduler: give its ADDRESS or --scheduler-file"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_refused(arguments: list[str], told: str) -> None:
+    refused = CliRunner().invoke(command_line.main, arguments)
+    assert (refused.exit_code, told in refused.output) == (2, True), refused
+
+
+def test_a_cpu_devices_memory_is_not_counted_twice() -> None:
+    """The process of a worker, which dask counts, has the memory of a cpu device."""
+    limits = [
+        Workers("cpu", [0], device_bytes, "600MiB").options(0, {})["memory_limit"]
+        for device_bytes in (1 << 30, 3 << 30)
+    ]
+    assert limits[1] - limits[0] == 2 << 30
+    assert limits[0] - (1 << 30) >= 1000 * MIB
+    given = Workers("cpu", [0], 1 << 30, "600MiB").options(0, {"memory_limit": 5})
+    assert given["memory_limit"] == 5
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"devices \[7\]: there are 3 of cpu, from 0"):
+        LocalCluster(devices=[0, 7])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"devices": []}, "there are 3 of cpu"),
+        ({"device_memory": "much"}, "'much' is no number of bytes"),
+        ({"host_memory": -1}, "-1 is no number of bytes"),
+        ({"processes": False}, "argument 'processes'"),
+    ],
+)
+def test_a_cluster_that_makes_no_sense_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=told):
+        LocalCluster(**options)
+
+
+def test_what_a_user_preloads_is_preloaded_too() -> None:
+    workers = Workers("cpu", [0], None, None)
+    assert workers.options(0, {"preload": "json"})["preload"] == ["accelrt.dask", "json"]
+    with dask.config.set({"distributed.worker.preload": ["csv"]}):
+        assert workers.options(0, {})["preload"] == ["accelrt.dask", "csv"]
+
+
+def test_outside_of_such_a_worker_there_is_no_store() -> None:
+    class Worker:
+        data: dict[str, object] = {}  # noqa: RUF012  never written
+
+    with pytest.raises(TypeError, match="preload accelrt"):
+        store_of(Worker())  # type: ignore[arg-type]
+
+
+def test_without_distributed_the_package_imports_and_says_what_lacks() -> None:
+    code = "import sys; sys.modules['distributed'] = None; import accelrt; import accelrt.dask"
+    ended = subprocess.run(  # noqa: S603  the interpreter of this test
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert "accelrt.dask needs the extra `dask`" in ended.stderr
