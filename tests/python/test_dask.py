@@ -456,8 +456,26 @@ def test_a_cpu_devices_memory_is_not_counted_twice() -> None:
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match=r"devices \[7\]: there are 3 of cpu, from 0"):
-        LocalCluster(devices=[0, 7])
+    with pytest.raises(ValueError, match=r"devices \[3, -1\]: there are 3 of cpu, from 0"):
+        LocalCluster(devices=[0, 3, 2, -1])
+
+
+def test_a_new_worker_has_the_device_that_has_fewest() -> None:
+    """Also when another than the last one has gone."""
+    cluster = LocalCluster.__new__(LocalCluster)  # without processes
+    cluster._workers = Workers("cpu", [0, 2], None, None)
+    vars(cluster).update(worker_spec={}, new_spec={"options": {}}, _i=0)
+
+    def come() -> str:
+        ((name, spec),) = cluster.new_worker_spec().items()
+        cluster.worker_spec[name] = spec
+        device: str = spec["options"]["env"][environment_name("accelrt.device")]
+        return device
+
+    assert [come() for _ in range(4)] == ["0", "2", "0", "2"]
+    for first in list(cluster.worker_spec)[:3]:
+        del cluster.worker_spec[first]
+    assert [come() for _ in range(3)] == ["0", "0", "2"]
 
 
 def test_outside_of_such_a_worker_there_is_no_store() -> None:

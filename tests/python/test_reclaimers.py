@@ -34,10 +34,11 @@ def store() -> Iterator[list[accelrt.Buffer]]:
 
 
 def test_a_reclaimer_drops_what_the_request_needs(store: list[accelrt.Buffer]) -> None:
-    asked = []
+    asked, lacked = [], [2 * PIECE + 2]
 
     def spare(device: accelrt.device, requested: int, lacking: int) -> bool:
-        asked.append((device.type, requested, 0 < lacking <= requested))
+        asked.append((device.type, requested, 0 < lacking < lacked[-1]))
+        lacked.append(lacking)  # ever less
         store.pop()
         return True
 
