@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import dask.config
@@ -35,7 +36,7 @@ from accelrt.dask import Devices, LocalCluster, device_of, frames, profile, stor
 from accelrt.dask.cluster import Workers
 from accelrt.dask.frames import OnHost
 from accelrt.dask.store import _Files
-from accelrt.dask.worker import environment_name
+from accelrt.dask.worker import _choose, environment_name
 from bounded import bounded
 from kinds import KIND
 from processes import LIMIT_SECONDS, run
@@ -476,6 +477,13 @@ def test_a_new_worker_has_the_device_that_has_fewest() -> None:
     for first in list(cluster.worker_spec)[:3]:
         del cluster.worker_spec[first]
     assert [come() for _ in range(3)] == ["0", "0", "2"]
+
+
+def test_workers_of_other_deployers_have_the_devices_by_turns() -> None:
+    """By the numbers of their names, of which there may be more."""
+    for name, device in ((0, "cpu:0"), ("2", "cpu:2"), (4, "cpu:1"), ("tcp://somewhere", "cpu:0")):
+        worker: Any = SimpleNamespace(name=name)
+        assert str(_choose(worker)) == device
 
 
 def test_outside_of_such_a_worker_there_is_no_store() -> None:

@@ -19,7 +19,7 @@ from distributed.comm import utils as comm_utils
 from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
-from accelrt.dask import DeviceStore
+from accelrt.dask import Devices, DeviceStore
 from accelrt.dask.frames import RECEIVING, OnHost, Receiving, Sent
 from accelrt.dask.store import _Files
 from accelrt.dask.worker import StreamThreadPoolExecutor, _bring_by_a_thread
@@ -88,6 +88,9 @@ def test_what_was_not_used_for_longest_leaves_first(store: DeviceStore, tmp_path
         assert set(memoryview(value)) == {number}
     places = [store.numbers()[it] for it in ("on_device", "on_host", "on_disk")]
     assert sum(places) == 6, "what came to the device is nowhere else"
+    for name in ("device_to_host", "host_to_device"):
+        moved, nbytes = store.numbers()[name], store.numbers()[f"{name}_bytes"]
+        assert nbytes == moved * VALUE_BYTES > 0
     for key in list(store):
         del store[key]
     assert (len(store), list((tmp_path / "storage").iterdir())) == (0, [])
@@ -175,14 +178,15 @@ def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
 
     monkeypatch.setattr(type(store._host), "__setitem__", slow)
     fill(store, 3)
-    thread = threading.Thread(target=store._spill)
+    thread = threading.Thread(target=store._spill, daemon=True)
     thread.start()
     assert entered.wait(LIMIT_S)
-    replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"))
+    replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"), daemon=True)
     replaces.start()
     go_on.set()
     for one in (thread, replaces):
-        one.join(LIMIT_S)
+        one.join(LIMIT_SECONDS / 4)
+        assert not one.is_alive()
     assert (store["x-0"], len(store)) == ("new", 3)
 
 
@@ -343,7 +347,8 @@ def test_what_another_device_lacks_moves_no_value(store: DeviceStore) -> None:
 
 def test_a_closed_store_is_asked_for_nothing(store: DeviceStore) -> None:
     fill(store, 3)
-    store.close()
+    worker: Any = SimpleNamespace(data=store)
+    Devices().teardown(worker)
     with pytest.raises(accelrt.OutOfMemoryError):
         accelrt.empty(VALUE_BYTES, device="cpu:1")
     assert store.numbers()["on_device"] == 3
