@@ -9,10 +9,11 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Device, Error, MemoryError, Runtime};
 
 use crate::gate::Gate;
-use crate::support::finishes;
+use crate::support::{self, Machine, finishes};
 
 const MIB: usize = 1 << 20;
 /// The least request with a segment of its own under policy `torch`.
@@ -136,6 +137,22 @@ fn memory_that_a_stream_still_uses_is_waited_for_behind_a_reclaimer() {
             assert_eq!((store.count(), store.asked()), (5, 1), "one was enough");
         });
     });
+}
+
+#[test]
+fn memory_that_the_device_shares_with_the_host_serves_when_a_reclaimer_frees_it() {
+    // Goal: the other allocator gives back what came free after it was first asked to. Method: two
+    // shared buffers in the way of a request, which a reclaimer drops one by one.
+    for settings in ["policy:native", "policy:torch"] {
+        let machine = Machine::null_of(support::CAPACITY, CompletionMode::AtOnce, settings);
+        let store = Arc::<Store>::default();
+        let buffers = (0..2).map(|_| machine.runtime.empty_shared(3 * PIECE, machine.device()));
+        *store.buffers.lock().unwrap() = buffers.map(Result::unwrap).collect();
+        machine.runtime.add_reclaimer(store.reclaims());
+        let served = machine.runtime.empty(6 * PIECE, machine.device());
+        served.unwrap_or_else(|error| panic!("{settings}: {error}"));
+        assert_eq!((store.count(), store.asked()), (0, 2), "{settings}");
+    }
 }
 
 #[test]

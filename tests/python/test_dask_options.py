@@ -6,6 +6,7 @@ is started.
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import dask.config
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from accelrt.cli import dask_worker as command_line
 from accelrt.dask import LocalCluster, store_of
 from accelrt.dask.cluster import Workers
+from accelrt.dask.worker import _choose, environment_name
 from kinds import KIND
 
 pytestmark = [
@@ -57,8 +59,33 @@ def test_a_cpu_devices_memory_is_not_counted_twice() -> None:
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match=r"devices \[7\]: there are 3 of cpu, from 0"):
-        LocalCluster(devices=[0, 7])
+    with pytest.raises(ValueError, match=r"devices \[3, -1\]: there are 3 of cpu, from 0"):
+        LocalCluster(devices=[0, 3, 2, -1])
+
+
+def test_a_new_worker_has_the_device_that_has_fewest() -> None:
+    """Also when another than the last one has gone."""
+    cluster = LocalCluster.__new__(LocalCluster)  # without processes
+    cluster._workers = Workers("cpu", [0, 2], None, None)
+    vars(cluster).update(worker_spec={}, new_spec={"options": {}}, _i=0)
+
+    def come() -> str:
+        ((name, spec),) = cluster.new_worker_spec().items()
+        cluster.worker_spec[name] = spec
+        device: str = spec["options"]["env"][environment_name("accelrt.device")]
+        return device
+
+    assert [come() for _ in range(4)] == ["0", "2", "0", "2"]
+    for first in list(cluster.worker_spec)[:3]:
+        del cluster.worker_spec[first]
+    assert [come() for _ in range(3)] == ["0", "0", "2"]
+
+
+def test_workers_of_other_deployers_have_the_devices_by_turns() -> None:
+    """By the numbers of their names, of which there may be more."""
+    for name, device in ((0, "cpu:0"), ("2", "cpu:2"), (4, "cpu:1"), ("tcp://somewhere", "cpu:0")):
+        worker: Any = SimpleNamespace(name=name)
+        assert str(_choose(worker)) == device
 
 
 @pytest.mark.parametrize(

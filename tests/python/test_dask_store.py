@@ -10,15 +10,22 @@ import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import pytest
+from distributed.comm import utils as comm_utils
+from distributed.core import Status
 from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
-from accelrt.dask import DeviceStore
-from accelrt.dask.frames import IS_STORED, OnHost, Receiving, Sent
+from accelrt.dask import Devices, DeviceStore
+from accelrt.dask.frames import IS_STORED, RECEIVING, OnHost, Receiving, Sent
+from accelrt.dask.store import _Files
+from accelrt.dask.worker import StreamThreadPoolExecutor, _bring_by_a_thread
 from bounded import bounded
 from kinds import KIND
 from processes import LIMIT_SECONDS
@@ -42,15 +49,23 @@ def bounded_test() -> Iterator[None]:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[DeviceStore]:
     """On a device with room for three values, and a host for two."""
+    with limited(1):
+        device = accelrt.device("cpu:1")
+        store = DeviceStore(str(tmp_path), device, host_limit=2 * VALUE_BYTES)
+        yield store
+        store.close()
+
+
+@contextmanager
+def limited(index: int) -> Iterator[None]:
+    """Limit a device to three values."""
     gc.collect()
-    accelrt.cpu.synchronize(1)
+    accelrt.cpu.synchronize(index)
     accelrt.cpu.empty_cache()
-    device, total = accelrt.device("cpu:1"), accelrt.cpu.mem_get_info(1)[1]
-    accelrt.cpu.set_per_process_memory_fraction(3 * VALUE_BYTES / total, 1)
-    store = DeviceStore(str(tmp_path), device, host_limit=2 * VALUE_BYTES)
-    yield store
-    store.close()
-    accelrt.cpu.set_per_process_memory_fraction(1.0, 1)
+    total = accelrt.cpu.mem_get_info(index)[1]
+    accelrt.cpu.set_per_process_memory_fraction(3 * VALUE_BYTES / total, index)
+    yield
+    accelrt.cpu.set_per_process_memory_fraction(1.0, index)
 
 
 def fill(store: DeviceStore, count: int) -> None:
@@ -74,6 +89,11 @@ def test_what_was_not_used_for_longest_leaves_first(store: DeviceStore, tmp_path
         value = store[f"x-{number}"]
         assert isinstance(value, accelrt.Buffer)
         assert set(memoryview(value)) == {number}
+    places = [store.numbers()[it] for it in ("on_device", "on_host", "on_disk")]
+    assert sum(places) == 6, "what came to the device is nowhere else"
+    for name in ("device_to_host", "host_to_device"):
+        moved, nbytes = store.numbers()[name], store.numbers()[f"{name}_bytes"]
+        assert nbytes == moved * VALUE_BYTES > 0
     for key in list(store):
         del store[key]
     assert (len(store), list((tmp_path / "storage").iterdir())) == (0, [])
@@ -176,6 +196,26 @@ def test_circles_are_collected_before_a_request_fails(
         gc.enable()
 
 
+def test_another_process_is_sent_what_is_on_the_host_from_there(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And this one's own, which gets no frames but the value itself, has it on the device."""
+    monkeypatch.setattr(comm_utils, "OFFLOAD_THRESHOLD", 0)
+
+    async def get_data(_comm: object, keys: list[str]) -> list[type]:
+        return [type(store[key]) for key in keys]
+
+    worker: Any = SimpleNamespace(
+        execute=None, get_data=get_data, gather=None, gather_dep=None, handlers={}
+    )
+    _bring_by_a_thread(worker, store)
+    fill(store, 4)
+    for address, form in (("tcp://1.2.3.4:5", Sent), ("inproc://1.2.3.4/5", accelrt.Buffer)):
+        comm = SimpleNamespace(peer_address=address)
+        assert asyncio.run(worker.handlers["get_data"](comm, ["x-0"])) == [form]
+        assert store.numbers()["host_to_device"] == (form is accelrt.Buffer)
+
+
 def test_a_value_that_moves_is_there_all_the_time(store: DeviceStore) -> None:
     fill(store, 1)
     is_there: list[bool] = []
@@ -203,15 +243,114 @@ def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
 
     monkeypatch.setattr(type(store._host), "__setitem__", slow)
     fill(store, 3)
-    thread = threading.Thread(target=store._spill)
+    thread = threading.Thread(target=store._spill, daemon=True)
     thread.start()
     assert entered.wait(LIMIT_S)
-    replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"))
+    replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"), daemon=True)
     replaces.start()
     go_on.set()
     for one in (thread, replaces):
-        one.join(LIMIT_S)
+        one.join(LIMIT_SECONDS / 4)
+        assert not one.is_alive()
     assert (store["x-0"], len(store)) == ("new", 3)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_value_that_is_replaced_or_deleted_while_it_comes_comes_not_back(
+    store: DeviceStore,
+    monkeypatch: pytest.MonkeyPatch,
+    is_replaced: bool,  # noqa: FBT001
+) -> None:
+    fill(store, 1)
+    assert store._spill() == VALUE_BYTES
+    come = OnHost.on
+
+    def change_before(host: OnHost, device: accelrt.device) -> object:
+        if is_replaced:
+            store["x-0"] = "new"
+        else:
+            del store["x-0"]
+        return come(host, device)
+
+    monkeypatch.setattr(OnHost, "on", change_before)
+    value = store["x-0"]  # who asked before has it
+    assert isinstance(value, accelrt.Buffer)
+    assert set(memoryview(value)) == {0}
+    assert [(key, store[key]) for key in store] == ([("x-0", "new")] if is_replaced else [])
+
+
+def test_a_key_has_no_memory_of_what_it_had_before(store: DeviceStore) -> None:
+    """What had left the device comes back to it; what the host has under that key then does not."""
+    fill(store, 1)
+    assert store._spill() == VALUE_BYTES
+    store["x-0"] = b"of the host"
+    assert store["x-0"] == b"of the host"
+
+
+def test_who_waits_for_a_value_that_comes_is_told(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks need it: one brings it, and the other one waits until it has come."""
+    fill(store, 1)
+    assert store._spill() == VALUE_BYTES
+    come, waits, wait = OnHost.on, threading.Event(), store._lock.wait
+    found: list[object] = []
+    second = threading.Thread(target=lambda: found.append(store["x-0"]), daemon=True)
+
+    def come_behind(host: OnHost, device: accelrt.device) -> object:
+        second.start()
+        assert waits.wait(LIMIT_S)
+        return come(host, device)
+
+    def told(timeout: float | None = None) -> bool:
+        waits.set()
+        return wait(timeout)
+
+    monkeypatch.setattr(OnHost, "on", come_behind)
+    monkeypatch.setattr(store._lock, "wait", told)
+    value = store["x-0"]
+    second.join(LIMIT_SECONDS / 4)
+    assert len(found) == 1
+    assert found[0] is value
+
+
+def test_what_moves_a_value_and_what_uses_it_wait_for_each_other(store: DeviceStore) -> None:
+    """It leaves behind what its task had enqueued, and is used behind the copy that brings it."""
+    stream, gate = accelrt.Stream("cpu:1", dedicated=True), threading.Event()
+    with stream:
+        value = accelrt.empty(VALUE_BYTES).fill_(1)
+        stream.launch_host(gate.wait, LIMIT_S)
+        threading.Timer(0.1, gate.set).start()
+        store["x"] = value
+        assert stream.query()
+    del value
+    assert store._spill() == VALUE_BYTES
+    gate.clear()
+    store.stream.launch_host(gate.wait, LIMIT_S)
+    with stream:
+        assert stream.query()
+        assert store["x"] is not None
+        assert not stream.query()
+    gate.set()
+
+
+def test_a_task_runs_behind_values_that_are_on_their_way(store: DeviceStore) -> None:
+    gate, streams = threading.Event(), WeakSet([store.stream])
+    executor = StreamThreadPoolExecutor(store, 1, streams)
+
+    def count_busy() -> int:
+        return sum(not stream.query() for stream in streams)
+
+    def task() -> tuple[bool, int]:
+        seen = accelrt.accelerator.current_stream().query(), count_busy()
+        gate.set()
+        return seen
+
+    store.stream.launch_host(gate.wait, LIMIT_S)
+    assert executor.submit(task).result(LIMIT_S) == (False, 2)
+    store.stream.synchronize()
+    assert count_busy() == 0
+    executor.shutdown()
 
 
 def test_values_that_are_used_stay_and_such_under_two_keys_leave(store: DeviceStore) -> None:
@@ -247,6 +386,103 @@ def test_a_request_waits_for_what_another_task_gives_back(
     assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
     thread.join(LIMIT_S)
     assert len(held) == 2
+
+
+@pytest.mark.parametrize("who", ["the loop", "what receives"])
+def test_who_cannot_wait_for_other_tasks_does_not(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """What the loop does not store and drop meanwhile never comes free."""
+    waits: list[float] = []
+    monkeypatch.setattr(store._lock, "wait", waits.append)
+    if who == "what receives":  # on a thread of its own
+        monkeypatch.setattr(store, "_owner", 0)
+        monkeypatch.setattr(RECEIVING, "is_on", True)
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
+    with pytest.raises(accelrt.OutOfMemoryError):
+        accelrt.empty(VALUE_BYTES, device="cpu:1")
+    assert (len(held), waits) == (3, [])
+
+
+def test_what_another_device_lacks_moves_no_value(store: DeviceStore) -> None:
+    fill(store, 3)
+    with limited(0):
+        held = [accelrt.empty(VALUE_BYTES, device="cpu:0") for _ in range(3)]
+        with pytest.raises(accelrt.OutOfMemoryError):
+            accelrt.empty(VALUE_BYTES, device="cpu:0")
+    assert (len(held), store.numbers()["on_device"]) == (3, 3)
+
+
+def test_a_closed_store_is_asked_for_nothing(store: DeviceStore) -> None:
+    fill(store, 3)
+    worker: Any = SimpleNamespace(data=store, status=Status.closing)
+    Devices().teardown(worker)
+    with pytest.raises(accelrt.OutOfMemoryError):
+        accelrt.empty(VALUE_BYTES, device="cpu:1")
+    assert store.numbers()["on_device"] == 3
+
+
+def test_values_of_the_host_go_to_disk_and_are_read_by_a_thread(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no device has had them."""
+    works: list[tuple[str, bool]] = []
+    owner, write, read_file = threading.get_ident(), _Files.__setitem__, _Files.__getitem__
+
+    def told_write(files: _Files, key: str, value: object) -> None:
+        works.append(("write", threading.get_ident() == owner))
+        write(files, key, value)
+
+    def told_read(files: _Files, key: str) -> object:
+        works.append(("read", threading.get_ident() == owner))
+        return read_file(files, key)
+
+    monkeypatch.setattr(_Files, "__setitem__", told_write)
+    monkeypatch.setattr(_Files, "__getitem__", told_read)
+    for number in range(3):
+        store[f"x-{number}"] = bytes([number]) * VALUE_BYTES
+
+    async def read() -> object:
+        return store["x-0"]
+
+    assert store._thread.submit(lambda: len(store.disk)).result(LIMIT_S) == 1
+    assert store.numbers()["spilled_bytes"] > 0
+    assert asyncio.run(store.during(["x-0"], read)) == bytes(VALUE_BYTES)
+    assert set(works) == {("write", False), ("read", False)}
+
+
+def test_what_a_call_has_read_may_leave_although_its_context_stays(store: DeviceStore) -> None:
+    """A timer that the call has set keeps the call's context, with what was brought for it."""
+    fill(store, 1)
+
+    async def read() -> asyncio.TimerHandle:
+        assert store["x-0"] is not None
+        return asyncio.get_running_loop().call_later(LIMIT_S, list[object])
+
+    async def spill_behind() -> tuple[int | None, bool]:
+        timer = await store.during(["x-0"], read)
+        return store._spill(), timer.cancelled()
+
+    assert asyncio.run(spill_behind()) == (VALUE_BYTES, False)
+
+
+def test_frames_in_parts_are_put_one_behind_the_other() -> None:
+    header, (frame,) = serialize(accelrt.empty(12).copy_(bytes(range(12))))
+    parts = [frame[:5], frame[5:5], frame[5:7], frame[7:]]
+    assert bytes(memoryview(deserialize(header, parts))) == bytes(range(12))
+
+
+def test_a_thread_that_had_no_room_to_receive_has_values_leave_for_its_own_requests(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Receiving, "device", store.device)
+    fill(store, 3)
+    sent = accelrt.empty(VALUE_BYTES, device="cpu:0").fill_(1)
+    token = IS_STORED.set(True)
+    assert isinstance(deserialize(*serialize(OnHost.sending(sent))), OnHost)
+    IS_STORED.reset(token)
+    assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
+    assert list(store.memory) == ["x-0"]
 
 
 def test_what_has_no_room_on_the_device_is_received_on_the_host(

@@ -34,16 +34,18 @@ def store() -> Iterator[list[accelrt.Buffer]]:
 
 
 def test_a_reclaimer_drops_what_the_request_needs(store: list[accelrt.Buffer]) -> None:
-    asked = []
+    asked, lacked = [], []
 
     def spare(device: accelrt.device, requested: int, lacking: int) -> bool:
         asked.append((device.type, requested, 0 < lacking <= requested))
+        lacked.append(lacking)
         store.pop()
         return True
 
     with accelrt.accelerator.register_reclaimer(spare):
         buffer = accelrt.empty(2 * PIECE + 1)
     assert asked == [(KIND, 2 * PIECE + 1, True)] * 3
+    assert lacked[-1] <= PIECE + 1, "what it has freed is lacking no more"
     assert (len(store), buffer.nbytes) == (3, 2 * PIECE + 1)
     with pytest.raises(accelrt.OutOfMemoryError):  # it was removed
         accelrt.empty(2 * PIECE)
