@@ -185,10 +185,10 @@ fn a_size_that_is_not_used_makes_room_for_one_that_is() {
     for block in &blocks {
         thread.allocate_piece(block);
     }
-    for old in take_of(&mut blocks, 0, 300 * KIB) {
+    for old in take_of(&mut blocks, 0, 300 * KIB).into_iter().take(4) {
         thread.free(old, most_bytes);
     }
-    assert_eq!(thread.inside_bytes, 900 * KIB, "it is full");
+    assert_eq!(thread.inside_bytes, 900 * KIB, "it is full, and the first one came once so far");
     let mut block = take_of(&mut blocks, 0, MIB).pop().unwrap();
     for frees in 1..100 {
         let mut out = thread.free(block, most_bytes);
