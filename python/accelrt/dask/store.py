@@ -75,7 +75,8 @@ class DeviceStore(MutableMapping["Key", object]):
 
     Other values, also such that contain buffers, stand on the host. `host_limit` are the bytes of
     host memory above which values go to disk, under the worker's directory; `max_spill` limits
-    those. Copies run on `stream`, for which tasks wait before they use a value.
+    those. Copies run on `stream`, for which tasks wait before they use a value. What is put
+    in is complete.
     """
 
     def __init__(
@@ -237,13 +238,9 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def __setitem__(self, key: Key, value: Any) -> None:
         form = FORMS.get(type(value))
-        is_ours = form is not None and form.device_of(value) == self.device
-        if is_ours:
-            # What a coroutine has enqueued comes before what moves the value, and its error here.
-            self._module.current_stream(self.device).synchronize()
         with self._lock:
             self._forget(key)
-            if is_ours:
+            if form is not None and form.device_of(value) == self.device:
                 self._on_device[key] = value
                 self._lock.notify_all()
                 return

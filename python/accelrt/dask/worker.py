@@ -14,6 +14,7 @@ from dask.utils import key_split, parse_bytes
 from distributed import Status, WorkerPlugin, get_worker
 from distributed.comm import utils as comm_utils
 from distributed.threadpoolexecutor import ThreadPoolExecutor
+from distributed.worker_state_machine import ExecuteFailureEvent
 
 import accelrt
 from accelrt._failures import causes, fade_logged
@@ -72,6 +73,7 @@ def dask_setup(worker: Worker) -> None:
     store = DeviceStore(
         worker.local_directory, device, host_limit=_host_limit(worker), max_spill=manager.max_spill
     )
+    module.synchronize(device)  # what its values may wait for
     store.update((key, worker.data[key]) for key in list(worker.data))
     worker.state.data = manager.data = store
     module.set_device(device)  # of this thread, for coroutines
@@ -104,13 +106,19 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
 
     async def execute_brought(key: Key, **options: Any) -> Any:
         _executed.set(key_split(key))
-        needed = [it.key for it in worker.state.tasks[key].dependencies]
-        return await store.during(needed, lambda: execute(key, **options))
+        task: Any = worker.state.tasks[key]
+        needed = [it.key for it in task.dependencies]
+        ended = await store.during(needed, lambda: execute(key, **options))
+        try:
+            if task.run_spec.is_coro:  # which has enqueued on the default stream
+                await accelrt.get_device_module(store.device).default_stream(store.device)
+        except accelrt.StreamError as error:
+            return ExecuteFailureEvent.from_exception(error, key=key, run_id=task.run_id, **options)
+        return ended
 
     async def get_data_brought(comm: Any, keys: list[Key], **options: Any) -> Any:
         is_sent = not comm.peer_address.startswith("inproc")
-        needed = [key for key in keys if key in store]
-        return await store.during(needed, lambda: get_data(comm, keys, **options), is_sent=is_sent)
+        return await store.during(keys, lambda: get_data(comm, keys, **options), is_sent=is_sent)
 
     async def gather_stored(**options: Any) -> Any:  # dask asks handlers for names
         return await _stored(worker.gather, **options)
