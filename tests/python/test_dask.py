@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask.config
 import pytest
-from distributed import Client, get_client, wait, worker_client
+from distributed import Client, get_client, get_worker, wait, worker_client
 from distributed import LocalCluster as PlainCluster
 
 import accelrt
@@ -222,11 +222,14 @@ def test_what_fails_on_the_default_stream_is_its_tasks_and_the_worker_goes_on(
         fails()
         return accelrt.empty(16)
 
+    async def fails_without_a_value() -> None:
+        fails()
+
     async def made_by_coroutine() -> accelrt.Buffer:
         return accelrt.empty(16)
 
     for worker in workers_of(client):
-        for function in (fails, fails_as_coroutine):
+        for function in (fails, fails_as_coroutine, fails_without_a_value):
             raised = client.submit(function, workers=[worker], pure=False).exception()
             assert isinstance(raised, accelrt.StreamError)
         device = client.submit(made_by_coroutine, workers=[worker], pure=False)
@@ -234,6 +237,30 @@ def test_what_fails_on_the_default_stream_is_its_tasks_and_the_worker_goes_on(
         value = client.submit(make, 5, pure=False)
         received = client.submit(sum_of_ends, value, workers=[worker], pure=False)
         assert received.result(timeout=LIMIT_S)[0] == 10
+
+
+def test_a_coroutine_ends_behind_its_work_for_which_the_event_loop_does_not_wait(
+    client: Client,
+) -> None:
+    async def wait_for_gate(number: int) -> accelrt.Buffer:
+        gate = vars(get_worker())["gate"] = threading.Event()
+        stream = accelrt.accelerator.current_stream()
+        stream.launch_host(lambda: gate.wait(LIMIT_S / 4) or 1 / 0)
+        return make(number)
+
+    def open_gate(dask_worker: "Worker") -> None:  # as the event loop's
+        vars(dask_worker)["gate"].set()
+
+    def is_complete(buffer: accelrt.Buffer) -> tuple[bool, int]:
+        return accelrt.cpu.default_stream(device_of()).query(), sum_of_ends(buffer)[0]
+
+    for worker in workers_of(client):
+        value = client.submit(wait_for_gate, 3, workers=[worker], pure=False)
+        with pytest.raises(TimeoutError):
+            wait([value], timeout=0.5)
+        client.run(open_gate, workers=[worker])
+        complete = client.submit(is_complete, value, workers=[worker], pure=False)
+        assert complete.result(timeout=LIMIT_S) == (True, 6)
 
 
 def test_buffers_inside_of_a_users_objects_go_between_workers(client: Client) -> None:

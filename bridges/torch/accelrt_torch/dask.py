@@ -114,7 +114,7 @@ def _serialize_sent(sent: SentTensor) -> tuple[_Header, list[Any]]:
 
 def _received(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames.OnHost:
     try:
-        with frames.receiving() as device:
+        with frames.RECEIVING as device:
             tensor = _empty(header["layout"], device)
     except torch.OutOfMemoryError:
         if frames.RECEIVING.device is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import dask.config
@@ -15,14 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     _Bytes = str | int | None
+    _Numbers = Iterable[int] | None
 
 
 def _checked(size: _Bytes) -> _Bytes:
-    try:
+    with suppress(OverflowError, ValueError):
         if size is None or (size != "" and parse_bytes(size) >= 0):
             return size
-    except (OverflowError, ValueError):
-        pass
     message = f"{size!r} is no number of bytes, as 2GiB"
     raise ValueError(message)
 
@@ -31,11 +31,7 @@ class Workers:
     """What distinguishes the workers of a kind's devices: one worker process for each."""
 
     def __init__(
-        self,
-        kind: str | None,
-        devices: Iterable[int] | None,
-        device_memory: _Bytes,
-        host_memory: _Bytes,
+        self, kind: str | None, devices: _Numbers, device_memory: _Bytes, host_memory: _Bytes
     ) -> None:
         """Find the devices; `ValueError` names what is not there, or no size."""
         self.kind = kind or accelrt.accelerator.current_stream().device.type

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import threading
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -23,9 +23,10 @@ from distributed.protocol.utils import address_of_memoryview
 import accelrt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     _Header = dict[str, Any]
+    _Frames = Sequence[Any]
     _Layout = tuple[str, tuple[int, ...]] | None
 
 Value = accelrt.Buffer | accelrt.View
@@ -34,12 +35,20 @@ Value = accelrt.Buffer | accelrt.View
 class Receiving(threading.local):
     """Where this process puts what it receives, and whether this thread does so at the moment.
 
-    Device and stream are the current ones; a worker's are the class's.
+    Device and stream are the current ones; a worker's are the class's. Inside of a `with`, requests
+    that find no room fail at once, where the thread is the event loop's.
     """
 
     device: accelrt.device | None = None
     stream: AbstractContextManager[object] = nullcontext()
     is_on = False
+
+    def __enter__(self) -> accelrt.device | None:
+        self.is_on = True
+        return self.device
+
+    def __exit__(self, *_raised: object) -> None:
+        self.is_on = False
 
 
 RECEIVING = Receiving()
@@ -55,10 +64,9 @@ class OnHost:
     layout: _Layout
 
     @staticmethod
-    def device_of(value: Any) -> accelrt.device | None:
+    def device_of(value: Value) -> accelrt.device | None:
         """Return the device that a value can leave."""
-        device: accelrt.device = value.device
-        return device
+        return value.device
 
     @classmethod
     def of(cls, value: Any) -> Self:
@@ -110,58 +118,38 @@ def _frames(value: Any) -> list[memoryview]:  # what has the buffer protocol
         return _frames(accelrt.empty_pinned(value.nbytes).copy_(value))
 
 
-def _put(buffer: accelrt.Buffer, frames: Sequence[Any]) -> accelrt.Buffer:
+def _put(buffer: accelrt.Buffer, frames: _Frames) -> accelrt.Buffer:
     """Copy frames into a buffer, one behind the other: a large one may come in parts."""
     start = 0
     for frame in (memoryview(it) for it in frames):
         with RECEIVING.stream:
-            if frame.nbytes:
-                buffer[start : start + frame.nbytes].copy_(frame)
+            buffer[start : start + frame.nbytes].copy_(frame)
         start += frame.nbytes
     return buffer
 
 
-@dask_serialize.register((accelrt.Buffer, accelrt.View))
-def _serialize(value: Value) -> tuple[_Header, list[memoryview]]:
-    return {"nbytes": value.nbytes, "layout": _layout_of(value)}, _frames(value)
+@dask_serialize.register((accelrt.Buffer, accelrt.View, OnHost))
+def _serialize(value: Value | OnHost) -> tuple[_Header, list[memoryview]]:
+    form = value if isinstance(value, OnHost) else OnHost.sending(value)
+    return {"nbytes": form.pinned.nbytes, "layout": form.layout}, _frames(form.pinned)
 
 
-@dask_serialize.register(OnHost)
-def _serialize_on_host(value: OnHost) -> tuple[_Header, list[memoryview]]:
-    return {"nbytes": value.pinned.nbytes, "layout": value.layout}, _frames(value.pinned)
-
-
-@contextmanager
-def receiving() -> Iterator[accelrt.device | None]:
-    """Have requests that find no room fail at once, where this thread is the event loop's."""
-    RECEIVING.is_on = True
+def _deserialize(header: _Header, frames: _Frames, *, is_stored: bool = False) -> Value | OnHost:
+    """Return a value in pinned memory where the device has no room for it."""
     try:
-        yield RECEIVING.device
-    finally:
-        RECEIVING.is_on = False
-
-
-def _received(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
-    try:
-        with receiving() as device:
+        with RECEIVING as device:
             buffer = accelrt.empty(header["nbytes"], device=device)
     except accelrt.OutOfMemoryError:
         if RECEIVING.device is None:  # no worker, which stores it
             raise
-        return on_host(OnHost, header, frames)
+        host = on_host(OnHost, header, frames)
+        return host if is_stored else _with_layout(host.pinned, host.layout)
     return _with_layout(_put(buffer, frames), header["layout"])
 
 
-@dask_deserialize.register((accelrt.Buffer, accelrt.View))
-def _deserialize(header: _Header, frames: Sequence[Any]) -> Value:
-    """Return a value in pinned memory where the device has no room for it."""
-    found = _received(header, frames)
-    return _with_layout(found.pinned, found.layout) if isinstance(found, OnHost) else found
-
-
 @dask_deserialize.register(Sent)
-def _deserialize_sent(header: _Header, frames: Sequence[Any]) -> Value | OnHost:
-    return (_received if IS_STORED.get() else _deserialize)(header, frames)
+def _deserialize_sent(header: _Header, frames: _Frames) -> Value | OnHost:
+    return _deserialize(header, frames, is_stored=IS_STORED.get())
 
 
 def _reduce(value: Value) -> tuple[Any, ...]:  # for pickles: such inside of a user's objects
@@ -169,12 +157,12 @@ def _reduce(value: Value) -> tuple[Any, ...]:  # for pickles: such inside of a u
     return _deserialize, (header, [bytes(frame) for frame in frames])
 
 
-def on_host(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnHost:
+def on_host(form: type[OnHost], header: _Header, frames: _Frames) -> OnHost:
     """Return what has arrived, in pinned memory."""
     return form(_put(accelrt.empty_pinned(header["nbytes"]), frames), header["layout"])
 
 
-def from_file(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnHost:
+def from_file(form: type[OnHost], header: _Header, frames: _Frames) -> OnHost:
     """Return what was read into pinned memory where it is."""
     whole = memoryview(frames[0]).obj if header["nbytes"] and len(frames) == 1 else None
     if not isinstance(whole, accelrt.Buffer):
@@ -183,6 +171,7 @@ def from_file(form: type[OnHost], header: _Header, frames: Sequence[Any]) -> OnH
     return form(whole[start : start + header["nbytes"]], header["layout"])
 
 
+dask_deserialize.register((accelrt.Buffer, accelrt.View), _deserialize)
 dask_deserialize.register(OnHost, partial(from_file, OnHost))
 copyreg.pickle(accelrt.Buffer, _reduce)
 copyreg.pickle(accelrt.View, _reduce)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import sys
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -24,21 +23,19 @@ from distributed.spill import AnyKeyFile, SpillBuffer
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
+from accelrt._unused import first_unused
 from accelrt.dask.frames import FORMS, RECEIVING, OnHost
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from dask.typing import Key
 
 # How long a request that nothing makes room for waits for other tasks, and how often it looks.
 PATIENCE_S, LOOK_S = 1.0, 0.01
-# `sys.getrefcount` of a value that is in use nowhere but in its dictionary.
-_HELD = [object()]
-_UNUSED = sys.getrefcount(_HELD[0])
 # What was brought for the running coroutine.
-_brought: ContextVar[dict[Key, object] | None] = ContextVar("brought", default=None)
+_brought: ContextVar[Mapping[Key, object]] = ContextVar("brought", default={})  # noqa: B039
 
 
 class _Files(AnyKeyFile):
@@ -66,12 +63,20 @@ class _Files(AnyKeyFile):
             return memoryview(pinned)
 
 
+def _bring(keys: Iterable[Key], find: Callable[[Key], object], brought: dict[Key, object]) -> None:
+    with suppress(Exception):  # who uses the values meets it again
+        for key in keys:
+            with suppress(KeyError):  # of what was deleted meanwhile
+                brought[key] = find(key)
+
+
 class DeviceStore(MutableMapping["Key", object]):
     """The values of a worker by their keys; buffers and views stand on its device.
 
     Other values, also such that contain buffers, stand on the host. `host_limit` are the bytes of
     host memory above which values go to disk, under the worker's directory; `max_spill` limits
-    those. Copies run on `stream`, for which tasks wait before they use a value.
+    those. Copies run on `stream`, for which tasks wait before they use a value. What is put
+    in is complete.
     """
 
     def __init__(
@@ -85,8 +90,9 @@ class DeviceStore(MutableMapping["Key", object]):
         """Make an empty store, and ask to be told when the device's memory is short."""
         directory = str(Path(worker_local_directory, "storage"))
         self.device, self.stream = device, accelrt.Stream(device, dedicated=True)
-        names = ("device_to_host", "host_to_device")
-        self.moved = {f"{name}{unit}": 0 for name in names for unit in ("", "_bytes")}
+        self.moved = Counter(
+            device_to_host=0, device_to_host_bytes=0, host_to_device=0, host_to_device_bytes=0
+        )
         self._away: set[Key] = set()  # of the device's values those that the host has
         self._host = SpillBuffer(directory, target=host_limit, max_spill=max_spill)
         cast("Any", self._host.slow).data.d = _Files(directory, self._away)
@@ -126,25 +132,13 @@ class DeviceStore(MutableMapping["Key", object]):
                 self._lock.wait(LOOK_S)
         return False
 
-    def _first_unused(self) -> Key | None:
-        """Return the first key of a value that keys alone have."""
-        keys_of: Counter[int] | None = None  # a task may have returned what it was given
-        for key in self._on_device:
-            others = sys.getrefcount(self._on_device[key]) - _UNUSED
-            if others > 0:
-                keys_of = keys_of or Counter(map(id, self._on_device.values()))
-                others -= keys_of[id(self._on_device[key])] - 1
-            if others <= 0 and key not in self._leaving:
-                return key
-        return None
-
     def _spill(self) -> int | None:
         """Move the value that was not used for longest to the host; return its size, or None.
 
         No copy helps while a task has the value.
         """
         with self._lock:
-            key = self._first_unused()
+            key = first_unused(self._on_device, self._leaving)
             if key is None:
                 return None
             value = self._on_device[key]
@@ -163,22 +157,20 @@ class DeviceStore(MutableMapping["Key", object]):
                 if has_left and self._on_device.get(key) is value:
                     del self._on_device[key]
                     self._away.add(key)
-                    self._count("device_to_host", nbytes)
+                    self.moved.update(device_to_host=1, device_to_host_bytes=nbytes)
                 else:  # or it was deleted or replaced meanwhile
                     self._discard(key)
                 self._lock.notify_all()
         return nbytes if has_left else None
 
     def __getitem__(self, key: Key) -> object:
-        brought = _brought.get()
-        if brought is not None and key in brought:
+        if key in (brought := _brought.get()):
             return brought[key]
         with self._lock:
-            self._lock.wait_for(lambda: key not in self._coming)
+            self._lock.wait_for(lambda: key in self._on_device or key not in self._coming)
             if (found := self._here(key)) is not None:
                 return found
-            is_away = key in self._away
-            if is_away:
+            if is_away := key in self._away:
                 coming = self._coming[key] = object()
         if not is_away:
             return self._host[key]
@@ -188,7 +180,7 @@ class DeviceStore(MutableMapping["Key", object]):
                 value = host.on(self.device)
             self._module.current_stream(self.device).wait_stream(self.stream)
             with self._lock:
-                self._count("host_to_device", host.pinned.nbytes)
+                self.moved.update(host_to_device=1, host_to_device_bytes=host.pinned.nbytes)
                 if self._coming.get(key) is coming:  # neither deleted nor replaced meanwhile
                     self._discard(key)
                     self._on_device[key] = value
@@ -211,10 +203,6 @@ class DeviceStore(MutableMapping["Key", object]):
             return self._host.fast[key]
         return self._host.slow[key]
 
-    def _count(self, name: str, nbytes: int) -> None:
-        self.moved[name] += 1
-        self.moved[f"{name}_bytes"] += nbytes
-
     async def during(
         self, keys: Iterable[Key], call: Callable[[], Awaitable[Any]], *, is_sent: bool = False
     ) -> Any:
@@ -222,13 +210,13 @@ class DeviceStore(MutableMapping["Key", object]):
 
         What is sent does not come to the device for that. What is there stays until the call ends.
         """
+        find = self._sent if is_sent else self.__getitem__
         with self._lock:
-            brought = {key: self._held(key, is_sent) for key in keys if key in self._on_device}
+            brought = {key: find(key) for key in keys if key in self._on_device}
             others = [key for key in keys if key not in brought]
             are_here = not any(key in self._away or key in self._host.slow for key in others)
         if not are_here:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._thread, self._bring, others, is_sent, brought)
+            await asyncio.wrap_future(self._thread.submit(_bring, others, find, brought))
         token = _brought.set(brought)
         try:
             return await call()
@@ -236,40 +224,26 @@ class DeviceStore(MutableMapping["Key", object]):
             _brought.reset(token)
             brought.clear()
 
-    def _bring(self, keys: Iterable[Key], is_sent: bool, brought: dict[Key, object]) -> None:  # noqa: FBT001
-        with suppress(Exception):  # who uses the values meets it again
-            for key in keys:
-                with suppress(KeyError):  # of what was deleted meanwhile
-                    brought[key] = self._sent(key) if is_sent else self[key]
-
     def _sent(self, key: Key) -> object:
         """Return a value on its way to another worker, from wherever it is."""
         while True:
             with self._lock:
-                if (value := self._held(key, is_sent=True)) is not None:
-                    return value
+                if (value := self._here(key)) is not None:
+                    return FORMS[type(value)].sending(value)
                 if key not in self:
                     raise KeyError(key)
             with suppress(KeyError):  # it came to the device, or was deleted, before it was read
                 value = self._read(key)
                 return value.sent() if isinstance(value, OnHost) else value
 
-    def _held(self, key: Key, is_sent: bool) -> Any:  # noqa: FBT001
-        value = self._here(key)
-        return FORMS[type(value)].sending(value) if is_sent and value is not None else value
-
-    def __setitem__(self, key: Key, value: object) -> None:
+    def __setitem__(self, key: Key, value: Any) -> None:
         form = FORMS.get(type(value))
-        if form is not None and form.device_of(value) == self.device:
-            # What a coroutine has enqueued comes before what moves the value, and its error here.
-            self._module.current_stream(self.device).synchronize()
-            with self._lock:
-                self._forget(key)
-                self._on_device[key] = value
-                self._lock.notify_all()
-            return
         with self._lock:
             self._forget(key)
+            if form is not None and form.device_of(value) == self.device:
+                self._on_device[key] = value
+                self._lock.notify_all()
+                return
             self._lock.wait_for(lambda: key not in self._leaving)
             self._host.set_noevict(key, value)
             if isinstance(value, OnHost):

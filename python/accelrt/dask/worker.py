@@ -11,12 +11,13 @@ from weakref import WeakSet
 
 import dask.config
 from dask.utils import key_split, parse_bytes
-from distributed import WorkerPlugin, get_worker
+from distributed import Status, WorkerPlugin, get_worker
 from distributed.comm import utils as comm_utils
-from distributed.core import Status
 from distributed.threadpoolexecutor import ThreadPoolExecutor
+from distributed.worker_state_machine import ExecuteFailureEvent
 
 import accelrt
+from accelrt._failures import causes, fade_logged
 from accelrt.dask.frames import IS_STORED, Receiving
 from accelrt.dask.store import DeviceStore
 from accelrt.profiler import record_function
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 DEVICE, DEVICE_MEMORY = "accelrt.device", "accelrt.device-memory"
 HOST_MEMORY = "accelrt.host-memory"
 
-# The most that the event loop copies at once.
-CHUNK_BYTES = 1 << 20
 # What the loop is about to have executed, as a range of profiles.
 _executed = ContextVar("executed", default="task")
 
@@ -74,8 +73,8 @@ def dask_setup(worker: Worker) -> None:
     store = DeviceStore(
         worker.local_directory, device, host_limit=_host_limit(worker), max_spill=manager.max_spill
     )
-    for key in list(worker.data):
-        store[key] = worker.data[key]
+    module.synchronize(device)  # what its values may wait for
+    store.update((key, worker.data[key]) for key in list(worker.data))
     worker.state.data = manager.data = store
     module.set_device(device)  # of this thread, for coroutines
     Receiving.device, Receiving.stream = device, store.stream
@@ -86,11 +85,10 @@ def dask_setup(worker: Worker) -> None:
     _bring_by_a_thread(worker, store)
 
     def numbers(_worker: Worker) -> dict[str, int]:
-        stats = module.memory_stats(device)
         return {
-            "allocated_bytes": stats["allocated_bytes.all.current"],
-            "allocated_peak_bytes": stats["allocated_bytes.all.peak"],
-            "reserved_bytes": stats["reserved_bytes.all.current"],
+            "allocated_bytes": module.memory_allocated(device),
+            "allocated_peak_bytes": module.max_memory_allocated(device),
+            "reserved_bytes": module.memory_reserved(device),
             "busy_streams": sum(not stream.query() for stream in streams.copy()),
             **store.numbers(),
         }
@@ -108,24 +106,31 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
 
     async def execute_brought(key: Key, **options: Any) -> Any:
         _executed.set(key_split(key))
-        needed = [it.key for it in worker.state.tasks[key].dependencies]
-        return await store.during(needed, lambda: execute(key, **options))
+        task: Any = worker.state.tasks[key]
+        needed = [it.key for it in task.dependencies]
+        ended = await store.during(needed, lambda: execute(key, **options))
+        try:
+            if task.run_spec.is_coro:  # which has enqueued on the default stream
+                await accelrt.get_device_module(store.device).default_stream(store.device)
+        except accelrt.StreamError as error:
+            return ExecuteFailureEvent.from_exception(error, key=key, run_id=task.run_id, **options)
+        return ended
 
     async def get_data_brought(comm: Any, keys: list[Key], **options: Any) -> Any:
         is_sent = not comm.peer_address.startswith("inproc")
-        needed = [key for key in keys if key in store]
-        return await store.during(needed, lambda: get_data(comm, keys, **options), is_sent=is_sent)
+        return await store.during(keys, lambda: get_data(comm, keys, **options), is_sent=is_sent)
 
     async def gather_stored(**options: Any) -> Any:  # dask asks handlers for names
         return await _stored(worker.gather, **options)
 
+    # Workers' logs are kept, and the frames of an error have a task's values.
     for handler in logging.getLogger("distributed.worker").handlers:  # also of what is below it
-        handler.addFilter(_without_frames)
+        handler.addFilter(fade_logged)
     vars(worker).update(execute=execute_brought, gather_dep=partial(_stored, worker.gather_dep))
     worker.handlers.update(get_data=get_data_brought, gather=gather_stored)
-    # Larger messages are read and written by another thread.
+    # The loop copies 1 MiB at once: larger messages are read and written by another thread.
     if comm_utils.OFFLOAD_THRESHOLD:
-        comm_utils.OFFLOAD_THRESHOLD = min(comm_utils.OFFLOAD_THRESHOLD, CHUNK_BYTES)
+        comm_utils.OFFLOAD_THRESHOLD = min(comm_utils.OFFLOAD_THRESHOLD, 1 << 20)
 
 
 async def _stored(call: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
@@ -134,14 +139,6 @@ async def _stored(call: Callable[..., Awaitable[Any]], *args: Any, **options: An
         return await call(*args, **options)
     finally:
         IS_STORED.reset(token)
-
-
-def _without_frames(record: logging.LogRecord) -> bool:
-    """Keep an error's text alone: worker's logs are kept, and its frames have a task's values."""
-    if record.exc_info:
-        record.exc_text = logging.Formatter().formatException(record.exc_info)
-        record.exc_info = None
-    return True
 
 
 def device_of(worker: Worker | None = None) -> accelrt.device:
@@ -187,10 +184,8 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
             stream.synchronize()
             self._default.synchronize()  # for tasks that name it
         # A task's error comes back, whose frames have the outcome: a cycle, with the values.
-        error = outcome.get("actual_exception") if isinstance(outcome, dict) else None
-        while error is not None and error.__traceback__ is not None:  # causes may be in a circle
-            error.__traceback__ = None
-            error = error.__cause__ or error.__context__
+        for it in causes(outcome.get("actual_exception") if isinstance(outcome, dict) else None):
+            it.__traceback__ = None
         return outcome
 
 
