@@ -216,6 +216,28 @@ def test_another_process_is_sent_what_is_on_the_host_from_there(
         assert store.numbers()["host_to_device"] == (form is accelrt.Buffer)
 
 
+class Packed:
+    """Takes memory of the device while it is pickled, as a tensor that is not contiguous."""
+
+    def __reduce__(self) -> tuple[type, tuple[int]]:
+        return bytes, (accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes,)
+
+
+def test_what_needs_the_device_while_it_is_written_and_finds_no_room_stays(
+    store: DeviceStore,
+) -> None:
+    """It cannot wait for its own end."""
+    fill(store, 3)
+    packed = store["packed"] = Packed()
+    store["large"] = bytes(2 * VALUE_BYTES)
+    store._thread.submit(lambda: None).result(LIMIT_S)
+    assert store["packed"] is packed
+    del store["x-0"]
+    store["larger"] = bytes(2 * VALUE_BYTES)
+    store._thread.submit(lambda: None).result(LIMIT_S)
+    assert "packed" in store.disk
+
+
 def test_a_value_that_moves_is_there_all_the_time(store: DeviceStore) -> None:
     fill(store, 1)
     is_there: list[bool] = []

@@ -23,6 +23,7 @@ from distributed.spill import AnyKeyFile, SpillBuffer
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
+from accelrt._owned_lock import OwnedLock
 from accelrt._unused import first_unused
 from accelrt.dask.frames import FORMS, RECEIVING, OnHost
 from accelrt.profiler import record_function
@@ -101,10 +102,9 @@ class DeviceStore(MutableMapping["Key", object]):
         self._coming: dict[Key, object] = {}
         self._owner = threading.get_ident()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accelrt-store")
-        # Held for look-ups alone: what copies, waits or writes runs without it. Told when a value
-        # has come or left.
-        self._lock = threading.Condition()
-        self._writing = threading.Lock()  # files, one behind the other
+        # The first is held for look-ups alone, and told when a value has come or left: what copies,
+        # waits or writes runs without it. The second has files written one behind the other.
+        self._lock, self._writing = threading.Condition(), OwnedLock()
         self._module = accelrt.get_device_module(device)
         self._reclaimer = self._module.register_reclaimer(self._reclaim)
 
@@ -115,8 +115,10 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def _reclaim(self, device: accelrt.device, _requested_bytes: int, lacking_bytes: int) -> bool:
         is_loop = threading.get_ident() == self._owner
-        if device != self.device or (is_loop and RECEIVING.is_on):
-            return False  # what comes by the loop and has no room comes to the host
+        if device != self.device or (is_loop and RECEIVING.is_on) or self._writing.is_mine():
+            # What comes by the loop and has no room comes to the host; what is being written and
+            # needs the device for it stays where it is: it cannot wait for itself.
+            return False
         moved = 0
         while moved < lacking_bytes and (size := self._spill()) is not None:
             moved += size
