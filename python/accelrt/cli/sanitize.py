@@ -100,7 +100,7 @@ def _run_script(script: Path, arguments: list[str]) -> int:
 def _finish() -> int:
     """Wait for the script's threads, and for what is left in its streams. Return a status."""
     try:
-        # The interpreter does this before it ends; it also ends executors that nobody shut down.
+        # The interpreter does this before it ends; it also shuts down open executors.
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
         _wait_for_streams()
     except KeyboardInterrupt:

@@ -51,6 +51,16 @@ impl Thread {
         Self { kept, live, inside: HashMap::new(), inside_bytes: 0 }
     }
 
+    /// And all pieces, which a program has.
+    fn with_all_in_use() -> (Self, Vec<Allocated>) {
+        let mut thread = Self::new();
+        let blocks = pieces(&thread.live);
+        for block in &blocks {
+            thread.allocate_piece(block);
+        }
+        (thread, blocks)
+    }
+
     /// As a free of the product: what is not kept, and was driven out.
     fn free(&mut self, block: Allocated, most_bytes: u64) -> Vec<Allocated> {
         let Self { kept, inside, inside_bytes, .. } = self;
@@ -157,11 +167,7 @@ fn take_of(blocks: &mut Vec<Allocated>, stream: u64, bytes: usize) -> Vec<Alloca
 /// freed and taken while others, which are not asked for, find no room.
 #[test]
 fn a_size_that_is_used_stays_while_others_find_no_room() {
-    let (mut thread, most_bytes) = (Thread::new(), 3 * MIB as u64);
-    let mut blocks = pieces(&thread.live);
-    for block in &blocks {
-        thread.allocate_piece(block);
-    }
+    let ((mut thread, mut blocks), most_bytes) = (Thread::with_all_in_use(), 3 * MIB as u64);
     let mut used = take_of(&mut blocks, 0, MIB);
     while let Some(block) = used.pop() {
         thread.free(block, most_bytes);
@@ -180,11 +186,7 @@ fn a_size_that_is_used_stays_while_others_find_no_room() {
 /// size, then a piece of another one comes again and again.
 #[test]
 fn a_size_that_is_not_used_makes_room_for_one_that_is() {
-    let (mut thread, most_bytes) = (Thread::new(), MIB as u64);
-    let mut blocks = pieces(&thread.live);
-    for block in &blocks {
-        thread.allocate_piece(block);
-    }
+    let ((mut thread, mut blocks), most_bytes) = (Thread::with_all_in_use(), MIB as u64);
     for old in take_of(&mut blocks, 0, 300 * KIB).into_iter().take(4) {
         thread.free(old, most_bytes);
     }
@@ -206,11 +208,7 @@ fn a_size_that_is_not_used_makes_room_for_one_that_is() {
 /// size is freed and taken under a smaller part than it was kept in.
 #[test]
 fn what_a_thread_uses_leaves_too_when_its_part_becomes_smaller() {
-    let (mut thread, most_bytes) = (Thread::new(), 2 * MIB as u64);
-    let mut blocks = pieces(&thread.live);
-    for block in &blocks {
-        thread.allocate_piece(block);
-    }
+    let ((mut thread, mut blocks), most_bytes) = (Thread::with_all_in_use(), 2 * MIB as u64);
     for block in take_of(&mut blocks, 0, MIB) {
         thread.free(block, most_bytes);
     }
@@ -232,12 +230,8 @@ fn what_a_thread_uses_leaves_too_when_its_part_becomes_smaller() {
 #[test]
 fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
     let mut numbers = Numbers::new(seed());
-    let mut thread = Thread::new();
-    let mut outside = pieces(&thread.live);
+    let (mut thread, mut outside) = Thread::with_all_in_use();
     let all: Vec<Key> = outside.iter().map(Key::of).collect();
-    for block in &outside {
-        thread.allocate_piece(block);
-    }
     let mut most_bytes = MIB as u64;
     for _ in 0..ROUNDS {
         if numbers.below(500) == 0 {
