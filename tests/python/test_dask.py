@@ -17,14 +17,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask.config
 import pytest
-from distributed import Client, get_client, get_worker, wait, worker_client
+from distributed import Client, Future, get_client, get_worker, wait, worker_client
 from distributed import LocalCluster as PlainCluster
 
 import accelrt
@@ -34,8 +34,22 @@ from accelrt.dask.frames import OnHost
 from accelrt.dask.store import _Files
 from accelrt.dask.worker import environment_name
 from bounded import bounded
+from clusters import (
+    IS_LONG,
+    LIMIT_S,
+    TIMEOUTS,
+    VALUE_BYTES,
+    allocated,
+    gathered,
+    make,
+    numbers,
+    on_both,
+    sum_of_ends,
+    wait_until_empty,
+    workers_of,
+)
 from kinds import KIND
-from processes import LIMIT_SECONDS, run
+from processes import run
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -46,14 +60,9 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-IS_LONG = bool(os.environ.get("TEST_LONG"))
-# What has not ended by then never will: a test starts up to four processes, one behind the other.
-LIMIT_S = LIMIT_SECONDS * (5 if IS_LONG else 2)
-# A machine that is busy for longer than dask's own half a minute loses no connection.
-TIMEOUTS = {f"distributed.comm.timeouts.{it}": "10m" for it in ("connect", "tcp")}
 DEVICE_BYTES = 4 * MIB
 HOST_BYTES = 2 * MIB
-VALUES, VALUE_BYTES = 40, 2 * MIB
+VALUES = 40
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +79,8 @@ def patient() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
+@pytest.fixture(scope="module", name="shared")
+def shared_client() -> Iterator[Client]:
     """Two workers, each with a device of two values and a host of one."""
     with ExitStack() as stack:
         with bounded(LIMIT_S):
@@ -90,45 +99,13 @@ def client() -> Iterator[Client]:
             stack.close()
 
 
-def make(number: int) -> accelrt.Buffer:
-    return accelrt.empty(VALUE_BYTES).fill_(number)
-
-
-def sum_of_ends(buffer: accelrt.Buffer) -> tuple[int, str]:
-    with memoryview(buffer) as view:
-        return view[0] + view[-1], str(buffer.device)
-
-
-def workers_of(client: Client) -> dict[str, Any]:
-    """Return what the scheduler knows; what a client keeps has no workers at times."""
-    scheduler: Any = client.scheduler
-    found: dict[str, Any] = client.sync(scheduler.identity, n_workers=-1)["workers"]
-    return found
-
-
-def gathered(client: Client, futures: list[Any]) -> list[Any]:
-    results: list[Any] = client.gather(futures)
-    return results
-
-
-def on_both(
-    client: Client, function: Callable[..., Any], values: Iterable[Any], turn: int = 1
-) -> list[Any]:
-    """Submit a call for each value, by turns to both workers, each of which gets so many."""
-    workers = sorted(workers_of(client))
-    return [
-        client.submit(function, value, workers=[workers[at // turn % 2]], pure=False)
-        for at, value in enumerate(values)
-    ]
-
-
-def numbers(dask_worker: "Worker") -> dict[str, int]:
-    return store_of(dask_worker).numbers()
-
-
-def allocated(dask_worker: "Worker") -> int:
-    found: int = dask_worker.metrics["accelrt"](dask_worker)["allocated_bytes"]
-    return found
+@pytest.fixture
+def client(shared: Client) -> Iterator[Client]:
+    """Have workers without values, also when the test before failed."""
+    yield shared
+    gc.collect()  # errors have frames, whose futures and actors live until they are collected
+    shared.cancel([Future(key, shared) for key in shared.futures], force=True)
+    wait_until_empty(shared)
 
 
 def test_ten_times_the_devices_memory_is_right_and_was_on_disk(client: Client) -> None:
@@ -443,13 +420,7 @@ def test_many_small_tasks_leave_nothing_behind(client: Client) -> None:
     parts = [client.submit(total, *values[at : at + 50]) for at in range(0, count, 50)]
     assert sum(gathered(client, parts)) == sum(number % 251 for number in range(count))
     del values, parts
-
-    def is_empty(dask_worker: "Worker") -> bool:
-        return len(dask_worker.data) == 0
-
-    give_up = time.monotonic() + LIMIT_S / 2
-    while not all(client.run(is_empty).values()):
-        assert time.monotonic() < give_up, client.run(numbers)
+    wait_until_empty(client)
 
 
 def test_what_a_failed_task_was_given_is_free_again(client: Client) -> None:
