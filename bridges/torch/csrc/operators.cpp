@@ -120,8 +120,13 @@ class OperatorTask final : public Task {
         stack_(host_arguments(call)),
         shapes_(std::move(shapes)),
         writes_results_(call.plan.out_variant.has_value()) {
+    const auto& schema = call.plan.op.schema();
     for (size_t nth = 0; nth < call.arguments.size(); nth++) {
       const bool writes = is_written(call, nth);
+      if (schema.arguments()[nth].is_out() && call.arguments[nth].isTensor()) {
+        outs_.push_back(
+            Out{stack_[nth].toTensor(), at::DimVector(call.arguments[nth].toTensor().strides())});
+      }
       for_each_tensor(call.arguments[nth], [&](const at::Tensor& tensor) {
         if (is_ours(tensor)) {
           uses(tensor, writes);
@@ -134,8 +139,8 @@ class OperatorTask final : public Task {
       }
       addresses_.push_back(result.defined() ? result.mutable_data_ptr() : nullptr);
       if (writes_results_) {
-        written_.push_back(host_alias(result));
-        stack_.emplace_back(written_.back());
+        outs_.push_back(Out{host_alias(result), at::DimVector(result.strides())});
+        stack_.emplace_back(outs_.back().alias);
       }
     }
     if (call.plan.generator) {
@@ -149,8 +154,11 @@ class OperatorTask final : public Task {
       stack_[*generator_] = at::detail::createCPUGenerator(seed_);
     }
     target_.callBoxed(stack_);
+    for (const auto& out : outs_) {
+      put_in_order(out);
+    }
     for (size_t nth = 0; nth < addresses_.size(); nth++) {
-      const auto& made = writes_results_ ? written_[nth] : stack_[nth].toTensor();
+      const auto& made = writes_results_ ? outs_[nth].alias : stack_[nth].toTensor();
       if ((**shapes_)[nth] && !is_there(made)) {
         const auto& shape = *(**shapes_)[nth];
         at::from_blob(addresses_[nth], shape.sizes, shape.strides, made.options().dtype(shape.dtype))
@@ -160,6 +168,21 @@ class OperatorTask final : public Task {
   }
 
  private:
+  // What the kernel writes, and in which order it is to be.
+  struct Out {
+    at::Tensor alias;
+    at::DimVector strides;
+  };
+
+  // A kernel may write in an order of its own, as that of the argument that it reads.
+  static void put_in_order(const Out& out) {
+    if (out.alias.defined() && out.alias.strides() != c10::IntArrayRef(out.strides)) {
+      const auto made = out.alias.clone();
+      out.alias.unsafeGetTensorImpl()->set_sizes_and_strides(made.sizes(), out.strides);
+      out.alias.copy_(made);
+    }
+  }
+
   // Whether the bytes of a result are where and what they are to be: a kernel may leave it to who
   // reads them to negate or conjugate.
   bool is_there(const at::Tensor& made) const {
@@ -171,7 +194,7 @@ class OperatorTask final : public Task {
   std::shared_ptr<const Shapes> shapes_;
   // Whether the target writes the results itself; else they are copied to where they are to be.
   bool writes_results_;
-  c10::SmallVector<at::Tensor, 2> written_;
+  c10::SmallVector<Out, 2> outs_;
   c10::SmallVector<void*, 2> addresses_;
   std::optional<size_t> generator_;
   uint64_t seed_ = 0;

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <string>
+#include <unordered_set>
 
 #include "alias.hpp"
 #include "task.hpp"
@@ -153,6 +155,40 @@ Shapes ask_meta(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argumen
   }
 }
 
+// Operators whose results have the order of the dimensions of what they read, channels last, where
+// Meta says that they are contiguous.
+bool keeps_order(const std::string& name) {
+  static const std::unordered_set<std::string> names{"aten::channel_shuffle", "aten::convolution",
+      "aten::convolution_backward", "aten::native_channel_shuffle", "aten::pixel_shuffle",
+      "aten::reflection_pad2d", "aten::reflection_pad3d", "aten::replication_pad2d",
+      "aten::replication_pad3d", "aten::roll"};
+  return names.contains(name);
+}
+
+// The order of an operator's images: of convolutions also that of the weights.
+at::MemoryFormat order_of(at::ArrayRef<c10::IValue> arguments) {
+  for (const auto& value : arguments) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      const auto format = value.toTensor().suggest_memory_format();
+      if (format != at::MemoryFormat::Contiguous) {
+        return format;
+      }
+    }
+  }
+  return at::MemoryFormat::Contiguous;
+}
+
+void keep_order(at::ArrayRef<c10::IValue> arguments, Shapes& shapes) {
+  const auto order = order_of(arguments);
+  for (auto& shape : *shapes) {
+    if (order == at::MemoryFormat::ChannelsLast && shape && shape->sizes.size() == 4) {
+      shape->strides = c10::get_channels_last_strides_2d(shape->sizes);
+    } else if (order == at::MemoryFormat::ChannelsLast3d && shape && shape->sizes.size() == 5) {
+      shape->strides = c10::get_channels_last_strides_3d(shape->sizes);
+    }
+  }
+}
+
 int64_t elements_of(const Shapes& shapes) {
   int64_t elements = 0;
   for (const auto& shape : *shapes) {
@@ -186,7 +222,11 @@ std::shared_ptr<const Shapes> ShapeCache::find(
     }
   }
   misses.fetch_add(1, std::memory_order_relaxed);
-  auto asked = std::make_shared<const Shapes>(ask_meta(op, arguments));
+  auto found = ask_meta(op, arguments);
+  if (found && keeps_order(op.operator_name().name)) {
+    keep_order(arguments, found);
+  }
+  auto asked = std::make_shared<const Shapes>(std::move(found));
   if (asked->has_value()) {
     probes_.check(op, arguments, elements_of(*asked));
   }
