@@ -32,6 +32,9 @@ ROOT = HERE.parent.parent
 WORK = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "mutants"
 TREE = WORK / "tree"
 VENV = WORK / "venv"
+# Where `make torch` has put torch, and what it is compiled with.
+TORCH = ROOT / ".venv-torch"
+BRIDGE = TREE / "bridges" / "torch"
 
 # Far above what a named test takes, those with a watchdog of their own included.
 LIMIT_SECONDS = 120
@@ -98,7 +101,8 @@ class Defect:
 @cache
 def every_test(root: Path) -> str:
     """Return the text of all files in which tests stand."""
-    files = [path for folder in ("src", "tests") for path in (root / folder).rglob("*.*")]
+    folders = ("src", "tests", "bridges")
+    files = [path for folder in folders for path in (root / folder).rglob("*.*")]
     return "\n".join(path.read_text() for path in files if path.suffix in {".rs", ".py"})
 
 
@@ -160,6 +164,9 @@ class Rust:
 class Python:
     """The Python tests, with the module built from the copied tree."""
 
+    # Where the tests are called, which their names begin at.
+    folder = TREE
+
     def __init__(self) -> None:
         """Use the interpreter that runs this, and what is installed for it."""
         self._settings = DEBUG | {
@@ -181,12 +188,16 @@ class Python:
             shutil.copy(WORK / "python" / "debug" / "libaccelrt.so", module)
         return ended
 
+    def interpreter(self) -> Path:
+        """Return what finds the copied package."""
+        return python_of_the_tree()
+
     def test(self, names: list[str]) -> Ended:
         """Run these tests, and fail if one is not there."""
-        command = [str(python_of_the_tree()), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command = [str(self.interpreter()), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         settings = {"TEST_LIMIT_SECONDS": str(LIMIT_SECONDS // 4)}
         settings["TEST_NEEDS_CHROMIUM"] = "1"  # a test that is skipped notices nothing
-        ended = run([*command, *names], settings, LIMIT_SECONDS)
+        ended = run([*command, *names], settings, LIMIT_SECONDS, self.folder)
         # 1: a test failed. Negative: the process crashed. Else: nothing was tested.
         if ended.status is not None and ended.status > 1:
             message = f"not all of these tests are there: {names}\n{ended.output}"
@@ -194,16 +205,52 @@ class Python:
         return ended
 
 
+class Torch(Python):
+    """The tests of the bridge, with the extension built from the copied tree, too."""
+
+    folder = BRIDGE
+
+    def build(self) -> Ended:
+        """Compile the module, and of the extension what has changed."""
+        if not (TORCH / "ready").exists():
+            return Ended(None, "torch is missing: `make torch` installs it")
+        ended = super().build()
+        if ended.status == 0:
+            # `egg_info` writes the entry point by which torch finds the copied package.
+            command = [str(TORCH / "bin" / "python"), "setup.py", "-q", "egg_info", "build_ext"]
+            command += ["--inplace", "--build-temp", str(WORK / "torch")]
+            ended = run(command, {}, BUILD_LIMIT_SECONDS, self.folder)
+        return ended
+
+    def interpreter(self) -> Path:
+        """Return what finds the copied packages."""
+        return python_with_torch()
+
+
 @cache
 def python_of_the_tree() -> Path:
     """Make an interpreter that finds the copied package, and else what this one finds."""
     venv.create(VENV, clear=True)
-    folder = next(VENV.glob("lib/python*/site-packages"))
+    found = [path for path in sys.path if "site-packages" in path]
+    return _finding(VENV, [str(TREE / "python"), *found])
+
+
+@cache
+def python_with_torch() -> Path:
+    """Make an interpreter that finds the copied packages, and else what torch's one finds."""
+    place = WORK / "venv-torch"
+    command = [str(TORCH / "bin" / "python"), "-m", "venv", "--clear", "--without-pip", str(place)]
+    subprocess.run(command, check=True)  # noqa: S603  commands of this file
+    found = [str(path) for path in TORCH.glob("lib/python*/site-packages")]
+    return _finding(place, [str(TREE / "python"), str(BRIDGE), *found])
+
+
+def _finding(place: Path, found: list[str]) -> Path:
+    folder = next(place.glob("lib/python*/site-packages"))
     # Folders named here are searched, and files like this one in them are not read: the installed
     # accelrt, which such a file names, is not found.
-    found = [str(TREE / "python"), *(path for path in sys.path if "site-packages" in path)]
     (folder / "tree.pth").write_text("\n".join(found) + "\n")
-    return VENV / "bin" / "python"
+    return place / "bin" / "python"
 
 
 def suites() -> dict[str, Rust | Python]:
@@ -212,6 +259,7 @@ def suites() -> dict[str, Rust | Python]:
         "lib": Rust(["--lib"]),
         "loom": Rust(["--lib"], is_loom=True),
         "python": Python(),
+        "torch": Torch(),
     }
     for name in INTEGRATION:
         suites[name] = Rust(["--test", name])
@@ -295,10 +343,20 @@ def main(arguments: list[str]) -> int:
                 failures.append(str(failure))
     else:
         copy_tree()
-        failures = prove(defects)
+        failures = prove(without_torch(defects))
     for line in failures:
         print(line, file=sys.stderr)
     return 1 if failures else 0
+
+
+def without_torch(defects: list[Defect]) -> list[Defect]:
+    """Return the defects that need no torch, where it is missing and need not be there."""
+    if (TORCH / "ready").exists() or os.environ.get("TORCH_REQUIRED"):
+        return defects
+    others = [defect for defect in defects if defect.suite != "torch"]
+    if len(others) < len(defects):
+        print(f"torch is missing (`make torch`): {len(defects) - len(others)} defects not tried")
+    return others
 
 
 def prove(defects: list[Defect]) -> list[str]:

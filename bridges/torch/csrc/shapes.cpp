@@ -1,6 +1,7 @@
 #include "shapes.hpp"
 
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/accumulate.h>
 
 #include <atomic>
@@ -97,6 +98,8 @@ bool add(ShapeKey& key, const c10::IValue& value, bool is_number, bool ignores_n
 
 bool make_key(ShapeKey& key, const c10::FunctionSchema& schema,
     at::ArrayRef<c10::IValue> arguments) {
+  // Integers become numbers of this type.
+  key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
   // What makes tensors of numbers alone, as `arange`, takes its shape from them.
   bool has_tensor = false;
   for (size_t nth = 0; nth < arguments.size(); nth++) {

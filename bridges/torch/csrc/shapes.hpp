@@ -1,8 +1,8 @@
 // The shapes of an operator's results, as its kernel for Meta tensors says them, kept for later.
 //
 // Kernels for Meta are often Python's, some 250 us and the GIL. What they depend on is the key:
-// sizes, strides and dtypes of tensors, and every other argument but the values of numbers that
-// stand beside tensors, as a learning rate.
+// sizes, strides and dtypes of tensors, every other argument but the values of numbers that stand
+// beside tensors, as a learning rate, and torch's default dtype.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,6 +1,7 @@
-"""A task that keeps its stream busy until the test lets it go."""
+"""A task that keeps its stream busy until the test lets it go, and what the process has."""
 
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -35,3 +36,8 @@ class Gate:
         _traceback: TracebackType | None,
     ) -> None:
         self.open()
+
+
+def resident_bytes() -> int:
+    """Return how much memory of the machine the process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

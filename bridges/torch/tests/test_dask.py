@@ -17,6 +17,7 @@ from distributed import Client, wait
 from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
+from accelrt import testing
 from accelrt.dask import DeviceStore, LocalCluster, store_of
 from accelrt.dask.frames import IS_STORED, Receiving
 from accelrt_torch.dask import TensorOnHost
@@ -115,6 +116,26 @@ def test_tensors_of_every_kind_arrive_as_they_were(monkeypatch: pytest.MonkeyPat
         assert arrived.requires_grad == tensor.requires_grad
     on_host = deserialize(*serialize(torch.ones(2)))
     assert (on_host.device.type, on_host.tolist()) == ("cpu", [1, 1])
+
+
+def test_a_frame_of_a_view_is_read_behind_its_own_copy() -> None:
+    torch.accelrt.memory.poison()
+    try:
+        grid = torch.ones(1_000, 1_000, device="accelrt:1")
+        torch.accelerator.synchronize(1)
+        with testing.schedule(1):  # without a wait no task has run
+            _, frames = serialize(grid.t())
+            numbers = torch.frombuffer(frames[0], dtype=torch.float32).clone()
+    finally:
+        torch.accelrt.memory.poison(False)  # noqa: FBT003 - a switch
+    assert numbers.unique().tolist() == [1]
+
+
+def test_a_tensor_that_comes_in_parts_is_put_together() -> None:
+    header, (frame,) = serialize(torch.arange(12, device="accelrt:1"))
+    memory = memoryview(frame).cast("B")
+    arrived = deserialize(header, [memory[:20], memory[20:20], memory[20:90], memory[90:]])
+    assert arrived.tolist() == list(range(12))
 
 
 def test_a_tensor_without_room_is_received_on_the_host(

@@ -37,6 +37,7 @@ from gates import Gate
         lambda device: (x := torch.zeros(4, device=device))[1:].mul_(x[:-1]),
         lambda device: (x := torch.zeros(4, 4, device=device)).add_(x.T),
         lambda device: torch.zeros(1, 4, device=device).expand(3, 4).add_(1),
+        lambda device: torch._foreach_add_([(x := torch.zeros(4, device=device))[1:]], [x[:-1]]),
         lambda device: torch.cat(
             [torch.zeros(2, 2, device=device), torch.zeros(3, 3, device=device)]
         ),
@@ -147,3 +148,39 @@ def test_an_out_of_another_size_is_resized_with_the_warning_of_the_cpu() -> None
     with pytest.warns(UserWarning, match="resized"):
         torch.add(ones, ones, out=wrong)
     assert wrong.tolist() == [2.0] * 4
+
+
+def test_quantized_tensors_are_refused_by_what_makes_them() -> None:
+    with pytest.raises(NotImplementedError, match="no operator aten::quantize_per_tensor"):
+        torch.quantize_per_tensor(torch.ones(3, device="accelrt"), 0.1, 0, torch.qint8)
+
+
+def test_a_wait_that_raises_is_in_the_report() -> None:
+    rows = torch.zeros(3, device="accelrt")
+    total = rows.index_select(0, torch.tensor([99], device="accelrt")).sum()
+    with pytest.raises(torch.AcceleratorError, match="out of range"):
+        total.item()
+    (row,) = torch.accelrt.sync_report()
+    assert (row.operator, row.file) == ("aten::_local_scalar_dense", __file__)
+
+
+def test_failures_have_no_lines_when_the_history_is_off_again() -> None:
+    rows = torch.zeros(3, device="accelrt")
+    torch.accelrt.memory._record_memory_history()  # noqa: SLF001 - torch's name
+    torch.accelrt.memory._record_memory_history(None)  # noqa: SLF001 - torch's name
+    rows.index_select(0, torch.tensor([99], device="accelrt"))
+    with pytest.raises(torch.AcceleratorError) as raised:
+        torch.accelerator.synchronize()
+    assert "test_errors.py" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore:An output")  # Meta's, which does not see that it is an argument
+def test_an_argument_that_is_the_output_keeps_its_shape() -> None:
+    texts = []
+    for device in ("cpu", "accelrt"):
+        small, large = torch.zeros(4, device=device), torch.ones(3, 4, device=device)
+        with pytest.raises(RuntimeError, match="doesn't match the broadcast shape") as raised:
+            torch.add(small, large, out=small)
+        assert small.tolist() == [0] * 4
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1]

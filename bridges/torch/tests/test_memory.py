@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import accelrt
-from gates import Gate
+from gates import Gate, resident_bytes
 
 MIB = 1 << 20
 
@@ -26,6 +26,18 @@ def test_the_statistics_are_those_of_the_allocator() -> None:
     del tensor
     torch.accelerator.synchronize(1)
     assert torch.accelerator.memory_allocated(1) == before
+
+
+def test_every_statistic_is_the_allocators() -> None:
+    kept = [torch.empty(size, device="accelrt:2", dtype=torch.uint8) for size in (700, 3 * MIB + 1)]
+    torch.empty(5 * MIB, device="accelrt:2", dtype=torch.uint8)
+    torch.accelerator.synchronize(2)
+    ours, torchs = accelrt.cpu.memory_stats(2), torch.accelerator.memory_stats(2)
+    both = ours.keys() & torchs.keys()
+    assert len(both) > 80
+    assert {key: torchs[key] for key in both} == {key: ours[key] for key in both}
+    assert len({ours[f"{name}_bytes.all.current"] for name in ("active", "inactive_split")}) == 2
+    assert kept
 
 
 def test_peaks_and_sums_are_reset() -> None:
@@ -88,10 +100,6 @@ def test_memory_is_used_again_in_the_order_of_its_stream() -> None:
     assert again.sum().item() == 0
 
 
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
 def test_many_operators_leave_no_memory_behind() -> None:
     tensor = torch.zeros(64, device="accelrt")
 
@@ -104,10 +112,10 @@ def test_many_operators_leave_no_memory_behind() -> None:
         torch.accelerator.synchronize()
 
     add(10_000)
-    before, resident = torch.accelerator.memory_allocated(), _resident_bytes()
+    before, resident = torch.accelerator.memory_allocated(), resident_bytes()
     add(100_000)
     assert torch.accelerator.memory_allocated() <= before
-    assert _resident_bytes() <= resident + 4 * MIB  # 40 bytes an operator
+    assert resident_bytes() <= resident + 4 * MIB  # 40 bytes an operator
     assert tensor[0].item() == 110_000
 
 
@@ -182,3 +190,61 @@ def test_a_loaders_pinned_batches_are_the_devices() -> None:
     assert all(batch.is_pinned() for batch in batches)
     total = sum(batch.to("accelrt", non_blocking=True).sum().item() for batch in batches)
     assert total == sum(range(20))
+
+
+def test_a_storage_that_shrinks_keeps_what_it_has_room_for() -> None:
+    parts = [torch.full((512,), 7, device="accelrt", dtype=torch.uint8) for _ in range(64)]
+    whole = torch.full((4096,), 1, device="accelrt", dtype=torch.uint8)
+    del parts[1::2]
+    torch.accelerator.synchronize()
+    whole.untyped_storage().resize_(512)  # into a hole between two others
+    assert whole.untyped_storage().nbytes() == 512
+    torch.accelerator.synchronize()
+    assert {part.unique().item() for part in parts} == {7}
+    assert whole.set_(whole.untyped_storage(), 0, (512,)).unique().tolist() == [1]
+
+
+def test_a_view_that_grows_has_room_behind_its_offset() -> None:
+    whole = torch.ones(8, device="accelrt")
+    part = whole[6:]
+    part.resize_(8)
+    assert whole.untyped_storage().nbytes() == part.untyped_storage().nbytes() == 14 * 4
+    part[2:] = 5
+    assert part.tolist() == [1, 1, 5, 5, 5, 5, 5, 5]
+
+
+def test_a_tensor_that_grows_stays_on_its_device() -> None:
+    tensor, bare = torch.ones(4, device="accelrt:1"), torch.ones(4, device="accelrt:1")
+    bare.set_()
+    before = [torch.accelerator.memory_allocated(index) for index in range(2)]
+    tensor.resize_(MIB)
+    assert tensor.untyped_storage().device == torch.device("accelrt:1")
+    torch.accelerator.synchronize(1)
+    after = [torch.accelerator.memory_allocated(index) for index in range(2)]
+    assert [now - was >= MIB for was, now in zip(before, after, strict=True)] == [False, True]
+    assert bare.untyped_storage().device == bare.device == torch.device("accelrt:1")
+
+
+def test_a_wait_that_notes_its_line_keeps_nothing_of_its_caller() -> None:
+    def read() -> float:
+        tensor = torch.ones(MIB, device="accelrt", dtype=torch.uint8)
+        return tensor[0].item()
+
+    read()
+    torch.accelerator.synchronize()
+    before = torch.accelerator.memory_allocated()
+    for _ in range(3):
+        read()
+    torch.accelerator.synchronize()
+    assert torch.accelerator.memory_allocated() == before
+
+
+def test_a_summary_is_of_the_device_that_is_asked_for() -> None:
+    tensor = torch.empty(3 * MIB, device="accelrt:3", dtype=torch.uint8)
+    for asked in (3, "accelrt:3", torch.device("accelrt:3")):
+        assert torch.accelrt.memory_summary(asked) == accelrt.cpu.memory_summary(3)
+    torch.accelerator.set_device_index(3)
+    for asked in (None, "accelrt"):
+        assert torch.accelrt.memory_summary(asked) == accelrt.cpu.memory_summary(3)
+    assert accelrt.cpu.memory_summary(3) != accelrt.cpu.memory_summary(0)
+    del tensor

@@ -6,8 +6,10 @@ under each tool.
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 import accelrt
@@ -54,9 +56,40 @@ def test_statistics_that_a_batch_norm_writes_are_part_of_the_order(seed: int) ->
                 layer(rows)
                 with side:
                     layer.running_mean + 1
+                    layer.running_var * 2
             torch.accelerator.synchronize()
-        names = [finding.first.name for finding in report.findings]
-        assert names == (["aten::native_batch_norm"] if is_training else [])
+        names = [(finding.first.name, finding.second.name) for finding in report.findings]
+        readers = ["aten::add.Tensor", "aten::mul.Tensor"] if is_training else []
+        assert names == [("aten::native_batch_norm", reader) for reader in readers]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        # What an operator makes.
+        (lambda rows: rows * 2, lambda _, made: made + 1),
+        # What stands in a list.
+        (lambda rows: rows.mul_(2), lambda rows, _: torch.cat([rows, rows])),
+        (lambda rows: torch._foreach_mul_([rows], 2), lambda rows, _: rows + 1),
+        # Bytes behind the first ones.
+        (lambda rows: rows.mul_(2), lambda rows, _: rows[60:] + 1),
+        (lambda rows: rows[60:].mul_(2), lambda rows, _: rows + 1),
+        (lambda rows: rows.view(8, 8)[:, 7].mul_(2), lambda rows, _: rows[63] + 1),
+    ],
+)
+def test_a_race_is_found_whatever_holds_the_bytes(
+    first: Callable[..., object], second: Callable[..., object]
+) -> None:
+    side = torch.Stream("accelrt")
+    with accelrt.sanitizer.watch() as report:
+        rows = torch.ones(64, device="accelrt", dtype=torch.float64)
+        torch.accelerator.synchronize()
+        with Gate():
+            made = first(rows)
+            with side:
+                second(rows, made)
+        torch.accelerator.synchronize()
+    assert "race" in [finding.kind for finding in report.findings]
 
 
 def test_a_tensor_that_dies_before_its_use_on_another_stream_is_reported() -> None:

@@ -8,6 +8,7 @@ order of three streams: one makes the arguments, one calls the operator, one rea
 are freed as soon as they may be, and all memory that is given anew is poisoned.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 from torch.nn import functional
 
 from accelrt import testing
+from gates import Gate
 
 Operator = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
 
@@ -489,3 +491,16 @@ def test_operators_are_counted() -> None:
     before = torch.accelrt.operator_count()
     tensor.add_(1)
     assert torch.accelrt.operator_count() == before + 1
+
+
+def test_the_longest_wait_comes_first_in_the_report() -> None:
+    tensor = torch.ones(3, device="accelrt")
+    torch.accelerator.synchronize()
+    torch.accelrt.clear_sync_report()
+    gate = Gate()
+    with gate:
+        threading.Timer(0.1, gate.open).start()
+        tensor.sum().item()
+    tensor.nonzero()
+    names = [row.operator for row in torch.accelrt.sync_report()]
+    assert names == ["aten::_local_scalar_dense", "aten::nonzero"]

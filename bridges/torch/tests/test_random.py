@@ -99,3 +99,59 @@ def test_numbers_have_their_distribution(seed: int) -> None:
     kept = functional.dropout(torch.ones(200_000, device="accelrt"), 0.25).cpu()
     assert abs((kept > 0).float().mean().item() - 0.75) < 0.01
     assert abs(kept.mean().item() - 1) < 0.02
+
+
+def test_a_state_brings_back_what_comes_behind_the_numbers_that_were_drawn(seed: int) -> None:
+    torch.manual_seed(seed)
+    drawn = torch.randn(50, device="accelrt")
+    state = torch.accelrt.get_rng_state()
+    expected = torch.randn(50, device="accelrt")
+    torch.accelrt.set_rng_state(state)
+    assert torch.equal(torch.accelrt.get_rng_state(), state)
+    again = torch.randn(50, device="accelrt")
+    assert torch.equal(again.cpu(), expected.cpu())
+    assert not torch.equal(again.cpu(), drawn.cpu())
+
+
+def test_states_of_all_devices_are_those_of_each(seed: int) -> None:
+    torch.manual_seed(seed)
+    for index in range(torch.accelrt.device_count()):
+        for _ in range(index):
+            torch.randn(5, device=f"accelrt:{index}")
+    states = torch.accelrt.get_rng_state_all()
+    assert len({tuple(state.tolist()) for state in states}) == torch.accelrt.device_count()
+    torch.manual_seed(seed + 1)
+    torch.accelrt.set_rng_state_all(states)
+    for index, state in enumerate(states):
+        assert torch.equal(torch.accelrt.get_rng_state(index), state)
+    torch.accelerator.set_device_index(2)
+    for asked in (None, "accelrt", "accelrt:2"):
+        assert torch.equal(torch.accelrt.get_rng_state(asked), states[2])
+
+
+def test_all_devices_are_seeded_by_chance(seed: int) -> None:
+    torch.manual_seed(seed)
+    torch.accelrt.seed()
+    one = [tuple(state.tolist()) for state in torch.accelrt.get_rng_state_all()]
+    assert len({*one}) == 2  # the current device's, and that of the others
+    torch.accelrt.seed_all()
+    all_of_them = [tuple(state.tolist()) for state in torch.accelrt.get_rng_state_all()]
+    assert len({*all_of_them, *one}) == torch.accelrt.device_count() + 2
+
+
+def test_neighbouring_seeds_have_no_numbers_in_common(seed: int) -> None:
+    seen = set[float]()
+    count = 0
+    for neighbour in range(seed, seed + 12):
+        torch.manual_seed(neighbour)
+        for _ in range(6):
+            seen.add(torch.rand((), device="accelrt", dtype=torch.float64).item())
+            count += 1
+    assert len(seen) == count
+
+
+def test_a_generator_without_a_number_is_of_the_current_device() -> None:
+    torch.accelerator.set_device_index(1)
+    generator = torch.Generator("accelrt")
+    assert generator.device == torch.device("accelrt:1")
+    assert torch.rand(3, device="accelrt", generator=generator).device.index == 1

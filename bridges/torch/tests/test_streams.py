@@ -5,11 +5,12 @@ that the test opens stands in a stream, so that what is behind it has not run ye
 """
 
 import threading
+import time
 
 import pytest
 import torch
 
-from gates import Gate
+from gates import Gate, resident_bytes
 
 
 def _current() -> torch.Stream:
@@ -193,3 +194,41 @@ def test_threads_enqueue_on_streams_of_their_own() -> None:
     assert {key: value.unique().tolist() for key, value in results.items()} == {
         number: [number + 50.0] for number in range(8)
     }
+
+
+def test_a_thread_that_waits_holds_up_no_other_that_does() -> None:
+    side, ready = torch.Stream("accelrt"), threading.Event()
+    held, free = torch.ones(1, device="accelrt"), torch.ones(1, device="accelrt:1")
+    torch.accelerator.synchronize()
+    seen: list[float] = []
+
+    def wait_for_the_gate() -> None:
+        with side:
+            ready.set()
+            held.item()
+
+    with Gate(side):
+        waiting = threading.Thread(target=wait_for_the_gate)
+        waiting.start()
+        ready.wait()
+        time.sleep(0.2)  # until it waits
+        other = threading.Thread(target=lambda: seen.append(free.item()))
+        other.start()
+        other.join(10)
+        assert seen == [1]
+    waiting.join()
+    other.join()
+
+
+def test_events_that_are_gone_leave_no_memory_behind() -> None:
+    def record(count: int) -> None:
+        for number in range(count):
+            torch.Event("accelrt", enable_timing=True).record()
+            if number % 1_000 == 0:  # what is queued is memory, too
+                torch.accelerator.synchronize()
+        torch.accelerator.synchronize()
+
+    record(20_000)
+    before = resident_bytes()
+    record(100_000)
+    assert resident_bytes() <= before + (4 << 20)

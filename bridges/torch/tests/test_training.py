@@ -173,6 +173,56 @@ def test_the_state_of_a_thread_that_waits_does_not_reach_the_tasks_that_it_runs(
         assert torch.equal(here.grad.cpu(), other.grad)
 
 
+def test_a_thread_that_waits_has_its_own_state_behind_the_tasks_that_it_ran() -> None:
+    torch.set_num_threads(2)  # of tasks it is one, see above
+    denormal = torch.full((8,), 1e-310, dtype=torch.float64)
+    with testing.schedule(1):
+        there = torch.ones(8, device="accelrt")
+        torch.set_flush_denormal(True)
+        there.exp().add_(1)
+        is_flushed = not denormal.mul(1).any().item()
+        torch.set_flush_denormal(False)
+        with torch.inference_mode():
+            torch.accelerator.synchronize()
+            assert torch.is_inference_mode_enabled()
+            assert not torch.is_grad_enabled()
+        assert torch.get_num_threads() == 2
+        assert denormal.mul(1).all().item()
+        there.neg_()
+        torch.set_flush_denormal(True)
+        torch.accelerator.synchronize()
+        assert is_flushed == (not denormal.mul(1).any().item())
+        torch.set_flush_denormal(False)
+    assert torch.is_grad_enabled()
+
+
+def test_a_profile_of_torch_has_nothing_of_the_tasks_that_its_thread_runs() -> None:
+    with testing.schedule(1):
+        there = torch.ones(8, device="accelrt").cosh()
+        with torch.autograd.profiler.profile() as profile:
+            torch.accelerator.synchronize()
+        assert [event.name for event in profile.function_events or []] == []
+    assert there.shape == (8,)
+
+
+def test_a_dropout_of_everything_leaves_zeros() -> None:
+    rows = torch.ones(20, device="accelrt").requires_grad_()
+    dropped, kept = torch.native_dropout(rows, 1.0, True)  # noqa: FBT003 - torch's
+    dropped.sum().backward()
+    assert dropped.tolist() == [0] * 20
+    assert not kept.any().item()
+    assert rows.grad is not None
+    assert rows.grad.tolist() == [0] * 20
+
+
+def test_an_optimisers_operator_on_a_list_is_one_task() -> None:
+    parts = [torch.ones(3, device="accelrt") for _ in range(5)]
+    before = torch.accelrt.operator_count()
+    torch._foreach_add_(parts, 1)
+    assert torch.accelrt.operator_count() == before + 1
+    assert [part.tolist() for part in parts] == [[2.0] * 3] * 5
+
+
 @pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_networks_have_the_cpus_numbers(cell: type[nn.RNNBase], seed: int) -> None:
     torch.manual_seed(seed)
