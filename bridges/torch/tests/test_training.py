@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from accelrt import testing
 
@@ -229,6 +230,14 @@ def test_a_compiled_function_runs_by_aot_eager() -> None:
     there = rows.to("accelrt").requires_grad_()
     compiled(there).backward()
     torch.testing.assert_close(there.grad.cpu(), rows.cos() - rows.sin())
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_what_is_computed_again_draws_the_same_numbers(use_reentrant: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    rows = torch.ones(200, device="accelrt", requires_grad=True)
+    kept = checkpoint(functional.dropout, rows, use_reentrant=use_reentrant)
+    kept.sum().backward()
+    assert torch.equal(rows.grad.cpu(), kept.cpu())
 
 
 def test_a_checkpoint_is_loaded_to_where_it_is_wanted(tmp_path: object) -> None:
