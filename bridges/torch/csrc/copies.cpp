@@ -1,4 +1,5 @@
 // Copies between devices and the host, and what reads a number.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <torch/library.h>
@@ -82,6 +83,9 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool is_non_b
   if (to.numel() == 0) {
     return to;
   }
+  // Here, as the task's tensors have storages of their own.
+  at::assert_no_internal_overlap(to);
+  at::assert_no_partial_overlap(to, from);
   const c10::DeviceGuard on_device(is_ours(from) ? from.device() : to.device());
   if (is_ours(from) && is_ours(to)) {
     copy_between_devices(from, to);

@@ -3,8 +3,11 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/accumulate.h>
 
+#include <array>
 #include <atomic>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "alias.hpp"
 #include "task.hpp"
@@ -23,6 +26,28 @@ int64_t bits_of(double value) {
   int64_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
+}
+
+// Kernels may refuse a number for its sign, or because a type of integers or of half precision has
+// not so large a one. What lies between two of these is alike to them.
+int64_t class_of(double value) {
+  constexpr std::array<double, 14> LIMITS = {0, 127, 128, 255, 32767, 32768, 65504, 65535, 0x1p31 - 1,
+      0x1p31, 0x1p32 - 1, 0x1p63, std::numeric_limits<float>::max(),
+      std::numeric_limits<double>::max()};
+  const double size = std::abs(value); // one that is no number is beyond all
+  int64_t nth = 0;
+  for (const double limit : LIMITS) {
+    nth += size <= limit ? 0 : 1;
+  }
+  return std::isnan(value) ? 64 : std::signbit(value) ? -nth : nth;
+}
+
+void add_number(ShapeKey& key, const c10::IValue& value) {
+  const auto kind = value.isInt() ? -3 : value.isDouble() ? -4 : value.isBool() ? -5 : -6;
+  const auto size = value.isInt() ? static_cast<double>(value.toInt())
+      : value.isDouble()          ? value.toDouble()
+                                  : 0;
+  key.push_back(kind - 128 - class_of(size) * 8);
 }
 
 void add(ShapeKey& key, const at::Tensor& tensor) {
@@ -57,7 +82,7 @@ bool add(ShapeKey& key, const c10::IValue& value, bool is_number, bool ignores_n
   } else if (value.isNone()) {
     key.push_back(-2);
   } else if (is_number && ignores_numbers) {
-    key.push_back(value.isInt() ? -3 : value.isDouble() ? -4 : value.isBool() ? -5 : -6);
+    add_number(key, value);
   } else if (value.isInt()) {
     key.push_back(-7);
     key.push_back(value.toInt());
@@ -85,8 +110,14 @@ bool add(ShapeKey& key, const c10::IValue& value, bool is_number, bool ignores_n
     key.push_back(-12);
   } else if (is_list_of_tensors(value)) {
     key.push_back(-13);
-    for_each_tensor(value, [&](const at::Tensor& tensor) { add(key, tensor); });
+    bool has_host_mask = false; // the data of which Meta reads
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      has_host_mask |= tensor.defined() && !is_ours(tensor) &&
+          (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+      add(key, tensor);
+    });
     key.push_back(-14);
+    return !has_host_mask;
   } else {
     return false;
   }
@@ -187,8 +218,8 @@ std::shared_ptr<const Shapes> ShapeCache::find(
   }
   misses.fetch_add(1, std::memory_order_relaxed);
   auto asked = std::make_shared<const Shapes>(ask_meta(op, arguments));
-  if (asked->has_value()) {
-    probes_.check(op, arguments, elements_of(*asked));
+  if (asked->has_value() && probes_.refuses(op, arguments, elements_of(*asked))) {
+    asked = std::make_shared<const Shapes>();
   }
   if (can_be_kept) {
     const std::lock_guard<std::mutex> held(lock_);
