@@ -1,16 +1,17 @@
 #include "operators.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 
 #include <atomic>
 #include <unordered_map>
 
 #include "alias.hpp"
+#include "device_allocator.hpp"
 #include "generator.hpp"
 #include "plan.hpp"
 #include "task.hpp"
@@ -169,7 +170,7 @@ class OperatorTask final : public Task {
     target_.callBoxed(stack_);
     for (size_t nth = 0; nth < addresses_.size(); nth++) {
       const auto& made = writes_results_ ? written_[nth] : stack_[nth].toTensor();
-      if ((**shapes_)[nth] && !is_there(made)) {
+      if ((**shapes_)[nth] && made.defined() && !is_there(made)) {
         const auto& shape = *(**shapes_)[nth];
         at::from_blob(addresses_[nth], shape.sizes, shape.strides, made.options().dtype(shape.dtype))
             .copy_(made);
@@ -198,10 +199,11 @@ class OperatorTask final : public Task {
 std::vector<at::Tensor> make_results(const Call& call, const Shapes& shapes) {
   std::vector<at::Tensor> results;
   results.reserve(shapes->size());
-  const auto options = at::TensorOptions().device(call.device);
+  constexpr auto KEYS = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1);
   for (const auto& shape : *shapes) {
     results.push_back(shape
-        ? at::empty_strided(shape->sizes, shape->strides, options.dtype(shape->dtype))
+        ? at::Tensor(at::detail::empty_strided_generic(
+              shape->sizes, shape->strides, device_allocator(), KEYS, shape->dtype))
         : at::Tensor());
   }
   return results;

@@ -186,11 +186,21 @@ def test_the_texts_of_failures_have_no_frames_of_torch() -> None:
     assert "frame #" not in str(raised.value)
 
 
-def test_layouts_that_are_not_strided_are_refused() -> None:
-    with pytest.raises(NotImplementedError):
-        torch.empty(3, device="accelrt", layout=torch.sparse_coo)
-    with pytest.raises(NotImplementedError):
-        torch.eye(3, device="accelrt").to_sparse()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3, device="accelrt").to_sparse(),
+        lambda: torch.eye(3).to_sparse().to("accelrt"),
+        lambda: torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), device="accelrt"),
+        lambda: torch.empty(3, device="accelrt", layout=torch.sparse_coo),
+        lambda: torch.nested.nested_tensor([torch.ones(2, device="accelrt")]) + 1,
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8).to("accelrt"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # of what torch plans with these
+def test_layouts_that_are_not_strided_are_refused_by_name(make: Callable[[], object]) -> None:
+    with pytest.raises(NotImplementedError, match="accelrt has strided tensors alone"):
+        make()
 
 
 def test_an_out_of_another_size_is_resized_with_the_warning_of_the_cpu() -> None:

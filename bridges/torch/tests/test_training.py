@@ -186,6 +186,22 @@ def test_recurrent_networks_have_the_cpus_numbers(cell: type[nn.RNNBase], seed: 
         torch.testing.assert_close(here.grad.cpu(), there.grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors")  # the CPU makes some
+def test_an_encoder_at_inference_takes_torchs_fast_way(seed: int) -> None:
+    torch.manual_seed(seed)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    on_cpu = nn.TransformerEncoder(layer, 2).eval()
+    on_device = copy.deepcopy(on_cpu).to("accelrt")
+    rows, padding = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False] * 3])
+    with torch.no_grad():
+        torch.testing.assert_close(on_device(rows.to("accelrt")).cpu(), on_cpu(rows))
+        padded = on_device(rows.to("accelrt"), src_key_padding_mask=padding.to("accelrt")).cpu()
+        expected = on_cpu(rows, src_key_padding_mask=padding)
+        torch.testing.assert_close(padded[~padding], expected[~padding])
+        attention = on_device.layers[0].self_attn
+        assert attention(*[rows.to("accelrt")] * 3, need_weights=False)[1] is None
+
+
 @pytest.mark.parametrize(
     "name",
     ["Adadelta", "Adagrad", "Adam", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"],
@@ -203,6 +219,24 @@ def test_optimisers_take_the_same_steps(name: str, foreach: bool, seed: int) -> 
         for _ in range(3):
             _step(model, optimiser, tuple(part.to(device) for part in batch))
     _assert_equal(on_device, on_cpu)
+
+
+def test_a_module_that_moves_keeps_its_parameters_and_who_has_them(seed: int) -> None:
+    torch.manual_seed(seed)
+    words = nn.Embedding(5, 4)
+    scores = nn.Linear(4, 5, bias=False)
+    scores.weight = words.weight  # of which both modules have one
+    on_device = nn.Sequential(words, scores)
+    on_cpu = copy.deepcopy(on_device)
+    optimisers = [torch.optim.SGD(model.parameters(), 0.1) for model in (on_device, on_cpu)]
+    on_device.to("accelrt")  # behind the optimiser's beginning
+    assert scores.weight is words.weight
+    tokens = torch.tensor([1, 2, 4])
+    for model, optimiser in zip((on_device, on_cpu), optimisers, strict=True):
+        for _ in range(2):
+            _step(model, optimiser, (tokens.to(model[0].weight.device),) * 2)
+    _assert_equal(on_device, on_cpu)
+    assert on_device.cpu()[0].weight is scores.weight
 
 
 def test_autocast_chooses_the_types_of_every_device() -> None:
