@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "alias.hpp"
+#include "corrections.hpp"
 #include "task.hpp"
 #include "values.hpp"
 
@@ -159,12 +160,6 @@ std::optional<Shape> shape_of(const at::Tensor& tensor) {
   return Shape{at::DimVector(tensor.sizes()), at::DimVector(tensor.strides()), tensor.scalar_type()};
 }
 
-// Meta says that weights which nobody needs are empty, where the CPU's kernel returns none.
-bool is_left_out(const c10::OperatorHandle& op, size_t nth, const at::Tensor& result) {
-  return nth == 1 && result.defined() && result.numel() == 0 &&
-      op.operator_name().name == "aten::_native_multi_head_attention";
-}
-
 Shapes ask_meta(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
   torch::jit::Stack stack;
   for (const auto& value : arguments) {
@@ -181,10 +176,9 @@ Shapes ask_meta(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argumen
     op.callBoxed(stack);
     std::vector<std::optional<Shape>> shapes;
     for (const auto& result : stack) {
-      for_each_tensor(result, [&](const at::Tensor& it) {
-        shapes.push_back(is_left_out(op, shapes.size(), it) ? std::nullopt : shape_of(it));
-      });
+      for_each_tensor(result, [&](const at::Tensor& it) { shapes.push_back(shape_of(it)); });
     }
+    correct(op, arguments, shapes);
     return shapes;
   } catch (const std::exception&) {
     // No kernel, or wrong arguments: the CPU's own kernel says what is wrong in its words.

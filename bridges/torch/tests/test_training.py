@@ -258,6 +258,34 @@ def test_gradients_are_scaled() -> None:
     torch.testing.assert_close((before.weight - model.weight).cpu(), torch.ones(1, 3))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("of_parameters", [None, torch.float32])
+def test_norms_of_half_precision_have_the_cpus_bits(
+    dtype: torch.dtype, of_parameters: torch.dtype | None, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    rows = torch.randn(3, 4, 5, 5).to(dtype)
+    for norm in (nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.LayerNorm((4, 5, 5))):
+        on_cpu = norm.to(of_parameters or dtype)
+        on_device = copy.deepcopy(on_cpu).to("accelrt")
+        for is_trained in (True, False):
+            here, there = rows.clone().requires_grad_(), rows.to("accelrt").requires_grad_()
+            for model, given in ((on_cpu, here), (on_device, there)):
+                model.train(is_trained)(given).square().sum().backward()
+            assert there.grad.dtype == dtype
+            assert torch.equal(there.grad.cpu(), here.grad)
+            _assert_equal(on_device, on_cpu)
+
+
+def test_a_compiled_layer_takes_sequences_of_any_length() -> None:
+    torch._dynamo.reset()  # noqa: SLF001 - as its tests do
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    compiled = torch.compile(copy.deepcopy(layer).to("accelrt"), backend="aot_eager", dynamic=True)
+    for length in (3, 5, 4):
+        rows = torch.linspace(0, 1, length * 8).view(1, length, 8)
+        torch.testing.assert_close(compiled(rows.to("accelrt")).cpu(), layer(rows))
+
+
 def test_a_compiled_function_runs_by_aot_eager() -> None:
     compiled = torch.compile(lambda x: (x.sin() + x.cos()).sum(), backend="aot_eager")
     rows = torch.linspace(0, 1, 5)
