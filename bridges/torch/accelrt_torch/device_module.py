@@ -113,6 +113,15 @@ def is_initialized() -> bool:
     return not _is_in_bad_fork()
 
 
+def __getattr__(name: str) -> object:
+    # torch's own modules have a variable: `torch.utils.checkpoint` keeps states of generators only
+    # where it is true.
+    if name == "_initialized":
+        return is_initialized()
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)
+
+
 def _is_in_bad_fork() -> bool:
     return bool(_C.is_in_bad_fork())
 

@@ -99,7 +99,7 @@ std::tuple<Tensor, Tensor> native_dropout(
   if (!is_training.value_or(true) || input.numel() == 0) {
     return {input.clone(), at::ones_like(input, options)};
   }
-  if (probability >= 1) {
+  if (probability == 1) {
     return {at::zeros_like(input), at::zeros_like(input, options)};
   }
   const auto mask = at::empty_like(input, options).bernoulli_(1 - probability);

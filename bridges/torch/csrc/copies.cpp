@@ -1,4 +1,6 @@
 // Copies between devices and the host, and what reads a number.
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <torch/library.h>
@@ -77,11 +79,25 @@ void copy_from_host(const at::Tensor& from, const at::Tensor& to, bool is_non_bl
   }
 }
 
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool is_non_blocking) {
-  TORCH_CHECK(to.sizes() == from.sizes(), "A copy takes ", from.sizes(), " to ", to.sizes());
+// The source in the shape of the target, or what the CPU says against it.
+at::Tensor broadcast(const at::Tensor& from, const at::Tensor& to) {
+  if (to.sizes() == from.sizes()) {
+    return from;
+  }
+  const auto common = at::infer_size_dimvector(to.sizes(), from.sizes());
+  TORCH_CHECK(to.sizes() == common, "output with shape ", to.sizes(),
+      " doesn't match the broadcast shape ", c10::IntArrayRef(common));
+  return from.expand(to.sizes());
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& to, bool is_non_blocking) {
+  const auto from = broadcast(source, to);
   if (to.numel() == 0) {
     return to;
   }
+  // Here, as the task's tensors have storages of their own.
+  at::assert_no_internal_overlap(to);
+  at::assert_no_partial_overlap(to, from);
   const c10::DeviceGuard on_device(is_ours(from) ? from.device() : to.device());
   if (is_ours(from) && is_ours(to)) {
     copy_between_devices(from, to);

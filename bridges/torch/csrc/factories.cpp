@@ -1,5 +1,7 @@
 // Tensors without contents, and other views of a tensor's memory: no task is needed.
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
 #include <ATen/ops/unfold_native.h>
@@ -28,13 +30,23 @@ c10::Device device_or_current(std::optional<c10::Device> device) {
   return torch_device(device ? index_of(*device) : current_device());
 }
 
+// What nothing has written is the same in each run, where the program wants that.
+Tensor as_wanted(Tensor fresh) {
+  const auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() &&
+          context.deterministicFillUninitializedMemory())) {
+    at::native::fill_empty_deterministic_(fresh);
+  }
+  return fresh;
+}
+
 Tensor empty(IntArrayRef size, std::optional<c10::ScalarType> dtype,
     std::optional<c10::Layout> layout, std::optional<c10::Device> device,
     std::optional<bool> is_pinned, std::optional<c10::MemoryFormat> format) {
   check_options(layout, is_pinned);
   const c10::DeviceGuard on_device(device_or_current(device));
-  return at::detail::empty_generic(
-      size, device_allocator(), KEYS, c10::dtype_or_default(dtype), format);
+  return as_wanted(at::detail::empty_generic(
+      size, device_allocator(), KEYS, c10::dtype_or_default(dtype), format));
 }
 
 Tensor empty_strided(IntArrayRef size, IntArrayRef stride, std::optional<c10::ScalarType> dtype,
@@ -42,8 +54,8 @@ Tensor empty_strided(IntArrayRef size, IntArrayRef stride, std::optional<c10::Sc
     std::optional<bool> is_pinned) {
   check_options(layout, is_pinned);
   const c10::DeviceGuard on_device(device_or_current(device));
-  return at::detail::empty_strided_generic(
-      size, stride, device_allocator(), KEYS, c10::dtype_or_default(dtype));
+  return as_wanted(at::detail::empty_strided_generic(
+      size, stride, device_allocator(), KEYS, c10::dtype_or_default(dtype)));
 }
 
 Tensor as_strided(const Tensor& self, IntArrayRef size, IntArrayRef stride,

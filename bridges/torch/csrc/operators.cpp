@@ -1,16 +1,17 @@
 #include "operators.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 
 #include <atomic>
 #include <unordered_map>
 
 #include "alias.hpp"
+#include "device_allocator.hpp"
 #include "generator.hpp"
 #include "plan.hpp"
 #include "task.hpp"
@@ -31,32 +32,50 @@ struct Call {
   c10::Device device;
 };
 
+[[noreturn]] void refuse_two(const Plan& plan, c10::Device one, c10::Device other) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two ",
+      "devices, ", one, " and ", other, "! (when calling ", plan.name, ")");
+}
+
+// Whether an argument may be a tensor of the host: a number that is read, or what the plan allows.
+bool may_be_hosts(const Plan& plan, size_t place, const at::Tensor& tensor) {
+  const auto& written = plan.written;
+  if (std::find(written.begin(), written.end(), place) != written.end()) {
+    return false; // the task has a copy, which would be written in its place
+  }
+  return (tensor.device().is_cpu() && tensor.dim() == 0) ||
+      (plan.host_tensors_from && place >= *plan.host_tensors_from);
+}
+
 // The device of the tensors. Throws where they are of several, as the kernels of CUDA do.
 c10::Device device_of(const Plan& plan, at::ArrayRef<c10::IValue> arguments) {
-  std::optional<c10::Device> found;
-  const auto look = [&](const at::Tensor& tensor) {
-    if (!tensor.defined()) {
-      return;
-    }
-    const bool is_number = tensor.device().is_cpu() && tensor.dim() == 0;
-    if (is_ours(tensor)) {
-      TORCH_CHECK(!found || *found == tensor.device(), "Expected all tensors to be on the same ",
-          "device, but found at least two devices, ", *found, " and ", tensor.device(),
-          "! (when calling ", plan.name, ")");
+  std::optional<c10::Device> found, refused, named;
+  for (size_t place = 0; place < arguments.size(); place++) {
+    const auto& value = arguments[place];
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) {
+        return;
+      }
+      if (!is_ours(tensor)) {
+        if (!may_be_hosts(plan, place, tensor)) {
+          refused = tensor.device();
+        }
+        return;
+      }
+      if (found && *found != tensor.device()) {
+        refuse_two(plan, *found, tensor.device());
+      }
       found = tensor.device();
-    } else if (!is_number && !plan.takes_host_tensors) {
-      const auto other = found ? *found : torch_device(current_device());
-      TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two ",
-          "devices, ", other, " and ", tensor.device(), "! (when calling ", plan.name, ")");
-    }
-  };
-  for (const auto& value : arguments) {
-    for_each_tensor(value, look);
-    if (value.isDevice() && value.toDevice().type() == DEVICE_TYPE && !found) {
-      found = torch_device(index_of(value.toDevice()));
+    });
+    if (value.isDevice() && value.toDevice().type() == DEVICE_TYPE) {
+      named = torch_device(index_of(value.toDevice()));
     }
   }
-  return found ? *found : torch_device(current_device());
+  const auto device = found ? *found : named ? *named : torch_device(current_device());
+  if (refused) {
+    refuse_two(plan, device, *refused);
+  }
+  return device;
 }
 
 // The operator's arguments for the CPU's kernel.
@@ -159,7 +178,7 @@ class OperatorTask final : public Task {
     }
     for (size_t nth = 0; nth < addresses_.size(); nth++) {
       const auto& made = writes_results_ ? outs_[nth].alias : stack_[nth].toTensor();
-      if ((**shapes_)[nth] && !is_there(made)) {
+      if ((**shapes_)[nth] && made.defined() && !is_there(made)) {
         const auto& shape = *(**shapes_)[nth];
         at::from_blob(addresses_[nth], shape.sizes, shape.strides, made.options().dtype(shape.dtype))
             .copy_(made);
@@ -203,10 +222,11 @@ class OperatorTask final : public Task {
 std::vector<at::Tensor> make_results(const Call& call, const Shapes& shapes) {
   std::vector<at::Tensor> results;
   results.reserve(shapes->size());
-  const auto options = at::TensorOptions().device(call.device);
+  constexpr auto KEYS = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1);
   for (const auto& shape : *shapes) {
     results.push_back(shape
-        ? at::empty_strided(shape->sizes, shape->strides, options.dtype(shape->dtype))
+        ? at::Tensor(at::detail::empty_strided_generic(
+              shape->sizes, shape->strides, device_allocator(), KEYS, shape->dtype))
         : at::Tensor());
   }
   return results;

@@ -72,11 +72,22 @@ std::optional<OperatorHandle> out_variant_of(const OperatorHandle& op) {
   return std::nullopt;
 }
 
-// By name, as no schema says so: their indices may be the host's, as on CUDA.
-bool takes_host_tensors(const std::string& name) {
+bool is_index(const std::string& name) {
   static const std::array<const char*, 4> names = {
       "aten::index", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"};
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// By name, as no schema says so. What indexes a tensor may be the host's, as on CUDA; the numbers
+// of these optimisers' steps are always.
+std::optional<size_t> host_tensors_from(const FunctionSchema& schema) {
+  if (is_index(schema.name())) {
+    return 1;
+  }
+  const auto scalars = schema.argumentIndexWithName("scalars");
+  const bool are_tensors =
+      scalars && schema.arguments()[*scalars].type()->kind() == TypeKind::TensorType;
+  return are_tensors ? std::make_optional(static_cast<size_t>(*scalars)) : std::nullopt;
 }
 
 // Losses: their variants that write first make room for what is to be reduced, which memory of a
@@ -162,7 +173,7 @@ Plan::Way read_schema(const FunctionSchema& schema, Plan& plan) {
 } // namespace
 
 Plan::Plan(const OperatorHandle& handle) : op(handle), name(toString(handle.operator_name())) {
-  takes_host_tensors = accelrt_torch::takes_host_tensors(handle.operator_name().name);
+  host_tensors_from = accelrt_torch::host_tensors_from(handle.schema());
   way = read_schema(handle.schema(), *this);
   note_unsaid_writes(handle.schema(), *this);
   if (way == Way::Makes && !grows_its_result(handle.schema())) {
@@ -176,7 +187,7 @@ Plan::Plan(const OperatorHandle& handle) : op(handle), name(toString(handle.oper
     way = Way::Refused;
   } else if (way != Way::Refused &&
       // Of an index the shape depends on data for masks alone, which Meta refuses.
-      ((has_tag(handle, at::Tag::dynamic_output_shape) && !takes_host_tensors) ||
+      ((has_tag(handle, at::Tag::dynamic_output_shape) && !is_index(handle.operator_name().name)) ||
           has_tag(handle, at::Tag::data_dependent_output) ||
           is_shaped_by_the_cpu(handle.operator_name().name))) {
     way = Way::Waits;

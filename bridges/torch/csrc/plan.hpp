@@ -39,8 +39,8 @@ struct Plan {
   c10::SmallVector<size_t, 2> returned;
   // The argument that is a generator.
   std::optional<size_t> generator;
-  // Tensors of the host with more than a number are allowed.
-  bool takes_host_tensors = false;
+  // From this argument on, tensors of the host with more than a number are allowed.
+  std::optional<size_t> host_tensors_from;
   ShapeCache shapes;
 };
 

@@ -2,8 +2,9 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/stack.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <string>
 
 #include "alias.hpp"
@@ -18,30 +19,28 @@ namespace {
 constexpr int64_t MOST_ELEMENTS = 1 << 16;
 constexpr int64_t MOST_RESULTS = 1 << 20;
 
-// Of kernels that have not the type: of the macros that choose one by type, and by hand.
-bool is_refusal(const std::string& text) {
-  return text.find("not implemented for '") != std::string::npos ||
-      text.find("not support") != std::string::npos;
-}
+// Up to here each new combination of arguments is, and beyond each of types.
+constexpr int64_t FEW_ELEMENTS = 1 << 12;
+constexpr int64_t FEW_RESULTS = 1 << 16;
 
 struct Silence final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-bool are_small(at::ArrayRef<c10::IValue> arguments) {
-  bool are = true;
+int64_t most_elements(at::ArrayRef<c10::IValue> arguments) {
+  int64_t most = 0;
   for (const auto& value : arguments) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
-      are &= !tensor.defined() || tensor.numel() <= MOST_ELEMENTS;
+      most = std::max(most, tensor.defined() ? tensor.numel() : 0);
     });
   }
-  return are;
+  return most;
 }
 
-torch::jit::Stack zeros_for(
-    const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) {
-  const auto zeros = [&](const at::Tensor& tensor) {
-    return is_ours(tensor) ? at::zeros(tensor.sizes(), tensor.scalar_type()) : tensor;
+torch::jit::Stack filled_arguments(
+    const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments, int number) {
+  const auto filled = [&](const at::Tensor& tensor) {
+    return is_ours(tensor) ? at::full(tensor.sizes(), number, tensor.scalar_type()) : tensor;
   };
   torch::jit::Stack stack;
   for (size_t nth = 0; nth < arguments.size(); nth++) {
@@ -51,34 +50,36 @@ torch::jit::Stack zeros_for(
     } else if (value.isDevice()) {
       stack.emplace_back(c10::Device(c10::kCPU));
     } else {
-      stack.push_back(map_tensors(value, zeros));
+      stack.push_back(map_tensors(value, filled));
     }
   }
   return stack;
 }
 
-std::exception_ptr ask(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
+// What the kernel says against such arguments, in which each number is this one.
+std::string refusal_of(
+    const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, int number) {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard no_warnings(&silence);
   const KernelState state;
   try {
-    auto stack = zeros_for(op.schema(), arguments);
+    auto stack = filled_arguments(op.schema(), arguments, number);
     op.callBoxed(stack);
   } catch (const c10::Error& error) {
-    if (is_refusal(error.what_without_backtrace())) {
-      return std::current_exception();
-    }
-  } catch (const std::exception&) { // not of types
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
   }
-  return nullptr;
+  return "";
 }
 
 } // namespace
 
-void Probes::check(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
+bool Probes::refuses(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
     int64_t result_elements) {
-  if (result_elements > MOST_RESULTS || !are_small(arguments)) {
-    return;
+  const auto elements = most_elements(arguments);
+  if (elements > MOST_ELEMENTS || result_elements > MOST_RESULTS) {
+    return false;
   }
   Types types;
   const auto& declared = op.schema().arguments();
@@ -94,25 +95,20 @@ void Probes::check(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argu
             : value.isComplexDouble()        ? -3
                                              : -4);
   }
-  const auto refuse = [](const std::exception_ptr& refusal) {
-    if (refusal) {
-      std::rethrow_exception(refusal);
-    }
-  };
-  {
+  if (elements > FEW_ELEMENTS || result_elements > FEW_RESULTS) {
     const std::lock_guard<std::mutex> held(lock_);
-    const auto place = known_.find(types);
-    if (place != known_.end()) {
-      refuse(place->second);
-      return;
+    if (taken_.contains(types)) {
+      return false;
     }
   }
-  const auto refusal = ask(op, arguments);
-  {
-    const std::lock_guard<std::mutex> held(lock_);
-    known_.emplace(types, refusal);
+  // What is wrong with zeros alone, as a divisor, may be right with the program's numbers.
+  const auto refusal = refusal_of(op, arguments, 0);
+  if (!refusal.empty() && refusal == refusal_of(op, arguments, 1)) {
+    return true;
   }
-  refuse(refusal);
+  const std::lock_guard<std::mutex> held(lock_);
+  taken_.insert(types);
+  return false;
 }
 
 } // namespace accelrt_torch

@@ -4,12 +4,14 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/accumulate.h>
 
+#include <array>
 #include <atomic>
+#include <cmath>
 #include <cstring>
-#include <string>
-#include <unordered_set>
+#include <limits>
 
 #include "alias.hpp"
+#include "corrections.hpp"
 #include "task.hpp"
 #include "values.hpp"
 
@@ -26,6 +28,28 @@ int64_t bits_of(double value) {
   int64_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
+}
+
+// Kernels may refuse a number for its sign, or because a type of integers or of half precision has
+// not so large a one. What lies between two of these is alike to them.
+int64_t class_of(double value) {
+  constexpr std::array<double, 14> LIMITS = {0, 127, 128, 255, 32767, 32768, 65504, 65535, 0x1p31 - 1,
+      0x1p31, 0x1p32 - 1, 0x1p63, std::numeric_limits<float>::max(),
+      std::numeric_limits<double>::max()};
+  const double size = std::abs(value); // one that is no number is beyond all
+  int64_t nth = 0;
+  for (const double limit : LIMITS) {
+    nth += size <= limit ? 0 : 1;
+  }
+  return std::isnan(value) ? 64 : std::signbit(value) ? -nth : nth;
+}
+
+void add_number(ShapeKey& key, const c10::IValue& value) {
+  const auto kind = value.isInt() ? -3 : value.isDouble() ? -4 : value.isBool() ? -5 : -6;
+  const auto size = value.isInt() ? static_cast<double>(value.toInt())
+      : value.isDouble()          ? value.toDouble()
+                                  : 0;
+  key.push_back(kind - 128 - class_of(size) * 8);
 }
 
 void add(ShapeKey& key, const at::Tensor& tensor) {
@@ -60,7 +84,7 @@ bool add(ShapeKey& key, const c10::IValue& value, bool is_number, bool ignores_n
   } else if (value.isNone()) {
     key.push_back(-2);
   } else if (is_number && ignores_numbers) {
-    key.push_back(value.isInt() ? -3 : value.isDouble() ? -4 : value.isBool() ? -5 : -6);
+    add_number(key, value);
   } else if (value.isInt()) {
     key.push_back(-7);
     key.push_back(value.toInt());
@@ -88,8 +112,14 @@ bool add(ShapeKey& key, const c10::IValue& value, bool is_number, bool ignores_n
     key.push_back(-12);
   } else if (is_list_of_tensors(value)) {
     key.push_back(-13);
-    for_each_tensor(value, [&](const at::Tensor& tensor) { add(key, tensor); });
+    bool has_host_mask = false; // the data of which Meta reads
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      has_host_mask |= tensor.defined() && !is_ours(tensor) &&
+          (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+      add(key, tensor);
+    });
     key.push_back(-14);
+    return !has_host_mask;
   } else {
     return false;
   }
@@ -151,44 +181,11 @@ Shapes ask_meta(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argumen
     for (const auto& result : stack) {
       for_each_tensor(result, [&](const at::Tensor& it) { shapes.push_back(shape_of(it)); });
     }
+    correct(op, arguments, shapes);
     return shapes;
   } catch (const std::exception&) {
     // No kernel, or wrong arguments: the CPU's own kernel says what is wrong in its words.
     return std::nullopt;
-  }
-}
-
-// Operators whose results have the order of the dimensions of what they read, channels last, where
-// Meta says that they are contiguous.
-bool keeps_order(const std::string& name) {
-  static const std::unordered_set<std::string> names{"aten::channel_shuffle", "aten::convolution",
-      "aten::convolution_backward", "aten::native_channel_shuffle", "aten::pixel_shuffle",
-      "aten::reflection_pad2d", "aten::reflection_pad3d", "aten::replication_pad2d",
-      "aten::replication_pad3d", "aten::roll"};
-  return names.contains(name);
-}
-
-// The order of an operator's images: of convolutions also that of the weights.
-at::MemoryFormat order_of(at::ArrayRef<c10::IValue> arguments) {
-  for (const auto& value : arguments) {
-    if (value.isTensor() && value.toTensor().defined()) {
-      const auto format = value.toTensor().suggest_memory_format();
-      if (format != at::MemoryFormat::Contiguous) {
-        return format;
-      }
-    }
-  }
-  return at::MemoryFormat::Contiguous;
-}
-
-void keep_order(at::ArrayRef<c10::IValue> arguments, Shapes& shapes) {
-  const auto order = order_of(arguments);
-  for (auto& shape : *shapes) {
-    if (order == at::MemoryFormat::ChannelsLast && shape && shape->sizes.size() == 4) {
-      shape->strides = c10::get_channels_last_strides_2d(shape->sizes);
-    } else if (order == at::MemoryFormat::ChannelsLast3d && shape && shape->sizes.size() == 5) {
-      shape->strides = c10::get_channels_last_strides_3d(shape->sizes);
-    }
   }
 }
 
@@ -225,13 +222,9 @@ std::shared_ptr<const Shapes> ShapeCache::find(
     }
   }
   misses.fetch_add(1, std::memory_order_relaxed);
-  auto found = ask_meta(op, arguments);
-  if (found && keeps_order(op.operator_name().name)) {
-    keep_order(arguments, found);
-  }
-  auto asked = std::make_shared<const Shapes>(std::move(found));
-  if (asked->has_value()) {
-    probes_.check(op, arguments, elements_of(*asked));
+  auto asked = std::make_shared<const Shapes>(ask_meta(op, arguments));
+  if (asked->has_value() && probes_.refuses(op, arguments, elements_of(*asked))) {
+    asked = std::make_shared<const Shapes>();
   }
   if (can_be_kept) {
     const std::lock_guard<std::mutex> held(lock_);

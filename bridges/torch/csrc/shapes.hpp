@@ -1,8 +1,8 @@
 // The shapes of an operator's results, as its kernel for Meta tensors says them, kept for later.
 //
 // Kernels for Meta are often Python's, some 250 us and the GIL. What they depend on is the key:
-// sizes, strides and dtypes of tensors, every other argument but the values of numbers that stand
-// beside tensors, as a learning rate, and torch's default dtype.
+// sizes, strides and dtypes of tensors, torch's default dtype, and every other argument; of numbers
+// that stand beside tensors, as a learning rate, the sign and how large they are.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -26,15 +26,16 @@ struct Shape {
   at::ScalarType dtype;
 };
 
-// Of each tensor that an operator returns; nothing where Meta has no kernel or refuses.
+// Of each tensor that an operator returns; nothing where Meta has no kernel or refuses, or the CPU's
+// kernel would.
 using Shapes = std::optional<std::vector<std::optional<Shape>>>;
 
 using ShapeKey = c10::SmallVector<int64_t, 48>;
 
 class ShapeCache {
  public:
-  // Asks Meta where nothing is known, and the CPU's kernel whether it has the types, which it
-  // refuses by throwing. `arguments` are those of the operator, on the device.
+  // Asks Meta where nothing is known, and the CPU's kernel whether it takes such arguments.
+  // `arguments` are those of the operator, on the device.
   std::shared_ptr<const Shapes> find(
       const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
 

@@ -2,6 +2,8 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/ops/_has_compatible_shallow_copy_type_native.h>
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
 
@@ -34,8 +36,13 @@ using at::Tensor;
 void make_room(const Tensor& self) {
   const auto needed = at::detail::computeStorageNbytes(
       self.sizes(), self.strides(), self.itemsize(), self.storage_offset());
-  if (self.numel() > 0 && needed > self.storage().nbytes()) {
+  const auto had = self.storage().nbytes();
+  if (self.numel() > 0 && needed > had) {
     resize_storage(self.storage(), needed);
+    const auto& context = at::globalContext();
+    if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) {
+      at::native::fill_resize_deterministic_(self, static_cast<int64_t>(had));
+    }
   }
 }
 
@@ -51,6 +58,17 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size,
     impl->empty_tensor_restride(*format);
   }
   return self;
+}
+
+// Whether a tensor may become another one in place. Those of the host and of a device may, as on
+// CUDA: a module that moves keeps its parameters, which an optimiser or another module may have.
+bool may_become(const Tensor& self, const Tensor& from) {
+  const auto is_dense = [](const Tensor& tensor) {
+    const auto keys = tensor.key_set();
+    return keys.has(c10::DispatchKey::CPU) || keys.has(c10::DispatchKey::PrivateUse1);
+  };
+  return (is_dense(self) && is_dense(from)) ||
+      at::native::_has_compatible_shallow_copy_type(self, from);
 }
 
 Tensor& set_nothing(Tensor& self) {
@@ -86,6 +104,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage", set_storage);
   library.impl("set_.source_Storage_storage_offset", set_part);
   library.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+  library.impl("_has_compatible_shallow_copy_type", may_become);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+  library.impl("_has_compatible_shallow_copy_type", torch::CppFunction::makeFallthrough());
 }
 
 } // namespace accelrt_torch

@@ -1,3 +1,6 @@
+// Python first, as its header asks.
+#include <torch/csrc/python_headers.h>
+
 #include "waits.hpp"
 
 #include <chrono>
@@ -20,12 +23,23 @@ using Key = std::tuple<std::string, std::string, int64_t>;
 std::mutex lock;
 std::map<Key, Sum> sums;
 
+// torch holds the GIL where it writes a storage, and the stream may have functions of Python.
+accelrt_status synchronize_without_gil(const HeldStream& stream) {
+  const bool has_gil = Py_IsInitialized() && PyGILState_Check();
+  PyThreadState* const state = has_gil ? PyEval_SaveThread() : nullptr;
+  const auto status = accelrt_stream_synchronize(stream.get(), ACCELRT_NO_LIMIT);
+  if (has_gil) {
+    PyEval_RestoreThread(state);
+  }
+  return status;
+}
+
 } // namespace
 
 void wait_for(const HeldStream& stream, const char* name) {
   const auto where = place_of_program();
   const auto begin = std::chrono::steady_clock::now();
-  const auto status = accelrt_stream_synchronize(stream.get(), ACCELRT_NO_LIMIT);
+  const auto status = synchronize_without_gil(stream);
   const auto waited = std::chrono::steady_clock::now() - begin;
   {
     const std::lock_guard<std::mutex> held(lock);

@@ -6,9 +6,11 @@ kinds, compared with the CPU's own text.
 """
 
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn import functional
 
 from gates import Gate
 
@@ -38,9 +40,31 @@ from gates import Gate
         lambda device: (x := torch.zeros(4, 4, device=device)).add_(x.T),
         lambda device: torch.zeros(1, 4, device=device).expand(3, 4).add_(1),
         lambda device: torch._foreach_add_([(x := torch.zeros(4, device=device))[1:]], [x[:-1]]),
+        lambda device: (x := torch.zeros(4, device=device))[1:].copy_(x[:-1]),
+        lambda device: torch.zeros(1, 4, device=device).expand(3, 4).copy_(torch.zeros(3, 4)),
+        lambda device: torch.zeros(1, 4).expand(3, 4).copy_(torch.zeros(3, 4, device=device)),
         lambda device: torch.cat(
             [torch.zeros(2, 2, device=device), torch.zeros(3, 3, device=device)]
         ),
+        # Other arguments that Meta's kernels take and the CPU's do not.
+        lambda device: torch.softmax(torch.zeros(3, device=device), 2),
+        lambda device: torch.zeros(0, device=device).max(),
+        lambda device: torch.zeros(3, device=device).index_fill_(
+            0, torch.zeros(1, device=device), 1.0
+        ),
+        lambda device: torch.multinomial(torch.ones(3, device=device), 5),
+        lambda device: torch.randint(5, 2, (3,), device=device),
+        lambda device: torch.zeros(3, device=device).uniform_(1, 0),
+        lambda device: torch.histc(torch.zeros(3, device=device), 3, min=5, max=3),
+        lambda device: functional.conv2d(
+            torch.zeros(1, 1, 5, 5, device=device),
+            torch.zeros(1, 1, 3, 3, device=device),
+            padding=-1,
+        ),
+        # Numbers, behind a call with others that are right.
+        lambda device: (x := torch.arange(3, device=device), x[0] ** 2, x**2, x**-1),
+        lambda device: torch.zeros(3, device=device, dtype=torch.int8).fill_(3).fill_(300),
+        lambda device: torch.native_dropout(torch.ones(3, device=device), 2.0, True),  # noqa: FBT003 - of torch
     ],
 )
 def test_a_mistake_in_the_arguments_is_raised_by_the_call(mistake: object) -> None:
@@ -56,6 +80,19 @@ def test_a_refusal_of_a_type_is_kept_and_other_types_go_on() -> None:
         with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
             torch.mm(*[torch.ones(2, 2, device="accelrt", dtype=torch.bool)] * 2)
     assert torch.mm(*[torch.ones(2, 2, device="accelrt")] * 2).tolist() == [[2.0] * 2] * 2
+
+
+def test_a_refusal_of_an_argument_does_not_reach_calls_without_it() -> None:
+    image, kernel = (
+        torch.ones(1, 1, 5, 5, device="accelrt"),
+        torch.ones(1, 1, 3, 3, device="accelrt"),
+    )
+    with pytest.raises(RuntimeError, match="negative padding is not supported"):
+        functional.conv2d(image, kernel, padding=-1)
+    assert functional.conv2d(image, kernel).sum().item() == 81
+    with pytest.raises(RuntimeError, match="negative values for beta"):
+        functional.smooth_l1_loss(kernel, kernel, beta=-1.0)
+    assert functional.smooth_l1_loss(kernel, kernel).item() == 0
 
 
 def test_graphs_and_collectives_are_refused_by_the_devices_name() -> None:
@@ -82,6 +119,23 @@ def test_tensors_of_two_devices_are_refused() -> None:
         torch.mm(here.view(1, 3), there.view(3, 1))
     with pytest.raises(RuntimeError, match="at least two devices, accelrt:0 and cpu"):
         here + torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda ours: torch.tensor(0.0).add_(ours),
+        lambda ours: torch.add(ours, 1, out=torch.tensor(0.0)),
+        lambda ours: torch._foreach_add_([torch.tensor(0.0)], [ours]),
+        lambda ours: torch.zeros(3).__setitem__(ours.long().view(1), 1.0),
+        lambda ours: torch.zeros(3)[ours.long().view(1)],
+    ],
+)
+def test_a_tensor_of_the_host_is_not_written_by_a_device(
+    write: Callable[[torch.Tensor], object],
+) -> None:
+    with pytest.raises(RuntimeError, match="at least two devices, accelrt:1 and cpu"):
+        write(torch.ones((), device="accelrt:1"))
 
 
 def test_a_number_of_the_host_goes_with_every_device() -> None:
@@ -133,11 +187,21 @@ def test_the_texts_of_failures_have_no_frames_of_torch() -> None:
     assert "frame #" not in str(raised.value)
 
 
-def test_layouts_that_are_not_strided_are_refused() -> None:
-    with pytest.raises(NotImplementedError):
-        torch.empty(3, device="accelrt", layout=torch.sparse_coo)
-    with pytest.raises(NotImplementedError):
-        torch.eye(3, device="accelrt").to_sparse()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3, device="accelrt").to_sparse(),
+        lambda: torch.eye(3).to_sparse().to("accelrt"),
+        lambda: torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), device="accelrt"),
+        lambda: torch.empty(3, device="accelrt", layout=torch.sparse_coo),
+        lambda: torch.nested.nested_tensor([torch.ones(2, device="accelrt")]) + 1,
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8).to("accelrt"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # of what torch plans with these
+def test_layouts_that_are_not_strided_are_refused_by_name(make: Callable[[], object]) -> None:
+    with pytest.raises(NotImplementedError, match="accelrt has strided tensors alone"):
+        make()
 
 
 def test_an_out_of_another_size_is_resized_with_the_warning_of_the_cpu() -> None:

@@ -139,6 +139,19 @@ def test_poisoned_memory_shows_what_nothing_has_written() -> None:
         torch.accelrt.memory.poison(False)  # noqa: FBT003 - a switch
 
 
+def test_what_nothing_has_written_is_filled_where_all_is_to_be_deterministic() -> None:
+    torch.use_deterministic_algorithms(True)  # noqa: FBT003 - torch's
+    try:
+        grown = torch.zeros(2, device="accelrt").resize_(4)
+        assert torch.empty(3, device="accelrt").isnan().all()
+        assert torch.empty_strided((3,), (2,), device="accelrt").isnan().all()
+        assert grown.isnan().tolist() == [False, False, True, True]
+        most = torch.iinfo(torch.int32).max
+        assert torch.empty(1, device="accelrt", dtype=torch.int32).tolist() == [most]
+    finally:
+        torch.use_deterministic_algorithms(False)  # noqa: FBT003 - torch's
+
+
 def test_a_snapshot_has_the_lines_that_allocated(tmp_path: Path) -> None:
     torch.accelrt.memory._record_memory_history()  # noqa: SLF001 - torch's name
     try:

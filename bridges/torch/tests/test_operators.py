@@ -231,6 +231,9 @@ OF_MATRICES: dict[str, Operator] = {
     "setitem": lambda x, y: (
         torch.Tensor.__setitem__(z := x.clone(), (slice(None), 1), y[:, 0]) or z
     ),
+    "copy_of_a_row": lambda x, y: x.clone().copy_(y[0]),
+    "copy_of_a_column": lambda x, y: x.clone().copy_(y[:, :1]),
+    "vander": lambda x, _: torch.vander(x[0]),
     "chunks": lambda x, _: tuple(part + 1 for part in x.chunk(2, 1)),
     "unbind": lambda x, _: tuple(row * 2 for row in x.unbind()),
     "foreach": lambda x, y: tuple(torch._foreach_add([x, y], [y, x])),  # noqa: SLF001 - optimisers call it
@@ -466,6 +469,23 @@ def test_what_depends_on_data_waits_and_says_where(seed: int) -> None:
         assert row.line > 0
         assert row.count >= 1
         _same(result, operator(*arguments))
+
+
+def test_masks_of_the_host_choose_by_what_they_hold() -> None:
+    numbers = torch.arange(20).view(10, 2)
+    there = numbers.to("accelrt")
+    for count in (7, 3, 0, 10):  # a shape of one call is not that of another
+        mask = torch.arange(10) < count
+        _same(there[mask], numbers[mask])
+
+
+def test_scalars_of_lists_are_the_hosts(seed: int) -> None:
+    tensors = [next(_tensors(seed, torch.float32, 3)) for _ in range(3)]
+    there = [tensor.to("accelrt") for tensor in tensors]
+    for operator in (torch._foreach_addcdiv_, torch._foreach_addcmul_):
+        for one, two, three in (tensors, there):
+            operator([one], [two], [three], torch.tensor([2.0]))
+        _same(there[0], tensors[0])
 
 
 def test_a_number_waits_and_says_where() -> None:

@@ -4,8 +4,11 @@ Goal: operators run on the current stream, in its order, while their thread goes
 that the test opens stands in a stream, so that what is behind it has not run yet.
 """
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -232,3 +235,20 @@ def test_events_that_are_gone_leave_no_memory_behind() -> None:
     before = resident_bytes()
     record(100_000)
     assert resident_bytes() <= before + (4 << 20)
+
+
+def test_who_waits_lets_functions_of_python_run() -> None:
+    program = """
+import pickle, threading, torch
+from gates import Gate
+ones = torch.ones(3, device="accelrt")
+torch.accelerator.synchronize()
+gate = Gate()
+threading.Timer(0.1, gate.open).start()
+print(len(pickle.dumps(ones)) > 0)  # torch has the GIL when it asks for the bytes
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=Path(__file__).parent, timeout=60
+    )
+    assert done.stdout == "True\n", done.stderr

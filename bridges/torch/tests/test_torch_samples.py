@@ -53,8 +53,6 @@ _UNKNOWN = """
 UNKNOWN = frozenset(_UNKNOWN.split())
 EXPLAINED = {
     "addbmm": "in place it grows a tensor that is too small, on the CPU alone",
-    "native_batch_norm": "an empty result of the CPU's, which Meta gives a size",
-    "_native_batch_norm_legit": "as native_batch_norm",
     "sparse.mm": "sparse tensors are refused",
     "sparse.sampled_addmm": "sparse tensors are refused",
     "to_sparse": "sparse tensors are refused",

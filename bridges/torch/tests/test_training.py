@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from accelrt import testing
 
@@ -235,6 +236,22 @@ def test_recurrent_networks_have_the_cpus_numbers(cell: type[nn.RNNBase], seed: 
         torch.testing.assert_close(here.grad.cpu(), there.grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors")  # the CPU makes some
+def test_an_encoder_at_inference_takes_torchs_fast_way(seed: int) -> None:
+    torch.manual_seed(seed)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    on_cpu = nn.TransformerEncoder(layer, 2).eval()
+    on_device = copy.deepcopy(on_cpu).to("accelrt")
+    rows, padding = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False] * 3])
+    with torch.no_grad():
+        torch.testing.assert_close(on_device(rows.to("accelrt")).cpu(), on_cpu(rows))
+        padded = on_device(rows.to("accelrt"), src_key_padding_mask=padding.to("accelrt")).cpu()
+        expected = on_cpu(rows, src_key_padding_mask=padding)
+        torch.testing.assert_close(padded[~padding], expected[~padding])
+        attention = on_device.layers[0].self_attn
+        assert attention(*[rows.to("accelrt")] * 3, need_weights=False)[1] is None
+
+
 @pytest.mark.parametrize(
     "name",
     ["Adadelta", "Adagrad", "Adam", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"],
@@ -252,6 +269,24 @@ def test_optimisers_take_the_same_steps(name: str, foreach: bool, seed: int) -> 
         for _ in range(3):
             _step(model, optimiser, tuple(part.to(device) for part in batch))
     _assert_equal(on_device, on_cpu)
+
+
+def test_a_module_that_moves_keeps_its_parameters_and_who_has_them(seed: int) -> None:
+    torch.manual_seed(seed)
+    words = nn.Embedding(5, 4)
+    scores = nn.Linear(4, 5, bias=False)
+    scores.weight = words.weight  # of which both modules have one
+    on_device = nn.Sequential(words, scores)
+    on_cpu = copy.deepcopy(on_device)
+    optimisers = [torch.optim.SGD(model.parameters(), 0.1) for model in (on_device, on_cpu)]
+    on_device.to("accelrt")  # behind the optimiser's beginning
+    assert scores.weight is words.weight
+    tokens = torch.tensor([1, 2, 4])
+    for model, optimiser in zip((on_device, on_cpu), optimisers, strict=True):
+        for _ in range(2):
+            _step(model, optimiser, (tokens.to(model[0].weight.device),) * 2)
+    _assert_equal(on_device, on_cpu)
+    assert on_device.cpu()[0].weight is scores.weight
 
 
 def test_autocast_chooses_the_types_of_every_device() -> None:
@@ -273,12 +308,48 @@ def test_gradients_are_scaled() -> None:
     torch.testing.assert_close((before.weight - model.weight).cpu(), torch.ones(1, 3))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("of_parameters", [None, torch.float32])
+def test_norms_of_half_precision_have_the_cpus_bits(
+    dtype: torch.dtype, of_parameters: torch.dtype | None, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    rows = torch.randn(3, 4, 5, 5).to(dtype)
+    for norm in (nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.LayerNorm((4, 5, 5))):
+        on_cpu = norm.to(of_parameters or dtype)
+        on_device = copy.deepcopy(on_cpu).to("accelrt")
+        for is_trained in (True, False):
+            here, there = rows.clone().requires_grad_(), rows.to("accelrt").requires_grad_()
+            for model, given in ((on_cpu, here), (on_device, there)):
+                model.train(is_trained)(given).square().sum().backward()
+            assert there.grad.dtype == dtype
+            assert torch.equal(there.grad.cpu(), here.grad)
+            _assert_equal(on_device, on_cpu)
+
+
+def test_a_compiled_layer_takes_sequences_of_any_length() -> None:
+    torch._dynamo.reset()  # noqa: SLF001 - as its tests do
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    compiled = torch.compile(copy.deepcopy(layer).to("accelrt"), backend="aot_eager", dynamic=True)
+    for length in (3, 5, 4):
+        rows = torch.linspace(0, 1, length * 8).view(1, length, 8)
+        torch.testing.assert_close(compiled(rows.to("accelrt")).cpu(), layer(rows))
+
+
 def test_a_compiled_function_runs_by_aot_eager() -> None:
     compiled = torch.compile(lambda x: (x.sin() + x.cos()).sum(), backend="aot_eager")
     rows = torch.linspace(0, 1, 5)
     there = rows.to("accelrt").requires_grad_()
     compiled(there).backward()
     torch.testing.assert_close(there.grad.cpu(), rows.cos() - rows.sin())
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_what_is_computed_again_draws_the_same_numbers(use_reentrant: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    rows = torch.ones(200, device="accelrt", requires_grad=True)
+    kept = checkpoint(functional.dropout, rows, use_reentrant=use_reentrant)
+    kept.sum().backward()
+    assert torch.equal(rows.grad.cpu(), kept.cpu())
 
 
 def test_a_checkpoint_is_loaded_to_where_it_is_wanted(tmp_path: object) -> None:
