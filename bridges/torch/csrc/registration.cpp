@@ -37,7 +37,8 @@ bool is_view(const OperatorHandle& op) {
 // in place asks for a kernel of the device's own.
 bool is_one_task(const OperatorHandle& op) {
   const bool has_composite = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
+      op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
   if (!has_composite || is_view(op) || op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) {
     return false;
   }

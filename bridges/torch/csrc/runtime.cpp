@@ -91,7 +91,11 @@ c10::DeviceIndex current_device() {
 c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   TORCH_CHECK(why_refused.empty(), why_refused);
   accelrt_device previous;
-  check(accelrt_device_exchange(device_at(index), &previous));
+  const auto status = accelrt_device_exchange(device_at(index), &previous);
+  TORCH_CHECK(status == ACCELRT_STATUS_OK || index < device_count(), "There is no device accelrt:",
+      static_cast<int>(index), ", but ", static_cast<int>(device_count()),
+      " from accelrt:0 on. ACCELRT_CPU_DEVICES=", index + 1, " in the environment makes so many");
+  check(status);
   return static_cast<c10::DeviceIndex>(previous.index);
 }
 

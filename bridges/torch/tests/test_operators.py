@@ -234,6 +234,8 @@ OF_MATRICES: dict[str, Operator] = {
     "copy_of_a_row": lambda x, y: x.clone().copy_(y[0]),
     "copy_of_a_column": lambda x, y: x.clone().copy_(y[:, :1]),
     "vander": lambda x, _: torch.vander(x[0]),
+    "mish_backward": torch.ops.aten.mish_backward,
+    "channel_shuffle": lambda x, _: torch.native_channel_shuffle(x.T[None, :, :, None], 2),
     "chunks": lambda x, _: tuple(part + 1 for part in x.chunk(2, 1)),
     "unbind": lambda x, _: tuple(row * 2 for row in x.unbind()),
     "foreach": lambda x, y: tuple(torch._foreach_add([x, y], [y, x])),  # noqa: SLF001 - optimisers call it
