@@ -181,21 +181,6 @@ def test_many_values_that_are_used_are_looked_through_once(store: DeviceStore) -
     assert store._spill() == 16
 
 
-def test_circles_are_collected_before_a_request_fails(
-    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Errors of actors are such, with what their calls had."""
-    monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
-    circle: list[Any] = [accelrt.empty(3 * VALUE_BYTES, device="cpu:1")]
-    circle.append(circle)
-    gc.disable()
-    try:
-        del circle
-        assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
-    finally:
-        gc.enable()
-
-
 def test_another_process_is_sent_what_is_on_the_host_from_there(
     store: DeviceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,7 +384,7 @@ def test_values_that_are_used_stay_and_such_under_two_keys_leave(store: DeviceSt
 def test_a_request_waits_for_what_another_task_gives_back(
     store: DeviceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accelrt.dask.store, "PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(accelrt._patience, "PATIENCE_S", LIMIT_S)
     monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
     held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
     looked, wait_for_more = threading.Event(), store._lock.wait
@@ -414,6 +399,27 @@ def test_a_request_waits_for_what_another_task_gives_back(
     assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
     thread.join(LIMIT_S)
     assert len(held) == 2
+
+
+def test_a_request_waits_until_what_is_sent_has_arrived(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelrt._patience, "PATIENCE_S", 0)
+    monkeypatch.setattr(store, "_owner", 0)  # the thread below is a task's
+    fill(store, 3)
+
+    async def send() -> "asyncio.Future[accelrt.Buffer]":
+        request = asyncio.to_thread(accelrt.empty, VALUE_BYTES, device="cpu:1")
+        enqueued = asyncio.ensure_future(request)
+        await asyncio.sleep(0.2)
+        return enqueued
+
+    async def main() -> accelrt.Buffer:
+        enqueued: asyncio.Future[accelrt.Buffer]
+        enqueued = await store.during(list(store), send, is_sent=True)
+        return await enqueued
+
+    assert asyncio.run(main()).nbytes == VALUE_BYTES
 
 
 @pytest.mark.parametrize("who", ["the loop", "what receives"])

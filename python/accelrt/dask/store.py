@@ -8,10 +8,8 @@ that copies, waits for room, reads or writes a file runs on the event loop's thr
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import threading
-import time
 from collections import Counter, OrderedDict
 from collections.abc import MutableMapping
 from contextlib import suppress
@@ -24,6 +22,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
 from accelrt._owned_lock import OwnedLock
+from accelrt._patience import wait_for_others
 from accelrt._unused import first_unused
 from accelrt.dask.frames import FORMS, RECEIVING, OnHost
 from accelrt.profiler import record_function
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
     from dask.typing import Key
 
-# How long a request that nothing makes room for waits for other tasks, and how often it looks.
-PATIENCE_S, LOOK_S = 1.0, 0.01
 # What was brought for the running coroutine.
 _brought: ContextVar[Mapping[Key, object]] = ContextVar("brought", default={})  # noqa: B039
 
@@ -99,6 +96,7 @@ class DeviceStore(MutableMapping["Key", object]):
         cast("Any", self._host.slow).data.d = _Files(directory, self._away)
         self._on_device: OrderedDict[Key, Any] = OrderedDict()
         self._leaving: set[Key] = set()
+        self._sends: set[int] = set()  # the calls that send values
         self._coming: dict[Key, object] = {}
         self._owner = threading.get_ident()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accelrt-store")
@@ -124,15 +122,14 @@ class DeviceStore(MutableMapping["Key", object]):
             moved += size
         if moved or is_loop or RECEIVING.is_on:
             return moved > 0
+        allocated, sends = self._module.memory_allocated(device), set(self._sends)
+
+        def is_there() -> bool:
+            return self._spill() is not None or self._module.memory_allocated(device) < allocated
+
         # Other tasks end, and the loop, which itself cannot wait, stores and drops what they had.
-        allocated, end = self._module.memory_allocated(device), time.monotonic() + PATIENCE_S
-        gc.collect()  # circles, as those of an actor's errors, may have memory
-        while time.monotonic() < end:
-            if self._spill() is not None or self._module.memory_allocated(device) < allocated:
-                return True
-            with self._lock:
-                self._lock.wait(LOOK_S)
-        return False
+        # What is being sent is used until the other worker has it, which waits for nothing here.
+        return wait_for_others(self._lock, is_there, lambda: not sends.isdisjoint(self._sends))
 
     def _spill(self) -> int | None:
         """Move the value that was not used for longest to the host; return its size, or None.
@@ -220,11 +217,13 @@ class DeviceStore(MutableMapping["Key", object]):
         if not are_here:
             await asyncio.wrap_future(self._thread.submit(_bring, others, find, brought))
         token = _brought.set(brought)
+        self._sends.update([id(brought)] if is_sent else [])
         try:
             return await call()
         finally:
             _brought.reset(token)
             brought.clear()
+            self._sends.discard(id(brought))
 
     def _sent(self, key: Key) -> object:
         """Return a value on its way to another worker, from wherever it is."""
