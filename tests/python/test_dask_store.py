@@ -406,12 +406,21 @@ def test_a_request_waits_until_what_is_sent_has_arrived(
 ) -> None:
     monkeypatch.setattr(accelrt._patience, "PATIENCE_S", 0)
     monkeypatch.setattr(store, "_owner", 0)  # the thread below is a task's
+    looked, wait_for_more = threading.Event(), store._lock.wait
+
+    def wait(timeout: float) -> bool:
+        looked.set()
+        return wait_for_more(timeout)
+
+    monkeypatch.setattr(store._lock, "wait", wait)
     fill(store, 3)
 
     async def send() -> "asyncio.Future[accelrt.Buffer]":
         request = asyncio.to_thread(accelrt.empty, VALUE_BYTES, device="cpu:1")
         enqueued = asyncio.ensure_future(request)
-        await asyncio.sleep(0.2)
+        has_looked = asyncio.ensure_future(asyncio.to_thread(looked.wait, LIMIT_S))
+        await asyncio.wait([enqueued, has_looked], return_when=asyncio.FIRST_COMPLETED)
+        looked.set()
         return enqueued
 
     async def main() -> accelrt.Buffer:

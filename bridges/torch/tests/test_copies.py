@@ -16,12 +16,18 @@ from gates import Gate
 COUNT = 100_000  # numbers of four bytes: more than a copy takes at its call
 
 
+def source_and_target() -> tuple[torch.Tensor, torch.Tensor]:
+    source, target = (
+        torch.full((COUNT,), 1.0 - index, device=f"accelrt:{index}") for index in range(2)
+    )
+    for index in range(2):
+        torch.accelerator.synchronize(index)
+    return source, target
+
+
 def test_a_copy_to_another_device_is_behind_what_the_target_has() -> None:
     with accelrt.sanitizer.watch() as report:
-        source = torch.ones(COUNT, device="accelrt:0")
-        target = torch.zeros(COUNT, device="accelrt:1")
-        for index in range(2):
-            torch.accelerator.synchronize(index)
+        source, target = source_and_target()
         with Gate(torch.accelerator.current_stream(1)):
             target.fill_(5)
             target.copy_(source)
@@ -32,10 +38,7 @@ def test_a_copy_to_another_device_is_behind_what_the_target_has() -> None:
 
 def test_what_uses_the_target_of_a_copy_from_another_device_is_behind_it() -> None:
     with accelrt.sanitizer.watch() as report:
-        source = torch.ones(COUNT, device="accelrt:0")
-        target = torch.zeros(COUNT, device="accelrt:1")
-        for index in range(2):
-            torch.accelerator.synchronize(index)
+        source, target = source_and_target()
         with Gate(torch.accelerator.current_stream(0)):
             target.copy_(source)
             result = target + 1
