@@ -1,39 +1,59 @@
-"""`torch.accelrt`: the functions that torch's modules of devices have, of accelrt's devices.
+"""`torch.accelrt`: the functions that `torch.xpu` has, of accelrt's devices.
 
-What `torch.accelerator` has is the same function there and here.
+Not there: graphs, private pools, allocators from outside, and what only a GPU's driver knows.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Any, Self
 
 import torch
-from torch import Event, Stream
-from torch.accelerator import (
-    current_stream,
-    empty_cache,
-    max_memory_allocated,
-    max_memory_reserved,
-    memory_allocated,
-    memory_reserved,
-    memory_stats,
-    reset_accumulated_memory_stats,
-    reset_peak_memory_stats,
-    set_stream,
-    synchronize,
-)
 
 import accelrt
-from accelrt_torch import _C, memory  # type: ignore[attr-defined]
-from accelrt_torch.memory import memory_snapshot
-
-# A device as functions take it: an index, a name, or none for the current one.
-DeviceArgument: TypeAlias = torch.device | str | int | None
+from accelrt_torch import _C, memory, random, streams  # type: ignore[attr-defined]
+from accelrt_torch._argument import DeviceArgument, given_index, index_of
+from accelrt_torch.memory import (
+    empty_cache,
+    get_per_process_memory_fraction,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from accelrt_torch.random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from accelrt_torch.streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    set_stream,
+    stream,
+    synchronize,
+)
 
 __all__ = [
     "Event",
     "Stream",
+    "StreamContext",
     "SyncRow",
+    "can_device_access_peer",
     "clear_sync_report",
     "current_device",
     "current_stream",
@@ -42,51 +62,48 @@ __all__ = [
     "device_of",
     "empty_cache",
     "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
     "get_num_threads",
+    "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
     "init",
     "initial_seed",
     "is_available",
+    "is_bf16_supported",
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
     "max_memory_reserved",
+    "mem_get_info",
     "memory",
     "memory_allocated",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
     "operator_count",
+    "random",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
     "set_device",
     "set_num_threads",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
     "shape_cache_counts",
     "stream",
+    "streams",
     "sync_report",
     "synchronize",
 ]
-
-
-def _index(device: DeviceArgument) -> int:
-    """Return the index of a device, of none the current one's."""
-    if device is None:
-        return current_device()
-    if isinstance(device, int):
-        return device
-    given = torch.device(device)
-    if given.type != "accelrt":
-        message = f"Expected an accelrt device, but got {given}"
-        raise ValueError(message)
-    return current_device() if given.index is None else given.index
 
 
 def is_available() -> bool:
@@ -114,11 +131,15 @@ def is_initialized() -> bool:
 
 
 def __getattr__(name: str) -> object:
-    # torch's own modules have a variable: `torch.utils.checkpoint` keeps states of generators only
-    # where it is true.
+    # torch's own modules have variables, which change when a device is first used:
+    # `torch.utils.checkpoint` keeps states of generators only where `_initialized` is true.
     if name == "_initialized":
         return is_initialized()
-    message = f"module {__name__!r} has no attribute {name!r}"
+    if name == "default_generators":
+        return random.default_generators()
+    message = f"module 'torch.accelrt' has no attribute {name!r}"
+    if hasattr(torch.xpu, name):
+        message += ", which torch.xpu has: see what docs/torch.md says is refused"
     raise AttributeError(message)
 
 
@@ -132,8 +153,35 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceArgument) -> None:
-    """Make a device current for the thread."""
-    _C.exchange_device(_index(device))
+    """Make a device current for the thread; a negative index changes nothing."""
+    index = given_index(device)
+    if index >= 0:
+        _C.exchange_device(index)
+
+
+def get_device_properties(device: DeviceArgument = None) -> accelrt.DeviceProperties:
+    """Return what a device is: its name, bytes of memory, number of cores."""
+    return accelrt.cpu.get_device_properties(index_of(device))
+
+
+def get_device_name(device: DeviceArgument = None) -> str:
+    """Return the name of a device: that of the processor whose cores it has."""
+    return accelrt.cpu.get_device_name(index_of(device))
+
+
+def get_device_capability(device: DeviceArgument = None) -> dict[str, Any]:
+    """Return what a device can: the types of its tensors."""
+    return torch.accelerator.get_device_capability(index_of(device))
+
+
+def can_device_access_peer(device: DeviceArgument, peer: DeviceArgument) -> bool:
+    """Return whether kernels of a device can use the memory of another one."""
+    return accelrt.cpu.can_device_access_peer(index_of(device), index_of(peer))
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:  # noqa: FBT001, FBT002 - torch's
+    """Return whether kernels take bfloat16; without emulation, whether the processor does."""
+    return accelrt.cpu.is_bf16_supported(including_emulation)
 
 
 class device:  # noqa: N801 - the name is torch's
@@ -141,7 +189,7 @@ class device:  # noqa: N801 - the name is torch's
 
     def __init__(self, device: DeviceArgument) -> None:
         """Take the device; of none, and of a negative index, nothing changes."""
-        self.idx = _index(device)
+        self.idx = given_index(device)
         self.prev_idx = -1
 
     def __enter__(self) -> Self:
@@ -155,68 +203,11 @@ class device:  # noqa: N801 - the name is torch's
 
 
 class device_of(device):  # noqa: N801 - the name is torch's
-    """Makes the device of a tensor current inside of a `with` statement."""
+    """Makes the device of a tensor or storage current inside of a `with` statement."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        """Take the tensor; one of another kind of device changes nothing."""
-        super().__init__(tensor.device.index if tensor.device.type == "accelrt" else -1)
-
-
-def stream(stream: torch.Stream) -> torch.Stream:
-    """Return a context in which a stream is current: the stream itself."""
-    return stream
-
-
-def _generator(device: DeviceArgument) -> torch.Generator:
-    return _C.default_generator(_index(device))
-
-
-def get_rng_state(device: DeviceArgument = None) -> torch.Tensor:
-    """Return the state of a device's default generator: 16 bytes, the seed and the offset."""
-    return _generator(device).get_state()
-
-
-def set_rng_state(new_state: torch.Tensor, device: DeviceArgument = None) -> None:
-    """Set the state of a device's default generator."""
-    _generator(device).set_state(new_state)
-
-
-def get_rng_state_all() -> list[torch.Tensor]:
-    """Return the states of all devices' default generators."""
-    return [get_rng_state(index) for index in range(device_count())]
-
-
-def set_rng_state_all(new_states: Sequence[torch.Tensor]) -> None:
-    """Set the states of all devices' default generators."""
-    for index, state in enumerate(new_states):
-        set_rng_state(state, index)
-
-
-def manual_seed(seed: int) -> None:
-    """Seed the current device's default generator."""
-    _generator(None).manual_seed(int(seed))
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seed all devices' default generators."""
-    for index in range(device_count()):
-        _generator(index).manual_seed(int(seed))
-
-
-def seed() -> int:
-    """Seed the current device's default generator by chance, and return the seed."""
-    return int(_generator(None).seed())
-
-
-def seed_all() -> None:
-    """Seed all devices' default generators by chance."""
-    for index in range(device_count()):
-        _generator(index).seed()
-
-
-def initial_seed() -> int:
-    """Return the seed of the current device's default generator."""
-    return int(_generator(None).initial_seed())
+    def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
+        """Take the object; one of another kind of device changes nothing."""
+        super().__init__(obj.device.index if obj.device.type == "accelrt" else -1)
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
@@ -235,11 +226,6 @@ def set_num_threads(count: int) -> None:
     At the import it is `torch.get_num_threads()`, whose changes do not reach tasks.
     """
     _C.set_kernel_threads(count)
-
-
-def memory_summary(device: DeviceArgument = None) -> str:
-    """Return a table of what a device's allocator has, as accelrt shows it."""
-    return accelrt.cpu.memory_summary(_index(device))
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ struct Allocator final : c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
     accelrt_memory_statistics from{};
     from.size = sizeof from;
-    check(accelrt_memory_get_statistics(device_at(index), ACCELRT_MEMORY_DEVICE, &from));
+    check(accelrt_memory_get_statistics(device_at(index), ACCELRT_MEMORY_DEVICE, &from), index);
     c10::CachingDeviceAllocator::DeviceStats stats;
     stats.allocation = to_torch(from.allocation);
     stats.segment = to_torch(from.segment);
@@ -136,16 +136,16 @@ struct Allocator final : c10::DeviceAllocator {
   }
 
   void resetAccumulatedStats(c10::DeviceIndex index) override {
-    check(accelrt_memory_reset_sums(device_at(index)));
+    check(accelrt_memory_reset_sums(device_at(index)), index);
   }
 
   void resetPeakStats(c10::DeviceIndex index) override {
-    check(accelrt_memory_reset_peaks(device_at(index)));
+    check(accelrt_memory_reset_peaks(device_at(index)), index);
   }
 
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
     uint64_t free_bytes = 0, total_bytes = 0;
-    check(accelrt_device_get_memory(device_at(index), &free_bytes, &total_bytes));
+    check(accelrt_device_get_memory(device_at(index), &free_bytes, &total_bytes), index);
     return {free_bytes, total_bytes};
   }
 };

@@ -113,15 +113,15 @@ std::vector<at::Generator> default_generators() {
 const at::Generator& default_generator(c10::DeviceIndex index) {
   // Never destroyed: a thread may draw while the process ends.
   static const auto& all = *new std::vector<at::Generator>(default_generators());
-  const auto place = static_cast<size_t>(index < 0 ? current_device() : index);
-  TORCH_CHECK(place < all.size(), "There is no device ", place, " of ", all.size());
-  return all[place];
+  const auto place = index < 0 ? current_device() : index;
+  check_is_there(place);
+  return all.at(place);
 }
 
 at::Generator new_generator(c10::DeviceIndex index) {
   const auto place = index < 0 ? current_device() : index;
   accelrt_generator* handle = nullptr;
-  check(accelrt_generator_create(device_at(place), &handle));
+  check(accelrt_generator_create(device_at(place), &handle), place);
   return at::make_generator<Philox>(place, handle);
 }
 

@@ -51,12 +51,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const auto index = index_of(device);
     accelrt_device_properties properties{};
     properties.size = sizeof properties;
-    check(accelrt_device_get_properties(device_at(index), &properties));
+    check(accelrt_device_get_properties(device_at(index), &properties), index);
     // As on CUDA: a priority beyond what the device has is the nearest one.
     const int urgent = std::max(priority, static_cast<int>(properties.greatest_priority));
     const int clamped = std::min(urgent, static_cast<int>(properties.least_priority));
     accelrt_stream* handle = nullptr;
-    check(accelrt_stream_get_pooled(device_at(index), clamped, &handle));
+    check(accelrt_stream_get_pooled(device_at(index), clamped, &handle), index);
     return HeldStream(handle).on(index);
   }
 
@@ -138,7 +138,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   void synchronizeDevice(const c10::DeviceIndex index) const override {
-    check(accelrt_device_synchronize(device_at(index), ACCELRT_NO_LIMIT));
+    check(accelrt_device_synchronize(device_at(index), ACCELRT_NO_LIMIT), index);
   }
 
   void recordDataPtrOnStream(const c10::DataPtr& pointer, const c10::Stream& s) const override {

@@ -44,6 +44,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("bind", &bind_capsule);
   module.def("refusal", &refusal);
   module.def("device_count", &device_count);
+  module.def("check_is_there", &check_is_there);
   module.def("current_device", &current_device);
   module.def("exchange_device", &exchange_device);
   module.def("init", [] { at::globalContext().lazyInitDevice(DEVICE_TYPE); });

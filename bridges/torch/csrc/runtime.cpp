@@ -61,6 +61,15 @@ void raise(accelrt_status status) {
   }
 }
 
+void check_is_there(c10::DeviceIndex index) {
+  const int place = index, count = device_count();
+  TORCH_CHECK(refusal().empty(), refusal());
+  TORCH_CHECK(place >= 0, "There is no device accelrt:", place, ": an index is 0 to ", count - 1);
+  TORCH_CHECK(place < count, "There is no device accelrt:", place, ", but ", count,
+      " from accelrt:0 on. ACCELRT_CPU_DEVICES=", place + 1,
+      " in the environment makes so many");
+}
+
 void warn(accelrt_status status) noexcept {
   if (status != ACCELRT_STATUS_OK) {
     try {
@@ -91,11 +100,7 @@ c10::DeviceIndex current_device() {
 c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   TORCH_CHECK(why_refused.empty(), why_refused);
   accelrt_device previous;
-  const auto status = accelrt_device_exchange(device_at(index), &previous);
-  TORCH_CHECK(status == ACCELRT_STATUS_OK || index < device_count(), "There is no device accelrt:",
-      static_cast<int>(index), ", but ", static_cast<int>(device_count()),
-      " from accelrt:0 on. ACCELRT_CPU_DEVICES=", index + 1, " in the environment makes so many");
-  check(status);
+  check(accelrt_device_exchange(device_at(index), &previous), index);
   return static_cast<c10::DeviceIndex>(previous.index);
 }
 

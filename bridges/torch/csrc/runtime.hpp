@@ -35,6 +35,17 @@ inline void check(accelrt_status status) {
   }
 }
 
+// Throws for an index that no device has, with how many there are.
+void check_is_there(c10::DeviceIndex index);
+
+// Throws what a function came to that was given the device of this index.
+inline void check(accelrt_status status, c10::DeviceIndex index) {
+  if (C10_UNLIKELY(status != ACCELRT_STATUS_OK)) {
+    check_is_there(index);
+    raise(status);
+  }
+}
+
 // For destructors and what else must not throw.
 void warn(accelrt_status status) noexcept;
 

@@ -13,7 +13,7 @@ class HeldStream {
 
   static HeldStream current(c10::DeviceIndex index) {
     accelrt_stream* handle = nullptr;
-    check(accelrt_stream_get_current(device_at(index), &handle));
+    check(accelrt_stream_get_current(device_at(index), &handle), index);
     return HeldStream(handle);
   }
 
