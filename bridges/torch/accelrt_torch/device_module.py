@@ -4,7 +4,7 @@ Not there: graphs, private pools, allocators from outside, and what only a GPU's
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -169,9 +169,9 @@ def get_device_name(device: DeviceArgument = None) -> str:
     return accelrt.cpu.get_device_name(index_of(device))
 
 
-def get_device_capability(device: DeviceArgument = None) -> dict[str, Any]:
+def get_device_capability(device: DeviceArgument = None) -> dict[str, object]:
     """Return what a device can: the types of its tensors."""
-    return torch.accelerator.get_device_capability(index_of(device))
+    return dict(torch.accelerator.get_device_capability(index_of(device)))
 
 
 def can_device_access_peer(device: DeviceArgument, peer: DeviceArgument) -> bool:

@@ -37,7 +37,8 @@ __all__ = [
 
 def memory_stats(device: DeviceArgument = None) -> OrderedDict[str, Any]:
     """Return a device's statistics of memory, with torch's flat names."""
-    return torch.accelerator.memory_stats(index_of(device))
+    flat: OrderedDict[str, Any] = torch.accelerator.memory_stats(index_of(device))
+    return flat
 
 
 def memory_stats_as_nested_dict(device: DeviceArgument = None) -> dict[str, Any]:
@@ -47,22 +48,22 @@ def memory_stats_as_nested_dict(device: DeviceArgument = None) -> dict[str, Any]
 
 def memory_allocated(device: DeviceArgument = None) -> int:
     """Return the bytes of a device's tensors."""
-    return torch.accelerator.memory_allocated(index_of(device))
+    return int(torch.accelerator.memory_allocated(index_of(device)))
 
 
 def max_memory_allocated(device: DeviceArgument = None) -> int:
     """Return the most bytes of a device's tensors since `reset_peak_memory_stats`."""
-    return torch.accelerator.max_memory_allocated(index_of(device))
+    return int(torch.accelerator.max_memory_allocated(index_of(device)))
 
 
 def memory_reserved(device: DeviceArgument = None) -> int:
     """Return the bytes that a device's allocator holds."""
-    return torch.accelerator.memory_reserved(index_of(device))
+    return int(torch.accelerator.memory_reserved(index_of(device)))
 
 
 def max_memory_reserved(device: DeviceArgument = None) -> int:
     """Return the most bytes that a device's allocator held since `reset_peak_memory_stats`."""
-    return torch.accelerator.max_memory_reserved(index_of(device))
+    return int(torch.accelerator.max_memory_reserved(index_of(device)))
 
 
 def reset_peak_memory_stats(device: DeviceArgument = None) -> None:
@@ -77,7 +78,8 @@ def reset_accumulated_memory_stats(device: DeviceArgument = None) -> None:
 
 def mem_get_info(device: DeviceArgument = None) -> tuple[int, int]:
     """Return the bytes of a device that are free, and all that it has."""
-    return torch.accelerator.get_memory_info(index_of(device))
+    free_bytes, total_bytes = torch.accelerator.get_memory_info(index_of(device))
+    return free_bytes, total_bytes
 
 
 def get_per_process_memory_fraction(device: DeviceArgument = None) -> float:
