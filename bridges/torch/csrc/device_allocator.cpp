@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "gil.hpp"
 #include "stream.hpp"
 #include "task.hpp"
 
@@ -69,6 +70,14 @@ struct PoisonTask final : Task {
   size_t bytes_;
 };
 
+// Where memory is short a request waits for the streams that still use some.
+accelrt_buffer* create(c10::DeviceIndex index, size_t bytes) {
+  const WithoutGil without_gil;
+  accelrt_buffer* buffer = nullptr;
+  check(accelrt_buffer_create(device_at(index), bytes, &buffer));
+  return buffer;
+}
+
 struct Allocator final : c10::DeviceAllocator {
   bool initialized() override {
     return device_count() > 0;
@@ -81,8 +90,7 @@ struct Allocator final : c10::DeviceAllocator {
     if (bytes == 0) {
       return {nullptr, nullptr, &destroy_buffer_of_nothing, torch_device(index)};
     }
-    accelrt_buffer* buffer = nullptr;
-    check(accelrt_buffer_create(device_at(index), bytes, &buffer));
+    accelrt_buffer* buffer = create(index, bytes);
     auto pointer = to_data_pointer(buffer, torch_device(index));
     if (C10_UNLIKELY(is_poisoned.load(std::memory_order_relaxed))) {
       const auto stream = HeldStream::current(index);
