@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <unordered_map>
 
 #include "gil.hpp"
 #include "stream.hpp"
@@ -9,8 +12,55 @@
 
 namespace accelrt_torch {
 
-void destroy_buffer(void* buffer) {
-  warn(accelrt_buffer_destroy(static_cast<accelrt_buffer*>(buffer)));
+namespace {
+
+// Which streams use a buffer beside its own. They do until it goes, as on CUDA, whereas accelrt is
+// told of the uses that are there by then.
+class Users {
+ public:
+  using Streams = std::map<std::pair<c10::DeviceIndex, c10::StreamId>, HeldStream>;
+
+  static Users& all() {
+    static auto& users = *new Users; // for memory that goes while the process ends
+    return users;
+  }
+
+  void add(accelrt_buffer* buffer, const c10::Stream& stream) {
+    const std::lock_guard<std::mutex> held(lock_);
+    by_buffer_[buffer].try_emplace({stream.device_index(), stream.id()}, HeldStream::of(stream));
+    count_.store(by_buffer_.size(), std::memory_order_relaxed);
+  }
+
+  // Of a buffer that goes. Who frees memory is ordered behind who recorded its use, by the program.
+  Streams take(accelrt_buffer* buffer) {
+    if (count_.load(std::memory_order_relaxed) == 0) {
+      return {};
+    }
+    const std::lock_guard<std::mutex> held(lock_);
+    const auto place = by_buffer_.find(buffer);
+    if (place == by_buffer_.end()) {
+      return {};
+    }
+    auto streams = std::move(place->second);
+    by_buffer_.erase(place);
+    count_.store(by_buffer_.size(), std::memory_order_relaxed);
+    return streams;
+  }
+
+ private:
+  std::mutex lock_;
+  std::unordered_map<accelrt_buffer*, Streams> by_buffer_;
+  std::atomic<size_t> count_{0};
+};
+
+} // namespace
+
+void destroy_buffer(void* context) {
+  auto* buffer = static_cast<accelrt_buffer*>(context);
+  for (const auto& [name, stream] : Users::all().take(buffer)) {
+    warn(accelrt_buffer_record_use(buffer, stream.get()));
+  }
+  warn(accelrt_buffer_destroy(buffer));
 }
 
 c10::DataPtr to_data_pointer(accelrt_buffer* buffer, c10::Device device) {
@@ -28,7 +78,7 @@ bool record_use(const c10::DataPtr& pointer, const c10::Stream& stream) {
 }
 
 void record_use(accelrt_buffer* buffer, const c10::Stream& stream) {
-  check(accelrt_buffer_record_use(buffer, HeldStream::of(stream).get()));
+  Users::all().add(buffer, stream);
 }
 
 c10::CachingAllocator::Stat to_torch(const accelrt_stat& from) {

@@ -311,3 +311,20 @@ print(torch.UntypedStorage(40 << 20, device="accelrt").nbytes() >> 20)  # torch 
         timeout=60,
     )
     assert done.stdout == "40\n", done.stderr
+
+
+def test_a_stream_that_is_recorded_before_its_use_keeps_the_memory() -> None:
+    side = torch.Stream("accelrt")
+    tensor = torch.full((MIB,), 7, device="accelrt", dtype=torch.uint8)
+    side.wait_stream(torch.accelerator.current_stream())
+    torch.accelerator.synchronize()
+    tensor.record_stream(side)  # as loaders that run ahead do, for what comes behind
+    with Gate(side):
+        with side:
+            copy = tensor.clone()
+        del tensor
+        others = [torch.full_like(copy, 9) for _ in range(8)]
+        torch.accelerator.current_stream().synchronize()
+    side.synchronize()
+    assert copy.unique().tolist() == [7]
+    assert others
