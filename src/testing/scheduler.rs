@@ -40,6 +40,8 @@ struct SeededScheduler {
     state: Mutex<State>,
     /// The users' tasks that have run.
     ended: AtomicU64,
+    /// The streams that became runnable inside of a step, by what it ran.
+    woken: AtomicU64,
 }
 
 struct State {
@@ -57,7 +59,7 @@ impl SeededScheduler {
         let chooser = Chooser::new(schedule);
         let state = State { chooser, runnable: Vec::new(), now_ns: 0, stepping: None };
         let state = Mutex::new(LockRank::RunQueue, state);
-        Arc::new(Self { state, ended: AtomicU64::new(0) })
+        Arc::new(Self { state, ended: AtomicU64::new(0), woken: AtomicU64::new(0) })
     }
 
     /// Inside a task, the runnable stream that the awaited one needs, through others if need be.
@@ -101,15 +103,17 @@ impl SeededScheduler {
         }
     }
 
-    /// Runs a task. Inside a task it runs one command of what is needed: a task that is not could
-    /// wait for the stream of the task around it, on this same stack.
+    /// Runs a task, or what stands before it up to a record that lets another stream go on, which
+    /// may go before the task. Inside a task it runs one command of what is needed: a task that is
+    /// not could wait for the stream of the task around it, on this same stack.
     fn step_towards(&self, awaited: u64) -> bool {
         let needed = self.needed(awaited);
         let Some((stream, outer)) = self.begin(needed) else { return false };
         // Relaxed: tasks of this thread's turn are counted by this thread.
-        let ended = self.ended.load(Ordering::Relaxed);
+        let count = || (self.ended.load(Ordering::Relaxed), self.woken.load(Ordering::Relaxed));
+        let before = count();
         let is_inside = frames::is_inside_task();
-        let is_over = || is_inside || self.ended.load(Ordering::Relaxed) != ended;
+        let is_over = || is_inside || count() != before;
         stream.run(&Turn::new(&is_over, &is_over)); // never panics
         self.end(outer);
         true
@@ -146,7 +150,12 @@ impl Scheduler for SeededScheduler {
     fn add(&self, stream: Arc<StreamCore>) {
         // So no waiting thread helps, and a turn looks behind each task whether it is over.
         stream.batch_state.hints.assume_long();
-        self.state.lock().runnable.push(stream);
+        let mut state = self.state.lock();
+        state.runnable.push(stream);
+        // Those of other threads come at a time of the machine's choice.
+        if state.stepping.is_some_and(|(thread, _)| thread == thread::current().id()) {
+            self.woken.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `step_towards`
+        }
     }
 
     fn step(&self) -> bool {

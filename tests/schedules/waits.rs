@@ -1,6 +1,7 @@
 //! Whatever waits goes on: threads, polls, tasks, futures, and threads that wait side by side.
 #![expect(unsafe_code, reason = "fills in the order of one stream alone")]
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,6 +33,25 @@ fn nothing_runs_until_a_thread_waits_and_a_poll_runs_one_task() {
     while !event.is_done() {}
     assert_eq!(world.told(), (0..10).map(|number| number.to_string()).collect::<Vec<_>>());
     assert_eq!(world.runtime.counters().num_worker_wakes, 0);
+}
+
+#[test]
+fn a_stream_that_waited_goes_before_or_behind_what_follows_the_record() {
+    for strategy in [Strategy::Random, Strategy::Starve, Strategy::Pct { depth: 2, steps: 10 }] {
+        let orders = (0..64).map(|seed| {
+            let world = World::new(Schedule::new(seed).strategy(strategy), 2);
+            world.enqueue(0, "first");
+            let event = world.streams[0].record_event().unwrap();
+            world.streams[1].wait_event(&event).unwrap();
+            world.enqueue(0, "next");
+            world.enqueue(1, "waited");
+            world.finish();
+            world.told().join(" ")
+        });
+        let orders: BTreeSet<String> = orders.collect();
+        let both = ["first next waited".to_owned(), "first waited next".to_owned()];
+        assert_eq!(orders, both.into(), "{strategy:?}");
+    }
 }
 
 #[test]

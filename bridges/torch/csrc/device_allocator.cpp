@@ -2,14 +2,65 @@
 
 #include <atomic>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <unordered_map>
 
+#include "gil.hpp"
 #include "stream.hpp"
 #include "task.hpp"
 
 namespace accelrt_torch {
 
-void destroy_buffer(void* buffer) {
-  warn(accelrt_buffer_destroy(static_cast<accelrt_buffer*>(buffer)));
+namespace {
+
+// Which streams use a buffer beside its own. They do until it goes, as on CUDA, whereas accelrt is
+// told of the uses that are there by then.
+class Users {
+ public:
+  using Streams = std::map<std::pair<c10::DeviceIndex, c10::StreamId>, HeldStream>;
+
+  static Users& all() {
+    static auto& users = *new Users; // for memory that goes while the process ends
+    return users;
+  }
+
+  void add(accelrt_buffer* buffer, const c10::Stream& stream) {
+    const std::lock_guard<std::mutex> held(lock_);
+    by_buffer_[buffer].try_emplace({stream.device_index(), stream.id()}, HeldStream::of(stream));
+    count_.store(by_buffer_.size(), std::memory_order_relaxed);
+  }
+
+  // Of a buffer that goes. Who frees memory is ordered behind who recorded its use, by the program.
+  Streams take(accelrt_buffer* buffer) {
+    if (count_.load(std::memory_order_relaxed) == 0) {
+      return {};
+    }
+    const std::lock_guard<std::mutex> held(lock_);
+    const auto place = by_buffer_.find(buffer);
+    if (place == by_buffer_.end()) {
+      return {};
+    }
+    auto streams = std::move(place->second);
+    by_buffer_.erase(place);
+    count_.store(by_buffer_.size(), std::memory_order_relaxed);
+    return streams;
+  }
+
+ private:
+  std::mutex lock_;
+  std::unordered_map<accelrt_buffer*, Streams> by_buffer_;
+  std::atomic<size_t> count_{0};
+};
+
+} // namespace
+
+void destroy_buffer(void* context) {
+  auto* buffer = static_cast<accelrt_buffer*>(context);
+  for (const auto& [name, stream] : Users::all().take(buffer)) {
+    warn(accelrt_buffer_record_use(buffer, stream.get()));
+  }
+  warn(accelrt_buffer_destroy(buffer));
 }
 
 c10::DataPtr to_data_pointer(accelrt_buffer* buffer, c10::Device device) {
@@ -27,7 +78,7 @@ bool record_use(const c10::DataPtr& pointer, const c10::Stream& stream) {
 }
 
 void record_use(accelrt_buffer* buffer, const c10::Stream& stream) {
-  check(accelrt_buffer_record_use(buffer, HeldStream::of(stream).get()));
+  Users::all().add(buffer, stream);
 }
 
 c10::CachingAllocator::Stat to_torch(const accelrt_stat& from) {
@@ -69,6 +120,14 @@ struct PoisonTask final : Task {
   size_t bytes_;
 };
 
+// Where memory is short a request waits for the streams that still use some.
+accelrt_buffer* create(c10::DeviceIndex index, size_t bytes) {
+  const WithoutGil without_gil;
+  accelrt_buffer* buffer = nullptr;
+  check(accelrt_buffer_create(device_at(index), bytes, &buffer));
+  return buffer;
+}
+
 struct Allocator final : c10::DeviceAllocator {
   bool initialized() override {
     return device_count() > 0;
@@ -81,8 +140,7 @@ struct Allocator final : c10::DeviceAllocator {
     if (bytes == 0) {
       return {nullptr, nullptr, &destroy_buffer_of_nothing, torch_device(index)};
     }
-    accelrt_buffer* buffer = nullptr;
-    check(accelrt_buffer_create(device_at(index), bytes, &buffer));
+    accelrt_buffer* buffer = create(index, bytes);
     auto pointer = to_data_pointer(buffer, torch_device(index));
     if (C10_UNLIKELY(is_poisoned.load(std::memory_order_relaxed))) {
       const auto stream = HeldStream::current(index);

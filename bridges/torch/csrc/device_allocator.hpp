@@ -19,8 +19,8 @@ void destroy_buffer(void* buffer);
 // Memory of a buffer as torch holds it, which destroys the buffer when it goes.
 c10::DataPtr to_data_pointer(accelrt_buffer* buffer, c10::Device device);
 
-// Says that what is enqueued on the stream by now may use the memory. Memory that is not accelrt's,
-// as that of `torch.from_blob`, is left alone; false then.
+// Says that the stream may use the memory until that is freed. Memory that is not accelrt's, as that
+// of `torch.from_blob`, is left alone; false then.
 bool record_use(const c10::DataPtr& pointer, const c10::Stream& stream);
 void record_use(accelrt_buffer* buffer, const c10::Stream& stream);
 

@@ -3,6 +3,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "device_allocator.hpp"
+#include "gil.hpp"
 #include "stream.hpp"
 
 namespace accelrt_torch {
@@ -116,6 +117,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void* event) const override {
     int32_t is_done = 1;
     if (event) {
+      const WithoutGil without_gil; // under a schedule it runs a task
       check(accelrt_event_query(event_of(event), &is_done));
     }
     return is_done != 0;
@@ -123,6 +125,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   bool queryStream(const c10::Stream& stream) const override {
     int32_t is_done = 0;
+    const WithoutGil without_gil; // under a schedule it runs a task
     check(accelrt_stream_query(HeldStream::of(stream).get(), &is_done));
     return is_done != 0;
   }

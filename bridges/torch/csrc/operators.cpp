@@ -135,6 +135,7 @@ class OperatorTask final : public Task {
   OperatorTask(const Call& call, const std::vector<at::Tensor>& results,
       std::shared_ptr<const Shapes> shapes)
       : Task(call.plan.name.c_str()),
+        plan_(call.plan),
         target_(call.plan.target()),
         stack_(host_arguments(call)),
         shapes_(std::move(shapes)),
@@ -169,6 +170,8 @@ class OperatorTask final : public Task {
   }
 
   void run() override {
+    TORCH_CHECK(!plan_.is_over, "its library is gone, which its task needed: let it live until the ",
+        "stream has been waited for");
     if (generator_) {
       stack_[*generator_] = at::detail::createCPUGenerator(seed_);
     }
@@ -208,6 +211,7 @@ class OperatorTask final : public Task {
     return writes_results_ && !made.is_conj() && !made.is_neg();
   }
 
+  const Plan& plan_;
   c10::OperatorHandle target_;
   Stack stack_;
   std::shared_ptr<const Shapes> shapes_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -26,22 +27,84 @@ bool is_list_of_tensors(const c10::Argument& argument) {
   return list && list->getElementType()->kind() == TypeKind::TensorType;
 }
 
-// The variants that write their results, by the name that they share with others.
-std::vector<OperatorHandle> out_variants(const std::string& name) {
-  static const auto& all = [] {
-    auto& found = *new std::unordered_map<std::string, std::vector<OperatorHandle>>;
-    auto& dispatcher = c10::Dispatcher::singleton();
-    for (const auto& each : dispatcher.getAllOpNames()) {
-      const auto op = dispatcher.findSchema(each);
-      if (op && !op->schema().arguments().empty() && op->schema().arguments().back().is_out()) {
-        found[each.name].push_back(*op);
+// The operators that there are: those of a library go with it, and another may have the place.
+class Operators {
+ public:
+  // Never destroyed: a thread may call operators while the process ends.
+  static Operators& all() {
+    static auto& operators = *new Operators;
+    return operators;
+  }
+
+  void add(const OperatorHandle& op) {
+    if (writes_results(op)) {
+      const std::unique_lock<std::shared_mutex> writing(lock_);
+      out_variants_[op.schema().name()].push_back(op);
+    }
+  }
+
+  void remove(const OperatorHandle& op) {
+    if (writes_results(op)) {
+      const std::unique_lock<std::shared_mutex> writing(lock_);
+      auto& variants = out_variants_[op.schema().name()];
+      std::erase(variants, op);
+    }
+    forget(op);
+  }
+
+  // The variants that write their results, by the name that they share with others.
+  std::vector<OperatorHandle> out_variants(const std::string& name) {
+    const std::shared_lock<std::shared_mutex> reading(lock_);
+    const auto place = out_variants_.find(name);
+    return place == out_variants_.end() ? std::vector<OperatorHandle>() : place->second;
+  }
+
+  Plan& plan_of(const OperatorHandle& op) {
+    {
+      const std::shared_lock<std::shared_mutex> reading(lock_);
+      const auto place = plans_.find(&op.schema());
+      if (place != plans_.end()) {
+        return *place->second;
       }
     }
-    return std::as_const(found);
-  }();
-  const auto place = all.find(name);
-  return place == all.end() ? std::vector<OperatorHandle>() : place->second;
-}
+    auto made = std::make_unique<Plan>(op);
+    const std::unique_lock<std::shared_mutex> writing(lock_);
+    return *plans_.try_emplace(&op.schema(), std::move(made)).first->second;
+  }
+
+  // The plan stays for the tasks that have it.
+  void forget(const OperatorHandle& op) {
+    const std::unique_lock<std::shared_mutex> writing(lock_);
+    const auto place = plans_.find(&op.schema());
+    if (place != plans_.end()) {
+      place->second->is_over = true;
+      place->second->shapes.clear();
+      over_.push_back(std::move(place->second));
+      plans_.erase(place);
+    }
+  }
+
+ private:
+  static bool writes_results(const OperatorHandle& op) {
+    return !op.schema().arguments().empty() && op.schema().arguments().back().is_out();
+  }
+
+  std::shared_mutex lock_;
+  std::unordered_map<std::string, std::vector<OperatorHandle>> out_variants_;
+  // A schema stays where it is as long as its operator is there.
+  std::unordered_map<const FunctionSchema*, std::unique_ptr<Plan>> plans_;
+  std::vector<std::unique_ptr<Plan>> over_;
+};
+
+struct Listener final : c10::OpRegistrationListener {
+  void onOperatorRegistered(const OperatorHandle& op) override {
+    Operators::all().add(op);
+  }
+
+  void onOperatorDeregistered(const OperatorHandle& op) override {
+    Operators::all().remove(op);
+  }
+};
 
 // Whether a variant has the arguments of an operator, and one more for each result.
 bool is_out_variant(const FunctionSchema& variant, const FunctionSchema& schema) {
@@ -63,7 +126,7 @@ bool is_out_variant(const FunctionSchema& variant, const FunctionSchema& schema)
 
 // The one with a kernel of the CPU's own: others copy what the operator itself returns.
 std::optional<OperatorHandle> out_variant_of(const OperatorHandle& op) {
-  for (const auto& variant : out_variants(op.schema().name())) {
+  for (const auto& variant : Operators::all().out_variants(op.schema().name())) {
     if (variant.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
         is_out_variant(variant.schema(), op.schema())) {
       return variant;
@@ -88,6 +151,10 @@ std::optional<size_t> host_tensors_from(const FunctionSchema& schema) {
   const bool are_tensors =
       scalars && schema.arguments()[*scalars].type()->kind() == TypeKind::TensorType;
   return are_tensors ? std::make_optional(static_cast<size_t>(*scalars)) : std::nullopt;
+}
+
+bool has_kernel(const OperatorHandle& op) {
+  return op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
 // Losses: their variants that write first make room for what is to be reduced, which memory of a
@@ -179,11 +246,11 @@ Plan::Plan(const OperatorHandle& handle) : op(handle), name(toString(handle.oper
   if (way == Way::Makes && !grows_its_result(handle.schema())) {
     out_variant = out_variant_of(handle);
   }
-  const bool has_kernel = target().hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  lacks_kernel = !has_kernel(target());
   // Random numbers that nothing seeds would differ from run to run.
   const bool draws_unseen = has_tag(handle, at::Tag::nondeterministic_seeded) && !generator &&
       !draws_nothing(handle.operator_name().name);
-  if (!has_kernel || draws_unseen || makes_quantized(handle.operator_name().name)) {
+  if (lacks_kernel || draws_unseen || makes_quantized(handle.operator_name().name)) {
     way = Way::Refused;
   } else if (way != Way::Refused &&
       // Of an index the shape depends on data for masks alone, which Meta refuses.
@@ -194,8 +261,14 @@ Plan::Plan(const OperatorHandle& handle) : op(handle), name(toString(handle.oper
   }
 }
 
+void watch_operators() {
+  // Stays for ever: its end would be that of the listener.
+  static const auto& listening = *new c10::RegistrationHandleRAII(
+      c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));
+  (void)listening;
+}
+
 Plan& plan_of(const OperatorHandle& op) {
-  // A schema stays where it is as long as its operator is there.
   const auto* key = &op.schema();
   struct Known {
     const FunctionSchema* schema = nullptr;
@@ -203,24 +276,14 @@ Plan& plan_of(const OperatorHandle& op) {
   };
   thread_local std::array<Known, 256> known;
   auto& mine = known[(reinterpret_cast<uintptr_t>(key) >> 6) % known.size()];
-  if (mine.schema == key) {
-    return *mine.plan;
+  if (mine.schema != key || mine.plan->is_over) {
+    mine = {key, &Operators::all().plan_of(op)};
   }
-  static auto& plans = *new std::unordered_map<const FunctionSchema*, std::unique_ptr<Plan>>;
-  static auto& lock = *new std::shared_mutex;
-  Plan* plan = nullptr;
-  {
-    const std::shared_lock<std::shared_mutex> reading(lock);
-    const auto place = plans.find(key);
-    plan = place == plans.end() ? nullptr : place->second.get();
+  if (mine.plan->lacks_kernel && has_kernel(op)) { // which a library has added since
+    Operators::all().forget(op);
+    mine.plan = &Operators::all().plan_of(op);
   }
-  if (!plan) {
-    auto made = std::make_unique<Plan>(op);
-    const std::unique_lock<std::shared_mutex> writing(lock);
-    plan = plans.try_emplace(key, std::move(made)).first->second.get();
-  }
-  mine = {key, plan};
-  return *plan;
+  return *mine.plan;
 }
 
 } // namespace accelrt_torch

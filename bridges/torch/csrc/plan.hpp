@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,9 @@ struct Plan {
   std::optional<c10::OperatorHandle> out_variant;
   std::string name;
   Way way = Way::Refused;
+  bool lacks_kernel = false;
+  // The operator is gone, and its handle with it, or it has another plan now.
+  std::atomic<bool> is_over{false};
   // Which arguments are written, in the order of the schema.
   c10::SmallVector<size_t, 2> written;
   // These are written only when this argument is true.
@@ -44,7 +48,10 @@ struct Plan {
   ShapeCache shapes;
 };
 
-// The plan of an operator, which stays for ever.
+// From here on it is known which operators come and go. All that are there come at once.
+void watch_operators();
+
+// The plan of an operator. It stays for ever, also when it is over.
 Plan& plan_of(const c10::OperatorHandle& op);
 
 } // namespace accelrt_torch

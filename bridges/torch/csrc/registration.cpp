@@ -6,6 +6,7 @@
 #include <string>
 
 #include "operators.hpp"
+#include "plan.hpp"
 #include "runtime.hpp"
 
 namespace accelrt_torch {
@@ -53,6 +54,7 @@ bool is_one_task(const OperatorHandle& op) {
 } // namespace
 
 void register_operators() {
+  watch_operators();
   // Stays for ever, as what it registers does.
   static auto& library = *new torch::Library(
       torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);

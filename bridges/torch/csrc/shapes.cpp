@@ -236,6 +236,11 @@ std::shared_ptr<const Shapes> ShapeCache::find(
   return asked;
 }
 
+void ShapeCache::clear() {
+  const std::lock_guard<std::mutex> held(lock_);
+  known_.clear();
+}
+
 ShapeCounts shape_counts() {
   return {hits.load(std::memory_order_relaxed), misses.load(std::memory_order_relaxed)};
 }

@@ -39,6 +39,8 @@ class ShapeCache {
   std::shared_ptr<const Shapes> find(
       const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
 
+  void clear();
+
  private:
   struct Hash {
     size_t operator()(const ShapeKey& key) const;

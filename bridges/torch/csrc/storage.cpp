@@ -46,12 +46,29 @@ void make_room(const Tensor& self) {
   }
 }
 
+// Gives a tensor another shape, and the room for it. Where there is none it is as it was: a program
+// may go on behind that, and kernels would read and write beyond the tensor's memory.
+template <typename Change>
+void reshape(const Tensor& self, const Change& change) {
+  auto* impl = self.unsafeGetTensorImpl();
+  const auto storage = self.storage();
+  const at::DimVector sizes(self.sizes()), strides(self.strides());
+  const auto offset = self.storage_offset();
+  try {
+    change(impl);
+    make_room(self);
+  } catch (...) {
+    impl->set_storage_keep_dtype(storage);
+    impl->set_sizes_and_strides(sizes, strides, offset);
+    throw;
+  }
+}
+
 const Tensor& resize_(const Tensor& self, IntArrayRef size,
     std::optional<c10::MemoryFormat> format) {
   auto* impl = self.unsafeGetTensorImpl();
   if (impl->sizes() != size) {
-    impl->set_sizes_contiguous(size);
-    make_room(self);
+    reshape(self, [&](c10::TensorImpl* it) { it->set_sizes_contiguous(size); });
   }
   if (format) {
     TORCH_CHECK(*format != c10::MemoryFormat::Preserve, "Unsupported memory format ", *format);
@@ -84,15 +101,15 @@ Tensor& set_storage(Tensor& self, at::Storage storage) {
 
 Tensor& set_part(Tensor& self, at::Storage storage, int64_t offset, IntArrayRef size,
     IntArrayRef stride) {
-  at::native::checkSetStorage(self, std::move(storage), offset, size, stride);
-  auto* impl = self.unsafeGetTensorImpl();
-  impl->set_storage_offset(offset);
-  if (stride.data()) {
-    impl->set_sizes_and_strides(size, stride);
-  } else {
-    impl->set_sizes_contiguous(size);
-  }
-  make_room(self);
+  reshape(self, [&](c10::TensorImpl* impl) {
+    at::native::checkSetStorage(self, std::move(storage), offset, size, stride);
+    impl->set_storage_offset(offset);
+    if (stride.data()) {
+      impl->set_sizes_and_strides(size, stride);
+    } else {
+      impl->set_sizes_contiguous(size);
+    }
+  });
   return self;
 }
 

@@ -1,6 +1,3 @@
-// Python first, as its header asks.
-#include <torch/csrc/python_headers.h>
-
 #include "waits.hpp"
 
 #include <chrono>
@@ -8,6 +5,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "gil.hpp"
 #include "places.hpp"
 
 namespace accelrt_torch {
@@ -23,15 +21,9 @@ using Key = std::tuple<std::string, std::string, int64_t>;
 std::mutex lock;
 std::map<Key, Sum> sums;
 
-// torch holds the GIL where it writes a storage, and the stream may have functions of Python.
-accelrt_status synchronize_without_gil(const HeldStream& stream) {
-  const bool has_gil = Py_IsInitialized() && PyGILState_Check();
-  PyThreadState* const state = has_gil ? PyEval_SaveThread() : nullptr;
-  const auto status = accelrt_stream_synchronize(stream.get(), ACCELRT_NO_LIMIT);
-  if (has_gil) {
-    PyEval_RestoreThread(state);
-  }
-  return status;
+accelrt_status synchronize(const HeldStream& stream) {
+  const WithoutGil without_gil;
+  return accelrt_stream_synchronize(stream.get(), ACCELRT_NO_LIMIT);
 }
 
 } // namespace
@@ -39,7 +31,7 @@ accelrt_status synchronize_without_gil(const HeldStream& stream) {
 void wait_for(const HeldStream& stream, const char* name) {
   const auto where = place_of_program();
   const auto begin = std::chrono::steady_clock::now();
-  const auto status = synchronize_without_gil(stream);
+  const auto status = synchronize(stream);
   const auto waited = std::chrono::steady_clock::now() - begin;
   {
     const std::lock_guard<std::mutex> held(lock);

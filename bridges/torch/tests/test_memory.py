@@ -4,7 +4,11 @@ Goal: torch's statistics are the allocator's, memory is reused in stream order, 
 no room is an OutOfMemoryError after which work goes on. Method: figures around a known request.
 """
 
+import os
 import pickle
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -261,3 +265,66 @@ def test_a_summary_is_of_the_device_that_is_asked_for() -> None:
         assert torch.accelrt.memory_summary(asked) == accelrt.cpu.memory_summary(3)
     assert accelrt.cpu.memory_summary(3) != accelrt.cpu.memory_summary(0)
     del tensor
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda tensor, _: tensor.resize_(1 << 40),
+        lambda tensor, other: tensor.set_(other.untyped_storage(), 0, (1 << 40,)),
+        lambda tensor, other: torch.add(other[:1].expand(1 << 40), 1, out=tensor),
+    ],
+)
+def test_a_tensor_that_finds_no_room_is_as_it_was(grow: Callable[..., object]) -> None:
+    tensor, other = torch.zeros(0, device="accelrt"), torch.ones(4, device="accelrt")
+    with pytest.raises(torch.OutOfMemoryError):
+        grow(tensor, other)
+    assert (tensor.shape, tensor.stride()) == ((0,), (1,))
+    assert tensor.untyped_storage().nbytes() == 0
+    assert tensor.resize_(4).fill_(2).tolist() == [2.0] * 4
+    assert other.tolist() == [1.0] * 4
+
+
+def test_a_storage_without_room_lets_functions_of_python_run() -> None:
+    program = """
+import accelrt, torch
+from gates import Gate
+import threading
+tensor = torch.empty(40 << 20, dtype=torch.uint8, device="accelrt")
+side = torch.Stream("accelrt")
+gate = Gate(side)
+with side:
+    tensor.add_(1)
+tensor.record_stream(side)
+del tensor
+threading.Timer(0.1, gate.open).start()
+print(torch.UntypedStorage(40 << 20, device="accelrt").nbytes() >> 20)  # torch has the GIL
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+        env=os.environ | {"ACCELRT_CPU_MEMORY": "64M"},
+        timeout=60,
+    )
+    assert done.stdout == "40\n", done.stderr
+
+
+def test_a_stream_that_is_recorded_before_its_use_keeps_the_memory() -> None:
+    side = torch.Stream("accelrt")
+    tensor = torch.full((MIB,), 7, device="accelrt", dtype=torch.uint8)
+    side.wait_stream(torch.accelerator.current_stream())
+    torch.accelerator.synchronize()
+    tensor.record_stream(side)  # as loaders that run ahead do, for what comes behind
+    with Gate(side):
+        with side:
+            copy = tensor.clone()
+        del tensor
+        others = [torch.full_like(copy, 9) for _ in range(8)]
+        torch.accelerator.current_stream().synchronize()
+    side.synchronize()
+    assert copy.unique().tolist() == [7]
+    assert others

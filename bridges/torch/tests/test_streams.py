@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gates import Gate, resident_bytes
+import accelrt
+from accelrt import testing
+from gates import CPU, Gate, resident_bytes
 
 
 def _current() -> torch.Stream:
@@ -252,3 +254,20 @@ print(len(pickle.dumps(ones)) > 0)  # torch has the GIL when it asks for the byt
         command, check=False, capture_output=True, text=True, cwd=Path(__file__).parent, timeout=60
     )
     assert done.stdout == "True\n", done.stderr
+
+
+def test_a_query_under_a_schedule_lets_a_function_of_python_run() -> None:
+    stream, seen = torch.Stream("accelrt"), list[int]()
+    ours = accelrt.Stream(stream.stream_id, stream.device_index, CPU)
+    event = torch.Event("accelrt")
+    began = time.monotonic()
+    with testing.schedule(3):
+        ours.launch_host(seen.append, 1)
+        while not stream.query():
+            pass
+        ours.launch_host(seen.append, 2)
+        event.record(stream)
+        while not event.query():
+            pass
+    assert seen == [1, 2]
+    assert time.monotonic() < began + 4  # a schedule waits for a function for five seconds

@@ -19,8 +19,8 @@ pub(crate) trait Scheduler: Send + Sync {
     /// Adds a stream that is runnable.
     fn add(&self, stream: Arc<StreamCore>);
 
-    /// Runs one user's task of a stream on this thread. False when no stream is runnable, and while
-    /// another thread runs one.
+    /// Runs at most one user's task of a stream on this thread. False when no stream is runnable,
+    /// and while another thread runs one.
     fn step(&self) -> bool;
 
     /// Makes steps until `is_over`, which needs the stream with the key `awaited`.
