@@ -48,9 +48,10 @@ impl Batches {
         let Some(place) = self.batches.iter().rposition(|batch| batch.key == key) else { return 0 };
         let batch = &mut self.batches[place];
         let left = batch.count.saturating_sub(most);
-        let taken = &batch.pieces[left..batch.count];
-        taken.iter().for_each(|single| put(*single));
-        let count = taken.len();
+        let count = batch.count - left;
+        for single in &batch.pieces[left..batch.count] {
+            put(*single);
+        }
         batch.count = left;
         self.bytes -= count * key.bytes;
         if left == 0 {
@@ -186,7 +187,9 @@ mod tests {
         places.sort_unstable();
         places.dedup();
         assert_eq!(places.len(), 200, "each piece once");
-        taken.into_iter().for_each(|block| allocator.free(block).unwrap());
+        for block in taken {
+            allocator.free(block).unwrap();
+        }
     }
 
     /// Goal: what is on its way is memory that a request gets. Method: nothing else is left, by the

@@ -179,7 +179,10 @@ impl Caches {
         // lock then.
         let (mut state, mut returns) = (None, Returns::default());
         let key = Key::of(block);
-        if let Some(older) = inside.bins.older_half(key) {
+        // Relaxed: for where pieces go, which is right either way.
+        if self.thread_count.load(Ordering::Relaxed) > 1
+            && let Some(older) = inside.bins.older_half(key)
+        {
             let state = state.get_or_insert_with(|| self.state.lock());
             if state.native.batches.put(key, older) {
                 inside.bins.forget_older_half(key);
