@@ -19,10 +19,12 @@ const BIN_DEPTH: usize = 32;
 const BIN_COUNT: usize = 8;
 #[cfg(loom)]
 const BIN_DEPTH: usize = 2;
+/// What a full bin gives away at once.
+pub(super) const HALF_BIN: usize = BIN_DEPTH / 2;
 /// The bytes of one stock of small pieces, within the two counts below.
 const STOCK_BYTES: usize = 8 << 10;
 const LEAST_STOCK: usize = BIN_DEPTH.div_ceil(6);
-const MOST_STOCK: usize = BIN_DEPTH / 2;
+const MOST_STOCK: usize = HALF_BIN;
 /// The first limit of a bin, which doubles each time that the bin is full.
 const FIRST_LIMIT: usize = BIN_DEPTH / 4;
 /// The largest step of a limit, as a divisor of the thread's bound.
@@ -172,6 +174,15 @@ impl Bin {
         self.pieces = had.with_one_more();
     }
 
+    /// Removes the oldest pieces, of which it has at least so many.
+    fn forget_oldest(&mut self, old_count: usize) {
+        let count = self.pieces.count() as usize;
+        if old_count < count {
+            self.entries[1..].copy_within(old_count..count, 0);
+        }
+        self.pieces = self.pieces.with_count(count - old_count);
+    }
+
     /// Adds the take count to the cell, and resets it.
     fn tell_taken(&mut self, cell: &mut Cell) {
         let taken_count = self.pieces.taken_count();
@@ -293,7 +304,7 @@ impl Bins {
         }
         if limit as usize == BIN_DEPTH {
             // Evicts the older half: the last freed pieces are requested first.
-            return self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
+            return self.drain_bin(number, HALF_BIN, out);
         }
         // A claim without a piece withholds bytes from other sizes, so large pieces are claimed one
         // at a time.
@@ -307,6 +318,19 @@ impl Bins {
             self.sweep(most_bytes, out);
             self.claim(number, self.by_hash[number].limit as usize + step, most_bytes);
         }
+    }
+
+    /// The older half of a full bin. Those that were freed last stay: they are requested first.
+    #[inline(always)]
+    pub(super) fn older_half(&self, key: Key) -> Option<&[Single; HALF_BIN]> {
+        let bin = &self.by_hash[key.bin()];
+        let is_full = bin.key == key && usize::from(bin.pieces.count()) == BIN_DEPTH;
+        bin.entries[1..].first_chunk().filter(|_| is_full)
+    }
+
+    /// Forgets the [`Self::older_half`], which another owner has by now.
+    pub(super) fn forget_older_half(&mut self, key: Key) {
+        self.by_hash[key.bin()].forget_oldest(HALF_BIN);
     }
 
     /// Makes room for fresh pieces of a small size, at most half of a bin; more for smaller sizes.
@@ -426,14 +450,10 @@ impl Bins {
         let bin = &mut self.by_hash[number];
         let count = bin.pieces.count() as usize;
         let old_count = old_count.min(count);
-        let entries = &mut bin.entries[1..];
-        for single in &entries[..old_count] {
+        for single in &bin.entries[1..][..old_count] {
             out(single.of(single.handle().tagged(self.tag), bin.key.bytes, bin.key.stream));
         }
-        if old_count < count {
-            entries.copy_within(old_count..count, 0);
-        }
-        bin.pieces = bin.pieces.with_count(count - old_count);
+        bin.forget_oldest(old_count);
     }
 }
 

@@ -178,7 +178,17 @@ impl Caches {
         // Locked late: a thread that claims the cache waits for this one, and does not hold the
         // lock then.
         let (mut state, mut returns) = (None, Returns::default());
-        inside.bins.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
+        let key = Key::of(block);
+        // Relaxed: for where pieces go, which is right either way.
+        if self.thread_count.load(Ordering::Relaxed) > 1
+            && let Some(older) = inside.bins.older_half(key)
+        {
+            let state = state.get_or_insert_with(|| self.state.lock());
+            if state.native.batches.put(key, older) {
+                inside.bins.forget_older_half(key);
+            }
+        }
+        inside.bins.make_room(key, counted.class, self.most_bytes(), &mut |piece| {
             let state = state.get_or_insert_with(|| self.state.lock());
             state.native.release_cached(&piece, &mut returns);
         });
@@ -222,13 +232,16 @@ impl Caches {
         let class = Sizes::class(plan.bytes);
         let room = inside.bins.make_room_for_stock(key, class, self.most_bytes());
         let heap = state.native.heaps.of(plan.owner);
-        inside.bins.put_stock(key, |put| state.native.take_stock(heap, size, room, put));
+        inside.bins.put_stock(key, |put| {
+            if state.native.batches.take(key, room, put) == 0 {
+                state.native.take_stock(heap, size, room, put);
+            }
+        });
     }
 
     /// Returns evicted pieces to their heaps.
     #[cold]
-    fn release(&self, pieces: &[Allocated]) {
-        let native = &mut self.state.lock().native;
+    fn release(&self, native: &mut Native, pieces: &[Allocated]) {
         let mut returns = Returns::default();
         for block in pieces {
             native.release_cached(block, &mut returns);
@@ -270,10 +283,11 @@ impl Caches {
             own.bins.drain(&mut |piece| pieces.push(piece));
             own.close();
         }
+        let native = &mut self.state.lock().native;
+        pieces.extend(native.batches.drain(self.live.tag()));
         if !pieces.is_empty() {
-            self.release(&pieces); // before others look: they would miss it
+            self.release(native, &pieces); // before others look: they would miss it
         }
-        drop(threads);
         (!pieces.is_empty(), is_whole)
     }
 
@@ -357,6 +371,6 @@ impl Caches {
         }
         threads.caches.retain(|known| !Arc::ptr_eq(known, cache));
         self.count_threads(&threads);
-        self.release(&pieces);
+        self.release(&mut self.state.lock().native, &pieces);
     }
 }

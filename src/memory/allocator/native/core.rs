@@ -19,6 +19,7 @@ use crate::memory::allocator::allocated::{Allocated, Single};
 use crate::memory::allocator::native::addresses::Addresses;
 use crate::memory::allocator::native::amounts::Amounts;
 use crate::memory::allocator::native::area::Areas;
+use crate::memory::allocator::native::batches::Batches;
 use crate::memory::allocator::native::block::{BlockId, Blocks, State};
 use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::free_blocks::FreeBlocks;
@@ -47,6 +48,8 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) live: Arc<Marks>,
     /// The page map of the host heap; `None` for other allocators.
     pub(super) addresses: Option<Arc<Addresses>>,
+    /// What threads left to other threads.
+    pub(super) batches: Batches,
     pub(crate) awaiting: BTreeMap<Piece, Awaiting>,
     /// Pieces in use, cached or pending free, without requested bytes. The peaks come from here
     /// when several threads have allocated, because no thread's counters see the whole; they are
@@ -100,6 +103,7 @@ impl Native {
             slabs: Slabs::default(),
             free: FreeBlocks::default(),
             live: Arc::default(),
+            batches: Batches::default(),
             awaiting: BTreeMap::new(),
             out: Amounts::default(),
             awaiting_sums: Amounts::default(),

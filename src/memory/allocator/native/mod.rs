@@ -14,6 +14,7 @@
 mod addresses;
 mod amounts;
 mod area;
+mod batches;
 mod bins;
 #[cfg(all(test, not(loom)))]
 mod bins_tests;

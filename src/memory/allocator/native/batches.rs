@@ -1,0 +1,209 @@
+//! Small pieces on their way from threads that free them to threads that allocate.
+//!
+//! A thread whose bin is full leaves the older half of it here, and a thread that misses takes it:
+//! neither of them touches the slabs. Whatever empties the thread caches empties this too.
+
+use crate::base::size::KIB;
+use crate::memory::allocator::allocated::{Allocated, Single};
+use crate::memory::allocator::native::bins::{HALF_BIN, Key};
+use crate::memory::allocator::native::marks::Tag;
+
+/// The bytes of all batches: little beside what threads cache, and many times what two threads that
+/// take turns need.
+const MOST_BYTES: usize = 128 * KIB;
+/// The sizes and streams that have pieces here at a time, which a look goes through.
+const MOST_BATCHES: usize = 8;
+
+/// The batches of one allocator, guarded by its lock.
+///
+/// Equation: `bytes` is the sum of the sizes of all pieces, at most [`MOST_BYTES`].
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    /// The newest one last; none is empty.
+    batches: Vec<Batch>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Batch {
+    key: Key,
+    count: usize,
+    pieces: [Single; HALF_BIN],
+}
+
+impl Batches {
+    /// Adds half a bin. False, without an effect, when there is no room for it.
+    pub(super) fn put(&mut self, key: Key, pieces: &[Single; HALF_BIN]) -> bool {
+        let bytes = self.bytes + HALF_BIN * key.bytes;
+        if bytes > MOST_BYTES || self.batches.len() == MOST_BATCHES {
+            return false;
+        }
+        self.batches.push(Batch { key, count: HALF_BIN, pieces: *pieces });
+        self.bytes = bytes;
+        true
+    }
+
+    /// Takes at most `most` pieces of the newest batch with a key. Returns their number.
+    pub(super) fn take(&mut self, key: Key, most: usize, put: &mut dyn FnMut(Single)) -> usize {
+        let Some(place) = self.batches.iter().rposition(|batch| batch.key == key) else { return 0 };
+        let batch = &mut self.batches[place];
+        let left = batch.count.saturating_sub(most);
+        let count = batch.count - left;
+        for single in &batch.pieces[left..batch.count] {
+            put(*single);
+        }
+        batch.count = left;
+        self.bytes -= count * key.bytes;
+        if left == 0 {
+            self.batches.remove(place);
+        }
+        count
+    }
+
+    /// Takes all pieces out.
+    pub(super) fn drain(&mut self, tag: Tag) -> Vec<Allocated> {
+        self.bytes = 0;
+        let pieces_of = |Batch { key, count, pieces }| {
+            let pieces = pieces.into_iter().take(count);
+            pieces.map(move |single| single.of(single.handle().tagged(tag), key.bytes, key.stream))
+        };
+        self.batches.drain(..).flat_map(pieces_of).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::base::device::{Device, DeviceKind};
+    use crate::base::size::MIB;
+    use crate::memory::allocator::native::block::BlockId;
+    use crate::memory::allocator::native::handle::Handle;
+    use crate::memory::allocator::native::marks::Marks;
+    use crate::memory::allocator::native::piece::Piece;
+    use crate::memory::allocator::{AllocatorConfig, CachingAllocator, Request};
+    use crate::numbers::Numbers;
+    use crate::seed::seed;
+
+    /// Half a bin of pieces, each with an address of its own, until the task of its number.
+    fn half_bin(live: &Marks, key: Key, first: u64) -> [Single; HALF_BIN] {
+        std::array::from_fn(|nth| {
+            let address = first + nth as u64;
+            let block = BlockId::from_number(u32::try_from(address).unwrap());
+            let handle = Handle::of_mark(live.mark_of(Piece::block(block)), live.tag());
+            let piece = Allocated::of_piece(handle, address, key.bytes, address, key.stream);
+            piece.single_until(address, handle.untagged(live.tag()).unwrap().0)
+        })
+    }
+
+    fn known_bytes(model: &[(Key, Vec<u64>)]) -> usize {
+        model.iter().map(|(key, pieces)| key.bytes * pieces.len()).sum()
+    }
+
+    /// Goal: each piece comes out once, of its key, the newest first, within the bounds. Method:
+    /// random steps beside a model; keys of which few fit, and keys of which many do.
+    #[test]
+    fn what_was_put_comes_out_once_and_is_bounded() {
+        let (mut numbers, live) = (Numbers::new(seed()), Marks::default());
+        let (mut batches, mut next) = (Batches::default(), 1);
+        let mut model: Vec<(Key, Vec<u64>)> = Vec::new();
+        for _ in 0..20_000 {
+            let (stream, step) = (numbers.below(2) as u64, numbers.below(9));
+            let key = Key { stream, bytes: [64, 512, 2 * KIB, 8 * KIB][numbers.below(4)] };
+            if step < 4 {
+                let is_fit = known_bytes(&model) + HALF_BIN * key.bytes <= MOST_BYTES;
+                let pieces = half_bin(&live, key, next);
+                let is_put = batches.put(key, &pieces);
+                assert_eq!(is_put, is_fit && model.len() < MOST_BATCHES);
+                if is_put {
+                    model.push((key, (next..).take(HALF_BIN).collect()));
+                    next += HALF_BIN as u64;
+                }
+            } else if step < 8 {
+                let most = numbers.below(HALF_BIN + 4);
+                let mut taken = Vec::new();
+                let count = batches.take(key, most, &mut |single| {
+                    let piece = single.of(single.handle().tagged(live.tag()), key.bytes, stream);
+                    assert_eq!(piece.busy_until(), piece.address());
+                    taken.push(piece.address());
+                });
+                assert_eq!(count, taken.len());
+                let newest = model.iter().rposition(|(known, _)| *known == key);
+                let expected = newest.map_or(Vec::new(), |place| {
+                    let pieces = &mut model[place].1;
+                    pieces.split_off(pieces.len().saturating_sub(most))
+                });
+                assert_eq!(taken, expected);
+                model.retain(|(_, pieces)| !pieces.is_empty());
+            } else if numbers.below(10) == 0 {
+                let mut out: Vec<u64> =
+                    batches.drain(live.tag()).iter().map(Allocated::address).collect();
+                let mut expected: Vec<u64> =
+                    model.drain(..).flat_map(|(_, pieces)| pieces).collect();
+                out.sort_unstable();
+                expected.sort_unstable();
+                assert_eq!(out, expected);
+            }
+            assert_eq!(batches.bytes, known_bytes(&model));
+        }
+    }
+
+    const BYTES: usize = 512;
+
+    fn allocator(capacity_bytes: usize) -> CachingAllocator {
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let null = NullBackend::new(NullConfig { capacity_bytes, ..NullConfig::default() });
+        CachingAllocator::new(null, device, AllocatorConfig::default()).unwrap()
+    }
+
+    /// This thread takes pieces, and another one, which it returns, has freed them.
+    fn hand_over<'a>(scope: &'a thread::Scope<'a, '_>, allocator: &'a CachingAllocator) {
+        let request = Request::new(BYTES, 0);
+        let blocks: Vec<_> = (0..200).map(|_| allocator.allocate(request).unwrap()).collect();
+        let other = scope.spawn(move || {
+            for block in blocks {
+                allocator.free(block).unwrap();
+            }
+            // A thread's end gives back what it caches, and leaves the batches.
+        });
+        other.join().unwrap();
+    }
+
+    /// Goal: what one thread frees another one gets, and no slab is touched. Method: the heap
+    /// counts what comes back to it.
+    #[test]
+    fn what_one_thread_frees_another_one_gets_without_the_heap() {
+        let allocator = allocator(64 * MIB);
+        thread::scope(|scope| hand_over(scope, &allocator));
+        let left = allocator.state.lock().native.batches.bytes;
+        assert!(left >= 2 * HALF_BIN * BYTES, "{left} bytes are on their way");
+        let request = Request::new(BYTES, 0);
+        // What this thread has cached goes first, and each miss takes one piece of a slab.
+        let taken: Vec<_> = (0..200).map(|_| allocator.allocate(request).unwrap()).collect();
+        assert_eq!(allocator.state.lock().native.batches.bytes, 0);
+        let mut places: Vec<u64> = taken.iter().map(Allocated::address).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 200, "each piece once");
+        for block in taken {
+            allocator.free(block).unwrap();
+        }
+    }
+
+    /// Goal: what is on its way is memory that a request gets. Method: nothing else is left, by the
+    /// request's own shortage and by the program's wish.
+    #[test]
+    fn what_is_on_its_way_is_there_for_a_request_that_is_short() {
+        let allocator = allocator(4 * MIB);
+        thread::scope(|scope| hand_over(scope, &allocator));
+        assert!(allocator.state.lock().native.batches.bytes > 0);
+        let all = allocator.allocate(Request::new(4 * MIB, 0)).expect("nobody uses memory");
+        allocator.free(all).unwrap();
+        thread::scope(|scope| hand_over(scope, &allocator));
+        assert!(allocator.state.lock().native.batches.bytes > 0);
+        allocator.empty_cache();
+        assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
+    }
+}
