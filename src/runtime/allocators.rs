@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::fork;
 use crate::base::sync::MutexGuard;
 use crate::engine::log::immediate::Immediate;
-use crate::memory::allocator::snapshot::SegmentInfo;
+use crate::memory::allocator::snapshot::{BlockState, SegmentInfo};
 use crate::memory::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
 use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
@@ -47,9 +47,11 @@ impl Allocators {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<CachingAllocator>> {
-        let by_device = self.by_device.values().chain(self.shared.values());
-        let of_buffers = by_device.chain(self.pinned.values());
-        of_buffers.chain(&self.heap).cloned().collect()
+        self.of_buffers().chain(&self.heap).cloned().collect()
+    }
+
+    fn of_buffers(&self) -> impl Iterator<Item = &Arc<CachingAllocator>> {
+        self.by_device.values().chain(self.shared.values()).chain(self.pinned.values())
     }
 }
 
@@ -249,6 +251,16 @@ impl Runtime {
     pub fn memory_segments(&self, kind: DeviceKind) -> Result<Vec<SegmentInfo>> {
         let allocators = self.allocators_of(kind)?;
         Ok(allocators.iter().flat_map(|allocator| allocator.snapshot().segments).collect())
+    }
+
+    /// The addresses and requested bytes of the buffers that are there, without those of separate
+    /// allocators.
+    pub(crate) fn live_buffers(&self) -> Vec<(u64, usize)> {
+        let known: Vec<_> = self.inner.allocators.lock().of_buffers().cloned().collect();
+        let segments = known.iter().flat_map(|allocator| allocator.snapshot().segments);
+        let blocks = segments.flat_map(|segment| segment.blocks);
+        let live = blocks.filter(|block| block.state == BlockState::Allocated);
+        live.map(|block| (block.address, block.requested_bytes)).collect()
     }
 
     /// The text of the current settings, which apply to all allocators except separate ones.

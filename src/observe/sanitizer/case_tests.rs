@@ -302,6 +302,31 @@ fn a_stream_whose_synchronise_a_worker_has_ended_leaves_without_a_loss() {
     assert_eq!(world.watch.num_forgotten(), 0);
 }
 
+/// Goal: a watch knows of memory that is older. Method: uses by the bare address, of a buffer that
+/// no call names; of one that is freed before the watch nothing is known.
+#[test]
+fn an_address_in_a_buffer_that_is_older_than_the_watch_is_seen() {
+    let _alone = order_watch::alone();
+    let World { streams, buffer, runtime, watch } = World::new(BYTES);
+    let freed = runtime.empty(2 * BYTES, Device::cpu(0)).unwrap();
+    let address = buffer.address().unwrap();
+    let freed_address = freed.address().unwrap();
+    drop((watch, freed));
+    let watch = Sanitizer::begin(&runtime);
+    for used in [address + 8, freed_address] {
+        streams.iter().for_each(|stream| use_address(stream, used));
+    }
+    let found = watch.findings(0);
+    assert_eq!(found.iter().map(|it| it.kind).collect::<Vec<_>>(), [Race]);
+    let of = found[0].buffer.expect("a race is about memory");
+    assert_eq!((of.address, of.bytes, of.made), (address, BYTES, None));
+    write(&streams[0], &buffer); // named, it is the same one, and so is what used it
+    assert_eq!(watch.num_findings(), 2);
+    watch.ask(|detector| detector.know(address, BYTES)).unwrap();
+    write(&streams[1], &buffer);
+    assert_eq!(watch.num_findings(), 3, "what is known is not forgotten");
+}
+
 #[test]
 fn uses_that_find_no_room_are_counted() {
     let _alone = order_watch::alone();

@@ -192,6 +192,15 @@ impl Detector {
         self.lives.insert(life.address, life);
     }
 
+    /// A buffer was there when the watch began. What is known of its place by now is newer.
+    pub(super) fn know(&mut self, address: u64, bytes: usize) {
+        let end = address + bytes as u64;
+        let last = self.lives.range(..end).next_back();
+        if last.is_none_or(|(_, known)| known.address + known.bytes as u64 <= address) {
+            self.begin_life(Life::new(address, bytes, None));
+        }
+    }
+
     /// The life of a buffer, which may be older than the watch.
     fn life_of(&mut self, used: &UsedBytes) -> &mut Life {
         let is_it = |life: &Life| life.bytes == used.bytes && life.freed.is_none();

@@ -112,7 +112,13 @@ impl Sanitizer {
         let detector = Detector::default();
         WATCHES.lock().push(Watched { id, runtime: runtime.id(), detector });
         order_watch::switch(&Watcher, true);
-        Self { id, _tasks: runtime.log_tasks() }
+        let watch = Self { id, _tasks: runtime.log_tasks() };
+        // What comes or goes meanwhile is told of already.
+        let older = runtime.live_buffers();
+        watch.ask(|detector| {
+            older.iter().for_each(|(address, bytes)| detector.know(*address, *bytes));
+        });
+        watch
     }
 
     pub(super) fn ask<R>(&self, ask: impl FnOnce(&mut Detector) -> R) -> Option<R> {
