@@ -94,6 +94,7 @@ __all__ = [
     "exchange_numpy_handler",
     "exit_index",
     "exit_memory_tag",
+    "findings_flag",
     "finish_streams",
     "flag",
     "from_dlpack",
@@ -141,6 +142,7 @@ __all__ = [
     "stop_memory_history",
     "synchronize",
     "take_memory_snapshot",
+    "tell_findings",
     "unavailable_reason",
     "use_mkl_allocator",
     "verbose_level",
@@ -1488,6 +1490,14 @@ def process_order_watch(callback: Callable[[list[_Found]], object]) -> OrderWatc
 
 def begin_host_access(buffer: Buffer, writes: bool) -> OpenAccess | None:
     """Begins an access of the host to a buffer; None while nothing watches."""
+
+def tell_findings() -> None:
+    """Tells what has been found since the last call: what extensions call that enqueue through C, where
+    the byte at `findings_flag()` is not 0. What a watch raises is raised.
+    """
+
+def findings_flag() -> int:
+    """The address of a byte that is not 0 while there is something to tell."""
 
 def ordered(first: Stream, second: Stream) -> None:
     """Declares that what is enqueued on `second` from here on runs behind what `first` has so far, by

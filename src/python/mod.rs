@@ -39,7 +39,8 @@ mod _core {
                 PyTrace, begin_profiled_range,
             },
             sanitizer::{
-                PyOpenAccess, PyOrderWatch, begin_host_access, ordered, process_order_watch,
+                PyOpenAccess, PyOrderWatch, begin_host_access, findings_flag, ordered,
+                process_order_watch, tell_findings,
             },
             testing::{
                 end_faults, end_schedule, finish_streams, prepare_faults, start_faults,

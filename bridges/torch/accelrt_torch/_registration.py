@@ -17,6 +17,7 @@ def register() -> None:
     """Name the backend, bind the runtime, register the device's module and methods."""
     torch.utils.rename_privateuse1_backend(NAME)
     _C.bind(_core._C_API)  # noqa: SLF001 - the capsule for extensions
+    _C.tell_findings_by(_core.findings_flag(), _core.tell_findings)
     torch._register_device_module(NAME, device_module)  # noqa: SLF001 - torch's way for devices
     _C.set_kernel_threads(torch.get_num_threads())
     _C.set_notes_places(os.environ.get("ACCELRT_TRACEBACKS") == "1")

@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "device_allocator.hpp"
+#include "findings.hpp"
 #include "generator.hpp"
 #include "hooks.hpp"
 #include "kernel_threads.hpp"
@@ -55,6 +56,7 @@ PYBIND11_MODULE(_C, module) {
     const auto counts = shape_counts();
     return py::make_tuple(counts.hits, counts.misses);
   });
+  module.def("tell_findings_by", &tell_findings_by);
   module.def("set_own_folders", &set_own_folders);
   module.def("set_notes_places", &set_notes_places);
   module.def("set_poisons_memory", &set_poisons_memory);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "findings.hpp"
 #include "kernel_threads.hpp"
 #include "places.hpp"
 
@@ -99,6 +100,7 @@ void enqueue(const HeldStream& stream, std::unique_ptr<Task> task) {
   description.range_count = task->ranges_.size();
   auto* data = task.release(); // `drop` gets it, also when this fails
   check(accelrt_stream_launch_described(stream.get(), run, data, drop, &description));
+  tell_findings();
 }
 
 void enqueue_copy(const HeldStream& stream, void* to, const void* from, size_t bytes) {

@@ -4,6 +4,7 @@ Goal: profiles, races and failures name operators, not functions of C++. Method:
 under each tool.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,6 +43,83 @@ def test_a_missing_order_of_two_streams_is_reported_with_both_operators() -> Non
     assert "wait_stream" in finding.fix
     assert {finding.first.file, finding.second.file} == {__file__}
     assert finding.first.line == finding.second.line - 2
+
+
+def test_a_race_on_memory_that_is_older_than_the_watch_is_reported() -> None:
+    side, weights = torch.Stream("accelrt"), torch.ones(64, device="accelrt")
+    torch.accelerator.synchronize()
+    with accelrt.sanitizer.watch() as report:
+        with Gate():
+            weights.add_(1)
+            with side:
+                weights.mul_(2)
+        torch.accelerator.synchronize()
+    assert [finding.kind for finding in report.findings] == ["race"]
+
+
+def test_a_watch_that_raises_does_so_at_the_second_use() -> None:
+    side = torch.Stream("accelrt")
+    with accelrt.sanitizer.watch(action="raise"), Gate():
+        rows = torch.ones(64, device="accelrt")
+        with side, pytest.raises(accelrt.sanitizer.SanitizerError, match=r"aten::mul_\.Tensor"):
+            rows.mul_(2)
+        torch.accelerator.current_stream().wait_stream(side)
+        rows.add_(1)  # and goes on
+    torch.accelerator.synchronize()
+
+
+def test_a_watch_that_raises_does_so_in_a_backward_pass() -> None:
+    side = torch.Stream("accelrt")
+    rows = torch.ones(64, device="accelrt", requires_grad=True)
+    with accelrt.sanitizer.watch(action="raise"), Gate():
+        scale = torch.full((64,), 2.0, device="accelrt")
+        loss = (rows * scale).sum()
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            scale.data.mul_(3)  # which the backward pass reads, on the other stream
+        with pytest.raises(accelrt.sanitizer.SanitizerError, match=r"aten::mul\.Tensor"):
+            loss.backward()
+    torch.accelerator.synchronize()
+    side.synchronize()
+
+
+def test_equal_races_of_backward_passes_are_one_that_is_counted() -> None:
+    side = torch.Stream("accelrt")
+    with accelrt.sanitizer.watch() as report:
+        for _ in range(3):
+            with Gate():
+                rows = torch.ones(64, device="accelrt", requires_grad=True)
+                scale = torch.full((64,), 2.0, device="accelrt")
+                loss = (rows * scale).sum()
+                side.wait_stream(torch.accelerator.current_stream())
+                with side:
+                    scale.data.mul_(3)
+                loss.backward()
+                scale.record_stream(side)
+            torch.accelerator.synchronize()
+            side.synchronize()
+    (race,) = [finding for finding in report.findings if finding.second.name == "aten::mul.Tensor"]
+    assert race.count == 3
+
+
+RAISING = """
+import torch
+rows, side = torch.ones(1000, device="accelrt"), torch.Stream("accelrt")
+with side:
+    rows.add_(1)
+print("not raised")
+"""
+
+
+def test_the_environment_makes_a_watch_raise() -> None:
+    command = [sys.executable, "-c", RAISING]
+    variables = {**os.environ, "ACCELRT_SANITIZER": "raise"}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=variables, timeout=300
+    )
+    assert done.returncode == 1
+    assert "SanitizerError: race" in done.stderr, done.stderr
+    assert "not raised" not in done.stdout
 
 
 def test_statistics_that_a_batch_norm_writes_are_part_of_the_order(seed: int) -> None:

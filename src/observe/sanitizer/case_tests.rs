@@ -314,7 +314,9 @@ fn an_address_in_a_buffer_that_is_older_than_the_watch_is_seen() {
     drop((watch, freed));
     let watch = Sanitizer::begin(&runtime);
     for used in [address + 8, freed_address] {
-        streams.iter().for_each(|stream| use_address(stream, used));
+        for stream in &streams {
+            use_address(stream, used);
+        }
     }
     let found = watch.findings(0);
     assert_eq!(found.iter().map(|it| it.kind).collect::<Vec<_>>(), [Race]);

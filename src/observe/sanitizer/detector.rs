@@ -11,7 +11,7 @@ use crate::engine::stream::frames;
 use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::order_watch::{Place, Told, UsedBytes, WatchedEnqueue};
 use crate::observe::sanitizer::clock::{Point, Slot};
-use crate::observe::sanitizer::finding::{FindingKind, Found, FoundBuffer, FoundUse};
+use crate::observe::sanitizer::finding::{FindingKind, Found, FoundAt, FoundBuffer, FoundUse};
 use crate::observe::sanitizer::shadow::{Life, ShadowUse, User};
 use crate::observe::sanitizer::streams::{HOST, OPEN, Running, Streams};
 use crate::observe::sanitizer::timeline::StreamName;
@@ -43,7 +43,7 @@ pub(super) struct Detector {
     freed: BTreeSet<u64>,
     findings: Vec<Found>,
     /// The findings with places, which are counted in place of being listed again.
-    known: HashMap<(FindingKind, Place, Place), usize>,
+    known: HashMap<(FindingKind, FoundAt, FoundAt), usize>,
     /// Waits for events without a record, by event; those that were recorded since, by the streams
     /// that recorded and waited. Both are places in `findings`.
     unrecorded: HashMap<u64, Vec<usize>>,
@@ -297,8 +297,8 @@ impl Detector {
     }
 
     fn note(&mut self, finding: Found) {
-        let place = |used: Option<&FoundUse>| used.map_or(Place::default(), |used| used.place);
-        let key = (finding.kind, place(finding.first.as_ref()), finding.second.place);
+        let first = finding.first.as_ref().map_or(FoundAt::Nowhere, FoundUse::at);
+        let key = (finding.kind, first, finding.second.at());
         if let Some(known) = self.known.get(&key) {
             self.findings[*known].count += 1;
         } else if self.findings.len() < MOST_FINDINGS || cfg!(test) {
@@ -306,7 +306,7 @@ impl Detector {
                 self.blame(&finding);
             }
             let is_of_event = finding.kind == FindingKind::UnrecordedEvent;
-            if finding.second.place.stack.0 != 0 && !is_of_event {
+            if key.2 != FoundAt::Unknown && !is_of_event {
                 self.known.insert(key, self.findings.len());
             }
             self.findings.push(finding);

@@ -71,7 +71,30 @@ pub(crate) struct FoundUse {
     pub(super) id: Option<(Point, usize)>,
 }
 
+/// What tells the uses of findings apart: one that is found again is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum FoundAt {
+    /// The finding has no such use.
+    Nowhere,
+    /// A line of a program, in one of its threads.
+    Place(Place),
+    /// A named task without a line, as those of a backward pass.
+    Task(StreamName, NameId),
+    /// A task that no other one is equal to.
+    Unknown,
+}
+
 impl FoundUse {
+    pub(super) fn at(&self) -> FoundAt {
+        if self.place.stack.0 != 0 {
+            FoundAt::Place(self.place)
+        } else if self.name != NameId::NONE {
+            FoundAt::Task(self.stream, self.name)
+        } else {
+            FoundAt::Unknown
+        }
+    }
+
     pub(super) fn of(used: &ShadowUse) -> Self {
         let access = match used.writes {
             Some(true) => "write",

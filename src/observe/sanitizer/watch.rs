@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::context::AllocationContext;
 use crate::engine::log::names::NameId;
@@ -99,6 +99,11 @@ pub(crate) fn take_news() -> bool {
     HAS_NEWS.load(Ordering::Relaxed) && HAS_NEWS.swap(false, Ordering::Relaxed)
 }
 
+/// What [`take_news`] looks at, for bindings in other languages.
+pub(crate) fn news_flag() -> &'static AtomicBool {
+    &HAS_NEWS
+}
+
 /// A watch of a runtime.
 #[must_use = "the drop ends the watch"]
 pub(crate) struct Sanitizer {
@@ -116,7 +121,9 @@ impl Sanitizer {
         // What comes or goes meanwhile is told of already.
         let older = runtime.live_buffers();
         watch.ask(|detector| {
-            older.iter().for_each(|(address, bytes)| detector.know(*address, *bytes));
+            for (address, bytes) in older {
+                detector.know(address, bytes);
+            }
         });
         watch
     }

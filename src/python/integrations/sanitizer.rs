@@ -50,6 +50,19 @@ pub(crate) fn tell_new(py: Python<'_>) -> PyResult<()> {
     if watch::take_news() { tell_news(py) } else { Ok(()) }
 }
 
+/// Tells what has been found since the last call: what extensions call that enqueue through C, where
+/// the byte at `findings_flag()` is not 0. What a watch raises is raised.
+#[pyfunction]
+pub(crate) fn tell_findings(py: Python<'_>) -> PyResult<()> {
+    tell_new(py)
+}
+
+/// The address of a byte that is not 0 while there is something to tell.
+#[pyfunction]
+pub(crate) fn findings_flag() -> usize {
+    watch::news_flag().as_ptr().addr()
+}
+
 fn tell_news(py: Python<'_>) -> PyResult<()> {
     let new = |told: &mut Told| {
         let from = std::mem::replace(&mut told.count, told.sanitizer.num_findings());
