@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from accelrt import _core
-from accelrt_torch import _C, device_module  # type: ignore[attr-defined]
+from accelrt_torch import _C, device_module, memory, random, streams  # type: ignore[attr-defined]
 
 NAME = "accelrt"
 
@@ -19,6 +19,8 @@ def register() -> None:
     _C.bind(_core._C_API)  # noqa: SLF001 - the capsule for extensions
     _C.tell_findings_by(_core.findings_flag(), _core.tell_findings)
     torch._register_device_module(NAME, device_module)  # noqa: SLF001 - torch's way for devices
+    for part in (memory, random, streams):  # for `import torch.accelrt.memory`
+        sys.modules[f"torch.{NAME}.{part.__name__.rpartition('.')[2]}"] = part
     _C.set_kernel_threads(torch.get_num_threads())
     _C.set_notes_places(os.environ.get("ACCELRT_TRACEBACKS") == "1")
     _C.set_own_folders([f"{Path(module.__file__).parent}/" for module in (torch, _C)])

@@ -14,6 +14,9 @@ void omp_set_num_threads(int count);
 namespace accelrt_torch {
 namespace {
 
+// Far above the processors of any machine: a mistake, for which OpenMP would end the process.
+constexpr int MOST_THREADS = 1024;
+
 std::atomic<int> chosen{0}; // relaxed: a task takes the old number or the new one
 
 } // namespace
@@ -24,7 +27,8 @@ int kernel_threads() {
 }
 
 void set_kernel_threads(int count) {
-  TORCH_CHECK(count > 0, "A kernel has at least one thread, not ", count);
+  TORCH_CHECK(count > 0 && count <= MOST_THREADS, "A kernel has 1 to ", MOST_THREADS,
+      " threads, not ", count);
   chosen.store(count, std::memory_order_relaxed);
 }
 

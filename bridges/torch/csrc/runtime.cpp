@@ -65,8 +65,8 @@ void check_is_there(c10::DeviceIndex index) {
   const int place = index, count = device_count();
   TORCH_CHECK(refusal().empty(), refusal());
   TORCH_CHECK(place >= 0, "There is no device accelrt:", place, ": an index is 0 to ", count - 1);
-  TORCH_CHECK(place < count, "There is no device accelrt:", place, ", but ", count,
-      " from accelrt:0 on. ACCELRT_CPU_DEVICES=", place + 1,
+  TORCH_CHECK(place < count, "There is no device accelrt:", place, ": there are ", count,
+      ", indices 0 to ", count - 1, ". ACCELRT_CPU_DEVICES=", place + 1,
       " in the environment makes so many");
 }
 
@@ -79,14 +79,29 @@ void warn(accelrt_status status) noexcept {
   }
 }
 
+namespace {
+
+// Else a program that takes the accelerator where there is one goes on without it, and nothing says
+// why.
+void warn_of_no_devices(const char* why) noexcept {
+  try {
+    TORCH_WARN_ONCE("accelrt has no devices for torch: ", why);
+  } catch (...) { // a warning that is an error: torch asks for the number where nothing may throw
+  }
+}
+
+} // namespace
+
 accelrt_device device_at(c10::DeviceIndex index) {
   return {kind, index};
 }
 
 c10::DeviceIndex device_count() noexcept {
   int32_t count = 0;
-  if (!why_refused.empty() || accelrt_device_get_count(kind, &count) != ACCELRT_STATUS_OK) {
-    return 0;
+  if (!why_refused.empty()) {
+    warn_of_no_devices(why_refused.c_str());
+  } else if (accelrt_device_get_count(kind, &count) != ACCELRT_STATUS_OK) {
+    warn_of_no_devices(accelrt_error_text());
   }
   return static_cast<c10::DeviceIndex>(count);
 }

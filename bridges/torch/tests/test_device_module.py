@@ -5,6 +5,7 @@ that `torch.xpu` exports against ours; each function against accelrt's own, on a
 the current one.
 """
 
+import importlib
 import inspect
 from collections.abc import Callable
 
@@ -27,6 +28,18 @@ def test_what_torch_xpu_exports_is_there_or_listed() -> None:
     lacking = {name for name in torch.xpu.__all__ if not hasattr(torch.accelrt, name)}
     assert lacking == NOT_THERE & set(torch.xpu.__all__)
     assert set(torch.accelrt.__all__) <= set(dir(torch.accelrt))
+
+
+def test_its_parts_are_imported_by_name() -> None:
+    for part in ("memory", "random", "streams"):
+        module = importlib.import_module(f"torch.accelrt.{part}")
+        assert module is getattr(torch.accelrt, part)
+
+
+def test_a_kernel_has_a_number_of_threads_that_there_may_be() -> None:
+    for count in (0, 100_000):
+        with pytest.raises(RuntimeError, match=f"1 to 1024 threads, not {count}"):
+            torch.accelrt.set_num_threads(count)
 
 
 def test_what_is_not_there_says_that_torch_xpu_has_it() -> None:
@@ -151,7 +164,9 @@ ASKING: list[Callable[[int], object]] = [
 
 @pytest.mark.parametrize("ask", ASKING)
 def test_each_function_tells_which_devices_there_are(ask: Callable[[int], object]) -> None:
-    with pytest.raises(RuntimeError, match=r"no device accelrt:9, but 4 .*ACCELRT_CPU_DEVICES=10"):
+    with pytest.raises(
+        RuntimeError, match=r"no device accelrt:9: there are 4.*ACCELRT_CPU_DEVICES=10"
+    ):
         ask(9)
 
 

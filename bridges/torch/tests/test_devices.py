@@ -49,6 +49,15 @@ def test_an_accelerator_that_is_not_there_is_told_at_its_first_use() -> None:
     done = _run(REFUSED, ACCELRT_ACCELERATOR="xpu", ACCELRT_OPENCL_LIBRARY="none")
     assert done.returncode == 0, done.stderr
     assert "No xpu device is available" in done.stdout
+    assert "accelrt has no devices for torch: No xpu device" in done.stderr
+
+
+def test_a_wrong_setting_is_told_where_a_program_asks_whether_there_is_a_device() -> None:
+    program = "import torch; print(torch.accelerator.is_available(), torch.accelrt.device_count())"
+    done = _run(program, ACCELRT_CPU_DEVICES="two")
+    assert done.stdout == "False 0\n", done.stderr
+    assert done.stderr.count("accelrt has no devices for torch") == 1, done.stderr
+    assert "ACCELRT_CPU_DEVICES" in done.stderr
 
 
 def test_devices_whose_memory_the_host_cannot_read_are_refused_by_name(tmp_path: Path) -> None:
@@ -88,7 +97,7 @@ def test_the_device_of_a_tensor_can_be_made_current() -> None:
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    text = "no device accelrt:7, but 4 .*ACCELRT_CPU_DEVICES=8"
+    text = "no device accelrt:7: there are 4, indices 0 to 3.*ACCELRT_CPU_DEVICES=8"
     with pytest.raises(RuntimeError, match=text):
         torch.ones(1, device="accelrt:7")
     with pytest.raises(RuntimeError, match=text):
