@@ -1492,7 +1492,7 @@ def begin_host_access(buffer: Buffer, writes: bool) -> OpenAccess | None:
     """Begins an access of the host to a buffer; None while nothing watches."""
 
 def tell_findings() -> None:
-    """Tells what has been found since the last call: what extensions call that enqueue through C, where
+    """Tells what has been found since the last call: extensions that enqueue through C call it where
     the byte at `findings_flag()` is not 0. What a watch raises is raised.
     """
 

@@ -255,12 +255,12 @@ impl Runtime {
 
     /// The addresses and requested bytes of the buffers that are there, without those of separate
     /// allocators.
-    pub(crate) fn live_buffers(&self) -> Vec<(u64, usize)> {
+    pub(crate) fn allocated_buffers(&self) -> Vec<(u64, usize)> {
         let known: Vec<_> = self.inner.allocators.lock().of_buffers().cloned().collect();
         let segments = known.iter().flat_map(|allocator| allocator.snapshot().segments);
         let blocks = segments.flat_map(|segment| segment.blocks);
-        let live = blocks.filter(|block| block.state == BlockState::Allocated);
-        live.map(|block| (block.address, block.requested_bytes)).collect()
+        let allocated = blocks.filter(|block| block.state == BlockState::Allocated);
+        allocated.map(|block| (block.address, block.requested_bytes)).collect()
     }
 
     /// The text of the current settings, which apply to all allocators except separate ones.

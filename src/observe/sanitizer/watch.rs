@@ -119,7 +119,7 @@ impl Sanitizer {
         order_watch::switch(&Watcher, true);
         let watch = Self { id, _tasks: runtime.log_tasks() };
         // What comes or goes meanwhile is told of already.
-        let older = runtime.live_buffers();
+        let older = runtime.allocated_buffers();
         watch.ask(|detector| {
             for (address, bytes) in older {
                 detector.know(address, bytes);

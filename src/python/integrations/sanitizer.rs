@@ -50,7 +50,7 @@ pub(crate) fn tell_new(py: Python<'_>) -> PyResult<()> {
     if watch::take_news() { tell_news(py) } else { Ok(()) }
 }
 
-/// Tells what has been found since the last call: what extensions call that enqueue through C, where
+/// Tells what has been found since the last call: extensions that enqueue through C call it where
 /// the byte at `findings_flag()` is not 0. What a watch raises is raised.
 #[pyfunction]
 pub(crate) fn tell_findings(py: Python<'_>) -> PyResult<()> {
