@@ -526,3 +526,15 @@ def test_the_longest_wait_comes_first_in_the_report() -> None:
     tensor.nonzero()
     names = [row.operator for row in torch.accelrt.sync_report()]
     assert names == ["aten::_local_scalar_dense", "aten::nonzero"]
+
+
+def test_a_program_that_makes_its_code_as_it_runs_has_a_bounded_report() -> None:
+    one = torch.ones(1, device="accelrt")
+    for number in range(4200):
+        exec(compile("one.item()", f"made{number}.py", "exec"), {"one": one})  # noqa: S102
+    rows = torch.accelrt.sync_report()
+    assert sum(row.count for row in rows) == 4200
+    assert len(rows) == 4097
+    (rest,) = [row for row in rows if not row.file]
+    assert rest.count == 4200 - 4096
+    torch.accelrt.clear_sync_report()
