@@ -139,6 +139,21 @@ fn two_holes(bench: &Bench, before_kib: usize, kib: [usize; 2]) -> ([u64; 2], Ve
 }
 
 #[test]
+fn of_a_list_of_sizes_a_block_serves_that_is_large_enough() {
+    // Goal: blocks of about the same size are in one list. Method: of two the smaller one was freed
+    // last, and is looked at first.
+    let bench = Bench::new(NATIVE);
+    let sizes = [203 * 512, 40 * KIB, 200 * 512, 40 * KIB];
+    let [larger, first, smaller, second] = sizes.map(|bytes| bench.take(bytes));
+    let [larger, _] = [larger, smaller].map(|block| bench.free(block));
+    let placed = bench.take(202 * 512);
+    assert_eq!(placed.address(), larger);
+    for block in [placed, first, second] {
+        bench.free(block);
+    }
+}
+
+#[test]
 fn a_request_of_some_pages_leaves_idle_pages_to_others() {
     // Goal: of two free blocks the larger one serves, whose ends are in pages that others use. The
     // other one would give up all of its three idle pages.

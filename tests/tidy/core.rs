@@ -6,7 +6,7 @@ use super::repository::{Repository, Violation};
 use super::source::Source;
 
 /// The lines that the core has at most. This is lowered, never raised: what would make the core
-/// larger belongs into a room beside it, or takes the place of something. Fifteen exceptions: that
+/// larger belongs into a room beside it, or takes the place of something. Sixteen exceptions: that
 /// nobody spins for a thread without a processor took 240 lines, that the host heap has no
 /// allocator of its own 320, for 900 of a room beside, that free blocks stay listed 105, that
 /// memory which one thread allocates and another frees costs half the instructions 136, that tasks
@@ -23,8 +23,9 @@ use super::source::Source;
 /// smaller. That a program is asked for memory before a request fails took 60,
 /// that a task that waits under a schedule runs what it needs alone, 5, and that what one thread
 /// frees goes to another one past the slabs, for two fifths fewer instructions, 81. A watch
-/// asks which buffers are older than itself in 8.
-const MOST_LINES: usize = 29_312;
+/// asks which buffers are older than itself in 8. A sixth fewer instructions for whole recordings
+/// took 65: most requests look at one block alone, and caches forget what is used no more.
+const MOST_LINES: usize = 29_377;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;

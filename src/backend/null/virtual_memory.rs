@@ -1,7 +1,6 @@
 //! Virtual memory of the null kind: reserved ranges, physical memory and mappings.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::backend::null::memory::Arena;
@@ -18,8 +17,8 @@ pub(super) struct Pages {
     granule_shift: u32,
     /// By base address: there are few.
     reservations: Vec<Reservation>,
-    /// Entries by ascending id, from `first_physical` on; `None` if released. Ids are not reused.
-    physical: VecDeque<Option<Physical>>,
+    /// Entries by ascending id, from `first_physical` on. Ids are not reused.
+    physical: VecDeque<Physical>,
     first_physical: u64,
     reserved_bytes: usize,
     physical_bytes: usize,
@@ -29,14 +28,18 @@ pub(super) struct Pages {
 struct Reservation {
     base: u64,
     bytes: usize,
-    /// The physical memory at each granule, up to the last granule that was ever mapped.
-    granules: Vec<Option<PhysicalHandle>>,
+    /// The id of the physical memory at each granule, up to the last one that was ever mapped; 0
+    /// for none.
+    granules: Vec<u64>,
 }
 
+/// A piece of physical memory.
 #[derive(Debug)]
 struct Physical {
+    /// 0 for memory that was released.
     bytes: usize,
-    mapped_at: Option<u64>,
+    /// 0 while it is not mapped.
+    mapped_at: u64,
 }
 
 impl Pages {
@@ -64,10 +67,9 @@ impl Pages {
     pub(super) fn mapping_containing(&self, address: Address) -> Option<(u64, usize)> {
         let reservation = &self.reservations[self.reservation_before(address.0)?];
         let granule = to_usize(address.0 - reservation.base) >> self.granule_shift;
-        let mapped = (*reservation.granules.get(granule)?)?;
-        let place = self.index_of(mapped);
-        let Physical { bytes, mapped_at } = self.physical[place].as_ref()?;
-        mapped_at.map(|base| (base, *bytes))
+        let mapped = reservation.granules.get(granule).filter(|id| **id > 0)?;
+        let Physical { bytes, mapped_at } = self.physical[self.index_of(PhysicalHandle(*mapped))];
+        Some((mapped_at, bytes))
     }
 
     pub(super) fn reserve(&mut self, arena: &mut Arena, bytes: usize) -> Option<Address> {
@@ -86,7 +88,7 @@ impl Pages {
         let is_whole = reserved.is_some_and(|it| (it.base, it.bytes) == (range.0, bytes));
         assert!(is_whole, "{range:x?} is given back as it was reserved: {bytes} of {reserved:?}");
         let mut granules = reserved.iter().flat_map(|reserved| &reserved.granules);
-        assert!(granules.all(Option::is_none), "something is mapped in {range:x?}");
+        assert!(granules.all(|id| *id == 0), "something is mapped in {range:x?}");
         self.reservations.remove(place.expect("it was found"));
         arena.release(range.0).expect("every reservation is a span of its arena");
         self.reserved_bytes -= bytes;
@@ -96,53 +98,47 @@ impl Pages {
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.check_size(bytes);
         let id = self.first_physical + self.physical.len() as u64;
-        self.physical.push_back(Some(Physical { bytes, mapped_at: None }));
+        self.physical.push_back(Physical { bytes, mapped_at: 0 });
         self.physical_bytes += bytes;
         PhysicalHandle(id)
     }
 
     pub(super) fn map(&mut self, to: Address, physical: PhysicalHandle) {
-        assert!(self.is_aligned(to_usize(to.0)), "{to:x?} is a multiple of the granule");
+        assert!(
+            to.0 > 0 && self.is_aligned(to_usize(to.0)),
+            "{to:x?} is a multiple of the granule"
+        );
         let Physical { bytes, mapped_at } = self.physical_mut(physical);
         let bytes = *bytes;
-        let before = mapped_at.replace(to.0);
-        assert!(before.is_none(), "{physical:?} is mapped at {before:x?} already");
-        let (granules, range) = self.granules_at(to.0, bytes);
-        if granules.len() < range.end {
-            granules.resize(range.end, None);
-        }
-        let there = &mut granules[range];
-        assert!(there.iter().all(Option::is_none), "something is mapped at {to:x?} already");
-        there.fill(Some(physical));
+        let before = std::mem::replace(mapped_at, to.0);
+        assert!(before == 0, "{physical:?} is mapped at {:x?} already", Address(before));
+        let there = self.granules_at(to.0, bytes);
+        assert!(there.iter().all(|id| *id == 0), "something is mapped at {to:x?} already");
+        there.fill(physical.0);
     }
 
     pub(super) fn unmap(&mut self, physical: PhysicalHandle) {
         let Physical { bytes, mapped_at } = self.physical_mut(physical);
-        let bytes = *bytes;
-        let base = mapped_at.take().unwrap_or_else(|| panic!("{physical:?} is not mapped"));
-        let (granules, range) = self.granules_at(base, bytes);
-        granules[range].fill(None);
+        let (bytes, base) = (*bytes, std::mem::take(mapped_at));
+        assert!(base > 0, "{physical:?} is not mapped");
+        self.granules_at(base, bytes).fill(0);
     }
 
     pub(super) fn release(&mut self, physical: PhysicalHandle) {
-        let Physical { bytes, mapped_at } = self.physical_mut(physical);
-        let (bytes, mapped_at) = (*bytes, *mapped_at);
-        assert!(mapped_at.is_none(), "{physical:?} is still mapped at {mapped_at:x?}");
-        let place = self.index_of(physical);
-        self.physical[place] = None;
-        while matches!(self.physical.front(), Some(None)) {
+        let entry = self.physical_mut(physical);
+        let Physical { bytes, mapped_at } = *entry;
+        assert!(mapped_at == 0, "{physical:?} is still mapped at {:x?}", Address(mapped_at));
+        entry.bytes = 0;
+        while self.physical.front().is_some_and(|first| first.bytes == 0) {
             self.physical.pop_front();
             self.first_physical += 1;
         }
         self.physical_bytes -= bytes;
     }
 
-    /// The granules of the reservation that contains a range, and the range's granule indices.
-    fn granules_at(
-        &mut self,
-        to: u64,
-        bytes: usize,
-    ) -> (&mut Vec<Option<PhysicalHandle>>, Range<usize>) {
+    /// The granules of a range, which is inside of one reservation.
+    #[inline(always)]
+    fn granules_at(&mut self, to: u64, bytes: usize) -> &mut [u64] {
         let place = self.reservation_before(to);
         let last = place.map(|place| &mut self.reservations[place]);
         let inside = last.filter(|it| to - it.base + bytes as u64 <= it.bytes as u64);
@@ -150,12 +146,20 @@ impl Pages {
             panic!("{:x?} with {bytes} bytes is not inside a reserved range", Address(to));
         };
         let first = to_usize(to - *base) >> self.granule_shift;
-        (granules, first..first + (bytes >> self.granule_shift))
+        let end = first + (bytes >> self.granule_shift);
+        if granules.len() < end {
+            granules.resize(end, 0);
+        }
+        &mut granules[first..end]
     }
 
     /// The place of the last reservation that begins at an address or before it.
+    #[inline(always)]
     fn reservation_before(&self, address: u64) -> Option<usize> {
-        self.reservations.partition_point(|it| it.base <= address).checked_sub(1)
+        let is_last = self.reservations.last().is_some_and(|last| last.base <= address);
+        let behind = || self.reservations.partition_point(|it| it.base <= address);
+        let count = if is_last { self.reservations.len() } else { behind() };
+        count.checked_sub(1)
     }
 
     /// The index of a handle's entry in `physical`. Out of bounds for an unknown handle, and for an
@@ -166,7 +170,7 @@ impl Pages {
 
     fn physical_mut(&mut self, physical: PhysicalHandle) -> &mut Physical {
         let place = self.index_of(physical);
-        let found = self.physical.get_mut(place).and_then(Option::as_mut);
+        let found = self.physical.get_mut(place).filter(|found| found.bytes > 0);
         found.unwrap_or_else(|| panic!("{physical:?} is no live physical memory of this device"))
     }
 

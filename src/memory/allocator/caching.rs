@@ -213,8 +213,7 @@ impl CachingAllocator {
         self.allocate_shared(&request, None, &mut Interrupt::default())
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn allocate_shared(
         &self,
         request: &Request,
@@ -226,16 +225,17 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Ok(Allocated::default());
         }
-        let is_noted = self.begin_noting();
-        let mut served = self.serve(request, home, interrupt);
-        if is_noted {
-            self.note_served(request, served.as_mut().ok());
+        if !self.begin_noting() {
+            return self.serve(request, home, interrupt);
         }
+        let mut served = self.serve(request, home, interrupt);
+        self.note_served(request, served.as_mut().ok());
         served
     }
 
     /// Serves a request of a byte or more, with either engine.
-    #[inline(always)]
+    #[cold]
+    #[inline(never)]
     fn serve(
         &self,
         request: &Request,

@@ -23,18 +23,22 @@ const BIN_DEPTH: usize = 2;
 pub(super) const HALF_BIN: usize = BIN_DEPTH / 2;
 /// The bytes of one stock of small pieces, within the two counts below.
 const STOCK_BYTES: usize = 8 << 10;
+/// The first stock of a bin.
+const FIRST_STOCK: usize = 2;
 const LEAST_STOCK: usize = BIN_DEPTH.div_ceil(6);
 const MOST_STOCK: usize = HALF_BIN;
 /// The first limit of a bin, which doubles each time that the bin is full.
 const FIRST_LIMIT: usize = BIN_DEPTH / 4;
 /// The largest step of a limit, as a divisor of the thread's bound.
 const STEP_PART: u64 = 32;
-/// The pieces that find no room before the thread looks for sizes that it does not use. Large
-/// enough that the look, at all bins, costs each of them little.
+/// The frees on the slow path before the thread looks for sizes that it does not use. Large enough
+/// that the look, at all bins, costs each of them little.
+const SWEEP_AFTER: u16 = 256;
+/// What a free counts for that finds no room.
 #[cfg(not(loom))]
-const REFUSALS: u8 = 6;
+const REFUSAL: u16 = SWEEP_AFTER / 6;
 #[cfg(loom)]
-const REFUSALS: u8 = 1;
+const REFUSAL: u16 = SWEEP_AFTER;
 
 /// Pieces that a cache alone has, and what was counted.
 ///
@@ -48,8 +52,8 @@ pub(super) struct Bins {
     tag: Tag,
     claimed_bytes: u64,
     open: u128,
-    /// The pieces that found no room since the last sweep.
-    refusals: u8,
+    /// The frees on the slow path since the last sweep; those without room count [`REFUSAL`] more.
+    since_sweep: u16,
     by_hash: Box<[Bin; BIN_COUNT]>,
 }
 
@@ -203,8 +207,8 @@ impl Bins {
         // SAFETY: the box has the size and alignment of the bins, and zeros are valid bins:
         // numbers, the first class, and empty entries.
         let bins = unsafe { Box::from_raw(bins) };
-        let (cell, claimed_bytes, open, refusals) = (Cell::default(), 0, 0, 0);
-        Self { cell, tag, claimed_bytes, open, refusals, by_hash: bins }
+        let (cell, claimed_bytes, open, since_sweep) = (Cell::default(), 0, 0, 0);
+        Self { cell, tag, claimed_bytes, open, since_sweep, by_hash: bins }
     }
 
     /// Takes a piece and marks it as in use. Also `None` when counting it takes the slow path
@@ -287,6 +291,10 @@ impl Bins {
         out: &mut impl FnMut(Allocated),
     ) {
         let number = key.bin();
+        self.since_sweep += 1;
+        if self.since_sweep >= SWEEP_AFTER {
+            self.sweep(most_bytes, out);
+        }
         if self.by_hash[number].key != key {
             let is_small = key.bytes <= MOST_SMALL_BYTES; // of slabs: such sizes are few
             let before = std::mem::replace(&mut self.by_hash[number].refused, key.digest());
@@ -313,8 +321,8 @@ impl Bins {
         if self.claim(number, limit as usize + step, most_bytes) > 0 {
             return;
         }
-        self.refusals += 1;
-        if self.refusals >= REFUSALS {
+        self.since_sweep += REFUSAL;
+        if self.since_sweep >= SWEEP_AFTER {
             self.sweep(most_bytes, out);
             self.claim(number, self.by_hash[number].limit as usize + step, most_bytes);
         }
@@ -343,9 +351,11 @@ impl Bins {
     ) -> usize {
         let number = key.bin();
         self.dedicate(key, class);
-        let Bin { key: kept, pieces, .. } = self.by_hash[number];
+        let Bin { key: kept, pieces, limit, .. } = self.by_hash[number];
         let count = pieces.count() as usize;
         let batch = (STOCK_BYTES / key.bytes).clamp(LEAST_STOCK, MOST_STOCK);
+        // Twice what it had room for: a cache that is emptied again and again moves few pieces.
+        let batch = batch.min((usize::from(limit) * 2).max(FIRST_STOCK));
         if kept != key || count >= batch {
             return 0;
         }
@@ -382,7 +392,7 @@ impl Bins {
     /// of all others to what they have.
     #[inline(never)]
     fn sweep(&mut self, most_bytes: u64, out: &mut impl FnMut(Allocated)) {
-        (self.refusals, self.claimed_bytes) = (0, 0);
+        (self.since_sweep, self.claimed_bytes) = (0, 0);
         for number in self.open_bins() {
             if self.by_hash[number].pieces == self.by_hash[number].swept {
                 self.drain_bin(number, BIN_DEPTH, out);
@@ -442,7 +452,7 @@ impl Bins {
             bin.limit = 0;
             bin.tell_taken(&mut self.cell);
         }
-        (self.claimed_bytes, self.open, self.refusals) = (0, 0, 0);
+        (self.claimed_bytes, self.open, self.since_sweep) = (0, 0, 0);
     }
 
     /// Removes the oldest `old_count` pieces of a bin.

@@ -204,6 +204,45 @@ fn a_size_that_is_not_used_makes_room_for_one_that_is() {
     panic!("it finds no room");
 }
 
+/// Goal: what a thread uses no more does not stay in its cache for ever, out of others' reach.
+/// Method: one size comes twice, and then hundreds of others once each, all with room.
+#[test]
+fn a_size_that_is_used_no_more_leaves_though_there_is_room() {
+    let mut thread = Thread::new();
+    let piece = |live: &Marks, number: u32, bytes| {
+        let handle =
+            Handle::of_mark(live.mark_of(Piece::block(BlockId::from_number(number))), live.tag());
+        Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, 0)
+    };
+    for number in 1..=2 {
+        let block = piece(&thread.live, number, 3 * MIB);
+        thread.allocate_piece(&block);
+        thread.free(block, u64::MAX);
+    }
+    assert_eq!(thread.inside_bytes, 3 * MIB, "from its second free on");
+    for number in 3..1_000 {
+        let block = piece(&thread.live, number, 4 * MIB + 512 * number as usize);
+        thread.allocate_piece(&block);
+        thread.free(block, u64::MAX);
+        if thread.inside_bytes == 0 {
+            assert!(number > 256, "not at once: {number}");
+            return;
+        }
+    }
+    panic!("it stays");
+}
+
+#[test]
+fn a_stock_is_twice_the_one_before_and_small_after_the_cache_was_emptied() {
+    let mut kept = Thread::new().kept;
+    let key = Key { stream: 0, bytes: 512 };
+    let mut stock = || kept.make_room_for_stock(key, class(key.bytes), u64::MAX);
+    let first = [0; 5].map(|_| stock());
+    assert_eq!(first, [2, 4, 8, 16, 16]);
+    kept.drain(&mut |_| ());
+    assert_eq!(kept.make_room_for_stock(key, class(key.bytes), u64::MAX), 2);
+}
+
 /// Goal: threads together keep no more than the bound, also when more of them come (R). Method: a
 /// size is freed and taken under a smaller part than it was kept in.
 #[test]

@@ -26,11 +26,11 @@ use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Statistics;
 
 /// The most bytes that all thread caches together keep, apart from the last piece of each size.
-const MOST_CACHED_BYTES: u64 = 32 * MIB as u64;
+const MOST_CACHED_BYTES: u64 = 256 * MIB as u64;
 /// The most that they keep, as a divisor of the peak of bytes in use or cached.
-const MOST_CACHED_PART: u64 = 100;
-/// The least bound: small pieces are many, and this is less than a page of most devices.
-const LEAST_CACHED_BYTES: u64 = MIB as u64;
+const MOST_CACHED_PART: u64 = 50;
+/// The least bound: small pieces are many, and this is a page of most devices.
+const LEAST_CACHED_BYTES: u64 = 2 * MIB as u64;
 /// The first and the longest sleep before another look at a thread that stays in its cache. Each
 /// sleep is twice the one before.
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
@@ -148,10 +148,12 @@ impl Caches {
         &self,
         inside: Option<&mut CacheGuard<'_>>,
         request: &Request,
+        plan: &NativePlan,
     ) -> Option<Allocated> {
         let is_plain = request.is_plain(self.sizes.granularity.small_bytes);
         let inside = inside.filter(|_| is_plain && self.is_on())?;
-        inside.bins.take_and_settle(self.key(request), request.bytes)
+        let key = Key { stream: request.stream, bytes: plan.bytes };
+        inside.bins.take_and_settle(key, request.bytes)
     }
 
     /// Counts the end of a use, and keeps the piece where allowed, with eviction of older pieces.
@@ -194,7 +196,7 @@ impl Caches {
         });
         if let Some(state) = &mut state {
             state.native.end_returns(returns);
-            self.set_bound(&mut state.native);
+            self.set_bound(&state.native);
         }
         drop(state);
         let is_kept = inside.bins.stock(block, ticket);
@@ -323,14 +325,11 @@ impl Caches {
     }
 
     /// Sets each thread's part of the bound.
-    pub(super) fn set_bound(&self, native: &mut Native) {
+    #[inline]
+    pub(super) fn set_bound(&self, native: &Native) {
         let [_, peak_bytes, _] = native.out.all().peak;
         // Relaxed: for a bound; see `most_bytes`.
         let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
-        if native.caches_bound_for == (peak_bytes, threads) {
-            return;
-        }
-        native.caches_bound_for = (peak_bytes, threads);
         let most_bytes = peak_bytes / MOST_CACHED_PART;
         let most_bytes = most_bytes.clamp(LEAST_CACHED_BYTES, MOST_CACHED_BYTES) / threads;
         if most_bytes != self.most_bytes() {

@@ -130,7 +130,7 @@ impl Native {
         let unit_bytes = self.sizes.granularity.block_bytes;
         let plan = |units: usize| {
             let bytes = units * unit_bytes;
-            self.sizes.plan(&Request { bytes, ..*request })
+            self.sizes.plan(&Request { bytes, ..*request }, None)
         };
         let Some(least) = plan(1) else { return 0 };
         let rooms = self.rooms(ledger, &least, left_bytes, Uses::Known(None), Search::Last);

@@ -179,8 +179,12 @@ impl PageWork {
     /// pages in place.
     fn run(&self, memory: DevicePages<'_>) -> (Vec<PhysicalHandle>, thread::Result<Result<()>>) {
         let mut handles = Vec::with_capacity(self.targets.len());
-        let run = AssertUnwindSafe(|| self.run_until(memory, &mut handles));
+        let mut unplaced = None;
+        let run = AssertUnwindSafe(|| self.run_until(memory, &mut handles, &mut unplaced));
         let mut outcome = catch_unwind(run);
+        // The device keeps a page whose release it refuses.
+        let gone = try_each(unplaced, |handle| _ = memory.release(handle));
+        outcome = gone.and(outcome);
         if matches!(outcome, Ok(Err(_))) && handles.len() < self.fresh_count {
             let gone = try_each(handles.drain(..), |handle| memory.drop_page(handle));
             outcome = gone.and(outcome);
@@ -188,9 +192,19 @@ impl PageWork {
         (handles, outcome)
     }
 
-    fn run_until(&self, memory: DevicePages<'_>, handles: &mut Vec<PhysicalHandle>) -> Result<()> {
+    /// `unplaced` is a new page while it is not mapped.
+    fn run_until(
+        &self,
+        memory: DevicePages<'_>,
+        handles: &mut Vec<PhysicalHandle>,
+        unplaced: &mut Option<PhysicalHandle>,
+    ) -> Result<()> {
         for (_, to) in &self.targets[..self.fresh_count] {
-            handles.push(new_page(memory, self.page_bytes, *to)?);
+            let handle = memory.create(self.page_bytes)?;
+            *unplaced = Some(handle);
+            memory.map(*to, handle)?;
+            *unplaced = None;
+            handles.push(handle);
         }
         let targets = &self.targets[self.fresh_count..];
         for ((_, to), (_, handle)) in targets.iter().zip(&self.moved) {
@@ -199,15 +213,6 @@ impl PageWork {
         }
         Ok(())
     }
-}
-
-fn new_page(memory: DevicePages<'_>, bytes: usize, to: Address) -> Result<PhysicalHandle> {
-    let handle = memory.create(bytes)?;
-    let placed = catch_unwind(AssertUnwindSafe(|| memory.map(to, handle)));
-    if !matches!(placed, Ok(Ok(()))) {
-        let _ = memory.release(handle); // the device keeps a page whose release it refuses
-    }
-    placed.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| handle)
 }
 
 impl AllocatorState {
@@ -343,6 +348,7 @@ impl Native {
         let fresh_done = fresh_count.min(handles.len());
         let moved_done = handles.len() - fresh_done;
         let pages = self.areas[area].pages.as_mut().expect("an area with pages");
+        pages.grow_to(targets.last().map_or(0, |(page, _)| page + 1));
         for ((page, _), handle) in targets.iter().zip(handles) {
             pages.put(*page, handle);
         }
@@ -447,7 +453,12 @@ impl Native {
         {
             return Ok(self.take_of_slab(slab));
         }
-        match self.find(want, search, |_| true) {
+        let first = if search == Search::Bounded { self.find_first(want) } else { None };
+        let found = match first {
+            None => self.find(want, search, |_| true),
+            first => first,
+        };
+        match found {
             Some(found) if found.cost.missing == 0 => {
                 let block = self.carve(&found, want.kind);
                 Ok(self.finish(block, plan))

@@ -294,10 +294,16 @@ impl Heaps {
     }
 
     /// Lists a heap, unless it is listed, as one that got free memory.
+    #[inline(always)]
     pub(super) fn note_room(&mut self, id: HeapId) {
-        if std::mem::replace(&mut self[id].is_roomy, true) {
-            return;
+        if !self[id].is_roomy {
+            self.list_roomy(id);
         }
+    }
+
+    #[cold]
+    fn list_roomy(&mut self, id: HeapId) {
+        self[id].is_roomy = true;
         self.roomy.push_front(id);
         if self.roomy.len() > MOST_ROOMY
             && let Some(last) = self.roomy.pop_back()

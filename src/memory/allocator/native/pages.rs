@@ -37,12 +37,17 @@ impl Pages {
         self.busy_until[page]
     }
 
-    /// Stores the handle of a page that was mapped or moved here.
-    pub(super) fn put(&mut self, page: usize, handle: PhysicalHandle) {
-        if self.handles.len() <= page {
-            self.handles.resize(page + 1, None);
-            self.busy_until.resize(page + 1, 0);
+    /// Makes room for the pages before `end`.
+    pub(super) fn grow_to(&mut self, end: usize) {
+        if self.handles.len() < end {
+            self.handles.resize(end, None);
+            self.busy_until.resize(end, 0);
         }
+    }
+
+    /// Stores the handle of a page that was mapped or moved here, for which there is room.
+    #[inline(always)]
+    pub(super) fn put(&mut self, page: usize, handle: PhysicalHandle) {
         let before = self.handles[page].replace(handle);
         debug_assert!(before.is_none(), "page {page} has memory");
         self.busy_until[page] = 0;

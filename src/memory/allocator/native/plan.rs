@@ -99,7 +99,11 @@ impl Sizes {
 
     /// Plans a request of at least one byte. `None` when it is larger than any address range.
     #[inline]
-    pub(super) fn plan(&self, request: &Request) -> Option<NativePlan<'static>> {
+    pub(super) fn plan<'a>(
+        &self,
+        request: &Request,
+        home: Option<&'a Arc<StreamCore>>,
+    ) -> Option<NativePlan<'a>> {
         let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
         debug_assert!(request.check().is_ok(), "checked before: {request:?}");
         let owner = Owner { stream, pool };
@@ -107,7 +111,7 @@ impl Sizes {
         let is_small = requested_bytes <= MOST_SMALL_BYTES;
         let is_plain = align_bytes <= granularity.small_bytes;
         let align_bytes = align_bytes.max(granularity.block_bytes);
-        let (home, wants_least) = (None, false);
+        let wants_least = false;
         let plan = |bytes, kind, class| NativePlan {
             home,
             wants_least,
@@ -212,7 +216,7 @@ mod tests {
             };
             let random = (0..10_000).map(|_| one());
             for bytes in near.chain(random) {
-                let plan = sizes.plan(&Request::new(bytes, 0)).expect("there are such sizes");
+                let plan = sizes.plan(&Request::new(bytes, 0), None).expect("there are such sizes");
                 assert_eq!(sizes.rounded(bytes), plan.bytes, "{bytes} of pages {page_bytes:?}");
             }
             assert_eq!(sizes.rounded(0), 0);

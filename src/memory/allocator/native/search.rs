@@ -67,11 +67,9 @@ impl Native {
         is_ready: impl Fn(&Block) -> bool,
     ) -> Option<Found> {
         let Want { kind, bytes, .. } = *want;
-        // A request of several pages leaves more idle pages if it shares those at its ends; a
-        // smaller one takes the next larger block.
-        let is_long = kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes;
         let has_pages = self.sizes.has_pages;
-        let spares_idle_pages = has_pages && (is_long || search != Search::Bounded);
+        let spares_idle_pages =
+            has_pages && (self.is_long(kind, bytes) || search != Search::Bounded);
         let choice = &Choice::of(want, search, spares_idle_pages, &self.sizes);
         let (ready, is_best) = self.find_ready(want, choice, &is_ready);
         // A bounded search does not move pages for a cheaper place, nor to one that needs new ones.
@@ -81,6 +79,44 @@ impl Native {
             return ready;
         }
         self.find_in_gaps(want, choice, ready, &is_ready)
+    }
+
+    /// Finds the place that a bounded [`Self::find`] takes for a request that counts no idle pages:
+    /// in the first block by size. `None` when that is not known without more looks.
+    #[inline(always)]
+    pub(super) fn find_first(&self, want: &Want) -> Option<Found> {
+        let Want { kind, bytes, align_bytes, heap } = *want;
+        let unit_bytes = self.sizes.unit_bytes(kind);
+        let is_long = self.sizes.has_pages && self.is_long(kind, bytes);
+        if is_long || align_bytes > unit_bytes {
+            return None;
+        }
+        let units = units_of(bytes, unit_bytes);
+        let id = self.first_of(self.heaps[heap].arena(kind), units)?;
+        let offset = self.blocks[id].offset;
+        Some(Found { id, offset, units, cost: Cost { pages: 0, missing: 0 } })
+    }
+
+    /// The first block by size that a bounded search finds for so many units.
+    #[inline(never)]
+    fn first_of(&self, arena: &Arena, units: u32) -> Option<BlockId> {
+        let own = list_of(units);
+        let [own_looks, _] = Search::Bounded.looks();
+        [Listing::Closed, Listing::Open].into_iter().find_map(|listing| {
+            let index = arena.index(listing);
+            let list = std::iter::successors(index.first(own), |id| self.free[*id].behind);
+            let mut list = list.take(own_looks).inspect(|_| step());
+            let fit = list.find(|id| self.free[*id].units >= units);
+            let fit = fit.or_else(|| index.lists_above(own).next().inspect(|_| step()))?;
+            Some(self.free[fit].block)
+        })
+    }
+
+    /// True for a request of several pages, which leaves more idle pages if it shares those at its
+    /// ends; a smaller one takes the next larger block.
+    #[inline(always)]
+    fn is_long(&self, kind: Kind, bytes: usize) -> bool {
+        kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes
     }
 
     pub(super) fn find_with_memory(
@@ -310,7 +346,10 @@ impl Native {
         let (first, last) = area.offsets(&gap.units, units, align_bytes)?.into_inner();
         let blocks = || self.blocks.chain(gap.first);
         let cost = |offset| (self.cost_in(gap, offset, choice), offset);
-        let mut best = cost(first).min(cost(last));
+        let mut best = cost(first);
+        if last > first {
+            best = best.min(cost(last));
+        }
         // In a gap of one block every border is an end.
         let is_one_block = self.blocks[gap.first].end() == gap.units.end;
         if search != Search::Bounded && !is_one_block {
@@ -321,7 +360,11 @@ impl Native {
                 let begin = first.saturating_add(behind_first.unwrap_or(u32::MAX));
                 let end = block.end().saturating_sub(units).clamp(first, last);
                 let end = first + (end - first) / step * step;
-                best = best.min(cost(begin.min(last))).min(cost(end));
+                for offset in [begin.min(last), end] {
+                    if offset != first && offset != last {
+                        best = best.min(cost(offset));
+                    }
+                }
             }
         }
         let (cost, offset) = best;

@@ -34,16 +34,15 @@ impl CachingAllocator {
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
-        let Some(plan) = self.caches.sizes.plan(request) else {
+        let Some(plan) = self.caches.sizes.plan(request, home) else {
             return Err(self.out_of_memory(request));
         };
-        let plan = NativePlan { home, ..plan };
         let mut inside = self.caches.enter_prepared();
-        if let Some(block) = self.caches.take_left(inside.as_mut(), request) {
+        if let Some(block) = self.caches.take_left(inside.as_mut(), request, &plan) {
             return Ok(block);
         }
         let mut step = None;
-        let served = self.allocate_piece(inside, &plan, |state| {
+        let served = self.allocate_piece(inside.as_mut(), &plan, |state| {
             match state.native_step(&plan, Search::Bounded) {
                 Step::Done(piece) => return Some(piece),
                 more => step = Some(more),
@@ -53,6 +52,7 @@ impl CachingAllocator {
         if let Some(block) = served {
             return Ok(block);
         }
+        drop(inside); // what follows may wait
         match self.take_or_be_helped(&plan, step)? {
             Some(block) => Ok(block),
             None => self.reclaim_native(&plan, interrupt),
@@ -66,12 +66,12 @@ impl CachingAllocator {
         request: &Request,
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
-        let plan = NativePlan { home: Some(home), ..self.caches.sizes.plan(request)? };
+        let plan = self.caches.sizes.plan(request, Some(home))?;
         let mut inside = self.caches.enter_prepared();
-        if let Some(block) = self.caches.take_left(inside.as_mut(), request) {
+        if let Some(block) = self.caches.take_left(inside.as_mut(), request, &plan) {
             return Some(block);
         }
-        self.allocate_piece(inside, &plan, |state| {
+        self.allocate_piece(inside.as_mut(), &plan, |state| {
             state.complete_some_if_free(LOOKS);
             state.native.take_ready(&plan)
         })
@@ -82,7 +82,7 @@ impl CachingAllocator {
     #[inline]
     fn allocate_piece(
         &self,
-        inside: Option<CacheGuard<'_>>,
+        inside: Option<&mut CacheGuard<'_>>,
         plan: &NativePlan,
         find: impl FnOnce(&mut AllocatorState) -> Option<Piece>,
     ) -> Option<Allocated> {
@@ -90,10 +90,10 @@ impl CachingAllocator {
         let mut state = self.state.lock();
         let piece = find(&mut state)?;
         let (block, counted) = state.native.begin_piece(piece, plan);
-        caches.set_bound(&mut state.native);
-        if let Some(mut inside) = inside {
+        caches.set_bound(&state.native);
+        if let Some(inside) = inside {
             if plan.class.is_some() || inside.is_closed() {
-                caches.stock(&mut inside, &mut state, plan);
+                caches.stock(inside, &mut state, plan);
             }
             inside.bins.count_begin(counted);
             return Some(block);
@@ -111,7 +111,8 @@ impl CachingAllocator {
         step: Option<Step>,
     ) -> Result<Option<Allocated>> {
         if let Some(piece) = self.take_native(plan, step)? {
-            return Ok(self.allocate_piece(self.caches.enter_prepared(), plan, |_| Some(piece)));
+            let mut inside = self.caches.enter_prepared();
+            return Ok(self.allocate_piece(inside.as_mut(), plan, |_| Some(piece)));
         }
         Ok(self.with_torch(|torch, ledger| {
             torch.take_from_helpers(ledger, &Plan::of(&plan.request(), ledger)?)
@@ -133,7 +134,8 @@ impl CachingAllocator {
             Attempt::Another => self.take_or_be_helped(plan, None),
             Attempt::Last => {
                 let piece = self.take_anywhere(plan, Search::Last)?;
-                Ok(self.allocate_piece(self.caches.enter_prepared(), plan, |_| piece))
+                let mut inside = self.caches.enter_prepared();
+                Ok(self.allocate_piece(inside.as_mut(), plan, |_| piece))
             }
         };
         let could_serve = &|state: &AllocatorState, left_bytes| {
