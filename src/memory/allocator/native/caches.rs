@@ -196,7 +196,7 @@ impl Caches {
         });
         if let Some(state) = &mut state {
             state.native.end_returns(returns);
-            self.set_bound(&state.native);
+            self.set_bound(&mut state.native);
         }
         drop(state);
         let is_kept = inside.bins.stock(block, ticket);
@@ -325,11 +325,14 @@ impl Caches {
     }
 
     /// Sets each thread's part of the bound.
-    #[inline]
-    pub(super) fn set_bound(&self, native: &Native) {
+    pub(super) fn set_bound(&self, native: &mut Native) {
         let [_, peak_bytes, _] = native.out.all().peak;
         // Relaxed: for a bound; see `most_bytes`.
         let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
+        if native.caches_bound_for == (peak_bytes, threads) {
+            return;
+        }
+        native.caches_bound_for = (peak_bytes, threads);
         let most_bytes = peak_bytes / MOST_CACHED_PART;
         let most_bytes = most_bytes.clamp(LEAST_CACHED_BYTES, MOST_CACHED_BYTES) / threads;
         if most_bytes != self.most_bytes() {

@@ -61,6 +61,8 @@ pub(in crate::memory::allocator) struct Native {
     pub(crate) splits: Splits,
     /// Bytes of pieces that count in another pool than their arena, by the pool they count in.
     pub(crate) lent: PooledStat,
+    /// The peak of bytes and the number of threads that the bound of the caches was set for.
+    pub(super) caches_bound_for: (u64, u64),
     /// The value of `frees` from which thread caches that were closed may open again.
     pub(crate) opens_from: u64,
     /// Private pools without users that still have a heap, in the order of the next looks.
@@ -108,6 +110,7 @@ impl Native {
             splits: Splits::default(),
             frees: 0,
             lent: PooledStat::default(),
+            caches_bound_for: (0, 0),
             opens_from: 0,
             left_pools: VecDeque::new(),
             is_mapping: false,

@@ -90,7 +90,7 @@ impl CachingAllocator {
         let mut state = self.state.lock();
         let piece = find(&mut state)?;
         let (block, counted) = state.native.begin_piece(piece, plan);
-        caches.set_bound(&state.native);
+        caches.set_bound(&mut state.native);
         if let Some(inside) = inside {
             if plan.class.is_some() || inside.is_closed() {
                 caches.stock(inside, &mut state, plan);
