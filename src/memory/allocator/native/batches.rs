@@ -43,6 +43,10 @@ impl Batches {
         true
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
     /// Takes at most `most` pieces of the newest batch with a key. Returns their number.
     pub(super) fn take(&mut self, key: Key, most: usize, put: &mut dyn FnMut(Single)) -> usize {
         let Some(place) = self.batches.iter().rposition(|batch| batch.key == key) else { return 0 };
@@ -162,13 +166,14 @@ mod tests {
     fn hand_over<'a>(scope: &'a thread::Scope<'a, '_>, allocator: &'a CachingAllocator) {
         let request = Request::new(BYTES, 0);
         let blocks: Vec<_> = (0..200).map(|_| allocator.allocate(request).unwrap()).collect();
-        let other = scope.spawn(move || {
-            for block in blocks {
-                allocator.free(block).unwrap();
-            }
-            // A thread's end gives back what it caches, and leaves the batches.
-        });
-        other.join().unwrap();
+        scope.spawn(move || free_all(allocator, blocks)).join().unwrap();
+    }
+
+    /// A thread's end gives back what it caches, and leaves the batches.
+    fn free_all(allocator: &CachingAllocator, blocks: Vec<Allocated>) {
+        for block in blocks {
+            allocator.free(block).unwrap();
+        }
     }
 
     /// Goal: what one thread frees another one gets, and no slab is touched. Method: the heap
@@ -190,6 +195,20 @@ mod tests {
         for block in taken {
             allocator.free(block).unwrap();
         }
+    }
+
+    /// Goal: an error counts what is on its way as free. Method: no cache is open, and the request
+    /// is larger than any memory.
+    #[test]
+    fn an_error_tells_what_is_on_its_way_as_free() {
+        let allocator = allocator(64 * MIB);
+        let request = Request::new(BYTES, 0);
+        let blocks: Vec<_> = (0..200).map(|_| allocator.allocate(request).unwrap()).collect();
+        let _ = allocator.statistics_at_rest(); // closes this thread's cache
+        thread::scope(|scope| scope.spawn(|| free_all(&allocator, blocks)).join().unwrap());
+        assert!(allocator.state.lock().native.batches.bytes > 0);
+        let refused = allocator.allocate(Request::new(usize::MAX, 0)).unwrap_err().to_string();
+        assert!(refused.contains(" 0 B are allocated"), "{refused}");
     }
 
     /// Goal: what is on its way is memory that a request gets. Method: nothing else is left, by the

@@ -328,12 +328,16 @@ impl Bins {
         }
     }
 
-    /// The older half of a full bin. Those that were freed last stay: they are requested first.
+    /// The older half of a full bin, which is used also when its length is that of the last sweep.
+    /// Those that were freed last stay: they are requested first.
     #[inline(always)]
-    pub(super) fn older_half(&self, key: Key) -> Option<&[Single; HALF_BIN]> {
-        let bin = &self.by_hash[key.bin()];
-        let is_full = bin.key == key && usize::from(bin.pieces.count()) == BIN_DEPTH;
-        bin.entries[1..].first_chunk().filter(|_| is_full)
+    pub(super) fn older_half(&mut self, key: Key) -> Option<&[Single; HALF_BIN]> {
+        let bin = &mut self.by_hash[key.bin()];
+        if bin.key != key || usize::from(bin.pieces.count()) < BIN_DEPTH {
+            return None;
+        }
+        bin.swept = Use::NONE;
+        bin.entries[1..].first_chunk()
     }
 
     /// Forgets the [`Self::older_half`], which another owner has by now.

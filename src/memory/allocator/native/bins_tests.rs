@@ -40,6 +40,12 @@ fn pieces(live: &Marks) -> Vec<Allocated> {
     (1..=PIECES).map(piece).collect()
 }
 
+fn piece(live: &Marks, number: u32, bytes: usize) -> Allocated {
+    let mark = live.mark_of(Piece::block(BlockId::from_number(number)));
+    let handle = Handle::of_mark(mark, live.tag());
+    Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, 0)
+}
+
 fn class(bytes: usize) -> PoolClass {
     if bytes > 16 * MIB { PoolClass::Large } else { PoolClass::Small }
 }
@@ -209,11 +215,6 @@ fn a_size_that_is_not_used_makes_room_for_one_that_is() {
 #[test]
 fn a_size_that_is_used_no_more_leaves_though_there_is_room() {
     let mut thread = Thread::new();
-    let piece = |live: &Marks, number: u32, bytes| {
-        let handle =
-            Handle::of_mark(live.mark_of(Piece::block(BlockId::from_number(number))), live.tag());
-        Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, 0)
-    };
     for number in 1..=2 {
         let block = piece(&thread.live, number, 3 * MIB);
         thread.allocate_piece(&block);
@@ -230,6 +231,28 @@ fn a_size_that_is_used_no_more_leaves_though_there_is_room() {
         }
     }
     panic!("it stays");
+}
+
+/// Goal: a thread that only frees what others take goes on keeping half of a bin. Method: pieces of
+/// one size come again and again, as while other threads have caches, which want no half of them;
+/// what is driven out comes next.
+#[test]
+fn a_size_that_only_comes_is_used() {
+    let mut thread = Thread::new();
+    let mut blocks: Vec<_> = (1..40).map(|number| piece(&thread.live, number, 512)).collect();
+    for block in &blocks {
+        thread.allocate_piece(block);
+    }
+    let mut least_bytes = usize::MAX;
+    for frees in 0..20_000 {
+        let block = blocks.pop().expect("what is not kept is driven out");
+        let _ = thread.kept.older_half(Key::of(&block));
+        blocks.extend(thread.free(block, u64::MAX));
+        if frees > 40 {
+            least_bytes = least_bytes.min(thread.inside_bytes);
+        }
+    }
+    assert!(least_bytes >= 16 * 512, "{least_bytes} bytes were kept");
 }
 
 #[test]

@@ -49,8 +49,9 @@ impl Caches {
         {
             let threads = self.threads.lock();
             let state = self.state.lock(); // from here none is opened
-            if threads.caches.iter().all(|cache| cache.is_closed()) {
-                // No cache has pieces, so the engine knows the bytes in use.
+            let are_closed = threads.caches.iter().all(|cache| cache.is_closed());
+            if are_closed && state.native.batches.is_empty() {
+                // No thread keeps pieces, so the engine knows the bytes in use.
                 return look(&state, state.native.in_use());
             }
         }
