@@ -23,7 +23,7 @@ use super::source::Source;
 /// smaller. That a program is asked for memory before a request fails took 60,
 /// that a task that waits under a schedule runs what it needs alone, 5, and that what one thread
 /// frees goes to another one past the slabs, for two fifths fewer instructions, 81. A watch
-/// asks which buffers are older than itself in 8. A sixth fewer instructions for whole recordings
+/// asks which buffers are older than itself in 8. A seventh fewer instructions for whole recordings
 /// took 79: most requests look at one block alone, and caches forget what is used no more.
 const MOST_LINES: usize = 29_391;
 

@@ -348,7 +348,8 @@ impl Native {
         let fresh_done = fresh_count.min(handles.len());
         let moved_done = handles.len() - fresh_done;
         let pages = self.areas[area].pages.as_mut().expect("an area with pages");
-        pages.grow_to(targets.last().map_or(0, |(page, _)| page + 1));
+        let last = targets[..handles.len()].last();
+        pages.grow_to(last.map_or(0, |(page, _)| page + 1)); // not for what was refused
         for ((page, _), handle) in targets.iter().zip(handles) {
             pages.put(*page, handle);
         }

@@ -148,3 +148,24 @@ fn as_long_as_memory_is_short_a_threads_cache_is_emptied_once() {
     });
     allocator.check_all();
 }
+
+/// Goal: what the device refused leaves nothing behind. Method: another allocator has most of the
+/// device, so pages are asked for and refused.
+#[test]
+fn refused_pages_take_no_room_in_the_table_of_pages() {
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
+    let config = NullConfig { capacity_bytes: 1 << 40, ..NullConfig::default() };
+    let null = NullBackend::new(config);
+    let [theirs, ours] = [(); 2]
+        .map(|()| CachingAllocator::new(null.clone(), device, AllocatorConfig::default()).unwrap());
+    let most = theirs.allocate(Request::new((1 << 40) - 8 * MIB, 0)).unwrap();
+    let small = ours.allocate(Request::new(MIB, 0)).unwrap();
+    ours.allocate(Request::new(1 << 39, 0)).unwrap_err();
+    let state = ours.state.lock();
+    let tables = state.native.areas.iter().filter_map(|(_, area)| area.pages.as_ref());
+    let pages: usize = tables.map(|pages| pages.len()).sum();
+    drop(state);
+    assert!(pages <= 4, "{pages} pages are known");
+    ours.free(small).unwrap();
+    theirs.free(most).unwrap();
+}
