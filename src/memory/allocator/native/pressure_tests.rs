@@ -12,6 +12,7 @@ use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::base::size::MIB;
 use crate::base::sync::Ordering;
+use crate::memory::allocator::native::pages::Pages;
 use crate::memory::allocator::native::thread_cache::{CLAIMS, LOOKS, MOST_LOOKS};
 use crate::memory::allocator::{Allocated, AllocatorConfig, CachingAllocator, Request};
 
@@ -163,7 +164,7 @@ fn refused_pages_take_no_room_in_the_table_of_pages() {
     ours.allocate(Request::new(1 << 39, 0)).unwrap_err();
     let state = ours.state.lock();
     let tables = state.native.areas.iter().filter_map(|(_, area)| area.pages.as_ref());
-    let pages: usize = tables.map(|pages| pages.len()).sum();
+    let pages: usize = tables.map(Pages::len).sum();
     drop(state);
     assert!(pages <= 4, "{pages} pages are known");
     ours.free(small).unwrap();
