@@ -218,16 +218,14 @@ impl Bins {
         let bin = &mut self.by_hash[key.bin()];
         let top = bin.top(key)?;
         let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
-        let is_counted =
-            self.cell.is_in_force(counted.class) && self.cell.begin_below_peak(counted);
-        is_counted.then(|| {
+        self.cell.begin_below_peak(counted).then(|| {
             bin.pop(top, key, requested_bytes);
             // Reads the tag last, so that the handle is complete in its register.
             top.of(top.handle().tagged(self.tag), key.bytes, key.stream)
         })
     }
 
-    /// As [`Bins::take`], on the slow path: another class comes in force, or a peak is passed.
+    /// As [`Bins::take`], on the slow path: a peak might be passed.
     #[inline(always)]
     pub(super) fn take_and_settle(
         &mut self,
@@ -248,7 +246,7 @@ impl Bins {
         let key = Key::of(block);
         let bin = &mut self.by_hash[key.bin()];
         let had = bin.pieces;
-        if bin.key != key || had.count() >= bin.limit || !self.cell.counts_frees_of(bin.class) {
+        if bin.key != key || had.count() >= bin.limit || !self.cell.may_end(bin.class) {
             return false;
         }
         let Some((handle, mark)) = block.handle().untagged(self.tag) else { return false };

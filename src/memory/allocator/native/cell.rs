@@ -11,18 +11,21 @@ const NO_BOUND: i64 = i64::MAX / 2;
 /// Counts of pieces, of their bytes, and of their requested bytes. The currents of a thread that
 /// frees other threads' pieces may be negative; the sum over all threads is not.
 ///
-/// Equations, for each quantity: the current value of the class in force is `current` of its total
-/// plus what `room` lost since `room_then`; `room` is the distance from the current values to the
-/// nearer peak, that of the class or that of both classes.
+/// Equations, for each quantity: the current value of a class is `current` of its total plus what
+/// its `room` lost since `room_then`; as of the last settlement, `room` was at most the distance to
+/// the peak of the class, and both rooms together at most that to the peak of both classes. So no
+/// peak is passed while no room is negative.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
-    /// The quantities of the class in force.
-    moving: [Moving; 3],
-    /// The requested bytes of its allocations since the last settlement.
-    requested_bytes: u64,
+    /// Of the class in force, which is always in one place: a processor knows where the next
+    /// request looks before it knows of what class that is.
+    moving: Moving,
     class: PoolClass,
-    /// The class whose frees take the fast path: the class in force, or none during a climb.
+    /// The class whose frees need no step before: the one in force, or none during a climb, while
+    /// peaks are not compared with.
     free_class: Option<PoolClass>,
+    /// Of the other class.
+    other: Moving,
     /// Peaks passed since the last free on the slow path.
     passes: u8,
     /// Totals by class, as of the last settlement.
@@ -36,13 +39,21 @@ pub(super) struct Cell {
     has_lost_peaks: bool,
 }
 
-/// One quantity of the class in force.
+/// What moved of one class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moving {
+    rooms: [Room; 3],
+    /// The requested bytes of its allocations since the last settlement.
+    requested_bytes: u64,
+}
+
+/// One quantity.
 ///
 /// The rooms are not adjacent: a store of two words as one, read as single words, costs a processor
 /// as much as all the rest.
 #[derive(Clone, Copy, Debug, Default)]
-struct Moving {
-    /// What may be allocated before a peak is passed; negative beyond it.
+struct Room {
+    /// What the class may allocate before it must be settled; negative beyond it.
     room: i64,
     /// `room` at the last settlement.
     room_then: i64,
@@ -81,9 +92,6 @@ impl Cell {
 
     /// As [`Cell::begin`], for a piece that the bin's take count includes.
     pub(super) fn begin_taken(&mut self, counted: Counted) {
-        if !self.is_in_force(counted.class) {
-            self.put_in_force(counted.class);
-        }
         if !self.begin_below_peak(counted) {
             self.move_by(counted);
             self.settle();
@@ -94,13 +102,15 @@ impl Cell {
         }
     }
 
-    /// As [`Cell::begin_taken`], for the class in force. False, without counting, when a peak would
-    /// be passed.
+    /// As [`Cell::begin_taken`]. False, without counting, when a peak might be passed.
     #[inline(always)]
     pub(super) fn begin_below_peak(&mut self, counted: Counted) -> bool {
+        if self.class != counted.class {
+            self.switch();
+        }
         let mut signs = 0;
-        for (moving, amount) in self.moving.iter().zip(counted.amounts()) {
-            signs |= moving.room - amount;
+        for (Room { room, .. }, amount) in self.moving.rooms.iter().zip(counted.amounts()) {
+            signs |= room - amount;
         }
         if signs >= 0 {
             self.move_by(counted);
@@ -108,12 +118,26 @@ impl Cell {
         signs >= 0
     }
 
+    /// Counts an allocation of the class in force.
     #[inline(always)]
     fn move_by(&mut self, counted: Counted) {
-        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
-            moving.room -= amount;
+        let Moving { rooms, requested_bytes } = &mut self.moving;
+        for (Room { room, .. }, amount) in rooms.iter_mut().zip(counted.amounts()) {
+            *room -= amount;
         }
-        self.requested_bytes = self.requested_bytes.wrapping_add(counted.requested_bytes as u64);
+        *requested_bytes = requested_bytes.wrapping_add(counted.requested_bytes as u64);
+    }
+
+    /// Puts the other class in force.
+    #[cold]
+    #[inline(never)]
+    fn switch(&mut self) {
+        std::mem::swap(&mut self.moving, &mut self.other);
+        self.class = match self.class {
+            PoolClass::Small => PoolClass::Large,
+            PoolClass::Large => PoolClass::Small,
+        };
+        self.free_class = self.free_class.map(|_| self.class);
     }
 
     /// Adds `count` allocations to the sums, whose currents were counted before.
@@ -126,84 +150,80 @@ impl Cell {
 
     /// Counts a free.
     pub(super) fn end(&mut self, counted: Counted) {
-        if !self.counts_frees_of(counted.class) {
-            self.put_in_force(counted.class);
+        if self.free_class.is_none() {
+            self.settle();
         }
         self.passes = 0;
+        let is_ready = self.may_end(counted.class);
+        debug_assert!(is_ready, "no climb: {self:?}");
         self.end_in_force(counted);
     }
 
-    /// As [`Cell::end`], where [`Cell::counts_frees_of`] the class.
+    /// Puts a class in force for a free of it. False in a climb.
+    #[inline(always)]
+    pub(super) fn may_end(&mut self, class: PoolClass) -> bool {
+        if self.free_class != Some(class) {
+            if self.free_class.is_none() {
+                return false;
+            }
+            self.switch();
+        }
+        true
+    }
+
+    /// As [`Cell::end`], where [`Cell::may_end`].
     #[inline(always)]
     pub(super) fn end_in_force(&mut self, counted: Counted) {
-        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
-            moving.room += amount;
+        for (Room { room, .. }, amount) in self.moving.rooms.iter_mut().zip(counted.amounts()) {
+            *room += amount;
         }
     }
 
-    /// True when frees of a class take the fast path.
-    #[inline(always)]
-    pub(super) fn counts_frees_of(&self, class: PoolClass) -> bool {
-        self.free_class == Some(class)
-    }
-
-    /// True when allocations of a class take the fast path below the peaks.
-    #[inline(always)]
-    pub(super) fn is_in_force(&self, class: PoolClass) -> bool {
-        self.class == class
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn put_in_force(&mut self, class: PoolClass) {
-        self.add_moves();
-        self.class = class;
-        self.measure_room();
-    }
-
-    /// Adds the moves to the totals, and raises the peaks.
+    /// Adds the moves to the totals, raises the peaks, and measures the room below them.
     #[cold]
     #[inline(never)]
     fn settle(&mut self) {
-        self.add_moves();
+        let other_class = 1 - self.class as usize;
+        for (class, moving) in [(self.class as usize, &self.moving), (other_class, &self.other)] {
+            let totals = &mut self.classes[class];
+            for (total, Room { room, room_then }) in totals.iter_mut().zip(moving.rooms) {
+                total.current += room_then - room;
+                total.peak = total.peak.max(total.current);
+            }
+            let [_, _, requested] = totals;
+            requested.allocated = requested.allocated.wrapping_add(moving.requested_bytes);
+        }
+        let [small, large] = &self.classes;
+        for (peak, (small, large)) in self.all_peak.iter_mut().zip(small.iter().zip(large)) {
+            *peak = (*peak).max(small.current + large.current);
+        }
         self.measure_room();
     }
 
-    /// As [`Self::settle`], before the class in force changes.
-    #[inline(always)]
-    fn add_moves(&mut self) {
-        for (quantity, moving) in self.moving.iter_mut().enumerate() {
-            let total = &mut self.classes[self.class as usize][quantity];
-            total.current += moving.room_then - moving.room;
-            total.peak = total.peak.max(total.current);
-        }
-        let [_, _, requested] = &mut self.classes[self.class as usize];
-        let moved = std::mem::take(&mut self.requested_bytes);
-        requested.allocated = requested.allocated.wrapping_add(moved);
-        for quantity in 0..self.moving.len() {
-            let peak = &mut self.all_peak[quantity];
-            *peak = (*peak).max(self.classes.iter().map(|totals| totals[quantity].current).sum());
-        }
-    }
-
-    /// Stops comparing with the peaks until the next free.
+    /// Stops comparing with the peaks until the next free. While nothing is freed, the last value
+    /// is the highest.
     #[cold]
     fn climb(&mut self) {
-        self.passes = 0;
-        self.free_class = None;
-        for moving in &mut self.moving {
-            *moving = Moving { room: NO_BOUND, room_then: NO_BOUND };
-        }
+        (self.passes, self.free_class) = (0, None);
+        let room = Room { room: NO_BOUND, room_then: NO_BOUND };
+        (self.moving.rooms, self.other.rooms) = ([room; 3], [room; 3]);
     }
 
-    /// Computes the room below the peaks, after a settlement.
+    /// Computes the room below the peaks, after a settlement. Where the classes must share what is
+    /// below the peak of both, each has half of it at least, if it can use that.
     fn measure_room(&mut self) {
         self.free_class = Some(self.class);
-        for (quantity, moving) in self.moving.iter_mut().enumerate() {
-            let total = &self.classes[self.class as usize][quantity];
-            let all: i64 = self.classes.iter().map(|totals| totals[quantity].current).sum();
-            moving.room = (total.peak - total.current).min(self.all_peak[quantity] - all);
-            moving.room_then = moving.room;
+        (self.moving, self.other) = (Moving::default(), Moving::default());
+        let [in_force, other] = [self.class as usize, 1 - self.class as usize];
+        for quantity in 0..self.all_peak.len() {
+            let totals = [in_force, other].map(|class| self.classes[class][quantity]);
+            let all: i64 = totals.iter().map(|total| total.current).sum();
+            let all_room = self.all_peak[quantity] - all;
+            let [own_room, others_room] = totals.map(|total| total.peak - total.current);
+            let room = own_room.min((all_room - others_room).max(all_room / 2));
+            self.moving.rooms[quantity] = Room { room, room_then: room };
+            let room = others_room.min(all_room - room);
+            self.other.rooms[quantity] = Room { room, room_then: room };
         }
     }
 
@@ -226,7 +246,7 @@ impl Cell {
     /// Lowers every peak to its current value.
     pub(super) fn reset_peaks(&mut self) {
         self.settle();
-        for quantity in 0..self.moving.len() {
+        for quantity in 0..self.all_peak.len() {
             let totals = self.classes.iter_mut().map(|totals| &mut totals[quantity]);
             self.all_peak[quantity] = totals
                 .map(|total| {
@@ -316,19 +336,21 @@ mod tests {
         let (mut current, mut peak, mut climbs) = ([0_i64; 3], [0_i64; 3], 0);
         for _ in 0..2_000 {
             let is_growing = numbers.below(2) == 0;
+            let large_of_8 = [1, 7][numbers.below(2)];
             for _ in 0..numbers.below(12) {
                 if is_growing {
-                    let class = [PoolClass::Small, PoolClass::Large][numbers.below(8) / 7];
+                    let class = [PoolClass::Large, PoolClass::Small]
+                        [usize::from(numbers.below(8) >= large_of_8)];
                     let counted =
                         Counted { class, bytes: 1 + numbers.below(99), requested_bytes: 1 };
                     cell.note_taken(class, counted.bytes, 1);
-                    if !cell.is_in_force(class) || !cell.begin_below_peak(counted) {
+                    if !cell.begin_below_peak(counted) {
                         cell.begin_taken(counted);
                     }
                     live.push(counted);
                 } else if !live.is_empty() {
                     let counted: Counted = live.swap_remove(numbers.below(live.len()));
-                    if cell.counts_frees_of(counted.class) {
+                    if cell.may_end(counted.class) {
                         cell.end_in_force(counted);
                     } else {
                         cell.end(counted);
@@ -351,5 +373,35 @@ mod tests {
             assert_eq!([all.peak, small.peak, large.peak], peak);
         }
         assert!(climbs > 100, "{climbs} steps of climbs");
+    }
+
+    /// Goal: a program whose sizes lie on both sides of 1 MiB counts on the fast path (A3). Method:
+    /// each class reaches a peak alone, so that they share what is left below that of both; then
+    /// they are asked for in turns.
+    #[test]
+    fn classes_in_turns_share_what_is_left_below_the_peak_of_both() {
+        let [small, large] = [PoolClass::Small, PoolClass::Large].map(|class| Counted {
+            class,
+            bytes: 100,
+            requested_bytes: 100,
+        });
+        let mut cell = Cell::default();
+        for counted in [small, large] {
+            for _ in 0..8 {
+                cell.note_taken(counted.class, counted.bytes, 1);
+                cell.begin_taken(counted);
+            }
+            for _ in 0..8 {
+                cell.end(counted);
+            }
+        }
+        assert!(!cell.begin_below_peak(small), "the other class had all that is left");
+        cell.begin_taken(small);
+        for pairs in 1..4 {
+            assert!(cell.begin_below_peak(large) && cell.begin_below_peak(small), "{pairs} pairs");
+        }
+        while cell.begin_below_peak(large) || cell.begin_below_peak(small) {}
+        let CellSums { all, .. } = cell.sums(Quantity::Count);
+        assert_eq!((all.current, all.peak), (7, 8), "half of what is left is three pieces");
     }
 }
