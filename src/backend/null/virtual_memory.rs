@@ -28,8 +28,7 @@ pub(super) struct Pages {
 struct Reservation {
     base: u64,
     bytes: usize,
-    /// The id of the physical memory at each granule, up to the last one that was ever mapped; 0
-    /// for none.
+    /// The id of the physical memory at each granule; 0 for none, and for all behind it.
     granules: Vec<u64>,
 }
 
@@ -112,16 +111,17 @@ impl Pages {
         let bytes = *bytes;
         let before = std::mem::replace(mapped_at, to.0);
         assert!(before == 0, "{physical:?} is mapped at {:x?} already", Address(before));
-        let there = self.granules_at(to.0, bytes);
-        assert!(there.iter().all(|id| *id == 0), "something is mapped at {to:x?} already");
-        there.fill(physical.0);
+        for there in self.granules_at(to.0, bytes) {
+            let before = std::mem::replace(there, physical.0);
+            assert!(before == 0, "something is mapped at {to:x?} already");
+        }
     }
 
     pub(super) fn unmap(&mut self, physical: PhysicalHandle) {
         let Physical { bytes, mapped_at } = self.physical_mut(physical);
         let (bytes, base) = (*bytes, std::mem::take(mapped_at));
         assert!(base > 0, "{physical:?} is not mapped");
-        self.granules_at(base, bytes).fill(0);
+        self.granules_at(base, bytes).iter_mut().for_each(|there| *there = 0);
     }
 
     pub(super) fn release(&mut self, physical: PhysicalHandle) {
@@ -142,13 +142,14 @@ impl Pages {
         let place = self.reservation_before(to);
         let last = place.map(|place| &mut self.reservations[place]);
         let inside = last.filter(|it| to - it.base + bytes as u64 <= it.bytes as u64);
-        let Some(Reservation { base, granules, .. }) = inside else {
+        let Some(Reservation { base, bytes: reserved_bytes, granules }) = inside else {
             panic!("{:x?} with {bytes} bytes is not inside a reserved range", Address(to));
         };
         let first = to_usize(to - *base) >> self.granule_shift;
         let end = first + (bytes >> self.granule_shift);
         if granules.len() < end {
-            granules.resize(end, 0);
+            let all = *reserved_bytes >> self.granule_shift;
+            granules.resize((end * 2).min(all), 0); // most pages come one behind another
         }
         &mut granules[first..end]
     }
