@@ -256,15 +256,21 @@ impl Native {
                 *looks -= 1;
                 step();
                 next = self.free[id].behind;
-                let id = self.free[id].block;
-                let gap =
-                    if is_bounded { Some(self.gap(id)) } else { self.whole_gap(id, is_ready) };
-                let Some(gap) = gap else { continue };
+                let FreeBlock { block: id, units, .. } = self.free[id];
+                if is_bounded {
+                    if units >= choice.units
+                        && let Some(found) = self.place_beside(id, choice)
+                        && best.is_none_or(|best| found.cost < best.cost)
+                    {
+                        best = Some(found);
+                    }
+                    continue;
+                }
+                let Some(gap) = self.whole_gap(id, is_ready) else { continue };
                 let Some(found) = self.place_in(&gap, choice) else { continue };
                 let units = gap.units.end - gap.units.start;
                 let is_better = |best: Found| {
-                    let is_larger = !is_bounded && units > largest;
-                    found.cost < best.cost || found.cost == best.cost && is_larger
+                    found.cost < best.cost || found.cost == best.cost && units > largest
                 };
                 if best.is_none_or(is_better) {
                     (best, largest) = (Some(found), units);
@@ -307,15 +313,6 @@ impl Native {
         ready.map(|block| block.units).chain(in_gaps).max().unwrap_or(0)
     }
 
-    /// Returns the gap of a bare block: the block and the free blocks beside it.
-    fn gap(&self, bare: BlockId) -> Gap {
-        let Block { previous, next, .. } = self.blocks[bare];
-        let is_free = |id: &BlockId| self.blocks[*id].state == State::Free;
-        let first = previous.filter(is_free).unwrap_or(bare);
-        let last = next.filter(is_free).unwrap_or(bare);
-        self.gap_of(first, last)
-    }
-
     fn gap_of(&self, first: BlockId, last: BlockId) -> Gap {
         let units = self.blocks[first].offset..self.blocks[last].end();
         Gap { first, units }
@@ -339,10 +336,47 @@ impl Native {
         Some(self.gap_of(first, last))
     }
 
-    /// Returns the cheapest place in a gap: at an end or, if unbounded, at a border between blocks.
+    /// Returns the cheaper place at an end of the gap of a bare block: that block and the free ones
+    /// beside it.
+    fn place_beside(&self, id: BlockId, choice: &Choice) -> Option<Found> {
+        let Choice { units, align_bytes, is_aligned_more, grid, .. } = *choice;
+        let bare = &self.blocks[id];
+        let free = |id: Option<BlockId>| {
+            let id = id?;
+            let block = &self.blocks[id];
+            (block.state == State::Free).then_some((id, block.range()))
+        };
+        let (previous, next) = (free(bare.previous), free(bare.next));
+        let begin = previous.as_ref().map_or(bare.offset, |(_, range)| range.start);
+        let gap = begin..next.as_ref().map_or(bare.end(), |(_, range)| range.end);
+        debug_assert_eq!(bare.entry().map(|id| self.free[id].units), Some(gap.end - gap.start));
+        let (first, last) = if is_aligned_more {
+            self.areas[bare.area].offsets(&gap, units, align_bytes)?.into_inner()
+        } else {
+            (begin, gap.end.checked_sub(units).filter(|last| *last >= begin)?)
+        };
+        let [missing, covered] = [&bare.range(), &gap].map(|units| grid.covered(units));
+        let cost = |offset: u32| {
+            let missing = grid.count_touched(offset, units, &missing);
+            let spared = || grid.count_touched(offset, units, &covered);
+            Cost { pages: if choice.spares_idle_pages { spared() } else { missing }, missing }
+        };
+        let (cost, offset) = (cost(first), first).min((cost(last), last));
+        debug_assert_eq!(Some((cost, offset)), {
+            let gap = Gap { first: previous.as_ref().map_or(id, |(id, _)| *id), units: gap };
+            let by_block = |offset| (self.cost_in(&gap, offset, choice), offset);
+            [first, last].into_iter().map(by_block).min()
+        });
+        let is_inside = |(_, range): &(BlockId, Range<u32>)| range.contains(&offset);
+        let (id, _) =
+            previous.into_iter().chain(next).find(is_inside).unwrap_or((id, bare.range()));
+        Some(Found { id, offset, units, cost })
+    }
+
+    /// Returns the cheapest place in a gap: at an end, or at a border between blocks.
     fn place_in(&self, gap: &Gap, choice: &Choice) -> Option<Found> {
         let area = &self.areas[self.blocks[gap.first].area];
-        let Choice { units, align_bytes, search, .. } = *choice;
+        let Choice { units, align_bytes, .. } = *choice;
         let (first, last) = area.offsets(&gap.units, units, align_bytes)?.into_inner();
         let blocks = || self.blocks.chain(gap.first);
         let cost = |offset| (self.cost_in(gap, offset, choice), offset);
@@ -352,7 +386,7 @@ impl Native {
         }
         // In a gap of one block every border is an end.
         let is_one_block = self.blocks[gap.first].end() == gap.units.end;
-        if search != Search::Bounded && !is_one_block {
+        if !is_one_block {
             let step = u32::try_from(align_bytes / area.unit_bytes).unwrap_or(u32::MAX).max(1);
             for (_, block) in blocks().take_while(|(_, block)| block.offset < last) {
                 let behind_first = block.offset.saturating_sub(first);
