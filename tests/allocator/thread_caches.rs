@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use accelrt::allocator::{Allocated, PoolId, PoolOptions, Request, Stat};
 
@@ -25,8 +25,15 @@ fn on_a_thread<R: Send + 'static>(
     bench: &Arc<Bench>,
     run: impl FnOnce(&Bench) -> R + Send + 'static,
 ) -> R {
+    on_another(bench, run).join().unwrap()
+}
+
+fn on_another<R: Send + 'static>(
+    bench: &Arc<Bench>,
+    run: impl FnOnce(&Bench) -> R + Send + 'static,
+) -> JoinHandle<R> {
     let bench = Arc::clone(bench);
-    thread::spawn(move || run(&bench)).join().unwrap()
+    thread::spawn(move || run(&bench))
 }
 
 fn take_several(bench: &Bench, bytes: usize, count: usize) -> Vec<Allocated> {
@@ -77,6 +84,48 @@ fn emptying_reaches_what_a_thread_keeps_that_does_nothing() {
     empty.send(()).unwrap();
     thread.join().unwrap();
     assert_eq!(bench.statistics().allocation.all.allocated, 2);
+}
+
+/// Takes and frees pieces with pages of their own, which a thread alone keeps without a bound.
+/// Without the checks of [`Bench`], for which threads give back what they keep.
+fn keep_much(bench: &Bench) {
+    for _ in 0..3 {
+        let take = |_| bench.allocator.allocate(Request::new(40 * MIB, 0)).unwrap();
+        let blocks: Vec<_> = (0..8).map(take).collect();
+        for block in blocks {
+            bench.allocator.free(block).unwrap();
+        }
+    }
+}
+
+fn take_once(bench: &Bench, bytes: usize) {
+    let block = bench.allocator.allocate(Request::new(bytes, 0)).unwrap();
+    bench.allocator.free(block).unwrap();
+}
+
+#[test]
+fn what_a_thread_keeps_alone_serves_other_sizes_and_threads_before_the_device_is_asked() {
+    let bench = native();
+    keep_much(&bench);
+    let reserved_bytes = bench.reserved_bytes();
+    take_once(&bench, 200 * MIB);
+    assert_eq!(bench.reserved_bytes(), reserved_bytes, "in the same hold of the lock");
+    keep_much(&bench);
+    on_a_thread(&bench, |bench| take_once(bench, 200 * MIB));
+    assert_eq!(bench.reserved_bytes(), reserved_bytes, "another thread reaches for it");
+    keep_much(&bench);
+    let (other, is_there) = channel();
+    let (end, ended) = channel();
+    let thread = on_another(&bench, move |bench| {
+        take_once(bench, 512);
+        other.send(()).unwrap();
+        ended.recv().unwrap();
+    });
+    is_there.recv().unwrap();
+    take_once(&bench, 200 * MIB);
+    assert_eq!(bench.reserved_bytes(), reserved_bytes, "while another thread has a cache");
+    end.send(()).unwrap();
+    thread.join().unwrap();
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! they are done. Method: gates hold the streams that use it, on a device that has no more.
 
 use accelrt::backend::fault::{Fault, FaultError, Method};
+use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Error, Event, RuntimeError};
 
 use crate::gate::Gate;
@@ -31,6 +32,20 @@ fn has_to_wait(buffer: &Buffer) -> bool {
         buffer.wait_for_host_unless(&mut || true),
         Err(Error::Runtime(RuntimeError::Interrupted))
     )
+}
+
+#[test]
+fn a_driver_is_asked_how_far_streams_are_before_it_is_asked_for_memory() {
+    let asked = CompletionMode::WhenAsked { polls: 0 };
+    let machine = Machine::null_of(64 * MIB, asked, "policy:native");
+    let (device, other) = (machine.device(), machine.stream());
+    let take = || machine.runtime.empty(24 * MIB, device).unwrap();
+    let buffer = take();
+    buffer.fill(1, &other).unwrap();
+    let pages = machine.backend.calls(Method::VmCreate);
+    drop(buffer); // waits for the other stream, which is done: the driver has not said so yet
+    drop(take());
+    assert_eq!(machine.backend.calls(Method::VmCreate), pages, "the pages were free");
 }
 
 #[test]

@@ -42,9 +42,9 @@ const REFUSAL: u16 = SWEEP_AFTER;
 
 /// Pieces that a cache alone has, and what was counted.
 ///
-/// Equations: `claimed_bytes` is the sum over the bins of `limit` times their size; all bins whose
-/// limit is above zero, or of which pieces were taken that the cell does not know, are bits of
-/// `open`; in each bin `count <= limit <= BIN_DEPTH`.
+/// Equations: `claimed_bytes` is the sum of `limit` times size over the bins that count; all bins
+/// whose limit is above zero, or of which pieces were taken that the cell does not know, are bits
+/// of `open`; in each bin `count <= limit <= BIN_DEPTH`.
 #[derive(Debug)]
 pub(super) struct Bins {
     cell: Cell,
@@ -57,6 +57,15 @@ pub(super) struct Bins {
     by_hash: Box<[Bin; BIN_COUNT]>,
 }
 
+/// What a thread may keep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    /// The most bytes of the pieces that count, apart from the last one.
+    pub(super) most_bytes: u64,
+    /// False for a piece that does not count.
+    pub(super) is_counted: bool,
+}
+
 /// Pieces of one size and stream, the last freed on top. All zeros are an empty bin.
 #[derive(Debug)]
 #[repr(C)]
@@ -67,6 +76,8 @@ struct Bin {
     swept: Use,
     limit: u8,
     class: PoolClass,
+    /// True where the pieces do not count.
+    is_uncounted: bool,
     /// A digest of the key that was refused last.
     refused: u32,
     /// The first entry is empty: a read at count 0 finds nothing.
@@ -142,9 +153,9 @@ const _: () = assert!(size_of::<Bin>().is_multiple_of(size_of::<u64>()));
 const _: () = assert!(align_of::<Bin>() == align_of::<u64>());
 
 impl Bin {
-    /// The most bytes of its pieces.
+    /// The most bytes of its pieces that count.
     fn claimed_bytes(&self) -> u64 {
-        u64::from(self.limit) * self.key.bytes as u64
+        if self.is_uncounted { 0 } else { u64::from(self.limit) * self.key.bytes as u64 }
     }
 
     /// The last freed piece, if the bin has the key and a piece.
@@ -277,18 +288,18 @@ impl Bins {
         });
     }
 
-    /// Makes room for a piece up to `most_bytes`, unless its size came only once so far. Sizes that
-    /// are not used make room for others, but not at once: a thread with more sizes than it may
-    /// keep would have none of them when it needs it.
+    /// Makes room for a piece within a bound, unless its size came only once so far. Sizes that are
+    /// not used make room for others, but not at once: a thread with more sizes than it may keep
+    /// would have none of them when it needs it.
     #[inline(always)]
     pub(super) fn make_room(
         &mut self,
         key: Key,
         class: PoolClass,
-        most_bytes: u64,
+        bound: Bound,
         out: &mut impl FnMut(Allocated),
     ) {
-        let number = key.bin();
+        let (number, most_bytes) = (key.bin(), bound.most_bytes);
         self.since_sweep += 1;
         if self.since_sweep >= SWEEP_AFTER {
             self.sweep(most_bytes, out);
@@ -316,13 +327,13 @@ impl Bins {
         // at a time.
         let part = at_most(most_bytes / STEP_PART, key.bytes, BIN_DEPTH);
         let step = (limit as usize).max(FIRST_LIMIT).min(part.max(1));
-        if self.claim(number, limit as usize + step, most_bytes) > 0 {
+        if self.claim(number, limit as usize + step, bound) > 0 {
             return;
         }
         self.since_sweep += REFUSAL;
         if self.since_sweep >= SWEEP_AFTER {
             self.sweep(most_bytes, out);
-            self.claim(number, self.by_hash[number].limit as usize + step, most_bytes);
+            self.claim(number, self.by_hash[number].limit as usize + step, bound);
         }
     }
 
@@ -361,7 +372,7 @@ impl Bins {
         if kept != key || count >= batch {
             return 0;
         }
-        self.claim(number, batch, most_bytes).min(batch - count)
+        self.claim(number, batch, Bound { most_bytes, is_counted: true }).min(batch - count)
     }
 
     /// Assigns an empty bin to a key.
@@ -374,18 +385,26 @@ impl Bins {
         }
     }
 
-    /// Raises a bin's limit towards `limit`, as far as `most_bytes` allows; one piece always has
-    /// room. Returns the free places.
-    fn claim(&mut self, number: usize, limit: usize, most_bytes: u64) -> usize {
+    /// Raises a bin's limit towards `limit`, as far as the bound allows; one piece always has room.
+    /// Returns the free places.
+    fn claim(&mut self, number: usize, limit: usize, bound: Bound) -> usize {
         let bin = &mut self.by_hash[number];
+        if bin.is_uncounted == bound.is_counted {
+            self.claimed_bytes -= bin.claimed_bytes();
+            bin.is_uncounted = !bound.is_counted;
+            self.claimed_bytes += bin.claimed_bytes();
+        }
         let bytes = bin.key.bytes;
         let mut more = limit.min(BIN_DEPTH).saturating_sub(bin.limit as usize);
-        if self.claimed_bytes + (more * bytes) as u64 > most_bytes {
-            let least = more.min(usize::from(self.claimed_bytes == 0));
-            more = at_most(most_bytes.saturating_sub(self.claimed_bytes), bytes, more).max(least);
+        if bound.is_counted {
+            if self.claimed_bytes + (more * bytes) as u64 > bound.most_bytes {
+                let left_bytes = bound.most_bytes.saturating_sub(self.claimed_bytes);
+                let least = more.min(usize::from(self.claimed_bytes == 0));
+                more = at_most(left_bytes, bytes, more).max(least);
+            }
+            self.claimed_bytes += (more * bytes) as u64;
         }
         bin.limit += u8::try_from(more).expect("at most the depth");
-        self.claimed_bytes += (more * bytes) as u64;
         self.open |= 1 << number;
         (bin.limit - bin.pieces.count()) as usize
     }
@@ -408,12 +427,12 @@ impl Bins {
         }
     }
 
-    /// Lowers each limit to the bin's length.
+    /// Lowers each limit to the bin's length. From now on all pieces count.
     pub(super) fn claim_what_is_there(&mut self) {
         self.claimed_bytes = 0;
         for number in self.open_bins() {
             let bin = &mut self.by_hash[number];
-            bin.limit = bin.pieces.count();
+            (bin.limit, bin.is_uncounted) = (bin.pieces.count(), false);
             self.claimed_bytes += bin.claimed_bytes();
         }
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::base::size::{KIB, MIB};
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::native::bins::{Bins, Key};
+use crate::memory::allocator::native::bins::{Bins, Bound, Key};
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::cell::{Counted, Quantity};
 use crate::memory::allocator::native::handle::Handle;
@@ -26,6 +26,8 @@ struct Thread {
     /// What is kept, by key: the addresses, the last one on top.
     inside: HashMap<(u64, usize), Vec<u64>>,
     inside_bytes: usize,
+    /// The size from which pieces do not count.
+    uncounted_from_bytes: usize,
 }
 
 /// Pieces of some sizes for some streams, each with an address of its own.
@@ -54,7 +56,8 @@ impl Thread {
     fn new() -> Self {
         let live = Marks::default();
         let kept = Bins::new(live.tag());
-        Self { kept, live, inside: HashMap::new(), inside_bytes: 0 }
+        let uncounted_from_bytes = usize::MAX;
+        Self { kept, live, inside: HashMap::new(), inside_bytes: 0, uncounted_from_bytes }
     }
 
     /// And all pieces, which a program has.
@@ -69,11 +72,12 @@ impl Thread {
 
     /// As a free of the product: what is not kept, and was driven out.
     fn free(&mut self, block: Allocated, most_bytes: u64) -> Vec<Allocated> {
-        let Self { kept, inside, inside_bytes, .. } = self;
+        let Self { kept, inside, inside_bytes, uncounted_from_bytes, .. } = self;
         let (key, bytes) = (Key::of(&block), block.bytes());
+        let bound = Bound { most_bytes, is_counted: bytes < *uncounted_from_bytes };
         let (mut out, mut is_kept) = (Vec::new(), true);
         if !kept.keep(&block, 7) {
-            kept.make_room(key, class(bytes), most_bytes, &mut |piece| out.push(piece));
+            kept.make_room(key, class(bytes), bound, &mut |piece| out.push(piece));
             let mark = block.handle().mark().expect("a piece");
             let requested_bytes = mark.end(bytes).expect("a piece in use");
             kept.count_end(Counted { class: class(bytes), bytes, requested_bytes });
@@ -91,9 +95,14 @@ impl Thread {
         } else {
             out.push(block);
         }
-        let is_one = inside.values().map(Vec::len).sum::<usize>() == 1;
-        let is_bounded = *inside_bytes as u64 <= most_bytes || is_one;
-        assert!(is_bounded, "{inside_bytes} bytes are kept of {most_bytes}");
+        let counted = inside.iter().filter(|((_, bytes), _)| bytes < uncounted_from_bytes);
+        let [mut count, mut counted_bytes] = [0; 2];
+        for ((_, bytes), of_key) in counted {
+            count += of_key.len();
+            counted_bytes += of_key.len() * bytes;
+        }
+        let is_bounded = counted_bytes as u64 <= most_bytes || count == 1;
+        assert!(is_bounded, "{counted_bytes} bytes are kept of {most_bytes}");
         for block in &out {
             self.allocate_piece(block);
         }
@@ -276,17 +285,57 @@ fn what_a_thread_uses_leaves_too_when_its_part_becomes_smaller() {
     }
     assert_eq!(thread.inside_bytes, 2 * MIB);
     let (kept, used) = (&mut thread.kept, Key { stream: 0, bytes: MIB });
+    let bound = Bound { most_bytes: MIB as u64, is_counted: true };
     let mut left_bytes = 0;
     for stream in [1, 2] {
         for other in take_of(&mut blocks, stream, 40 * MIB) {
             let key = Key::of(&other);
-            kept.make_room(key, PoolClass::Large, MIB as u64, &mut |out| left_bytes += out.bytes());
+            kept.make_room(key, PoolClass::Large, bound, &mut |out| left_bytes += out.bytes());
             if let Some(found) = kept.take(used, MIB) {
                 assert!(kept.keep(&found, 7), "its place is there");
             }
         }
     }
     assert_eq!(left_bytes, 2 * MIB, "though it was used");
+}
+
+/// Goal: a thread keeps what has pages of its own without a bound while it is alone, and no longer
+/// (A3). Method: large pieces are freed under a small bound, then other threads come, and other
+/// pieces find no room.
+#[test]
+fn what_does_not_count_is_kept_beyond_the_bound_until_it_counts() {
+    let ((mut thread, mut blocks), most_bytes) = (Thread::with_all_in_use(), MIB as u64);
+    let mut large = take_of(&mut blocks, 0, 40 * MIB);
+    for _ in 0..2 {
+        let block = large.pop().expect("there are many");
+        blocks.extend(thread.free(block, most_bytes));
+    }
+    assert_eq!(thread.inside_bytes, 40 * MIB, "one piece from its second free on: it counts");
+    thread.uncounted_from_bytes = 32 * MIB;
+    let count = 1 + large.len();
+    for block in large {
+        blocks.extend(thread.free(block, most_bytes));
+    }
+    assert_eq!(thread.inside_bytes, count * 40 * MIB);
+    for other in take_of(&mut blocks, 0, MIB).into_iter().take(2) {
+        blocks.extend(thread.free(other, most_bytes));
+    }
+    assert_eq!(thread.inside_bytes % (40 * MIB), MIB, "others have the bound for themselves");
+
+    thread.kept.claim_what_is_there(); // as when another thread comes
+    let used = thread.take(0, 40 * MIB).expect("it was kept");
+    assert!(thread.free(used, most_bytes).is_empty(), "its place is there");
+    let mut left_bytes = 0;
+    thread.uncounted_from_bytes = usize::MAX;
+    let counted = Bound { most_bytes, is_counted: true };
+    let no_room = Key { stream: 0, bytes: 3 * MIB };
+    let mut frees = 0..12;
+    while left_bytes == 0 {
+        frees.next().expect("at the first look");
+        let mut out = |piece: Allocated| left_bytes += piece.bytes();
+        thread.kept.make_room(no_room, PoolClass::Small, counted, &mut out);
+    }
+    assert_eq!(left_bytes, thread.inside_bytes, "all that it has is above its part");
 }
 
 #[test]
@@ -298,6 +347,7 @@ fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
     for _ in 0..ROUNDS {
         if numbers.below(500) == 0 {
             most_bytes = (MIB << numbers.below(6)) as u64;
+            thread.uncounted_from_bytes = [MIB, 16 * MIB, usize::MAX][numbers.below(3)];
             outside.extend(thread.drain());
         }
         if numbers.below(2) == 0 && !outside.is_empty() {

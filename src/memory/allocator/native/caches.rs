@@ -12,7 +12,7 @@ use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::addresses::Addresses;
-use crate::memory::allocator::native::bins::{Bins, Key};
+use crate::memory::allocator::native::bins::{Bins, Bound, Key};
 use crate::memory::allocator::native::cell::{Cell, Counted};
 use crate::memory::allocator::native::core::{Native, Returns};
 use crate::memory::allocator::native::marks::Marks;
@@ -182,15 +182,16 @@ impl Caches {
         let (mut state, mut returns) = (None, Returns::default());
         let key = Key::of(block);
         // Relaxed: for where pieces go, which is right either way.
-        if self.thread_count.load(Ordering::Relaxed) > 1
-            && let Some(older) = inside.bins.older_half(key)
-        {
+        let is_one_of_many = self.thread_count.load(Ordering::Relaxed) > 1;
+        if is_one_of_many && let Some(older) = inside.bins.older_half(key) {
             let state = state.get_or_insert_with(|| self.state.lock());
             if state.native.batches.put(key, older) {
                 inside.bins.forget_older_half(key);
             }
         }
-        inside.bins.make_room(key, counted.class, self.most_bytes(), &mut |piece| {
+        let is_counted = is_one_of_many || !self.sizes.has_many_pages(key.bytes);
+        let bound = Bound { most_bytes: self.most_bytes(), is_counted };
+        inside.bins.make_room(key, counted.class, bound, &mut |piece| {
             let state = state.get_or_insert_with(|| self.state.lock());
             state.native.release_cached(&piece, &mut returns);
         });
@@ -264,6 +265,32 @@ impl Caches {
             }
             self.sleep(&mut duration);
         }
+    }
+
+    /// Empties this thread's cache in the caller's hold of the allocator's lock. False, without an
+    /// effect, where a request must reach for more without it: other threads' caches, or streams.
+    #[inline(never)]
+    pub(super) fn empty_locked(
+        &self,
+        inside: Option<&mut CacheGuard<'_>>,
+        state: &mut AllocatorState,
+    ) -> bool {
+        // Relaxed: a cache was counted before its owner opened it under the lock. A closed one has
+        // no pieces.
+        let count = self.thread_count.load(Ordering::Relaxed);
+        if count > usize::from(inside.is_some()) || !state.pending.is_empty() {
+            return false;
+        }
+        let native = &mut state.native;
+        let mut returns = Returns::default();
+        if let Some(inside) = inside {
+            inside.bins.drain(&mut |piece| native.release_cached(&piece, &mut returns));
+        }
+        for piece in native.batches.drain(self.live.tag()) {
+            native.release_cached(&piece, &mut returns);
+        }
+        native.end_returns(returns);
+        true
     }
 
     /// Empties all thread caches except those whose thread stays inside. Returns whether one had
@@ -372,7 +399,9 @@ impl Caches {
             });
         }
         threads.caches.retain(|known| !Arc::ptr_eq(known, cache));
-        self.count_threads(&threads);
-        self.release(&mut self.state.lock().native, &pieces);
+        let native = &mut self.state.lock().native;
+        self.release(native, &pieces);
+        self.count_threads(&threads); // behind it: a thread that is alone looks for no others'
+        self.set_bound(native);
     }
 }

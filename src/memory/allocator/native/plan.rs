@@ -20,6 +20,8 @@ const MOST_ALIGN_PAGES: usize = 1 << 20;
 /// The largest size and alignment that the middle arena serves first, which counts both in 32 bits.
 /// Larger ones get whole pages, except as a fallback.
 const MOST_MIDDLE_BYTES: usize = 1 << 38;
+/// From this number of pages on, a piece has most of them for itself.
+const MANY_PAGES: usize = 8;
 /// The largest request that shares a segment with others, on devices without pages.
 const MOST_SHARED_SEGMENT_BYTES: usize = 8 * SEGMENT_GRANULE_BYTES;
 
@@ -95,6 +97,12 @@ impl Sizes {
         let is_whole = bytes > self.page_bytes && bytes & (self.page_bytes - 1) == 0;
         let is_alone = self.has_pages && is_whole || bytes > self.most_middle_bytes;
         if is_alone { Kind::Large } else { Kind::Middle }
+    }
+
+    /// True for a piece of many pages, of which it shares those at its ends at most.
+    #[inline]
+    pub(super) fn has_many_pages(&self, bytes: usize) -> bool {
+        self.has_pages && bytes / MANY_PAGES >= self.page_bytes
     }
 
     /// Plans a request of at least one byte. `None` when it is larger than any address range.

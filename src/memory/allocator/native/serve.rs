@@ -42,8 +42,12 @@ impl CachingAllocator {
             return Ok(block);
         }
         let mut step = None;
-        let served = self.allocate_piece(inside.as_mut(), &plan, |state| {
-            match state.native_step(&plan, Search::Bounded) {
+        let served = self.allocate_piece(inside.as_mut(), &plan, |state, inside| {
+            let mut next = state.native_step(&plan, Search::Bounded);
+            if matches!(next, Step::ReachCaches) && self.caches.empty_locked(inside, state) {
+                next = state.native_step(&plan, Search::Whole);
+            }
+            match next {
                 Step::Done(piece) => return Some(piece),
                 more => step = Some(more),
             }
@@ -71,7 +75,7 @@ impl CachingAllocator {
         if let Some(block) = self.caches.take_left(inside.as_mut(), request, &plan) {
             return Some(block);
         }
-        self.allocate_piece(inside.as_mut(), &plan, |state| {
+        self.allocate_piece(inside.as_mut(), &plan, |state, _| {
             state.complete_some_if_free(LOOKS);
             state.native.take_ready(&plan)
         })
@@ -82,13 +86,13 @@ impl CachingAllocator {
     #[inline]
     fn allocate_piece(
         &self,
-        inside: Option<&mut CacheGuard<'_>>,
+        mut inside: Option<&mut CacheGuard<'_>>,
         plan: &NativePlan,
-        find: impl FnOnce(&mut AllocatorState) -> Option<Piece>,
+        find: impl FnOnce(&mut AllocatorState, Option<&mut CacheGuard<'_>>) -> Option<Piece>,
     ) -> Option<Allocated> {
         let caches = &self.caches;
         let mut state = self.state.lock();
-        let piece = find(&mut state)?;
+        let piece = find(&mut state, inside.as_deref_mut())?;
         let (block, counted) = state.native.begin_piece(piece, plan);
         caches.set_bound(&mut state.native);
         if let Some(inside) = inside {
@@ -112,7 +116,7 @@ impl CachingAllocator {
     ) -> Result<Option<Allocated>> {
         if let Some(piece) = self.take_native(plan, step)? {
             let mut inside = self.caches.enter_prepared();
-            return Ok(self.allocate_piece(inside.as_mut(), plan, |_| Some(piece)));
+            return Ok(self.allocate_piece(inside.as_mut(), plan, |_, _| Some(piece)));
         }
         Ok(self.with_torch(|torch, ledger| {
             torch.take_from_helpers(ledger, &Plan::of(&plan.request(), ledger)?)
@@ -135,7 +139,7 @@ impl CachingAllocator {
             Attempt::Last => {
                 let piece = self.take_anywhere(plan, Search::Last)?;
                 let mut inside = self.caches.enter_prepared();
-                Ok(self.allocate_piece(inside.as_mut(), plan, |_| piece))
+                Ok(self.allocate_piece(inside.as_mut(), plan, |_, _| piece))
             }
         };
         let could_serve = &|state: &AllocatorState, left_bytes| {
