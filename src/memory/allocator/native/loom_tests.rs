@@ -7,7 +7,7 @@ use loom::thread;
 use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::base::sync::{LockRank, Mutex, yield_now};
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::native::bins::{Bins, Key};
+use crate::memory::allocator::native::bins::{Bins, Bound, Key};
 use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::cell::{Counted, Quantity};
 use crate::memory::allocator::native::handle::Handle;
@@ -22,6 +22,7 @@ const ID: u64 = ID_STEP;
 const BYTES: usize = 512;
 const KEY: Key = Key { stream: 0, bytes: BYTES };
 const COUNTED: Counted = Counted { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
+const NO_BOUND: Bound = Bound { most_bytes: u64::MAX, is_counted: true };
 
 fn current(kept: &mut Bins) -> i64 {
     kept.cell().sums(Quantity::Count).all.current
@@ -70,7 +71,7 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
             let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let put = |inside: super::thread_cache::Inside<'_>| {
-                inside.bins.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+                inside.bins.make_room(KEY, PoolClass::Small, NO_BOUND, &mut |_| ());
                 inside.bins.stock(&block, 0)
             };
             let is_kept = owner.enter(ID).is_some_and(put);
@@ -102,7 +103,7 @@ fn loom_a_cache_that_is_closed_has_nothing() {
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let open = owner.enter(ID).filter(|inside| !inside.is_closed());
             open.is_some_and(|inside| {
-                inside.bins.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+                inside.bins.make_room(KEY, PoolClass::Small, NO_BOUND, &mut |_| ());
                 inside.bins.stock(&block, 0)
             })
         });
@@ -138,7 +139,7 @@ fn loom_a_cache_that_was_opened_is_seen_behind_the_lock() {
                 inside.open();
                 *is_open = true;
             }
-            inside.bins.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+            inside.bins.make_room(KEY, PoolClass::Small, NO_BOUND, &mut |_| ());
             inside.bins.stock(&block, 0)
         });
         let was_open = *lock.lock();
