@@ -54,6 +54,8 @@ pub(super) struct Bins {
     open: u128,
     /// The frees on the slow path since the last sweep; those without room count [`REFUSAL`] more.
     since_sweep: u16,
+    /// True when some pieces may not count.
+    has_uncounted: bool,
     by_hash: Box<[Bin; BIN_COUNT]>,
 }
 
@@ -219,7 +221,8 @@ impl Bins {
         // numbers, the first class, and empty entries.
         let bins = unsafe { Box::from_raw(bins) };
         let (cell, claimed_bytes, open, since_sweep) = (Cell::default(), 0, 0, 0);
-        Self { cell, tag, claimed_bytes, open, since_sweep, by_hash: bins }
+        let has_uncounted = false;
+        Self { cell, tag, claimed_bytes, open, since_sweep, has_uncounted, by_hash: bins }
     }
 
     /// Takes a piece and marks it as in use. Also `None` when counting it takes the slow path
@@ -392,6 +395,7 @@ impl Bins {
         if bin.is_uncounted == bound.is_counted {
             self.claimed_bytes -= bin.claimed_bytes();
             bin.is_uncounted = !bound.is_counted;
+            self.has_uncounted |= bin.is_uncounted;
             self.claimed_bytes += bin.claimed_bytes();
         }
         let bytes = bin.key.bytes;
@@ -427,9 +431,17 @@ impl Bins {
         }
     }
 
+    /// Makes all pieces count.
+    #[inline(always)]
+    pub(super) fn count_all(&mut self) {
+        if self.has_uncounted {
+            self.claim_what_is_there();
+        }
+    }
+
     /// Lowers each limit to the bin's length. From now on all pieces count.
     pub(super) fn claim_what_is_there(&mut self) {
-        self.claimed_bytes = 0;
+        (self.claimed_bytes, self.has_uncounted) = (0, false);
         for number in self.open_bins() {
             let bin = &mut self.by_hash[number];
             (bin.limit, bin.is_uncounted) = (bin.pieces.count(), false);

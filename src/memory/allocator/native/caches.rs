@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::base::asymmetric;
 use crate::base::size::MIB;
-use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::ledger::Ledger;
@@ -56,6 +56,8 @@ pub(in crate::memory::allocator) struct Caches {
     pub(super) addresses: Option<Arc<Addresses>>,
     pub(super) state: Arc<Mutex<AllocatorState>>,
     thread_count: AtomicUsize,
+    /// True when a thread that was alone may keep more than the bound.
+    has_uncounted: AtomicBool,
     /// Counts the sleeps of threads that wait for another thread to leave its cache.
     #[cfg(all(test, not(loom)))]
     pub(super) sleeps: AtomicU64,
@@ -90,6 +92,7 @@ impl Caches {
             addresses,
             state,
             thread_count: AtomicUsize::new(0),
+            has_uncounted: AtomicBool::new(false),
             #[cfg(all(test, not(loom)))]
             sleeps: AtomicU64::new(0),
             threads: CachePadded::new(Mutex::new(LockRank::ThreadCaches, Threads::default())),
@@ -190,6 +193,13 @@ impl Caches {
             }
         }
         let is_counted = is_one_of_many || !self.sizes.has_many_pages(key.bytes);
+        if is_one_of_many {
+            inside.bins.count_all();
+        } else if !is_counted && !self.has_uncounted.load(Ordering::Relaxed) {
+            // Relaxed: `empty_for_growth` empties this cache, behind a claim, after it has taken
+            // this away.
+            self.has_uncounted.store(true, Ordering::Relaxed);
+        }
         let bound = Bound { most_bytes: self.most_bytes(), is_counted };
         inside.bins.make_room(key, counted.class, bound, &mut |piece| {
             let state = state.get_or_insert_with(|| self.state.lock());
@@ -291,6 +301,16 @@ impl Caches {
         }
         native.end_returns(returns);
         true
+    }
+
+    /// Empties thread caches before the device is asked for memory. One whose thread stays inside
+    /// is passed by, unless it may keep more than the bound: then this sleeps as [`Caches::empty`].
+    pub(super) fn empty_for_growth(&self) {
+        let may_be_much = self.has_uncounted.swap(false, Ordering::Relaxed); // see `end_use`
+        let (_, is_whole) = self.empty_at_once();
+        if may_be_much && !is_whole {
+            self.empty();
+        }
     }
 
     /// Empties all thread caches except those whose thread stays inside. Returns whether one had

@@ -92,9 +92,9 @@ impl CachingAllocator {
                 Step::Short => return Ok(None),
                 Step::Wait => self.wait_for_pages(),
                 Step::ReachCaches => {
-                    // A thread that stays inside of its cache keeps its pieces for now; the request
-                    // gets at them before it fails.
-                    self.caches.empty_at_once();
+                    // A thread that stays inside of its cache keeps some pieces for now; the
+                    // request gets at them before it fails.
+                    self.caches.empty_for_growth();
                     self.poll_waited_for(LOOKS_BEFORE_GROWTH);
                     search = Search::Whole;
                 }

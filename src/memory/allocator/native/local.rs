@@ -110,11 +110,14 @@ impl Drop for LocalCaches {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::mpsc::channel;
     use std::thread;
 
     use super::*;
     use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::device::{Device, DeviceKind};
+    use crate::base::size::{KIB, MIB};
+    use crate::base::sync::Ordering;
     use crate::memory::allocator::{AllocatorConfig, CachingAllocator};
 
     fn allocator() -> CachingAllocator {
@@ -158,6 +161,75 @@ mod tests {
         allocator.free(second).unwrap();
         allocator.empty_cache();
         assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
+    }
+
+    /// Takes and frees pieces with many pages, of which a thread alone keeps all but the first.
+    fn keep_much(allocator: &CachingAllocator) {
+        for _ in 0..3 {
+            let request = Request::new(40 * MIB, 0);
+            let blocks = [(); 30].map(|()| allocator.allocate(request).unwrap());
+            for block in blocks {
+                allocator.free(block).unwrap();
+            }
+        }
+    }
+
+    /// Goal: what a thread kept while it was alone serves others before the device is asked, also
+    /// while that thread is inside of its cache. Method: it leaves when the other one sleeps.
+    #[test]
+    fn growth_waits_for_a_thread_that_may_keep_much() {
+        let allocator = allocator();
+        keep_much(&allocator);
+        let reserved_bytes = || allocator.statistics().reserved_bytes.all.current;
+        let before = reserved_bytes();
+        let inside = allocator.caches.enter_prepared();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| allocator.allocate(Request::new(1000 * MIB, 0)));
+            // Relaxed: a count.
+            while allocator.caches.sleeps.load(Ordering::Relaxed) == 0 && !other.is_finished() {
+                thread::yield_now();
+            }
+            drop(inside);
+            allocator.free(other.join().unwrap().unwrap()).unwrap();
+        });
+        assert_eq!(reserved_bytes(), before);
+    }
+
+    /// Goal: what a thread kept while it was alone counts once it is not. Method: the other one
+    /// comes while it is inside; then it frees other sizes.
+    #[test]
+    fn what_a_thread_kept_alone_counts_though_it_was_inside_when_another_came() {
+        let allocator = allocator();
+        let others: Vec<_> = (0..600)
+            .map(|number| allocator.allocate(Request::new(33 * KIB + number * 512, 0)).unwrap())
+            .collect();
+        keep_much(&allocator);
+        let kept_bytes = || {
+            let out = allocator.state.lock().native.in_use().active_bytes;
+            out - allocator.statistics().active_bytes.all.current
+        };
+        let inside = allocator.caches.enter_prepared();
+        let (come, has_come) = channel();
+        let (end, ended) = channel::<()>();
+        thread::scope(|scope| {
+            let allocator = &allocator;
+            scope.spawn(move || {
+                meet(allocator);
+                come.send(()).unwrap();
+                assert!(ended.recv().is_err(), "it ends with the test");
+            });
+            has_come.recv().unwrap();
+            drop(inside);
+            assert!(kept_bytes() > 1000 * MIB as u64, "it was passed by");
+            for (number, block) in others.into_iter().enumerate() {
+                if number % 20 == 0 {
+                    keep_much(allocator); // it uses them
+                }
+                allocator.free(block).unwrap();
+            }
+            assert!(kept_bytes() < 100 * MIB as u64, "{} bytes stay", kept_bytes());
+            drop(end);
+        });
     }
 
     /// Goal: threads' caches together keep no more than the bound of all. Method: a second thread
