@@ -35,6 +35,8 @@ const LEAST_CACHED_BYTES: u64 = 2 * MIB as u64;
 /// sleep is twice the one before.
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 const MOST_SLEEP: Duration = Duration::from_millis(1);
+/// The most sleeps before memory is asked of the device that a thread may have: a millisecond.
+pub(super) const MOST_GROWTH_SLEEPS: u64 = 5;
 /// An id that no allocator has.
 const OFF: u64 = u64::MAX;
 
@@ -304,12 +306,13 @@ impl Caches {
     }
 
     /// Empties thread caches before the device is asked for memory. One whose thread stays inside
-    /// is passed by, unless it may keep more than the bound: then this sleeps as [`Caches::empty`].
+    /// is passed by, at once or, where it may keep more than the bound, after some sleeps.
     pub(super) fn empty_for_growth(&self) {
         let may_be_much = self.has_uncounted.swap(false, Ordering::Relaxed); // see `end_use`
-        let (_, is_whole) = self.empty_at_once();
-        if may_be_much && !is_whole {
-            self.empty();
+        let mut sleeps = if may_be_much { 0..MOST_GROWTH_SLEEPS } else { 0..0 };
+        let mut duration = FIRST_SLEEP;
+        while !self.empty_at_once().1 && sleeps.next().is_some() {
+            self.sleep(&mut duration);
         }
     }
 
