@@ -311,7 +311,11 @@ impl Caches {
         let may_be_much = self.has_uncounted.swap(false, Ordering::Relaxed); // see `end_use`
         let mut sleeps = if may_be_much { 0..MOST_GROWTH_SLEEPS } else { 0..0 };
         let mut duration = FIRST_SLEEP;
-        while !self.empty_at_once().1 && sleeps.next().is_some() {
+        while !self.empty_at_once().1 {
+            if sleeps.next().is_none() {
+                self.has_uncounted.fetch_or(may_be_much, Ordering::Relaxed); // it still may be
+                break;
+            }
             self.sleep(&mut duration);
         }
     }
