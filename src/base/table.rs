@@ -29,6 +29,12 @@ impl<F> Number<F> {
         self.0.get() as usize
     }
 
+    /// The index in [`Records::places`]: the blank's for none.
+    #[inline(always)]
+    pub(crate) fn index_of(id: Option<Self>) -> usize {
+        id.map_or(0, Self::index)
+    }
+
     /// The number of the id, from 1, for callers that store it as an integer.
     pub(crate) fn number(self) -> u32 {
         self.0.get()
@@ -111,9 +117,12 @@ pub(crate) trait Record: Copy {
 
 /// Plain values by id, without a flag for each whether it is live: an id must be discarded when its
 /// record is removed. A new record gets the most recently freed id, else a new one.
+///
+/// The place before the first record is the *blank*, which stands for no record: a step reads and
+/// writes its links as if they were a record's, in place of a branch that no processor foresees.
 #[derive(Debug)]
 pub(crate) struct Records<T> {
-    /// By number; the first place is unused, because numbers begin at 1.
+    /// By number; the first one is the blank, because numbers begin at 1.
     places: Vec<T>,
     vacant: Option<Id<T>>,
 }
@@ -136,6 +145,17 @@ impl<T: Record> Records<T> {
         let known = self.places.len().max(1);
         self.places.resize(known + 1, T::blank());
         Id::<T>::of_place(known - 1)
+    }
+
+    /// The blank; `None` before the first record.
+    pub(crate) fn blank(&self) -> Option<&T> {
+        self.places.first()
+    }
+
+    /// A record, or the blank for none.
+    #[inline(always)]
+    pub(crate) fn or_blank(&self, id: Option<Id<T>>) -> &T {
+        &self.places[Number::index_of(id)]
     }
 
     /// All places, for a step that reads and writes several: by [`Number::index`].

@@ -32,6 +32,16 @@ impl Stat {
         self.freed += amount;
     }
 
+    /// Increases or decreases, without a branch: which of both is not foreseen.
+    #[inline(always)]
+    fn change(&mut self, amount: i64) {
+        debug_assert!(amount >= 0 || self.current >= amount.unsigned_abs(), "{amount} of {self:?}");
+        self.current = self.current.wrapping_add_signed(amount);
+        self.peak = self.peak.max(self.current);
+        self.allocated += amount.max(0).cast_unsigned();
+        self.freed += amount.min(0).unsigned_abs();
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         self.current += other.current;
         self.peak += other.peak;
@@ -112,12 +122,10 @@ impl PooledStat {
     }
 
     /// Increases or decreases by a signed amount.
+    #[inline(always)]
     pub(super) fn change(&mut self, class: PoolClass, amount: isize) {
-        match amount {
-            1.. => self.increase(class, amount.unsigned_abs()),
-            0 => {}
-            _ => self.decrease(class, amount.unsigned_abs()),
-        }
+        self.all.change(amount as i64);
+        self.of_mut(class).change(amount as i64);
     }
 
     /// Moves an amount between the classes; `all` stays the same.

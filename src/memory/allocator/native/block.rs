@@ -49,16 +49,13 @@ impl Block {
     }
 
     /// Returns the index for a free block with these neighbours, and the units to list it by.
-    pub(super) fn listing(&self, [previous, next]: [Option<&Self>; 2]) -> (Listing, u32) {
+    #[inline(always)]
+    pub(super) fn listing(&self, [previous, next]: [&Self; 2]) -> (Listing, u32) {
         if self.state == State::Bare {
-            let units = |block: Option<&Self>| match block {
-                Some(Self { state: State::Free, units, .. }) => *units,
-                _ => 0,
-            };
-            return (Listing::Bare, self.units + units(previous) + units(next));
+            let free_units = |block: &Self| block.units * u32::from(block.state == State::Free);
+            return (Listing::Bare, self.units + free_units(previous) + free_units(next));
         }
-        let is_bare = |block: Option<&Self>| block.is_some_and(|it| it.state == State::Bare);
-        let is_open = is_bare(previous) || is_bare(next);
+        let is_open = [previous.state, next.state].contains(&State::Bare);
         (if is_open { Listing::Open } else { Listing::Closed }, self.units)
     }
 
@@ -137,14 +134,10 @@ impl Blocks {
         rest.units = rest_units;
         if is_end {
             rest.next = Some(taken);
-            if let Some(next) = whole.next {
-                blocks[next.index()].previous = Some(taken);
-            }
+            blocks[BlockId::index_of(whole.next)].previous = Some(taken);
         } else {
             (rest.offset, rest.previous) = (whole.offset + units, Some(taken));
-            if let Some(previous) = whole.previous {
-                blocks[previous.index()].next = Some(taken);
-            }
+            blocks[BlockId::index_of(whole.previous)].next = Some(taken);
         }
         taken
     }
@@ -163,20 +156,18 @@ impl Blocks {
         }
         if block.offset < offset {
             block.next = next;
-            if let Some(next) = next {
-                blocks[next.index()].previous = Some(id);
-            }
+            blocks[BlockId::index_of(next)].previous = Some(id);
         } else {
             (block.offset, block.previous) = (offset, previous);
-            if let Some(previous) = previous {
-                blocks[previous.index()].next = Some(id);
-            }
+            blocks[BlockId::index_of(previous)].next = Some(id);
         }
         self.forget(gone);
     }
 
-    pub(super) fn beside(&self, block: &Block) -> [Option<&Block>; 2] {
-        [block.previous, block.next].map(|id| id.map(|id| &self[id]))
+    /// Returns a block's neighbours: the blank, which is in use, where there is none.
+    #[inline(always)]
+    pub(super) fn beside(&self, block: &Block) -> [&Block; 2] {
+        [block.previous, block.next].map(|id| self.or_blank(id))
     }
 
     /// Returns the index for a free block, and the units to list it by.

@@ -39,7 +39,7 @@ pub(super) struct FreeBlock {
     pub(super) behind: Option<FreeId>,
     /// The block's idle pages and the units beside them; zeros for bare blocks and whole segments.
     pub(super) parts: Parts,
-    /// The neighbours in the list of blocks with idle pages.
+    /// The neighbours in the ring of blocks with idle pages.
     older: Option<FreeId>,
     newer: Option<FreeId>,
 }
@@ -64,13 +64,11 @@ pub(super) struct FreeBlocks {
     pub(super) idle: Idle,
 }
 
-/// The blocks with idle pages.
+/// The blocks with idle pages: a ring from the oldest to the newest one, closed by the blank entry.
 ///
-/// Equation: the list from `oldest` to `newest` contains them, `page_count` pages in total.
+/// Equation: the ring contains them, `page_count` pages in total.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    oldest: Option<FreeId>,
-    newest: Option<FreeId>,
     page_count: usize,
 }
 
@@ -79,26 +77,19 @@ impl Idle {
     /// newest; one that already has some keeps its position.
     #[inline(always)]
     pub(super) fn set_parts(&mut self, id: FreeId, parts: Parts, entries: &mut [FreeBlock]) {
+        let newest = entries[0].older;
         let entry = &mut entries[id.index()];
         let was_idle = std::mem::replace(&mut entry.parts, parts).idle_pages;
         self.page_count += parts.idle_pages as usize;
         self.page_count -= was_idle as usize;
         if was_idle == 0 && parts.idle_pages > 0 {
-            (entry.older, entry.newer) = (self.newest, None);
-            match self.newest.replace(id) {
-                Some(older) => entries[older.index()].newer = Some(id),
-                None => self.oldest = Some(id),
-            }
+            (entry.older, entry.newer) = (newest, None);
+            entries[FreeId::index_of(newest)].newer = Some(id);
+            entries[0].older = Some(id);
         } else if was_idle > 0 && parts.idle_pages == 0 {
             let FreeBlock { older, newer, .. } = *entry;
-            match older {
-                Some(older) => entries[older.index()].newer = newer,
-                None => self.oldest = newer,
-            }
-            match newer {
-                Some(newer) => entries[newer.index()].older = older,
-                None => self.newest = older,
-            }
+            entries[FreeId::index_of(older)].newer = newer;
+            entries[FreeId::index_of(newer)].older = older;
         }
     }
 }
@@ -119,7 +110,8 @@ impl FreeBlocks {
 
     /// Returns the blocks with idle pages, longest idle first.
     pub(super) fn idle(&self) -> impl Iterator<Item = BlockId> {
-        let entries = std::iter::successors(self.idle.oldest, |id| self[*id].newer);
+        let oldest = self.entries.blank().and_then(|blank| blank.newer);
+        let entries = std::iter::successors(oldest, |id| self[*id].newer);
         entries.map(|id| self[id].block)
     }
 

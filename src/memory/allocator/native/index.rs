@@ -33,9 +33,9 @@ pub(super) fn list_of(units: u32) -> u16 {
     ((shift << STEP_BITS) + (units >> shift)) as u16
 }
 
-/// Returns the word of a list, and its bit there.
-fn word_and_bit(list: u16) -> (usize, u64) {
-    (usize::from(list) >> WORD_BITS, 1 << (u32::from(list) % u64::BITS))
+/// Returns the word of a list, and the number of its bit there.
+fn word_and_bit(list: u16) -> (usize, u32) {
+    (usize::from(list) >> WORD_BITS, u32::from(list) % u64::BITS)
 }
 
 impl Index {
@@ -48,12 +48,9 @@ impl Index {
         };
         let entry = &mut free[id.index()];
         (entry.list, entry.before, entry.behind) = (list, None, behind);
-        if let Some(behind) = behind {
-            free[behind.index()].before = Some(id);
-            return;
-        }
+        free[FreeId::index_of(behind)].before = Some(id);
         let (word, bit) = word_and_bit(list);
-        self.lists_in_use[word] |= bit;
+        self.lists_in_use[word] |= 1 << bit;
         self.words_in_use |= 1 << word;
     }
 
@@ -68,23 +65,16 @@ impl Index {
     #[inline(always)]
     pub(super) fn remove(&mut self, id: FreeId, free: &mut [FreeBlock]) {
         let FreeBlock { list, before, behind, .. } = free[id.index()];
-        if let Some(behind) = behind {
-            free[behind.index()].before = before;
-        }
-        if let Some(before) = before {
-            free[before.index()].behind = behind;
-            return;
-        }
-        debug_assert_eq!(self.heads[list as usize], Some(id), "the first of its list");
-        self.heads[list as usize] = behind;
-        if behind.is_none() {
-            let (word, bit) = word_and_bit(list);
-            let lists = &mut self.lists_in_use[word];
-            *lists &= !bit;
-            if *lists == 0 {
-                self.words_in_use &= !(1 << word);
-            }
-        }
+        free[FreeId::index_of(behind)].before = before;
+        free[FreeId::index_of(before)].behind = behind;
+        let head = &mut self.heads[list as usize];
+        debug_assert!(before.is_some() || *head == Some(id), "the first of its list");
+        *head = if before.is_none() { behind } else { *head };
+        // No branch, because which lists become empty is not foreseen.
+        let (word, bit) = word_and_bit(list);
+        let lists = &mut self.lists_in_use[word];
+        *lists &= !(u64::from(head.is_none()) << bit);
+        self.words_in_use &= !(u32::from(*lists == 0) << word);
     }
 
     #[inline(always)]
@@ -96,7 +86,7 @@ impl Index {
     #[inline(always)]
     pub(super) fn lists_above(&self, list: u16) -> impl Iterator<Item = FreeId> {
         let (mut word, bit) = word_and_bit(list);
-        let mut lists = self.lists_in_use[word] & !(bit | (bit - 1));
+        let mut lists = self.lists_in_use[word] & (u64::MAX - 1) << bit;
         let mut words = self.words_in_use & (u32::MAX << 1 << word);
         std::iter::from_fn(move || {
             if lists == 0 {

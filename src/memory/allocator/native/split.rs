@@ -41,9 +41,7 @@ impl Splits {
 
     #[inline(always)]
     pub(super) fn count(&mut self, class: PoolClass, Change { count, bytes }: Change) {
-        if count != 0 {
-            self.parts.change(class, count);
-        }
+        self.parts.change(class, count);
         self.bytes.change(class, bytes);
     }
 

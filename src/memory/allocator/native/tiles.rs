@@ -101,26 +101,20 @@ impl Native {
     fn list_anew(&mut self, id: BlockId) -> Listing {
         let block = &self.blocks[id];
         let entry = block.entry().expect("a free block has an entry");
-        let state = |id: Option<BlockId>| id.map_or(State::Used, |id| self.blocks[id].state);
-        let states = [state(block.previous), state(block.next)];
-        let (mut listing, mut units) = (Listing::Closed, block.units);
+        let beside = self.blocks.beside(block);
+        let (listing, units) = block.listing(beside);
         let area = &self.areas[block.area];
         let indices = self.heaps[area.heap].arena_mut(area.kind);
         let entries = self.free.entries.places();
-        if block.state == State::Bare {
-            (listing, units) = self.blocks.listing_of(block);
-        } else {
-            if states.contains(&State::Bare) {
-                listing = Listing::Open;
-            }
+        if block.state != State::Bare {
             let was = entries[entry.index()].parts;
             let parts = Parts::of_free(block, area, self.sizes.grid(area.kind));
             self.splits.moved += was.change_to(parts, area);
             self.free.idle.set_parts(entry, parts, entries);
         }
         let before = indices.place(entry, listing, units, entries);
-        if before.meets_other() || listing.meets_other() {
-            for beside in self.blocks.beside(block).into_iter().flatten() {
+        if listing.meets_other() {
+            for beside in beside {
                 if let Some(entry) = beside.entry() {
                     relist(beside, entry, &self.blocks, indices, entries);
                 }
