@@ -26,6 +26,7 @@ use crate::memory::allocator::native::free_blocks::FreeBlocks;
 use crate::memory::allocator::native::handle::Untagged;
 use crate::memory::allocator::native::heap::{Heap, HeapId, Heaps, Kind, Owner};
 use crate::memory::allocator::native::marks::Marks;
+use crate::memory::allocator::native::page_work::PageLists;
 use crate::memory::allocator::native::piece::{Part, Piece};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::size_class::{Granularity, SizeClass};
@@ -69,6 +70,8 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) left_pools: VecDeque<PoolId>,
     /// True while a thread maps, moves or gives back pages or areas without the lock.
     pub(crate) is_mapping: bool,
+    /// The lists of a thread that maps pages, while none does.
+    pub(super) page_lists: PageLists,
 }
 
 /// A pending free of a piece.
@@ -114,6 +117,7 @@ impl Native {
             opens_from: 0,
             left_pools: VecDeque::new(),
             is_mapping: false,
+            page_lists: PageLists::default(),
         }
     }
 

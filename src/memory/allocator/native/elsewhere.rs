@@ -8,7 +8,7 @@ use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::{Heap, HeapId};
-use crate::memory::allocator::native::idle_pages::IdlePage;
+use crate::memory::allocator::native::page_work::IdlePage;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::want::{Found, Search};

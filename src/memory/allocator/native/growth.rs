@@ -4,11 +4,10 @@
 //! time maps, moves or gives back pages, without the lock: `is_mapping` excludes other threads, so
 //! the thread's plan stays valid. Requests that need no page proceed.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::thread;
 
-use crate::backend::contract::{Address, PhysicalHandle};
+use crate::backend::contract::Address;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB, to_usize};
 use crate::engine::log::record::MemoryAction;
@@ -17,18 +16,17 @@ use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::growth::none_if_short;
 use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::native::addresses;
-use crate::memory::allocator::native::area::{AreaId, AreaRange};
+use crate::memory::allocator::native::area::AreaRange;
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::idle_pages::IdlePage;
+use crate::memory::allocator::native::page_work::{IdlePage, PageLists, PageWork};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
 use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::recorder::Place;
-use crate::memory::allocator::source::{DevicePages, try_each};
 use crate::memory::allocator::state::AllocatorState;
 
 /// The size of an arena's first range of addresses; each later one doubles the arena.
@@ -53,20 +51,6 @@ pub(super) enum Step {
     Wait,
     /// The limit or the device has too little.
     Short,
-}
-
-/// A block in use without all its memory, and the pages that go there.
-#[derive(Debug)]
-pub(super) struct PageWork {
-    /// The block, which includes the whole of each unmapped page, and the request's place in it.
-    block: BlockId,
-    offset: u32,
-    units: u32,
-    page_bytes: usize,
-    /// The unmapped pages: first for `fresh_count` new pages, then for those that move.
-    targets: Vec<(usize, Address)>,
-    fresh_count: usize,
-    moved: Vec<(IdlePage, PhysicalHandle)>,
 }
 
 impl CachingAllocator {
@@ -153,16 +137,17 @@ impl CachingAllocator {
 
     /// Maps new pages and moves idle ones to a block. The areas that the pages left are given back
     /// if they are vacant and their stream is over.
-    pub(super) fn map_pages(&self, plan: &NativePlan, work: PageWork) -> Result<Option<Piece>> {
+    pub(super) fn map_pages(&self, plan: &NativePlan, mut work: PageWork) -> Result<Option<Piece>> {
         let memory = self.source.virtual_memory().expect("it has pages");
-        let (handles, outcome) = work.run(memory);
-        let sources: Vec<AreaId> = work.moved.iter().map(|(from, _)| from.area).collect();
+        let outcome = work.run(memory);
         let (piece, gone) = self.with_native(|native, ledger| {
-            let piece = native.end_page_work(ledger, work, handles).map(|block| {
+            let piece = native.end_page_work(ledger, &work).map(|block| {
                 native.note_stream(native.heap_of_block(block), plan.home);
                 native.finish(block, plan)
             });
-            (piece, native.gone_areas_depart(ledger, sources))
+            let gone = native.gone_areas_depart(ledger, work.lists.idle.iter().map(|it| it.area));
+            native.page_lists = work.lists.cleared();
+            (piece, gone)
         });
         self.depart(gone);
         match outcome {
@@ -170,48 +155,6 @@ impl CachingAllocator {
             Ok(Err(refusal)) => none_if_short(refusal),
             Err(panic) => resume_unwind(panic),
         }
-    }
-}
-
-impl PageWork {
-    /// Calls the device; returns the handles of the first targets, and the error of the next one.
-    /// If a new page is refused, those before it go back. A refused move or a panic leaves all
-    /// pages in place.
-    fn run(&self, memory: DevicePages<'_>) -> (Vec<PhysicalHandle>, thread::Result<Result<()>>) {
-        let mut handles = Vec::with_capacity(self.targets.len());
-        let mut unplaced = None;
-        let run = AssertUnwindSafe(|| self.run_until(memory, &mut handles, &mut unplaced));
-        let mut outcome = catch_unwind(run);
-        // The device keeps a page whose release it refuses.
-        let gone = try_each(unplaced, |handle| _ = memory.release(handle));
-        outcome = gone.and(outcome);
-        if matches!(outcome, Ok(Err(_))) && handles.len() < self.fresh_count {
-            let gone = try_each(handles.drain(..), |handle| memory.drop_page(handle));
-            outcome = gone.and(outcome);
-        }
-        (handles, outcome)
-    }
-
-    /// `unplaced` is a new page while it is not mapped.
-    fn run_until(
-        &self,
-        memory: DevicePages<'_>,
-        handles: &mut Vec<PhysicalHandle>,
-        unplaced: &mut Option<PhysicalHandle>,
-    ) -> Result<()> {
-        for (_, to) in &self.targets[..self.fresh_count] {
-            let handle = memory.create(self.page_bytes)?;
-            *unplaced = Some(handle);
-            memory.map(*to, handle)?;
-            *unplaced = None;
-            handles.push(handle);
-        }
-        let targets = &self.targets[self.fresh_count..];
-        for ((_, to), (_, handle)) in targets.iter().zip(&self.moved) {
-            memory.relocate(*handle, *to)?;
-            handles.push(*handle);
-        }
-        Ok(())
     }
 }
 
@@ -308,39 +251,33 @@ impl Native {
         let Block { area, offset, units, .. } = self.blocks[block];
         let area = &self.areas[area];
         let pages = area.pages.as_ref().expect("memory is missing");
-        let page_bytes = pages.page_bytes;
-        let address = |page: usize| area.base.offset(page * page_bytes);
+        let (base, page_bytes) = (area.base, pages.page_bytes);
+        let mut lists = std::mem::take(&mut self.page_lists);
         let missing = area.pages_of(offset, units).filter(|page| !pages.is_mapped(*page));
-        let targets: Vec<(usize, Address)> = missing.map(|page| (page, address(page))).collect();
+        lists.targets.extend(missing);
         let pool = self.heaps[area.heap].owner.pool;
         // Which pages can move depends on the progress of streams.
         let holds_pages = ledger.config.deterministic && search != Search::Last;
-        let most = if holds_pages { 0 } else { targets.len() };
-        let idle: Vec<IdlePage> = self.movable_pages(ledger, pool).take(most).collect();
-        let fresh_count = targets.len() - idle.len();
-        if fresh_count > 0 && is_bounded {
+        let most = if holds_pages { 0 } else { lists.targets.len() };
+        lists.idle.extend(self.movable_pages(ledger, pool).take(most));
+        let fresh_count = lists.targets.len() - lists.idle.len();
+        let is_reached = is_bounded && fresh_count > 0;
+        if is_reached || !ledger.limits.take(fresh_count * page_bytes) {
+            self.page_lists = lists.cleared();
             self.release_partly(block);
-            return Step::ReachCaches;
+            return if is_reached { Step::ReachCaches } else { Step::Short };
         }
-        if !ledger.limits.take(fresh_count * page_bytes) {
-            self.release_partly(block);
-            return Step::Short;
-        }
-        let moved = self.take_pages(&idle);
+        self.take_pages(&lists.idle, &mut lists.moved);
         self.is_mapping = true;
         let Found { offset, units, .. } = *found;
-        Step::Map(PageWork { block, offset, units, page_bytes, targets, fresh_count, moved })
+        Step::Map(PageWork { block, offset, units, base, page_bytes, fresh_count, lists })
     }
 
     /// Stores the handles of the mapped pages, and trims the block to the request's place. When a
     /// page is missing, frees the block with the pages that are in place.
-    fn end_page_work(
-        &mut self,
-        ledger: &mut Ledger,
-        work: PageWork,
-        handles: Vec<PhysicalHandle>,
-    ) -> Option<BlockId> {
-        let PageWork { block, offset, units, page_bytes, targets, fresh_count, moved } = work;
+    fn end_page_work(&mut self, ledger: &mut Ledger, work: &PageWork) -> Option<BlockId> {
+        let PageWork { block, offset, units, page_bytes, fresh_count, .. } = *work;
+        let PageLists { targets, idle, moved, handles } = &work.lists;
         let area = self.blocks[block].area;
         let is_complete = handles.len() == targets.len();
         self.is_mapping = false;
@@ -349,26 +286,25 @@ impl Native {
         let moved_done = handles.len() - fresh_done;
         let pages = self.areas[area].pages.as_mut().expect("an area with pages");
         let last = targets[..handles.len()].last();
-        pages.grow_to(last.map_or(0, |(page, _)| page + 1)); // not for what was refused
-        for ((page, _), handle) in targets.iter().zip(handles) {
-            pages.put(*page, handle);
+        pages.grow_to(last.map_or(0, |page| page + 1)); // not for what was refused
+        for (page, handle) in targets.iter().zip(handles) {
+            pages.put(*page, *handle);
         }
+        let (left, kept) = idle.split_at(moved_done);
         if ledger.recorder.is_on() {
-            let idle = |(page, _): &(usize, Address)| IdlePage { area, page: *page };
-            let came: Vec<IdlePage> = targets.iter().map(idle).collect();
-            let gone: Vec<IdlePage> = moved[..moved_done].iter().map(|(from, _)| *from).collect();
+            let came = |page: &usize| IdlePage { block, area, page: *page };
+            let came: Vec<IdlePage> = targets.iter().map(came).collect();
             self.note_pages(ledger, MemoryAction::PagesMapped, &came[..fresh_done]);
-            self.note_pages(ledger, MemoryAction::PagesMovedAway, &gone);
+            self.note_pages(ledger, MemoryAction::PagesMovedAway, left);
             let here = &came[fresh_count..][..moved_done];
             self.note_pages(ledger, MemoryAction::PagesMovedHere, here);
         }
-        for (index, (from, handle)) in moved.into_iter().enumerate() {
-            if index < moved_done {
-                let theirs = self.areas[from.area].kind.class();
-                ledger.statistics.reserved_bytes.transfer(theirs, class, page_bytes);
-            } else {
-                self.return_page(from, handle);
-            }
+        for from in left {
+            let theirs = self.areas[from.area].kind.class();
+            ledger.statistics.reserved_bytes.transfer(theirs, class, page_bytes);
+        }
+        for (from, handle) in kept.iter().zip(&moved[moved_done..]) {
+            self.return_page(*from, *handle);
         }
         ledger.statistics.num_pages_stolen += moved_done as u64;
         let [asked_bytes, given_bytes] = [fresh_count, fresh_done].map(|count| count * page_bytes);

@@ -40,6 +40,7 @@ mod local;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod marks;
+mod page_work;
 mod pages;
 pub(super) mod piece;
 mod plan;

@@ -9,7 +9,7 @@ use crate::memory::allocator::native::area::{Area, AreaId};
 use crate::memory::allocator::native::block::State;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::{HeapId, Owner};
-use crate::memory::allocator::native::idle_pages::IdlePage;
+use crate::memory::allocator::native::page_work::IdlePage;
 use crate::memory::allocator::pending::Wanted;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::recorder::Place;
@@ -81,13 +81,14 @@ impl Native {
     pub(super) fn gone_areas_depart(
         &mut self,
         ledger: &mut Ledger,
-        mut areas: Vec<AreaId>,
+        areas: impl Iterator<Item = AreaId>,
     ) -> Vec<Departing> {
-        areas.retain(|id| {
+        let is_gone = |id: &AreaId| {
             let area = self.areas.get(*id);
             area.is_some_and(|area| self.heaps[area.heap].is_over() && self.is_vacant(area))
-        });
-        self.areas_depart(ledger, &areas, Vec::new())
+        };
+        let gone: Vec<AreaId> = areas.filter(is_gone).collect();
+        self.areas_depart(ledger, &gone, Vec::new())
     }
 
     fn areas_depart(
@@ -119,7 +120,8 @@ impl Native {
         let class = |idle: &IdlePage| (self.areas[idle.area].kind.class(), page_bytes);
         let classes: Vec<_> = ready.iter().map(class).collect();
         self.note_pages(ledger, MemoryAction::PagesUnmapped, &ready);
-        let handles = self.take_pages(&ready).into_iter().map(|(_, handle)| handle).collect();
+        let mut handles = Vec::with_capacity(ready.len());
+        self.take_pages(&ready, &mut handles);
         (!classes.is_empty()).then(|| ledger.leave(Part::Pages(handles), &classes))
     }
 

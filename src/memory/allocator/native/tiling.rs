@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::memory::allocator::native::area::{Area, AreaId, AreaRange};
+use crate::memory::allocator::native::area::{Area, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::heap::{HeapId, Kind};
@@ -114,13 +114,10 @@ impl Native {
         self.heaps.note_room(heap);
     }
 
-    /// Changes pages that one free or bare block covers to `state`.
-    pub(super) fn turn(&mut self, area: AreaId, pages: &Range<usize>, state: State) {
-        let area = &self.areas[area];
-        let grid = self.sizes.grid(area.kind);
+    /// Changes pages that a free or bare block covers to `state`.
+    pub(super) fn turn(&mut self, id: BlockId, pages: &Range<usize>, state: State) {
+        let grid = self.sizes.grid(self.areas[self.blocks[id].area].kind);
         let [begin, end] = [pages.start, pages.end].map(|page| grid.first_unit(page));
-        let address = area.base.offset(area.bytes_of(begin)).0;
-        let id = area.block_at(address, &self.blocks);
         let id = self.take_free(id, begin, end - begin);
         let id = self.settle(id, state);
         self.count_splits(id);

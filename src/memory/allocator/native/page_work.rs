@@ -1,0 +1,115 @@
+//! Pages on their way to a block: new ones, and idle ones that move.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+use crate::backend::contract::{Address, PhysicalHandle};
+use crate::base::error::Result;
+use crate::memory::allocator::native::area::AreaId;
+use crate::memory::allocator::native::block::BlockId;
+use crate::memory::allocator::source::{DevicePages, try_each};
+
+/// A mapped page that a free block covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IdlePage {
+    /// The block that covered it when it was looked for.
+    pub(super) block: BlockId,
+    pub(super) area: AreaId,
+    pub(super) page: usize,
+}
+
+impl IdlePage {
+    /// True when `next` is the page behind this one.
+    pub(super) fn is_before(&self, next: &Self) -> bool {
+        (self.area, self.page + 1) == (next.area, next.page)
+    }
+}
+
+/// A block in use without all its memory, and the pages that go there.
+#[derive(Debug)]
+pub(super) struct PageWork {
+    /// The block, which includes the whole of each unmapped page, and the request's place in it.
+    pub(super) block: BlockId,
+    pub(super) offset: u32,
+    pub(super) units: u32,
+    /// The base of the block's area.
+    pub(super) base: Address,
+    pub(super) page_bytes: usize,
+    pub(super) fresh_count: usize,
+    pub(super) lists: PageLists,
+}
+
+/// The pages of a [`PageWork`]. One work at a time has the allocator's lists, which keep their
+/// memory, so that work on a few pages allocates nothing.
+#[derive(Debug, Default)]
+pub(super) struct PageLists {
+    /// The unmapped pages: first for `fresh_count` new pages, then for those that move.
+    pub(super) targets: Vec<usize>,
+    /// The idle pages that move.
+    pub(super) idle: Vec<IdlePage>,
+    /// Their memory.
+    pub(super) moved: Vec<PhysicalHandle>,
+    /// The memory of the first targets.
+    pub(super) handles: Vec<PhysicalHandle>,
+}
+
+/// The most pages of lists that are kept.
+const MOST_KEPT_PAGES: usize = 1024;
+
+impl PageLists {
+    /// Empties the lists. They keep their memory, unless it is much.
+    pub(super) fn cleared(self) -> Self {
+        if self.targets.capacity() > MOST_KEPT_PAGES {
+            return Self::default(); // the others are no longer
+        }
+        let Self { mut targets, mut idle, mut moved, mut handles } = self;
+        targets.clear();
+        idle.clear();
+        moved.clear();
+        handles.clear();
+        Self { targets, idle, moved, handles }
+    }
+}
+
+impl PageWork {
+    /// Calls the device; lists the handles of the first targets, and returns the error of the next
+    /// one. If a new page is refused, those before it go back. A refused move or a panic leaves all
+    /// pages in place.
+    pub(super) fn run(&mut self, memory: DevicePages<'_>) -> thread::Result<Result<()>> {
+        let mut unplaced = None;
+        let mut outcome = catch_unwind(AssertUnwindSafe(|| self.run_until(memory, &mut unplaced)));
+        // The device keeps a page whose release it refuses.
+        let gone = try_each(unplaced, |handle| _ = memory.release(handle));
+        outcome = gone.and(outcome);
+        let handles = &mut self.lists.handles;
+        if matches!(outcome, Ok(Err(_))) && handles.len() < self.fresh_count {
+            let gone = try_each(handles.drain(..), |handle| memory.drop_page(handle));
+            outcome = gone.and(outcome);
+        }
+        outcome
+    }
+
+    /// `unplaced` is a new page while it is not mapped.
+    fn run_until(
+        &mut self,
+        memory: DevicePages<'_>,
+        unplaced: &mut Option<PhysicalHandle>,
+    ) -> Result<()> {
+        let Self { base, page_bytes, fresh_count, .. } = *self;
+        let PageLists { targets, moved, handles, .. } = &mut self.lists;
+        let address = |page: &usize| base.offset(page * page_bytes);
+        let (fresh, others) = targets.split_at(fresh_count);
+        for to in fresh {
+            let handle = memory.create(page_bytes)?;
+            *unplaced = Some(handle);
+            memory.map(address(to), handle)?;
+            *unplaced = None;
+            handles.push(handle);
+        }
+        for (to, handle) in others.iter().zip(moved) {
+            memory.relocate(*handle, address(to))?;
+            handles.push(*handle);
+        }
+        Ok(())
+    }
+}
