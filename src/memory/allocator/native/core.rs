@@ -70,8 +70,8 @@ pub(in crate::memory::allocator) struct Native {
     pub(super) left_pools: VecDeque<PoolId>,
     /// True while a thread maps, moves or gives back pages or areas without the lock.
     pub(crate) is_mapping: bool,
-    /// The lists of a thread that maps pages, while none does.
-    pub(super) page_lists: PageLists,
+    /// The lists of the last thread that mapped pages, while none does.
+    pub(super) page_lists: Option<Box<PageLists>>,
 }
 
 /// A pending free of a piece.
@@ -117,7 +117,7 @@ impl Native {
             opens_from: 0,
             left_pools: VecDeque::new(),
             is_mapping: false,
-            page_lists: PageLists::default(),
+            page_lists: None,
         }
     }
 

@@ -9,13 +9,13 @@
 use crate::base::error::Result;
 use crate::base::sort::sort_by;
 use crate::engine::frontier::Frontier;
+use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::growth::Step;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
-use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::size_class::{CLASS_COUNT, SizeClass};
 use crate::memory::allocator::native::slab::SlabId;
@@ -53,7 +53,11 @@ impl Uses<'_> {
 impl CachingAllocator {
     /// Takes a piece from any free memory that may serve the request. `None` and errors mean the
     /// same as from [`CachingAllocator::take_native`].
-    pub(super) fn take_anywhere(&self, plan: &NativePlan, search: Search) -> Result<Option<Piece>> {
+    pub(super) fn take_anywhere(
+        &self,
+        plan: &NativePlan,
+        search: Search,
+    ) -> Result<Option<Allocated>> {
         let left_bytes = self.device_free_bytes();
         loop {
             let step = {
@@ -63,7 +67,7 @@ impl CachingAllocator {
                 native.step_anywhere(ledger, plan, search, left_bytes)
             };
             match step {
-                Step::Done(piece) => return Ok(Some(piece)),
+                Step::Done(piece) => return Ok(self.serve_piece(plan, piece)),
                 Step::Map(work) => return self.map_pages(&plan.whole(), work),
                 Step::Wait => self.wait_for_pages(),
                 _ => return Ok(None),

@@ -12,6 +12,7 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB, to_usize};
 use crate::engine::log::record::MemoryAction;
 use crate::engine::stream::core::StreamCore;
+use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::growth::none_if_short;
 use crate::memory::allocator::ledger::{Ledger, Purpose};
@@ -60,19 +61,19 @@ impl CachingAllocator {
         &self,
         plan: &NativePlan,
         step: Option<Step>,
-    ) -> Result<Option<Piece>> {
+    ) -> Result<Option<Allocated>> {
         match self.take_or_grow(plan, step)? {
-            Some(piece) => Ok(Some(piece)),
+            Some(block) => Ok(Some(block)),
             None => self.take_anywhere(plan, Search::Whole),
         }
     }
 
-    fn take_or_grow(&self, plan: &NativePlan, mut step: Option<Step>) -> Result<Option<Piece>> {
+    fn take_or_grow(&self, plan: &NativePlan, mut step: Option<Step>) -> Result<Option<Allocated>> {
         let (mut search, mut plan) = (Search::Bounded, *plan);
         loop {
             let next = || self.next_native_step(&plan, search);
             match step.take().unwrap_or_else(next) {
-                Step::Done(piece) => return Ok(Some(piece)),
+                Step::Done(piece) => return Ok(self.serve_piece(&plan, piece)),
                 Step::Short => return Ok(None),
                 Step::Wait => self.wait_for_pages(),
                 Step::ReachCaches => {
@@ -137,21 +138,29 @@ impl CachingAllocator {
 
     /// Maps new pages and moves idle ones to a block. The areas that the pages left are given back
     /// if they are vacant and their stream is over.
-    pub(super) fn map_pages(&self, plan: &NativePlan, mut work: PageWork) -> Result<Option<Piece>> {
+    pub(super) fn map_pages(
+        &self,
+        plan: &NativePlan,
+        mut work: PageWork,
+    ) -> Result<Option<Allocated>> {
         let memory = self.source.virtual_memory().expect("it has pages");
         let outcome = work.run(memory);
-        let (piece, gone) = self.with_native(|native, ledger| {
+        let mut gone = Vec::new();
+        let mut inside = self.caches.enter_prepared();
+        let served = self.allocate_piece(inside.as_mut(), plan, |state, _| {
+            let AllocatorState { native, ledger, .. } = state;
             let piece = native.end_page_work(ledger, &work).map(|block| {
                 native.note_stream(native.heap_of_block(block), plan.home);
                 native.finish(block, plan)
             });
-            let gone = native.gone_areas_depart(ledger, work.lists.idle.iter().map(|it| it.area));
-            native.page_lists = work.lists.cleared();
-            (piece, gone)
+            gone = native.gone_areas_depart(ledger, work.lists.idle.iter().map(|it| it.area));
+            native.keep_lists(work.lists);
+            piece
         });
+        drop(inside); // what follows may call the device
         self.depart(gone);
         match outcome {
-            Ok(Ok(())) => Ok(piece),
+            Ok(Ok(())) => Ok(served),
             Ok(Err(refusal)) => none_if_short(refusal),
             Err(panic) => resume_unwind(panic),
         }
@@ -252,7 +261,7 @@ impl Native {
         let area = &self.areas[area];
         let pages = area.pages.as_ref().expect("memory is missing");
         let (base, page_bytes) = (area.base, pages.page_bytes);
-        let mut lists = std::mem::take(&mut self.page_lists);
+        let mut lists = self.page_lists.take().unwrap_or_default();
         let missing = area.pages_of(offset, units).filter(|page| !pages.is_mapped(*page));
         lists.targets.extend(missing);
         let pool = self.heaps[area.heap].owner.pool;
@@ -263,7 +272,7 @@ impl Native {
         let fresh_count = lists.targets.len() - lists.idle.len();
         let is_reached = is_bounded && fresh_count > 0;
         if is_reached || !ledger.limits.take(fresh_count * page_bytes) {
-            self.page_lists = lists.cleared();
+            self.keep_lists(lists);
             self.release_partly(block);
             return if is_reached { Step::ReachCaches } else { Step::Short };
         }
@@ -273,11 +282,16 @@ impl Native {
         Step::Map(PageWork { block, offset, units, base, page_bytes, fresh_count, lists })
     }
 
+    fn keep_lists(&mut self, mut lists: Box<PageLists>) {
+        lists.clear();
+        self.page_lists = Some(lists);
+    }
+
     /// Stores the handles of the mapped pages, and trims the block to the request's place. When a
     /// page is missing, frees the block with the pages that are in place.
     fn end_page_work(&mut self, ledger: &mut Ledger, work: &PageWork) -> Option<BlockId> {
         let PageWork { block, offset, units, page_bytes, fresh_count, .. } = *work;
-        let PageLists { targets, idle, moved, handles } = &work.lists;
+        let PageLists { targets, idle, moved, handles } = &*work.lists;
         let area = self.blocks[block].area;
         let is_complete = handles.len() == targets.len();
         self.is_mapping = false;

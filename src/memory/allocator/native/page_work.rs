@@ -36,7 +36,7 @@ pub(super) struct PageWork {
     pub(super) base: Address,
     pub(super) page_bytes: usize,
     pub(super) fresh_count: usize,
-    pub(super) lists: PageLists,
+    pub(super) lists: Box<PageLists>,
 }
 
 /// The pages of a [`PageWork`]. One work at a time has the allocator's lists, which keep their
@@ -58,16 +58,15 @@ const MOST_KEPT_PAGES: usize = 1024;
 
 impl PageLists {
     /// Empties the lists. They keep their memory, unless it is much.
-    pub(super) fn cleared(self) -> Self {
+    pub(super) fn clear(&mut self) {
         if self.targets.capacity() > MOST_KEPT_PAGES {
-            return Self::default(); // the others are no longer
+            *self = Self::default(); // the others are no longer
         }
-        let Self { mut targets, mut idle, mut moved, mut handles } = self;
+        let Self { targets, idle, moved, handles } = self;
         targets.clear();
         idle.clear();
         moved.clear();
         handles.clear();
-        Self { targets, idle, moved, handles }
     }
 }
 
@@ -96,7 +95,7 @@ impl PageWork {
         unplaced: &mut Option<PhysicalHandle>,
     ) -> Result<()> {
         let Self { base, page_bytes, fresh_count, .. } = *self;
-        let PageLists { targets, moved, handles, .. } = &mut self.lists;
+        let PageLists { targets, moved, handles, .. } = &mut *self.lists;
         let address = |page: &usize| base.offset(page * page_bytes);
         let (fresh, others) = targets.split_at(fresh_count);
         for to in fresh {

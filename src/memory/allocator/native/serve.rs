@@ -84,7 +84,7 @@ impl CachingAllocator {
     /// Hands out the piece that `find` returns and, in the same hold of the lock, stocks the thread
     /// cache `inside` with small blocks of its class.
     #[inline]
-    fn allocate_piece(
+    pub(super) fn allocate_piece(
         &self,
         mut inside: Option<&mut CacheGuard<'_>>,
         plan: &NativePlan,
@@ -107,6 +107,12 @@ impl CachingAllocator {
         Some(block)
     }
 
+    /// Hands out a piece that was taken.
+    pub(super) fn serve_piece(&self, plan: &NativePlan, piece: Piece) -> Option<Allocated> {
+        let mut inside = self.caches.enter_prepared();
+        self.allocate_piece(inside.as_mut(), plan, |_, _| Some(piece))
+    }
+
     /// Takes a piece as [`CachingAllocator::take_native`], or else a whole block from a private
     /// pool that helps out.
     fn take_or_be_helped(
@@ -114,9 +120,8 @@ impl CachingAllocator {
         plan: &NativePlan,
         step: Option<Step>,
     ) -> Result<Option<Allocated>> {
-        if let Some(piece) = self.take_native(plan, step)? {
-            let mut inside = self.caches.enter_prepared();
-            return Ok(self.allocate_piece(inside.as_mut(), plan, |_, _| Some(piece)));
+        if let Some(block) = self.take_native(plan, step)? {
+            return Ok(Some(block));
         }
         Ok(self.with_torch(|torch, ledger| {
             torch.take_from_helpers(ledger, &Plan::of(&plan.request(), ledger)?)
@@ -136,11 +141,7 @@ impl CachingAllocator {
         self.count_retry();
         let attempt = &mut |attempt| match attempt {
             Attempt::Another => self.take_or_be_helped(plan, None),
-            Attempt::Last => {
-                let piece = self.take_anywhere(plan, Search::Last)?;
-                let mut inside = self.caches.enter_prepared();
-                Ok(self.allocate_piece(inside.as_mut(), plan, |_, _| piece))
-            }
+            Attempt::Last => self.take_anywhere(plan, Search::Last),
         };
         let could_serve = &|state: &AllocatorState, left_bytes| {
             !state.torch.is_empty()
