@@ -9,7 +9,7 @@ use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fork;
 use crate::base::size::MIB;
 use crate::base::sync::unmodelled::AtomicBool;
-use crate::base::sync::{LockRank, Mutex};
+use crate::base::sync::{LockRank, Mutex, MutexGuard};
 use crate::engine::log::immediate::Immediate;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
@@ -337,25 +337,28 @@ impl CachingAllocator {
     }
 
     /// Calls `free` under the lock, then gives back memory that is not cached. Returns its result.
+    #[inline(always)]
     pub(super) fn free_locked(&self, free: impl FnOnce(&mut AllocatorState) -> bool) -> bool {
-        let (victims, is_closed, most_bytes) = {
-            let state = &mut *self.state.lock();
-            if !free(state) {
-                return false;
-            }
-            let AllocatorState { torch, ledger, .. } = state;
-            if !ledger.is_closed && !ledger.is_host() {
-                return true; // device memory is cached without a bound
-            }
-            (torch.release_beyond_cache(ledger), ledger.is_closed, ledger.most_segment_bytes())
-        };
+        let mut state = self.state.lock();
+        let is_freed = free(&mut state);
+        if is_freed && (state.ledger.is_closed || state.ledger.is_host()) {
+            self.give_back_uncached(state);
+        }
+        is_freed // device memory is cached without a bound
+    }
+
+    #[inline(never)]
+    fn give_back_uncached(&self, mut state: MutexGuard<'_, AllocatorState>) {
+        let AllocatorState { torch, ledger, .. } = &mut *state;
+        let victims = torch.release_beyond_cache(ledger);
+        let (is_closed, most_bytes) = (ledger.is_closed, ledger.most_segment_bytes());
+        drop(state);
         self.give_back(victims);
         if is_closed {
             self.shrink_native(|_, _| true);
         } else if let Some(most_bytes) = most_bytes {
             self.shrink_segments_above(most_bytes);
         }
-        true
     }
 
     /// Describes the block in use that contains an address. The description is out of date as soon

@@ -38,6 +38,7 @@ const PAGE_BYTES: usize = 4096;
 impl CachingAllocator {
     /// Serves a request that no free block serves. The order is PyTorch's, except that the cache is
     /// searched again after memory went back.
+    #[inline(never)]
     pub(super) fn take_or_reclaim(
         &self,
         plan: &Plan,

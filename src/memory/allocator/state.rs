@@ -66,6 +66,7 @@ impl AllocatorState {
     /// Frees a block. The free is ordered behind the uses on its own stream, and waits for the
     /// points on other streams. False when `handout` is not the block's: each handing out has its
     /// own number.
+    #[inline(never)]
     pub(super) fn free_block(
         &mut self,
         id: BlockId,

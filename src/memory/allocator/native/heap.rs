@@ -83,7 +83,6 @@ impl Arena {
     }
 
     /// Moves an entry to an index, and to the list for its block's units or for those of its gap.
-    /// Returns the index that it was in.
     #[inline(always)]
     pub(super) fn place(
         &mut self,
@@ -91,7 +90,7 @@ impl Arena {
         listing: Listing,
         units: u32,
         free: &mut [FreeBlock],
-    ) -> Listing {
+    ) {
         let list = list_of(units);
         let entry = &mut free[id.index()];
         entry.units = units;
@@ -102,7 +101,6 @@ impl Arena {
             }
             self.index_mut(listing).insert(id, list, free);
         }
-        before
     }
 }
 
@@ -220,12 +218,15 @@ impl Heaps {
     pub(super) fn known(&mut self, owner: Owner) -> Option<HeapId> {
         match self.last {
             Some((last, id)) if last == owner => Some(id),
-            _ => {
-                let id = self.by_owner.get(&owner).copied()?;
-                self.last = Some((owner, id));
-                Some(id)
-            }
+            _ => self.known_before(owner),
         }
+    }
+
+    #[inline(never)]
+    fn known_before(&mut self, owner: Owner) -> Option<HeapId> {
+        let id = self.by_owner.get(&owner).copied()?;
+        self.last = Some((owner, id));
+        Some(id)
     }
 
     fn look_up(&mut self, owner: Owner) -> HeapId {

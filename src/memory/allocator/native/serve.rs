@@ -129,6 +129,8 @@ impl CachingAllocator {
     }
 
     /// Serves a request in a turn, when neither free memory nor the device serves it.
+    #[cold]
+    #[inline(never)]
     fn reclaim_native(
         &self,
         plan: &NativePlan,

@@ -9,7 +9,7 @@
 
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId};
 use crate::memory::allocator::native::grid::Parts;
 use crate::memory::allocator::native::heap::Arena;
 
@@ -18,26 +18,38 @@ impl Native {
     #[inline(always)]
     pub(super) fn take_free(&mut self, id: BlockId, offset: u32, units: u32) -> BlockId {
         let block = &self.blocks[id];
-        let state = block.state;
         let [before, behind] = [offset - block.offset, block.end() - (offset + units)];
-        if before == 0 && behind == 0 {
-            if self.delist(id) != Listing::Closed {
-                let Block { previous, next, .. } = self.blocks[id];
-                self.relist(previous);
-                self.relist(next);
+        match (before > 0, behind > 0) {
+            (false, false) => self.take_whole(id),
+            (true, true) => self.take_middle(id, offset, units),
+            (is_end, _) => {
+                let near = if is_end { block.next } else { block.previous };
+                let taken = self.cut_off(id, units, is_end);
+                self.list_anew(id);
+                self.relist(near);
+                taken
             }
-            return id;
         }
-        let is_end = before > 0;
-        let near = if is_end { block.next } else { block.previous };
-        let taken = self.cut_off(id, if is_end { units + behind } else { units }, is_end);
-        if self.list_anew(id) != Listing::Closed {
-            self.relist(near);
-        }
-        if before > 0 && behind > 0 {
-            let rest = self.cut_off(taken, behind, true);
-            self.settle(rest, state);
-        }
+    }
+
+    #[inline(never)]
+    fn take_whole(&mut self, id: BlockId) -> BlockId {
+        self.delist(id);
+        let Block { previous, next, .. } = self.blocks[id];
+        self.relist(previous);
+        self.relist(next);
+        id
+    }
+
+    #[inline(never)]
+    fn take_middle(&mut self, id: BlockId, offset: u32, units: u32) -> BlockId {
+        let block = &self.blocks[id];
+        let (state, next, end) = (block.state, block.next, block.end());
+        let taken = self.cut_off(id, end - offset, true);
+        self.list_anew(id);
+        self.relist(next);
+        let rest = self.cut_off(taken, end - (offset + units), true);
+        self.settle(rest, state);
         taken
     }
 
@@ -95,10 +107,9 @@ impl Native {
         area.note_begin(id, offset);
     }
 
-    /// Updates the entry, the list and the inactive splits of a free block after a change. Returns
-    /// the index that listed it before.
+    /// Updates the entry, the list and the inactive splits of a free block after a change.
     #[inline(never)]
-    fn list_anew(&mut self, id: BlockId) -> Listing {
+    fn list_anew(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let entry = block.entry().expect("a free block has an entry");
         let beside = self.blocks.beside(block);
@@ -112,7 +123,7 @@ impl Native {
             self.splits.moved += was.change_to(parts, area);
             self.free.idle.set_parts(entry, parts, entries);
         }
-        let before = indices.place(entry, listing, units, entries);
+        indices.place(entry, listing, units, entries);
         if listing.meets_other() {
             for beside in beside {
                 if let Some(entry) = beside.entry() {
@@ -120,7 +131,6 @@ impl Native {
                 }
             }
         }
-        before
     }
 
     /// Lists a block, if it is free, by its new neighbours.
@@ -133,9 +143,9 @@ impl Native {
         relist(block, entry, &self.blocks, indices, self.free.entries.places());
     }
 
-    /// Takes a free block out of its index, as a block in use. Returns the index it was in.
+    /// Takes a free block out of its index, as a block in use.
     #[inline(never)]
-    pub(super) fn delist(&mut self, id: BlockId) -> Listing {
+    pub(super) fn delist(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let entry = block.entry().expect("a free block has an entry");
         let FreeBlock { parts, listing, .. } = self.free[entry];
@@ -147,7 +157,6 @@ impl Native {
         let block = &mut self.blocks[id];
         block.set_entry(None);
         block.state = State::Used;
-        listing
     }
 }
 
