@@ -134,16 +134,16 @@ impl<'a> Replay<'a> {
         let started = Instant::now();
         for step in &self.steps {
             let live = &mut self.live[step.place];
-            match step
-                .stream
-                .map(|stream| self.allocator.allocate(Request::new(step.bytes, stream)))
-            {
-                Some(Ok(block)) => *live = block,
-                Some(Err(refusal)) => {
-                    outcome = Err(refusal);
-                    break;
+            if let Some(stream) = step.stream {
+                match self.allocator.allocate(Request::new(step.bytes, stream)) {
+                    Ok(block) => *live = block,
+                    Err(refusal) => {
+                        outcome = Err(refusal);
+                        break;
+                    }
                 }
-                None => free(self.allocator, std::mem::take(live)),
+            } else {
+                free(self.allocator, std::mem::take(live));
             }
             done += 1;
         }
