@@ -366,6 +366,33 @@ fn what_the_next_stream_of_a_heap_uses_is_not_moved_away() {
     world.allocator.check_all();
 }
 
+/// Goal: of a free block those pages move that no stream uses, wherever they are. Method: four
+/// blocks side by side become one; its stream still works on the first and the third.
+#[test]
+fn pages_move_from_between_those_of_one_free_block_that_are_in_use() {
+    let world = World::new("policy:native");
+    let (home, other) = (world.stream(), world.stream());
+    let (event, closed) = world.gate();
+    let page_bytes = world.allocator.page_bytes();
+    // Of different sizes, which threads do not keep.
+    let [first, second, third, fourth] =
+        [5, 2, 3, 4].map(|count| world.take(&home, count * page_bytes));
+    for block in [second, fourth] {
+        world.free(block, &home, None);
+    }
+    home.wait_event(&event).unwrap();
+    for block in [first, third] {
+        world.free(block, &home, None);
+    }
+    let taken = world.take(&other, 6 * page_bytes);
+    assert_eq!(world.reserved_bytes(), 14 * page_bytes as u64, "all that was needed moved");
+    world.allocator.check_all();
+    closed.finish(Ok(()));
+    home.synchronize().unwrap();
+    world.free(taken, &other, None);
+    world.allocator.check_all();
+}
+
 #[test]
 fn addresses_that_pages_left_go_back_when_their_stream_is_gone() {
     let world = World::new("policy:native");
