@@ -108,7 +108,8 @@ impl<T> IndexMut<Id<T>> for Table<T> {
 
 /// What [`Records`] holds.
 pub(crate) trait Record: Copy {
-    /// What stands in a place before its first record, without a link.
+    /// What stands in a place before its first record, without a link, and what those who look at a
+    /// record that is not there take it for.
     fn blank() -> Self;
 
     /// The link of a removed record to the one removed before it. A live record may use the field.
@@ -118,8 +119,10 @@ pub(crate) trait Record: Copy {
 /// Plain values by id, without a flag for each whether it is live: an id must be discarded when its
 /// record is removed. A new record gets the most recently freed id, else a new one.
 ///
-/// The place before the first record is the *blank*, which stands for no record: a step reads and
-/// writes its links as if they were a record's, in place of a branch that no processor foresees.
+/// The place before the first record is the *blank*, which stands for no record: a step reads it
+/// and writes its links as if it were one, in place of a branch that no processor foresees. Its
+/// other fields are never written, and stay those of [`Record::blank`]; what its links are means
+/// something only where a type says so.
 #[derive(Debug)]
 pub(crate) struct Records<T> {
     /// By number; the first one is the blank, because numbers begin at 1.

@@ -3,10 +3,13 @@
 //! Goal: what a free and a request cost does not grow with the streams that are known, and nothing
 //! is kept of those that are gone. Method: steps are counted, with few and with many streams.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
+use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::base::config::Config;
 use crate::base::device::Device;
 use crate::base::size::MIB;
@@ -28,11 +31,14 @@ struct World {
 impl World {
     fn new(settings: &str) -> Self {
         let config = Config { cpu_memory_bytes: Some(8192 * MIB), ..Config::default() };
-        let backend = CpuBackend::new(&config).unwrap();
-        let allocator =
-            CachingAllocator::new(backend.clone(), Device::cpu(0), settings.parse().unwrap());
-        let runtime = Runtime::with_backends(config, [backend as Arc<_>]).unwrap();
-        Self { runtime, allocator: allocator.unwrap() }
+        Self::on(CpuBackend::new(&config).unwrap(), settings)
+    }
+
+    fn on(backend: Arc<dyn Backend>, settings: &str) -> Self {
+        let (cpu, settings) = (Device::cpu(0), settings.parse().unwrap());
+        let allocator = CachingAllocator::new(Arc::clone(&backend), cpu, settings).unwrap();
+        let runtime = Runtime::with_backends(Config::default(), [backend]).unwrap();
+        Self { runtime, allocator }
     }
 
     fn stream(&self) -> Stream {
@@ -404,6 +410,24 @@ fn addresses_that_pages_left_go_back_when_their_stream_is_gone() {
     assert_eq!(world.heaps_and_areas(), (1, 2));
     world.free(first, &other, None);
     world.free(taken, &other, None);
+    world.allocator.check_all();
+}
+
+/// Goal: nothing is lost when the device panics behind a request that it served. Method: the
+/// request takes the pages of a stream that is gone, whose addresses go back then.
+#[test]
+fn a_panic_as_addresses_go_back_keeps_nothing_of_the_request_before_it() {
+    let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
+    let world = World::on(Arc::<FaultBackend>::clone(&faults), "policy:native");
+    let other = world.stream();
+    let first = world.take(&other, 3 * MIB);
+    freed_by_a_stream_that_is_gone(&world);
+    faults.plan(Fault::nth(Method::VmUnreserve, 1, FaultError::Panic));
+    let request = AssertUnwindSafe(|| world.take(&other, 40 * MIB));
+    assert!(catch_unwind(request).is_err());
+    let allocated = world.allocator.statistics().allocated_bytes.all;
+    assert_eq!(allocated.current, first.bytes() as u64);
+    world.free(first, &other, None);
     world.allocator.check_all();
 }
 

@@ -51,7 +51,7 @@ impl Uses<'_> {
 }
 
 impl CachingAllocator {
-    /// Takes a piece from any free memory that may serve the request. `None` and errors mean the
+    /// Serves a request from any free memory that may serve it. `None` and errors mean the
     /// same as from [`CachingAllocator::take_native`].
     pub(super) fn take_anywhere(
         &self,
@@ -68,6 +68,7 @@ impl CachingAllocator {
             };
             match step {
                 Step::Done(piece) => return Ok(self.serve_piece(plan, piece)),
+                // A whole block, and no stock: memory is short.
                 Step::Map(work) => return self.map_pages(&plan.whole(), work),
                 Step::Wait => self.wait_for_pages(),
                 _ => return Ok(None),

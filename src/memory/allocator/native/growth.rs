@@ -55,7 +55,7 @@ pub(super) enum Step {
 }
 
 impl CachingAllocator {
-    /// Takes a piece from free memory, idle pages or the device. `None` when the device or the
+    /// Serves a request from free memory, idle pages or the device. `None` when the device or the
     /// limit has too little; other failures are errors. `step` is the first step, if already known.
     pub(super) fn take_native(
         &self,
@@ -158,11 +158,15 @@ impl CachingAllocator {
             piece
         });
         drop(inside); // what follows may call the device
-        self.depart(gone);
-        match outcome {
+        let left = self.try_depart(gone);
+        match outcome.and_then(|placed| left.and(Ok(placed))) {
             Ok(Ok(())) => Ok(served),
             Ok(Err(refusal)) => none_if_short(refusal),
-            Err(panic) => resume_unwind(panic),
+            Err(panic) => {
+                let block = served.unwrap_or_default(); // the caller gets the panic
+                self.free(block).expect("it is from here");
+                resume_unwind(panic)
+            }
         }
     }
 }
@@ -270,11 +274,11 @@ impl Native {
         let most = if holds_pages { 0 } else { lists.targets.len() };
         lists.idle.extend(self.movable_pages(ledger, pool).take(most));
         let fresh_count = lists.targets.len() - lists.idle.len();
-        let is_reached = is_bounded && fresh_count > 0;
-        if is_reached || !ledger.limits.take(fresh_count * page_bytes) {
+        let wants_caches = is_bounded && fresh_count > 0;
+        if wants_caches || !ledger.limits.take(fresh_count * page_bytes) {
             self.keep_lists(lists);
             self.release_partly(block);
-            return if is_reached { Step::ReachCaches } else { Step::Short };
+            return if wants_caches { Step::ReachCaches } else { Step::Short };
         }
         self.take_pages(&lists.idle, &mut lists.moved);
         self.is_mapping = true;

@@ -83,8 +83,8 @@ impl Native {
         for run in idle.chunk_by(IdlePage::is_before) {
             let IdlePage { block, area, page } = run[0];
             // The run before it may have split the block.
-            let is_whole = before.replace(block) != Some(block);
-            let block = if is_whole { block } else { self.block_with(area, page) };
+            let is_first = before.replace(block) != Some(block);
+            let block = if is_first { block } else { self.block_with(area, page) };
             self.turn(block, &(page..page + run.len()), State::Bare);
             let pages = self.areas[area].pages.as_mut().expect("an idle page");
             taken.extend(run.iter().map(|idle| pages.take(idle.page)));

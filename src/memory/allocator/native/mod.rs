@@ -1,13 +1,14 @@
 //! Engine `native`: the least memory for what is in use, in a bounded number of steps.
 //!
 //! * `size_class`, `plan`, `want`: how a request is rounded, and what it needs
-//! * `core`: the state; `block`, `index`, `tiles` (the blocks of an arena), `area`, `pages`
-//!   (addresses and mapped pages), `heap` (one stream's memory), `slab` (small blocks)
+//! * `core`: the state; `block`, `tiles`, `tiling` (the blocks of an arena), `free_blocks` by
+//!   `index` (those that are free), `area`, `grid`, `pages` (addresses and mapped pages), `heap`
+//!   (one stream's memory), `slab` (small blocks)
 //! * `piece`, `marks` in `chunks`, `handle`: what programs have
-//! * `search`, `elsewhere`, `growth`, `idle_pages`, `fallback`, `shrink`: free memory, pages and
-//!   addresses for requests, and back to the device
-//! * `caches`, `local`, `thread_cache`, `bins`: pieces that threads keep, to take them without a
-//!   lock; `by_address`, `addresses`: the host heap's pieces by address
+//! * `search`, `elsewhere`, `growth`, `idle_pages`, `page_work`, `fallback`, `shrink`: free memory,
+//!   pages and addresses for requests, and back to the device
+//! * `caches`, `local`, `thread_cache`, `bins`, `batches`: pieces that threads keep, to take them
+//!   without a lock; `by_address`, `addresses`: the host heap's pieces by address
 //! * `cell`, `amounts`, `tally`, `split`: counts
 //! * `serve`: the steps of requests and frees; `describe`, `invariants`
 

@@ -60,7 +60,7 @@ impl PageLists {
     /// Empties the lists. They keep their memory, unless it is much.
     pub(super) fn clear(&mut self) {
         if self.targets.capacity() > MOST_KEPT_PAGES {
-            *self = Self::default(); // the others are no longer
+            *self = Self::default(); // the others are hardly longer
         }
         let Self { targets, idle, moved, handles } = self;
         targets.clear();

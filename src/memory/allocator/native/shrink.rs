@@ -1,6 +1,7 @@
 //! Free memory that goes back to the device: idle pages and vacant areas.
 
 use std::panic::resume_unwind;
+use std::thread;
 
 use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::caching::CachingAllocator;
@@ -45,20 +46,21 @@ impl CachingAllocator {
                 &mut *self.lock_when(|state| !state.native.is_mapping);
             choose(native, ledger)
         };
-        self.depart(parts);
+        self.try_depart(parts).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
-    /// Gives parts back to the device, and wakes the threads that wait to move pages.
-    pub(super) fn depart(&self, parts: Vec<Departing>) {
+    /// Gives parts back to the device, and wakes the threads that wait to move pages. Returns a
+    /// panic of the device.
+    pub(super) fn try_depart(&self, parts: Vec<Departing>) -> thread::Result<()> {
         if parts.is_empty() {
-            return;
+            return Ok(());
         }
         let outcome = self.try_give_back(parts);
         self.with_native(|native, ledger| {
             native.is_mapping = false;
             ledger.sleepers.wake();
         });
-        outcome.unwrap_or_else(|panic| resume_unwind(panic));
+        outcome
     }
 }
 
