@@ -27,8 +27,8 @@ use super::source::Source;
 /// took 79: most requests look at one block alone, and caches forget what is used no more.
 /// Another twelfth took 123: classes of sizes share what is left below a peak, caches keep what has
 /// pages of its own, and growth asks once. That work on pages keeps its lists, and that what is
-/// rare stands apart, took 47.
-const MOST_LINES: usize = 29_561;
+/// rare stands apart, took 47, and that a panic of the device loses no block 7.
+const MOST_LINES: usize = 29_568;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;

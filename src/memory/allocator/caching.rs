@@ -283,8 +283,7 @@ impl CachingAllocator {
             let block = torch.find(ledger, plan).map(|id| torch.allocate_block(ledger, id, plan));
             (block, torch.release_beyond_cache(ledger))
         };
-        self.give_back(victims);
-        block
+        self.unless_panicked(block, self.try_give_back(victims))
     }
 
     /// Frees a block that no task uses any more, not even on its own stream. A block of another

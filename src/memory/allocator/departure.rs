@@ -7,6 +7,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
+use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::source::Departing;
 
@@ -14,6 +15,20 @@ impl CachingAllocator {
     /// Gives parts back to the device.
     pub(super) fn give_back(&self, parts: Vec<Departing>) {
         self.try_give_back(parts).unwrap_or_else(|panic| resume_unwind(panic));
+    }
+
+    /// Returns what a request was served with, unless the device has panicked since: then the block
+    /// goes back, because the caller gets the panic.
+    pub(super) fn unless_panicked(
+        &self,
+        served: Option<Allocated>,
+        outcome: thread::Result<()>,
+    ) -> Option<Allocated> {
+        if let Err(panic) = outcome {
+            self.free(served.unwrap_or_default()).expect("it is from here");
+            resume_unwind(panic)
+        }
+        served
     }
 
     /// As `give_back`. Returns the first panic of the device, after all parts went back.

@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "writes and reads the blocks that were handed out")]
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
@@ -382,4 +383,21 @@ fn a_mean_is_of_all_times_and_nothing_where_there_was_none() {
     let times = DurationStat { total_us: 9, count: 4, ..DurationStat::default() };
     assert!((times.avg_us() - 2.25).abs() < f64::EPSILON);
     assert!(DurationStat::default().avg_us().abs() < f64::EPSILON);
+}
+
+/// Goal: nothing is lost when the device panics behind a request that was served. Method: a segment
+/// goes back because less may be kept now.
+#[test]
+fn a_panic_as_a_segment_goes_back_keeps_nothing_of_the_request_before_it() {
+    let faults = FaultBackend::new(NullBackend::new(NullConfig::default()));
+    let host = Host::over(Arc::<FaultBackend>::clone(&faults), "");
+    let blocks = [8 * MIB, MIB].map(|bytes| host.take(bytes));
+    for block in blocks {
+        host.free(block);
+    }
+    host.0.set_config("pinned_max_cached_size_mb:4".parse().unwrap());
+    faults.plan(Fault::nth(Method::ReleaseHost, 1, FaultError::Panic));
+    assert!(catch_unwind(AssertUnwindSafe(|| host.take(MIB))).is_err());
+    assert_eq!(host.0.statistics().allocated_bytes.all.current, 0);
+    host.0.check_all();
 }

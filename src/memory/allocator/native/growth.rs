@@ -158,15 +158,11 @@ impl CachingAllocator {
             piece
         });
         drop(inside); // what follows may call the device
-        let left = self.try_depart(gone);
-        match outcome.and_then(|placed| left.and(Ok(placed))) {
+        let served = self.unless_panicked(served, self.try_depart(gone));
+        match outcome {
             Ok(Ok(())) => Ok(served),
             Ok(Err(refusal)) => none_if_short(refusal),
-            Err(panic) => {
-                let block = served.unwrap_or_default(); // the caller gets the panic
-                self.free(block).expect("it is from here");
-                resume_unwind(panic)
-            }
+            Err(panic) => resume_unwind(panic),
         }
     }
 }
