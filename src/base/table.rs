@@ -116,6 +116,9 @@ pub(crate) trait Record: Copy {
     fn link(&mut self) -> &mut Option<Id<Self>>;
 }
 
+/// The room of the first records.
+const FIRST_PLACES: usize = 64;
+
 /// Plain values by id, without a flag for each whether it is live: an id must be discarded when its
 /// record is removed. A new record gets the most recently freed id, else a new one.
 ///
@@ -146,6 +149,9 @@ impl<T: Record> Records<T> {
     #[inline(never)]
     fn grow(&mut self) -> Id<T> {
         let known = self.places.len().max(1);
+        if known == 1 {
+            self.places.reserve(FIRST_PLACES);
+        }
         self.places.resize(known + 1, T::blank());
         Id::<T>::of_place(known - 1)
     }

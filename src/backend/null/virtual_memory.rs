@@ -41,6 +41,9 @@ struct Physical {
     mapped_at: u64,
 }
 
+/// The room of the first granules of a reservation.
+const FIRST_GRANULES: usize = 64;
+
 impl Pages {
     /// Creates virtual memory without reservations. The first physical memory will have `first_id`.
     pub(super) fn new(granularity_bytes: usize, first_id: u64) -> Self {
@@ -149,7 +152,8 @@ impl Pages {
         let end = first + (bytes >> self.granule_shift);
         if granules.len() < end {
             let all = *reserved_bytes >> self.granule_shift;
-            granules.resize((end * 2).min(all), 0); // most pages come one behind another
+            // Most pages come one behind another.
+            granules.resize((end * 2).max(FIRST_GRANULES).min(all), 0);
         }
         &mut granules[first..end]
     }

@@ -177,6 +177,11 @@ impl Single {
         Self { handle, address, busy_until }
     }
 
+    /// No piece.
+    pub(super) fn none() -> Self {
+        Self { handle: Untagged::none(), address: 0, busy_until: 0 }
+    }
+
     /// Returns the piece with the fields that it shares and its tagged handle.
     #[inline(always)]
     pub(super) fn of(self, handle: Handle, bytes: usize, stream: u64) -> Allocated {

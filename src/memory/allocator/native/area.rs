@@ -46,12 +46,15 @@ pub(super) struct Area {
 
 /// The bytes of one stretch.
 const STRETCH_BYTES: usize = 1 << 21;
+/// The room of the first stretches.
+const FIRST_STRETCHES: usize = 64;
 
 impl Area {
     pub(super) fn new(range: AreaRange, heap: HeapId, kind: Kind, first: BlockId) -> Self {
         let AreaRange { base, bytes, unit_bytes, page_bytes } = range;
         let pages = page_bytes.map(Pages::new);
-        let begins = vec![Some(first)];
+        let mut begins = Vec::with_capacity(FIRST_STRETCHES);
+        begins.push(Some(first));
         let unit_shift = unit_bytes.ilog2();
         let page_shift = page_bytes.map_or(usize::BITS - 1, usize::ilog2);
         debug_assert_eq!(unit_bytes, 1 << unit_shift, "a power of two");

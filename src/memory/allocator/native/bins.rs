@@ -1,7 +1,12 @@
 //! The contents of one thread cache: pieces by size and stream, and the thread's counts.
-#![expect(unsafe_code, reason = "bins that nobody used take no memory; marks are written in place")]
+#![expect(
+    unsafe_code,
+    reason = "room for pieces is not written before; marks are written in place"
+)]
 
 use std::hint;
+use std::mem::MaybeUninit;
+use std::ptr;
 
 use crate::memory::allocator::allocated::{Allocated, Single};
 use crate::memory::allocator::native::cell::{Cell, Counted};
@@ -68,7 +73,7 @@ pub(super) struct Bound {
     pub(super) is_counted: bool,
 }
 
-/// Pieces of one size and stream, the last freed on top. All zeros are an empty bin.
+/// Pieces of one size and stream, the last freed on top.
 #[derive(Debug)]
 #[repr(C)]
 struct Bin {
@@ -82,8 +87,9 @@ struct Bin {
     is_uncounted: bool,
     /// A digest of the key that was refused last.
     refused: u32,
-    /// The first entry is empty: a read at count 0 finds nothing.
-    entries: [Single; BIN_DEPTH + 1],
+    /// The first entry is empty: a read at count 0 finds nothing. Those up to the count are
+    /// written; the others take no memory before their first piece.
+    entries: [MaybeUninit<Single>; BIN_DEPTH + 1],
 }
 
 /// The bin's length in the lowest byte, and the take count above: one addition changes both.
@@ -150,11 +156,22 @@ impl Key {
     }
 }
 
-/// `Bins::new` makes bins of words.
-const _: () = assert!(size_of::<Bin>().is_multiple_of(size_of::<u64>()));
-const _: () = assert!(align_of::<Bin>() == align_of::<u64>());
-
 impl Bin {
+    /// An empty bin of no key, whose first entry is still to be written.
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            key: Key { stream: 0, bytes: 0 },
+            pieces: Use(0),
+            swept: Use(0),
+            limit: 0,
+            class: PoolClass::default(),
+            is_uncounted: false,
+            refused: 0,
+            entries: [const { MaybeUninit::uninit() }; BIN_DEPTH + 1],
+        }
+    }
+
     /// The most bytes of its pieces that count.
     fn claimed_bytes(&self) -> u64 {
         if self.is_uncounted { 0 } else { u64::from(self.limit) * self.key.bytes as u64 }
@@ -167,7 +184,8 @@ impl Bin {
         // SAFETY: the count is at most the limit, which is never above the depth: `Bins::claim`
         // sets it.
         unsafe { hint::assert_unchecked(count <= BIN_DEPTH) };
-        let single = self.entries[count];
+        // SAFETY: those up to the count are written, by `Bin::new` and `Bin::push`.
+        let single = unsafe { self.entries[count].assume_init() };
         (self.key == key && single.handle().is_some()).then_some(single)
     }
 
@@ -187,7 +205,7 @@ impl Bin {
         // SAFETY: the caller has seen that the count is below the limit, which is never above
         // the depth: `Bins::claim` sets it.
         unsafe { hint::assert_unchecked(count < BIN_DEPTH) };
-        self.entries[count + 1] = single;
+        self.entries[count + 1].write(single);
         self.pieces = had.with_one_more();
     }
 
@@ -212,17 +230,18 @@ impl Bin {
 }
 
 impl Bins {
-    /// Empty bins, which take memory only when used.
+    /// Empty bins.
     pub(super) fn new(tag: Tag) -> Self {
-        // The system maps zeros at the first write only.
-        let words = vec![[0_u64; size_of::<Bin>() / size_of::<u64>()]; BIN_COUNT];
-        let bins = Box::into_raw(words.into_boxed_slice()).cast::<[Bin; BIN_COUNT]>();
-        // SAFETY: the box has the size and alignment of the bins, and zeros are valid bins:
-        // numbers, the first class, and empty entries.
-        let bins = unsafe { Box::from_raw(bins) };
+        let mut bins = Box::<[Bin]>::new_uninit_slice(BIN_COUNT);
+        for bin in &mut bins {
+            bin.write(Bin::new()).entries[0].write(Single::none());
+        }
+        // SAFETY: all of them are written.
+        let bins = unsafe { bins.assume_init() };
+        let by_hash = bins.try_into().unwrap_or_else(|_| unreachable!("it has as many"));
         let (cell, claimed_bytes, open, since_sweep) = (Cell::default(), 0, 0, 0);
         let has_uncounted = false;
-        Self { cell, tag, claimed_bytes, open, since_sweep, has_uncounted, by_hash: bins }
+        Self { cell, tag, claimed_bytes, open, since_sweep, has_uncounted, by_hash }
     }
 
     /// Takes a piece and marks it as in use. Also `None` when counting it takes the slow path
@@ -293,7 +312,7 @@ impl Bins {
 
     /// Makes room for a piece within a bound, unless its size came only once so far. Sizes that are
     /// not used make room for others, but not at once: a thread with more sizes than it may keep
-    /// would have none of them when it needs it.
+    /// would have none of them when it needs it. False when it is known that there is none.
     #[inline(always)]
     pub(super) fn make_room(
         &mut self,
@@ -301,7 +320,7 @@ impl Bins {
         class: PoolClass,
         bound: Bound,
         out: &mut impl FnMut(Allocated),
-    ) {
+    ) -> bool {
         let (number, most_bytes) = (key.bin(), bound.most_bytes);
         self.since_sweep += 1;
         if self.since_sweep >= SWEEP_AFTER {
@@ -311,7 +330,7 @@ impl Bins {
             let is_small = key.bytes <= MOST_SMALL_BYTES; // of slabs: such sizes are few
             let before = std::mem::replace(&mut self.by_hash[number].refused, key.digest());
             if !is_small && before != key.digest() {
-                return;
+                return false;
             }
             if self.by_hash[number].pieces.count() > 0 {
                 self.drain_bin(number, BIN_DEPTH, out);
@@ -320,24 +339,26 @@ impl Bins {
         }
         let Bin { pieces, limit, .. } = self.by_hash[number];
         if pieces.count() < limit {
-            return;
+            return true;
         }
         if limit as usize == BIN_DEPTH {
             // Evicts the older half: the last freed pieces are requested first.
-            return self.drain_bin(number, HALF_BIN, out);
+            self.drain_bin(number, HALF_BIN, out);
+            return true;
         }
         // A claim without a piece withholds bytes from other sizes, so large pieces are claimed one
         // at a time.
         let part = at_most(most_bytes / STEP_PART, key.bytes, BIN_DEPTH);
         let step = (limit as usize).max(FIRST_LIMIT).min(part.max(1));
         if self.claim(number, limit as usize + step, bound) > 0 {
-            return;
+            return true;
         }
         self.since_sweep += REFUSAL;
-        if self.since_sweep >= SWEEP_AFTER {
-            self.sweep(most_bytes, out);
-            self.claim(number, self.by_hash[number].limit as usize + step, bound);
+        if self.since_sweep < SWEEP_AFTER {
+            return false;
         }
+        self.sweep(most_bytes, out);
+        self.claim(number, self.by_hash[number].limit as usize + step, bound) > 0
     }
 
     /// The older half of a full bin, which is used also when its length is that of the last sweep.
@@ -349,7 +370,9 @@ impl Bins {
             return None;
         }
         bin.swept = Use::NONE;
-        bin.entries[1..].first_chunk()
+        let older = bin.entries[1..].first_chunk::<HALF_BIN>().map(ptr::from_ref);
+        // SAFETY: those up to the count are written, and the bin is full.
+        older.map(|older| unsafe { &*older.cast() })
     }
 
     /// Forgets the [`Self::older_half`], which another owner has by now.
@@ -493,7 +516,9 @@ impl Bins {
         let bin = &mut self.by_hash[number];
         let count = bin.pieces.count() as usize;
         let old_count = old_count.min(count);
-        for single in &bin.entries[1..][..old_count] {
+        for entry in &bin.entries[1..][..old_count] {
+            // SAFETY: those up to the count are written, by `Bin::push`.
+            let single = unsafe { entry.assume_init() };
             out(single.of(single.handle().tagged(self.tag), bin.key.bytes, bin.key.stream));
         }
         bin.forget_oldest(old_count);

@@ -203,7 +203,7 @@ impl Caches {
             self.has_uncounted.store(true, Ordering::Relaxed);
         }
         let bound = Bound { most_bytes: self.most_bytes(), is_counted };
-        inside.bins.make_room(key, counted.class, bound, &mut |piece| {
+        let has_room = inside.bins.make_room(key, counted.class, bound, &mut |piece| {
             let state = state.get_or_insert_with(|| self.state.lock());
             state.native.release_cached(&piece, &mut returns);
         });
@@ -212,7 +212,7 @@ impl Caches {
             self.set_bound(&mut state.native);
         }
         drop(state);
-        let is_kept = inside.bins.stock(block, ticket);
+        let is_kept = has_room && inside.bins.stock(block, ticket);
         inside.bins.count_end(counted);
         is_kept
     }

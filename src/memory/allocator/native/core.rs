@@ -236,17 +236,23 @@ impl Native {
 
     #[inline]
     fn release_whole(&mut self, id: BlockId, bytes: usize, busy_until: u64) {
+        if self.addresses.is_some() {
+            self.forget_address(id);
+        }
+        debug_assert_eq!(self.extent(Piece::block(id)).bytes, bytes);
         let class = Sizes::class(bytes);
-        let block = &self.blocks[id];
-        let area = &self.areas[block.area];
-        debug_assert_eq!(area.bytes_of(block.units), bytes);
-        if class != area.kind.class() {
+        if self.release_block(id, busy_until) != class {
             self.lent.of_mut(class).decrease(bytes as u64);
         }
+    }
+
+    #[inline(never)]
+    fn forget_address(&self, id: BlockId) {
+        let block = &self.blocks[id];
+        let address = self.areas[block.area].address_of(block);
         if let Some(addresses) = &self.addresses {
-            addresses.set(to_usize(area.address_of(block)), None);
+            addresses.set(to_usize(address), None);
         }
-        self.release_block(id, busy_until);
     }
 
     /// Frees a cached piece. `returns` collects small blocks of one slab until a piece of another

@@ -98,6 +98,11 @@ impl Handle {
 }
 
 impl Untagged {
+    /// Of no piece.
+    pub(in crate::memory::allocator) fn none() -> Self {
+        Self(0)
+    }
+
     /// For a piece of an allocator with a tag.
     pub(super) fn of_mark(mark: Mark) -> Self {
         Self(mark.to_bits())

@@ -184,6 +184,11 @@ impl Heap {
         }
     }
 
+    /// True while the heap is listed as one that got free memory.
+    pub(super) fn is_roomy(&self) -> bool {
+        self.is_roomy
+    }
+
     /// True when no arena has an area.
     pub(super) fn is_empty(&self) -> bool {
         self.middle.areas.is_empty() && self.large.areas.is_empty()
@@ -295,15 +300,15 @@ impl Heaps {
     }
 
     /// Lists a heap, unless it is listed, as one that got free memory.
-    #[inline(always)]
     pub(super) fn note_room(&mut self, id: HeapId) {
         if !self[id].is_roomy {
             self.list_roomy(id);
         }
     }
 
+    /// Lists a heap that is not listed as one that got free memory.
     #[cold]
-    fn list_roomy(&mut self, id: HeapId) {
+    pub(super) fn list_roomy(&mut self, id: HeapId) {
         self[id].is_roomy = true;
         self.roomy.push_front(id);
         if self.roomy.len() > MOST_ROOMY

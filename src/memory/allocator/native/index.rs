@@ -77,16 +77,12 @@ impl Index {
         self.words_in_use &= !(u32::from(*lists == 0) << word);
     }
 
+    /// Returns the nonempty lists from `own` on, in ascending order of size: the first entry of
+    /// each, and true for `own`.
     #[inline(always)]
-    pub(super) fn first(&self, list: u16) -> Option<FreeId> {
-        self.heads.get(usize::from(list)).copied().flatten()
-    }
-
-    /// Returns the first entries of the nonempty lists after `list`, in ascending order of size.
-    #[inline(always)]
-    pub(super) fn lists_above(&self, list: u16) -> impl Iterator<Item = FreeId> {
-        let (mut word, bit) = word_and_bit(list);
-        let mut lists = self.lists_in_use[word] & (u64::MAX - 1) << bit;
+    pub(super) fn lists_from(&self, own: u16) -> impl Iterator<Item = (bool, FreeId)> {
+        let (mut word, bit) = word_and_bit(own);
+        let mut lists = self.lists_in_use[word] & u64::MAX << bit;
         let mut words = self.words_in_use & (u32::MAX << 1 << word);
         std::iter::from_fn(move || {
             if lists == 0 {
@@ -99,21 +95,13 @@ impl Index {
             }
             let list = word << WORD_BITS | lists.trailing_zeros() as usize;
             lists &= lists - 1;
-            self.heads[list]
+            Some((list == usize::from(own), self.heads[list]?))
         })
-    }
-
-    /// Returns the nonempty lists from the one for `units` on, in ascending order of size: the
-    /// first entry of each, and true for the list for `units`, in which some blocks may be smaller.
-    pub(super) fn lists_from(&self, units: u32) -> impl Iterator<Item = (bool, FreeId)> {
-        let own = list_of(units);
-        let first = self.first(own).map(|first| (true, first));
-        first.into_iter().chain(self.lists_above(own).map(|first| (false, first)))
     }
 
     pub(super) fn all(&self, free: &FreeBlocks) -> impl Iterator<Item = FreeId> {
         let list = |first| std::iter::successors(Some(first), |id| free[*id].behind);
-        self.lists_from(0).flat_map(move |(_, first)| list(first))
+        self.lists_from(list_of(0)).flat_map(move |(_, first)| list(first))
     }
 
     /// Asserts that an entry is in the list for `units`.

@@ -41,7 +41,7 @@ pub(super) struct PageWork {
 
 /// The pages of a [`PageWork`]. One work at a time has the allocator's lists, which keep their
 /// memory, so that work on a few pages allocates nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PageLists {
     /// The unmapped pages: first for `fresh_count` new pages, then for those that move.
     pub(super) targets: Vec<usize>,
@@ -53,8 +53,21 @@ pub(super) struct PageLists {
     pub(super) handles: Vec<PhysicalHandle>,
 }
 
+/// The room of the first pages.
+const FIRST_PAGES: usize = 64;
 /// The most pages of lists that are kept.
 const MOST_KEPT_PAGES: usize = 1024;
+
+impl Default for PageLists {
+    fn default() -> Self {
+        Self {
+            targets: Vec::with_capacity(FIRST_PAGES),
+            idle: Vec::with_capacity(FIRST_PAGES),
+            moved: Vec::with_capacity(FIRST_PAGES),
+            handles: Vec::with_capacity(FIRST_PAGES),
+        }
+    }
+}
 
 impl PageLists {
     /// Empties the lists. They keep their memory, unless it is much.

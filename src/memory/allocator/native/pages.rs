@@ -11,54 +11,62 @@ use crate::backend::contract::PhysicalHandle;
 #[derive(Debug)]
 pub(super) struct Pages {
     pub(super) page_bytes: usize,
-    handles: Vec<Option<PhysicalHandle>>,
-    /// For each page the heap's count of the last task that uses memory freed in it.
-    busy_until: Vec<u64>,
+    table: Vec<Page>,
 }
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    handle: Option<PhysicalHandle>,
+    /// The heap's count of the last task that uses memory freed in it.
+    busy_until: u64,
+}
+
+/// The room of the first pages.
+const FIRST_ROOM: usize = 64;
 
 impl Pages {
     pub(super) fn new(page_bytes: usize) -> Self {
-        Self { page_bytes, handles: Vec::new(), busy_until: Vec::new() }
+        Self { page_bytes, table: Vec::new() }
     }
 
     pub(super) fn is_mapped(&self, page: usize) -> bool {
-        self.handles.get(page).is_some_and(Option::is_some)
+        self.table.get(page).is_some_and(|page| page.handle.is_some())
     }
 
     /// Raises the last use of the pages in a range to `busy_until`.
     #[inline]
     pub(super) fn note_use(&mut self, range: Range<usize>, busy_until: u64) {
-        for ticket in &mut self.busy_until[range] {
-            *ticket = busy_until.max(*ticket);
+        for page in &mut self.table[range] {
+            page.busy_until = busy_until.max(page.busy_until);
         }
     }
 
     pub(super) fn busy_until(&self, page: usize) -> u64 {
-        self.busy_until[page]
+        self.table[page].busy_until
     }
 
     /// Makes room for the pages before `end`.
     pub(super) fn grow_to(&mut self, end: usize) {
-        if self.handles.len() < end {
-            self.handles.resize(end, None);
-            self.busy_until.resize(end, 0);
+        if self.table.len() < end {
+            self.table.reserve((end - self.table.len()).max(FIRST_ROOM));
+            self.table.resize(end, Page::default());
         }
     }
 
     /// Stores the handle of a page that was mapped or moved here, for which there is room.
     #[inline(always)]
     pub(super) fn put(&mut self, page: usize, handle: PhysicalHandle) {
-        let before = self.handles[page].replace(handle);
-        debug_assert!(before.is_none(), "page {page} has memory");
-        self.busy_until[page] = 0;
+        let there = &mut self.table[page];
+        debug_assert!(there.handle.is_none(), "page {page} has memory");
+        *there = Page { handle: Some(handle), busy_until: 0 };
     }
 
     /// Takes the handle of an idle page.
     pub(super) fn take(&mut self, page: usize) -> PhysicalHandle {
-        self.handles[page].take().expect("an idle page has memory")
+        self.table[page].handle.take().expect("an idle page has memory")
     }
 
     pub(super) fn len(&self) -> usize {
-        self.handles.len()
+        self.table.len()
     }
 }

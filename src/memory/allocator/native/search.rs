@@ -102,14 +102,19 @@ impl Native {
     fn first_of(&self, arena: &Arena, units: u32) -> Option<BlockId> {
         let own = list_of(units);
         let [own_looks, _] = Search::Bounded.looks();
-        [Listing::Closed, Listing::Open].into_iter().find_map(|listing| {
-            let index = arena.index(listing);
-            let list = std::iter::successors(index.first(own), |id| self.free[*id].behind);
-            let mut list = list.take(own_looks).inspect(|_| step());
-            let fit = list.find(|id| self.free[*id].units >= units);
-            let fit = fit.or_else(|| index.lists_above(own).next().inspect(|_| step()))?;
-            Some(self.free[fit].block)
-        })
+        for listing in [Listing::Closed, Listing::Open] {
+            for (is_own, first) in arena.index(listing).lists_from(own) {
+                let looks = if is_own { own_looks } else { 1 };
+                let list = std::iter::successors(Some(first), |id| self.free[*id].behind);
+                for id in list.take(looks).inspect(|_| step()) {
+                    let FreeBlock { block, units: free_units, .. } = self.free[id];
+                    if free_units >= units {
+                        return Some(block);
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// True for a request of several pages, which leaves more idle pages if it shares those at its
@@ -149,12 +154,10 @@ impl Native {
         let own = list_of(choice.units);
         let mut best = Best { entry: None, pages: u32::MAX };
         for listing in [Listing::Closed, Listing::Open] {
-            let index = arena.index(listing);
-            let [mut looks, larger_looks] = choice.search.looks();
-            let mut next = index.first(own);
-            let mut larger = index.lists_above(own);
-            let mut is_own = true;
-            loop {
+            let [own_looks, mut larger_looks] = choice.search.looks();
+            for (is_own, first) in arena.index(listing).lists_from(own) {
+                let (mut looks, mut next) =
+                    (if is_own { own_looks } else { larger_looks }, Some(first));
                 while let Some(id) = next
                     && looks > 0
                 {
@@ -172,11 +175,10 @@ impl Native {
                         }
                     }
                 }
-                if std::mem::take(&mut is_own) {
-                    looks = larger_looks;
+                if !is_own {
+                    larger_looks = looks;
                 }
-                next = larger.next();
-                if looks == 0 || next.is_none() {
+                if larger_looks == 0 {
                     break;
                 }
             }
@@ -247,7 +249,7 @@ impl Native {
         // A gap replaces a place with all its memory only at a lower cost.
         let mut largest = if best.is_some() { u32::MAX } else { 0 };
         let least_units = if is_bounded { choice.units } else { 0 };
-        for (is_own, first) in arena.index(Listing::Bare).lists_from(least_units) {
+        for (is_own, first) in arena.index(Listing::Bare).lists_from(list_of(least_units)) {
             let looks = if is_own { &mut own_looks } else { &mut larger_looks };
             let mut next = Some(first);
             while *looks > 0

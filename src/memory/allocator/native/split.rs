@@ -13,15 +13,27 @@ use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::grid::{Grid, Parts};
 use crate::memory::allocator::native::slab::Slab;
 use crate::memory::allocator::snapshot::PoolClass;
-use crate::memory::allocator::stats::{PooledStat, Statistics};
+use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 
 /// The number of parts, and their bytes.
 #[derive(Debug, Default)]
 pub(in crate::memory::allocator) struct Splits {
-    parts: PooledStat,
-    bytes: PooledStat,
+    classes: [Sums; 2],
+    /// The peaks of both classes together.
+    peaks: [u64; 2],
     /// Changes that are not counted yet: counted together, sums in between raise no peak.
     pub(super) moved: Change,
+}
+
+/// The parts of a class and their bytes, and their history. What was given up follows: it is what
+/// was gained and is not there any more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    current: [u64; 2],
+    peaks: [u64; 2],
+    gained: [u64; 2],
+    /// What was there when the sums were reset.
+    at_reset: [u64; 2],
 }
 
 /// A change of the number of parts, and of their bytes.
@@ -39,26 +51,58 @@ impl Splits {
         self.count(class, moved);
     }
 
+    /// Counts a change. No branch on its sign, which is not foreseen; peaks are seldom raised.
     #[inline(always)]
     pub(super) fn count(&mut self, class: PoolClass, Change { count, bytes }: Change) {
-        self.parts.change(class, count);
-        self.bytes.change(class, bytes);
+        let other = self.classes[1 - class as usize].current;
+        let own = &mut self.classes[class as usize];
+        for (of, amount) in [count as i64, bytes as i64].into_iter().enumerate() {
+            let now = own.current[of].wrapping_add_signed(amount);
+            own.current[of] = now;
+            own.gained[of] += amount.max(0).cast_unsigned();
+            raise(&mut own.peaks[of], now);
+            raise(&mut self.peaks[of], now + other[of]);
+        }
     }
 
     /// Adds the sums to those of the other engine.
     pub(crate) fn add_to(&self, statistics: &mut Statistics) {
-        statistics.inactive_split.add(&self.parts);
-        statistics.inactive_split_bytes.add(&self.bytes);
+        statistics.inactive_split.add(&self.stat(0));
+        statistics.inactive_split_bytes.add(&self.stat(1));
+    }
+
+    fn stat(&self, of: usize) -> PooledStat {
+        let class = |class: PoolClass| {
+            let Sums { current, peaks, gained, at_reset } = self.classes[class as usize];
+            let freed = gained[of] + at_reset[of] - current[of];
+            Stat { current: current[of], peak: peaks[of], allocated: gained[of], freed }
+        };
+        let [small_pool, large_pool] = [PoolClass::Small, PoolClass::Large].map(class);
+        let mut all = small_pool;
+        all.add(&large_pool);
+        all.peak = self.peaks[of];
+        PooledStat { all, small_pool, large_pool }
     }
 
     pub(crate) fn reset_peaks(&mut self) {
-        self.parts.reset_peaks();
-        self.bytes.reset_peaks();
+        let [small, large] = &mut self.classes;
+        for of in [0, 1] {
+            self.peaks[of] = small.current[of] + large.current[of];
+        }
+        (small.peaks, large.peaks) = (small.current, large.current);
     }
 
     pub(crate) fn reset_accumulated(&mut self) {
-        self.parts.reset_accumulated();
-        self.bytes.reset_accumulated();
+        for class in &mut self.classes {
+            (class.gained, class.at_reset) = ([0; 2], class.current);
+        }
+    }
+}
+
+#[inline(always)]
+fn raise(peak: &mut u64, now: u64) {
+    if now > *peak {
+        *peak = now;
     }
 }
 

@@ -4,14 +4,16 @@
 //! at the ends of a used block are mapped. A mapped free block is *open* beside an unmapped one. A
 //! bare block is listed by the units of its *gap*: itself and the free blocks beside it.
 //!
-//! A step first links the blocks, then [`Native::list_anew`] updates what is known of the free one.
-//! Both are kept apart, and short, because a processor has few registers.
+//! A step first links the blocks, then [`Tiles::list_anew`] updates what is known of the free one.
 
+use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId};
-use crate::memory::allocator::native::grid::Parts;
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeId};
+use crate::memory::allocator::native::grid::{Grid, Parts};
 use crate::memory::allocator::native::heap::Arena;
+use crate::memory::allocator::native::split::Change;
+use crate::memory::allocator::snapshot::PoolClass;
 
 impl Native {
     /// Takes a place out of a free block; the rest stays listed.
@@ -22,40 +24,113 @@ impl Native {
         match (before > 0, behind > 0) {
             (false, false) => self.take_whole(id),
             (true, true) => self.take_middle(id, offset, units),
-            (is_end, _) => {
-                let near = if is_end { block.next } else { block.previous };
-                let taken = self.cut_off(id, units, is_end);
-                self.list_anew(id);
-                self.relist(near);
-                taken
-            }
+            (is_end, _) => self.take_end(id, units, is_end),
         }
     }
 
     #[inline(never)]
     fn take_whole(&mut self, id: BlockId) -> BlockId {
-        self.delist(id);
         let Block { previous, next, .. } = self.blocks[id];
-        self.relist(previous);
-        self.relist(next);
+        let mut tiles = self.tiles_of(id);
+        tiles.delist(id);
+        tiles.relist(previous);
+        tiles.relist(next);
         id
+    }
+
+    #[inline(never)]
+    fn take_end(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
+        let Block { previous, next, .. } = self.blocks[id];
+        let mut tiles = self.tiles_of(id);
+        let taken = tiles.cut_off(id, units, is_end);
+        tiles.list_anew(id);
+        tiles.relist(if is_end { next } else { previous });
+        taken
     }
 
     #[inline(never)]
     fn take_middle(&mut self, id: BlockId, offset: u32, units: u32) -> BlockId {
         let block = &self.blocks[id];
-        let (state, next, end) = (block.state, block.next, block.end());
-        let taken = self.cut_off(id, end - offset, true);
-        self.list_anew(id);
-        self.relist(next);
+        let (state, end) = (block.state, block.end());
+        let taken = self.take_end(id, end - offset, true);
         let rest = self.cut_off(taken, end - (offset + units), true);
         self.settle(rest, state);
         taken
     }
 
+    /// Frees a block in use or of a slab, and merges it with its free neighbours. `busy_until` is
+    /// the heap's count of the last task that uses it. Returns the class of its arena.
+    #[inline(always)]
+    pub(super) fn release_block(&mut self, id: BlockId, busy_until: u64) -> PoolClass {
+        let Self { blocks, areas, heaps, free, splits, sizes, .. } = self;
+        let block = &mut blocks[id];
+        let area = &mut areas[block.area];
+        if busy_until > 0 {
+            block.set_busy_until(busy_until.max(block.busy_until()));
+            let pages = area.pages_of(block.offset, block.units);
+            if let Some(table) = &mut area.pages {
+                table.note_use(pages, busy_until);
+            }
+        }
+        let (id_of_heap, kind, grid) = (area.heap, area.kind, sizes.grid(area.kind));
+        let heap = &mut heaps[id_of_heap];
+        let (has_room, indices) = (heap.is_roomy(), heap.arena_mut(kind));
+        let moved = &mut splits.moved;
+        Tiles { blocks, area, indices, free, moved, grid }.settle(id, State::Free);
+        splits.count_moved(kind.class());
+        if !has_room {
+            heaps.list_roomy(id_of_heap);
+        }
+        kind.class()
+    }
+
     /// Makes an unlisted block free or bare, merges it with neighbours of that state, and lists it.
     /// Returns the merged block.
     pub(super) fn settle(&mut self, id: BlockId, state: State) -> BlockId {
+        self.tiles_of(id).settle(id, state)
+    }
+
+    /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
+    pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
+        self.tiles_of(id).cut_off(id, units, is_end)
+    }
+
+    /// Merges a block with an unlisted neighbour, whose record is removed.
+    pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
+        self.tiles_of(id).join(id, gone);
+    }
+
+    /// Takes a free block out of its index, as a block in use.
+    pub(super) fn delist(&mut self, id: BlockId) {
+        self.tiles_of(id).delist(id);
+    }
+
+    /// What steps on a block and its neighbours need.
+    #[inline(always)]
+    fn tiles_of(&mut self, id: BlockId) -> Tiles<'_> {
+        let Self { blocks, areas, heaps, free, splits, sizes, .. } = self;
+        let area = &mut areas[blocks[id].area];
+        let indices = heaps[area.heap].arena_mut(area.kind);
+        let (grid, moved) = (sizes.grid(area.kind), &mut splits.moved);
+        Tiles { blocks, area, indices, free, moved, grid }
+    }
+}
+
+/// The blocks of one area, and what is known of the free ones among them.
+struct Tiles<'a> {
+    blocks: &'a mut Blocks,
+    area: &'a mut Area,
+    /// That of the area.
+    indices: &'a mut Arena,
+    free: &'a mut FreeBlocks,
+    /// The inactive splits that are not counted yet.
+    moved: &'a mut Change,
+    grid: Grid,
+}
+
+impl Tiles<'_> {
+    #[inline(never)]
+    fn settle(&mut self, id: BlockId, state: State) -> BlockId {
         let block = &mut self.blocks[id];
         block.state = state;
         if state == State::Bare {
@@ -64,70 +139,68 @@ impl Native {
         let Block { previous, next, .. } = *block;
         let is_same = |id: &BlockId| self.blocks[*id].state == state;
         let [previous, next] = [previous, next].map(|beside| beside.filter(is_same));
-        let Some(kept) = previous.or(next) else {
-            let entry = self.free.insert(id);
-            self.blocks[id].set_entry(Some(entry));
-            self.list_anew(id);
-            return id;
+        let kept = match previous.or(next) {
+            None => {
+                let entry = self.free.insert(id);
+                self.blocks[id].set_entry(Some(entry));
+                id
+            }
+            Some(kept) => {
+                let last = next.filter(|_| previous.is_some());
+                if let Some(last) = last {
+                    self.delist(last);
+                }
+                self.join(kept, id);
+                if let Some(last) = last {
+                    self.join(kept, last);
+                }
+                kept
+            }
         };
-        let last = next.filter(|_| previous.is_some());
-        if let Some(last) = last {
-            self.delist(last);
-        }
-        self.join(kept, id);
-        if let Some(last) = last {
-            self.join(kept, last);
-        }
         self.list_anew(kept);
         kept
     }
 
-    /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
-    pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
+    fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         let part = self.blocks.cut_off(id, units, is_end);
-        let Block { offset, previous, area, .. } = self.blocks[part];
-        let area = &mut self.areas[area];
+        let Block { offset, previous, .. } = self.blocks[part];
         if previous.is_none() {
-            area.first = part;
+            self.area.first = part;
         }
-        area.note_begin(part, offset); // the rest is one block further, or was noted
+        self.area.note_begin(part, offset); // the rest is one block further, or was noted
         part
     }
 
-    /// Merges a block with an unlisted neighbour, whose record is removed.
     #[inline(always)]
-    pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
+    fn join(&mut self, id: BlockId, gone: BlockId) {
         self.blocks.join(id, gone);
-        let Block { offset, previous, area, .. } = self.blocks[id];
-        let area = &mut self.areas[area];
+        let Block { offset, previous, .. } = self.blocks[id];
         if previous.is_none() {
-            area.first = id;
+            self.area.first = id;
         }
-        area.note_begin(id, offset);
+        self.area.note_begin(id, offset);
     }
 
     /// Updates the entry, the list and the inactive splits of a free block after a change.
-    #[inline(never)]
+    #[inline(always)]
     fn list_anew(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let entry = block.entry().expect("a free block has an entry");
         let beside = self.blocks.beside(block);
         let (listing, units) = block.listing(beside);
-        let area = &self.areas[block.area];
-        let indices = self.heaps[area.heap].arena_mut(area.kind);
         let entries = self.free.entries.places();
         if block.state != State::Bare {
             let was = entries[entry.index()].parts;
-            let parts = Parts::of_free(block, area, self.sizes.grid(area.kind));
-            self.splits.moved += was.change_to(parts, area);
+            let parts = Parts::of_free(block, self.area, self.grid);
+            *self.moved += was.change_to(parts, self.area);
             self.free.idle.set_parts(entry, parts, entries);
         }
-        indices.place(entry, listing, units, entries);
+        self.indices.place(entry, listing, units, entries);
         if listing.meets_other() {
             for beside in beside {
                 if let Some(entry) = beside.entry() {
-                    relist(beside, entry, &self.blocks, indices, entries);
+                    relist(beside, entry, self.blocks, self.indices, entries);
                 }
             }
         }
@@ -136,27 +209,21 @@ impl Native {
     /// Lists a block, if it is free, by its new neighbours.
     #[inline(always)]
     fn relist(&mut self, id: Option<BlockId>) {
-        let Some(block) = id.map(|id| &self.blocks[id]) else { return };
+        let block = self.blocks.or_blank(id);
         let Some(entry) = block.entry() else { return };
-        let area = &self.areas[block.area];
-        let indices = self.heaps[area.heap].arena_mut(area.kind);
-        relist(block, entry, &self.blocks, indices, self.free.entries.places());
+        relist(block, entry, self.blocks, self.indices, self.free.entries.places());
     }
 
-    /// Takes a free block out of its index, as a block in use.
     #[inline(never)]
-    pub(super) fn delist(&mut self, id: BlockId) {
-        let block = &self.blocks[id];
-        let entry = block.entry().expect("a free block has an entry");
-        let FreeBlock { parts, listing, .. } = self.free[entry];
-        let area = &self.areas[block.area];
-        self.splits.moved += parts.change_to(Parts::default(), area);
-        let indices = self.heaps[area.heap].arena_mut(area.kind);
-        indices.index_mut(listing).remove(entry, self.free.entries.places());
-        self.free.remove(entry);
+    fn delist(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
+        let entry = block.entry().expect("a free block has an entry");
         block.set_entry(None);
         block.state = State::Used;
+        let FreeBlock { parts, listing, .. } = self.free[entry];
+        *self.moved += parts.change_to(Parts::default(), self.area);
+        self.indices.index_mut(listing).remove(entry, self.free.entries.places());
+        self.free.remove(entry);
     }
 }
 

@@ -74,25 +74,6 @@ impl Native {
         id
     }
 
-    /// Frees a block in use or of a slab, and merges it with its free neighbours. `busy_until` is
-    /// the heap's count of the last task that uses it.
-    #[inline(always)]
-    pub(super) fn release_block(&mut self, id: BlockId, busy_until: u64) {
-        let block = &mut self.blocks[id];
-        let area = &mut self.areas[block.area];
-        if busy_until > 0 {
-            block.set_busy_until(busy_until.max(block.busy_until()));
-            let pages = area.pages_of(block.offset, block.units);
-            if let Some(table) = &mut area.pages {
-                table.note_use(pages, busy_until);
-            }
-        }
-        let (heap, class) = (area.heap, area.kind.class());
-        self.settle(id, State::Free);
-        self.splits.count_moved(class);
-        self.heaps.note_room(heap);
-    }
-
     /// Frees a block whose pages were not all mapped: as free and bare blocks.
     pub(super) fn release_partly(&mut self, mut id: BlockId) {
         let area = self.blocks[id].area;
