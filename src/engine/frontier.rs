@@ -43,6 +43,8 @@ pub(crate) struct Progress {
     has_ended: AtomicBool,
     /// True when the stream was dropped and the device no longer uses memory freed behind it.
     is_over: AtomicBool,
+    /// True when the stream was dropped and it is unknown when the device no longer does.
+    is_abandoned: AtomicBool,
     /// The queues that `finish` notifies, each with the number to push.
     targets: SpinMutex<Vec<(Weak<Ended>, u32)>>,
 }
@@ -50,9 +52,18 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(stream_key: u64, on_host: bool) -> Arc<Self> {
         let (retired, device_done) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (has_ended, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [has_ended, is_over, is_abandoned] = [(); 3].map(|()| AtomicBool::new(false));
         let targets = SpinMutex::new(Vec::new());
-        Arc::new(Self { stream_key, on_host, retired, device_done, has_ended, is_over, targets })
+        Arc::new(Self {
+            stream_key,
+            on_host,
+            retired,
+            device_done,
+            has_ended,
+            is_over,
+            is_abandoned,
+            targets,
+        })
     }
 
     pub(crate) fn stream_key(&self) -> u64 {
@@ -144,6 +155,18 @@ impl Progress {
     pub(crate) fn is_over(&self) -> bool {
         // Acquire: pairs with `finish`.
         self.is_over.load(Ordering::Acquire)
+    }
+
+    /// In place of [`Progress::finish`], when a wait for the device failed.
+    pub(crate) fn abandon(&self) {
+        // Release: pairs with `is_ending`. The counter has its last value.
+        self.is_abandoned.store(true, Ordering::Release);
+    }
+
+    /// True while a thread drops the stream, for callers that found no reference to it.
+    pub(crate) fn is_ending(&self) -> bool {
+        // Acquire: pairs with `abandon`.
+        !self.is_over() && !self.is_abandoned.load(Ordering::Acquire)
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use accelrt::allocator::{CachingAllocator, Request};
+use accelrt::allocator::{CachingAllocator, PoolId, PoolOptions, Request};
+use accelrt::backend::contract::Backend;
 use accelrt::backend::null::{NullBackend, NullConfig};
-use accelrt::{Config, Device, DeviceKind, Runtime};
+use accelrt::{AllocatorConfig, Config, Device, DeviceKind, Runtime};
 
 use crate::support::{KIB, MIB};
 
@@ -65,5 +66,58 @@ fn a_block_is_found_from_each_of_its_bytes_and_from_none_beside() {
             allocator.free(block).unwrap();
         }
         allocator.check_all();
+    }
+}
+
+#[test]
+fn an_alignment_holds_in_a_segment_that_was_made_for_another_request() {
+    // Goal: a cached segment serves an aligned request only where it is aligned. Method: something
+    // else has the first 512 bytes of the device, so that segments begin behind a guard, and each
+    // request comes after one of another alignment, with the same size and with less.
+    for (first, next, align_bytes) in
+        [(20, 20, MIB), (20, 18, 4 * KIB), (40, 20, KIB), (1, 1, 64 * KIB)]
+    {
+        let config = NullConfig { capacity_bytes: 256 * MIB, ..NullConfig::default() };
+        let null = NullBackend::new(config);
+        null.allocate_shared(0, 512, 512).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let of_device = CachingAllocator::new(null, device, AllocatorConfig::default()).unwrap();
+        let shared = CachingAllocator::shared(&Arc::new(of_device), AllocatorConfig::default());
+        let shared = shared.unwrap();
+        let plain = shared.allocate(Request::new(first * MIB, 0)).unwrap();
+        shared.free(plain).unwrap();
+        let _ = shared.statistics_at_rest(); // the thread has nothing
+        let request = Request::new(next * MIB, 0).aligned_to(align_bytes);
+        let aligned = shared.allocate(request).unwrap();
+        assert_eq!(aligned.address() % align_bytes as u64, 0, "{next} MiB at {align_bytes}");
+        shared.free(aligned).unwrap();
+        shared.check_all();
+    }
+}
+
+#[test]
+fn blocks_begin_at_multiples_of_512_bytes_where_pages_are_smaller() {
+    for granularity_bytes in [64, 256, 512] {
+        let config =
+            NullConfig { capacity_bytes: 8 * MIB, granularity_bytes, ..NullConfig::default() };
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let settings = AllocatorConfig::default();
+        let allocator = CachingAllocator::new(NullBackend::new(config), device, settings).unwrap();
+        let pool = PoolId(0, 1);
+        allocator.retain_pool(pool, PoolOptions::default());
+        let mut live = Vec::new();
+        for bytes in [40_000, 512 * 3, 100_000, 512 * 300] {
+            for request in [Request::new(bytes, 0), Request::new(bytes, 0).from_pool(pool)] {
+                live.extend([request, request.aligned_to(512)].map(|request| {
+                    let block = allocator.allocate(request).unwrap();
+                    assert_eq!(block.address() % 512, 0, "{request:?} on {granularity_bytes}");
+                    block
+                }));
+            }
+        }
+        for block in live {
+            allocator.free(block).unwrap();
+        }
+        allocator.release_pool(pool);
     }
 }

@@ -299,6 +299,23 @@ pub(crate) fn most_bytes(error: &Error) -> usize {
 }
 
 #[test]
+fn the_error_of_a_request_that_nobody_can_plan_counts_what_threads_keep() {
+    // Goal: what could be had instead is told truly. Method: a thread keeps nearly all memory, and
+    // asks for more than there are addresses.
+    let bench = Bench::of_capacity("policy:native", 64 * MIB);
+    let allocator = &bench.allocator;
+    for _ in 0..3 {
+        let block = allocator.allocate(Request::new(59 * MIB, 0)).unwrap();
+        allocator.free(block).unwrap();
+    }
+    let error = allocator.allocate(Request::new(usize::MAX, 0)).unwrap_err();
+    let most = most_bytes(&error);
+    let block = bench.take(most);
+    bench.free(block);
+    assert_eq!(most, 64 * MIB, "{error}");
+}
+
+#[test]
 fn a_segment_of_large_blocks_serves_a_small_request_when_the_device_has_no_more() {
     let (_bench, allocator) = on_segments(40 * MIB);
     let take = |bytes| allocator.allocate(Request::new(bytes, 0)).unwrap();

@@ -169,6 +169,42 @@ fn a_task_does_not_wait_for_memory_that_a_stream_behind_it_uses() {
 }
 
 #[test]
+fn a_task_does_not_wait_for_a_stream_that_the_order_of_buffers_put_behind_it() {
+    // Goal: the runtime's own waits count as those by events. Method: a task asks for memory that
+    // a stream uses behind a copy of what the task's stream fills: at once or by a third stream.
+    for (settings, is_direct) in
+        [("", true), ("", false), ("policy:torch", true), ("policy:torch", false)]
+    {
+        finishes(move || {
+            let (runtime, device) = (of_64_mib(settings), Device::cpu(0));
+            let [first, between, last] = [(); 3].map(|()| runtime.stream(device).unwrap());
+            let filled = runtime.empty(MIB, device).unwrap();
+            let ((go_on, gate), (tell, told)) = (mpsc::channel(), mpsc::channel());
+            let asking = runtime.clone();
+            first
+                .enqueue(move || {
+                    gate.recv().unwrap();
+                    request(&asking, &tell);
+                })
+                .unwrap();
+            filled.fill(1, &first).unwrap();
+            let copying = if is_direct { &last } else { &between };
+            let copied = filled.copy_to_host(vec![0; MIB], copying).unwrap();
+            if !is_direct {
+                last.wait_stream(&between).unwrap();
+            }
+            let buffer = runtime.empty(40 * MIB, device).unwrap();
+            buffer.fill(1, &last).unwrap();
+            drop(buffer);
+            go_on.send(()).unwrap();
+            assert_eq!(told.recv(), Ok(false), "{settings}: it would wait for itself");
+            copied.wait().unwrap();
+            runtime.synchronize(device).unwrap();
+        });
+    }
+}
+
+#[test]
 fn of_tasks_that_wait_for_each_others_memory_one_is_refused() {
     for settings in ["", "policy:torch", "expandable_segments:True"] {
         finishes(move || {

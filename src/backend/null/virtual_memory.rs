@@ -41,6 +41,8 @@ struct Physical {
     mapped_at: u64,
 }
 
+/// Ranges begin where blocks of an allocator may begin, also with smaller granules.
+const LEAST_RANGE_ALIGN_BYTES: usize = 512;
 /// The room of the first granules of a reservation.
 const FIRST_GRANULES: usize = 64;
 
@@ -76,7 +78,7 @@ impl Pages {
 
     pub(super) fn reserve(&mut self, arena: &mut Arena, bytes: usize) -> Option<Address> {
         self.check_size(bytes);
-        let base = arena.take(bytes, self.granularity_bytes())?;
+        let base = arena.take(bytes, self.granularity_bytes().max(LEAST_RANGE_ALIGN_BYTES))?;
         let place = self.reservation_before(base).map_or(0, |before| before + 1);
         self.reservations.insert(place, Reservation { base, bytes, granules: Vec::new() });
         assert!(self.reservations[..place].last().is_none_or(|it| it.base < base), "{base:#x}");
@@ -229,6 +231,13 @@ mod tests {
         pages.unreserve(&mut arena, range, 4 * GRANULE);
         assert_eq!((pages.reserved_bytes(), pages.physical_bytes()), (0, 0));
         assert_eq!(pages.create(GRANULE), PhysicalHandle(3));
+    }
+
+    #[test]
+    fn ranges_of_small_granules_begin_where_blocks_may_begin() {
+        let (mut arena, mut pages) = (Arena::new(Place::Device(0), Reuse::Late), Pages::new(64, 1));
+        let ranges = [64, 640, 64].map(|bytes| pages.reserve(&mut arena, bytes).unwrap());
+        assert!(ranges.iter().all(|range| range.0.is_multiple_of(512)), "{ranges:x?}");
     }
 
     #[test]

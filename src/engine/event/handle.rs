@@ -331,8 +331,7 @@ impl Stream {
             // a synchronise may have cleared the error after the source retired the record.
             core.enqueue(Inherit(error), Checked)?;
         }
-        let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
-        core.history.join(ticket, &point, record.source.history.at(record.ticket).as_deref());
+        core.note_wait(ticket, &record.source, record.ticket);
         Ok(())
     }
 

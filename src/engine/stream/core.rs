@@ -17,7 +17,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, StreamFailure};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
-use crate::engine::frontier::{History, Progress};
+use crate::engine::frontier::{History, Point, Progress};
 use crate::engine::stream::commands::{catch_panic, drop_quietly};
 use crate::engine::stream::consumer_lock::{ConsumerGuard, ConsumerLock, Next, Parking};
 use crate::engine::stream::context::{Blocker, Effects, TaskContext};
@@ -126,6 +126,13 @@ impl StreamCore {
             backend,
             progress,
         })
+    }
+
+    /// Notes that this stream's queue has a wait, `ticket`, for the task `until` of the stream
+    /// `source`: what is ordered before that task is ordered before the later tasks here.
+    pub(crate) fn note_wait(&self, ticket: u64, source: &Self, until: u64) {
+        let point = Point { progress: Arc::clone(&source.progress), ticket: until };
+        self.history.join(ticket, &point, source.history.at(until).as_deref());
     }
 
     pub(crate) fn key(&self) -> u64 {
@@ -297,7 +304,9 @@ impl Drop for StreamCore {
         drop(forgotten); // after `end`, because a user's drop may list all streams
         // No thread executes the stream any more, so no further task will be submitted.
         self.finish_held(u64::MAX);
-        if !self.marks.has_abandoned() {
+        if self.marks.has_abandoned() {
+            self.progress.abandon();
+        } else {
             self.progress.finish();
         }
     }

@@ -29,7 +29,7 @@ impl Homes {
     }
 
     /// The live stream with a key, if known.
-    pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
-        self.0.get(key)?.core.upgrade()
+    pub(super) fn known(&self, key: u64) -> Option<&KnownStream> {
+        self.0.get(key)
     }
 }

@@ -163,7 +163,7 @@ impl CachingAllocator {
     fn poll_holders(&self) {
         for _ in 0..2 {
             for holder in self.holders(Wanted::Served) {
-                holder.stream.poll_ticket(holder.ticket);
+                holder.poll();
             }
         }
     }
@@ -181,6 +181,7 @@ impl CachingAllocator {
 
     /// The error of a rejected request, after its observers were called.
     pub(super) fn out_of_memory(&self, request: &Request) -> Error {
+        self.caches.empty(); // what threads keep is free
         self.poll_waited_for(ALL);
         self.state.lock().complete_some_if_free(ALL);
         self.told(self.refusal(request))

@@ -13,6 +13,7 @@ use crate::base::device::Device;
 use crate::base::sort::sort_by_key;
 use crate::base::stream_map::StreamMap;
 use crate::base::sync::assert_no_lock_held;
+use crate::engine::frontier::Progress;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::known_stream::KnownStream;
@@ -130,8 +131,8 @@ impl Pending {
     }
 
     /// The live stream with a key, if frees wait for it.
-    pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
-        self.streams.get(key)?.stream.core.upgrade()
+    pub(super) fn known(&self, key: u64) -> Option<&KnownStream> {
+        Some(&self.streams.get(key)?.stream)
     }
 
     /// All frees with the stream and task that they wait for.
@@ -183,10 +184,21 @@ pub(super) enum Wanted {
 /// drops user data.
 #[derive(Debug)]
 pub(super) struct Holder {
-    pub(super) stream: Arc<StreamCore>,
+    pub(super) progress: Arc<Progress>,
+    /// `None` while a thread drops it, which waits for the device.
+    pub(super) stream: Option<Arc<StreamCore>>,
     /// The last task that frees wait for.
     pub(super) ticket: u64,
     pub(super) bytes: usize,
+}
+
+impl Holder {
+    /// `None` for a stream that is gone.
+    pub(super) fn of(known: &KnownStream, ticket: u64, bytes: usize) -> Option<Self> {
+        let stream = known.core.upgrade();
+        let is_there = stream.is_some() || known.progress.is_ending();
+        is_there.then(|| Self { progress: Arc::clone(&known.progress), stream, ticket, bytes })
+    }
 }
 
 impl Drop for Holder {

@@ -193,9 +193,9 @@ impl AllocatorState {
         self.native.note_busy(wanted, &mut note);
         self.torch.note_busy(&mut note);
         let holder = |(key, (ticket, bytes))| {
-            let known = self.pending.stream(key).or_else(|| self.torch.homes.stream(key));
-            let stream = known.or_else(|| self.native.stream(key))?;
-            Some(Holder { stream, ticket, bytes })
+            let known = self.pending.known(key).or_else(|| self.torch.homes.known(key));
+            let known = known.or_else(|| self.native.known_stream(key))?;
+            Holder::of(known, ticket, bytes)
         };
         held.into_iter().filter_map(holder).collect()
     }

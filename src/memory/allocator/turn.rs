@@ -127,13 +127,13 @@ impl CachingAllocator {
             }
             let Some(holder) = holders.first() else { break };
             match holder.wait(interrupt) {
-                Ok(()) if holder.stream.progress.done() >= holder.ticket => {}
+                Ok(()) if holder.has_passed() => {}
                 Err(Error::Runtime(RuntimeError::Interrupted)) => {
                     return Err(Error::Runtime(RuntimeError::Interrupted));
                 }
                 // The stream is behind this thread's own task, or its device is lost: its memory
                 // stays.
-                _ => drop(refused.insert(holder.stream.key())),
+                _ => drop(refused.insert(holder.key())),
             }
         }
         Err(self.told(self.refusal(&wants.request)))
@@ -183,7 +183,7 @@ impl Turn<'_> {
             let look =
                 |state: &AllocatorState| (state.holders(Wanted::Served), state.count_frees());
             let (before, frees) = allocator.trim_and_see(look);
-            let was_in_use = before.iter().any(|holder| !refused.contains(&holder.stream.key()));
+            let was_in_use = before.iter().any(|holder| !refused.contains(&holder.key()));
             // This ends: no other thread begins here.
             drop(allocator.lock_when(|state| state.departures_if_settled().is_some()));
             let departures = allocator.departures();
@@ -211,7 +211,7 @@ impl Turn<'_> {
             if !could_serve {
                 break;
             }
-            holders.retain(|holder| !refused.contains(&holder.stream.key()));
+            holders.retain(|holder| !refused.contains(&holder.key()));
             // Memory freed or no longer used since the attempt may be what the request wants.
             let may_have_come = !is_still || was_in_use && holders.is_empty();
             if may_have_come && looks < MOST_LOOKS {
@@ -237,9 +237,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::backend::contract::Backend;
     use crate::backend::cpu::CpuBackend;
     use crate::backend::fault::{FaultBackend, Method};
-    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
     use crate::base::config::Config;
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
@@ -317,6 +318,52 @@ mod tests {
             allocator.free(block).unwrap();
             allocator.check_all();
         }
+    }
+
+    #[test]
+    fn what_a_stream_uses_that_is_just_being_dropped_is_waited_for() {
+        // Goal: under both policies it counts as there. Method: a thread drops the stream, which
+        // waits for the device, and another one asks for all memory before that wait is over.
+        for settings in ["policy:torch", "policy:native"] {
+            let completion = CompletionMode::WhenAsked { polls: u32::MAX };
+            let config =
+                NullConfig { capacity_bytes: 16 * MIB, completion, ..NullConfig::default() };
+            let faults = FaultBackend::new(NullBackend::new(config));
+            let device = Device::new(DeviceKind::NULL, 0).unwrap();
+            let runtime = runtime_on(&faults, settings);
+            let [dropped, other] = [(); 2].map(|()| runtime.stream(device).unwrap());
+            runtime.exchange_stream(&dropped).unwrap();
+            let buffer = runtime.empty(16 * MIB, device).unwrap();
+            buffer.fill(1, &dropped).unwrap();
+            drop(buffer);
+            runtime.exchange_stream(&other).unwrap();
+            let (tell, told) = mpsc::channel();
+            let asking = Arc::clone(&runtime);
+            faults.plan_callback(Method::StreamSynchronize, 1, move || {
+                let allocator = asking.allocator(device).unwrap();
+                let theirs = Arc::clone(&asking);
+                let other = thread::spawn(move || {
+                    theirs.exchange_stream(&other).unwrap();
+                    theirs.empty(16 * MIB, device).map(drop)
+                });
+                let mut seen = 0;
+                while !other.is_finished() && seen < LOOKS {
+                    let is_short = allocator.statistics().num_alloc_retries > 0;
+                    seen += usize::from(is_short);
+                    yield_now();
+                }
+                tell.send(other).unwrap();
+            });
+            drop(dropped);
+            let served = told.recv().unwrap().join().unwrap();
+            served.unwrap_or_else(|error| panic!("{settings}: {error}"));
+        }
+    }
+
+    fn runtime_on(faults: &Arc<FaultBackend>, settings: &str) -> Arc<Runtime> {
+        let config = Config::builder().accelerator(DeviceKind::NULL).allocator_settings(settings);
+        let backend: Arc<dyn Backend> = Arc::<FaultBackend>::clone(faults);
+        Arc::new(Runtime::with_backends(config.build().unwrap(), [backend]).unwrap())
     }
 
     #[test]

@@ -3,16 +3,21 @@
 //! A request that is short of memory waits for the streams that use free memory. Inside a task such
 //! a stream may wait for that very task, or for another task whose wait for memory, of any
 //! allocator, ends only after this one. Such a stream is not waited for: what it uses counts as in
-//! use, and one of the requests fails. Only waits by events of streams are known here.
+//! use, and one of the requests fails. Waits of streams for streams are known here, by events and
+//! by the order of buffers; waits for a host's access to a buffer are not.
 
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Result, StreamError};
-use crate::base::sync::{LockRank, Mutex};
+use crate::base::sync::{LockRank, Mutex, assert_no_lock_held, park};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::pending::Holder;
+
+/// The sleep between two looks at a stream that another thread drops.
+const ENDING_PERIOD: Duration = Duration::from_micros(20);
 
 /// The waits in progress inside of tasks.
 #[derive(Debug, Default)]
@@ -73,18 +78,46 @@ impl Drop for UnderWay {
 }
 
 impl Holder {
-    /// Waits until the stream has passed its uses of freed memory. Fails inside one of the stream's
-    /// tasks, and for a lost device.
-    pub(super) fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let inside = frames::streams();
-        let _under_way = if inside.is_empty() { None } else { Some(self.begin(inside)?) };
-        self.stream.wait_ticket(self.ticket, false, interrupt)
+    pub(super) fn key(&self) -> u64 {
+        self.progress.stream_key()
     }
 
-    fn begin(&self, inside: Vec<u64>) -> Result<UnderWay> {
-        let behind = streams_before(&self.stream, self.ticket);
+    /// True when the stream is known to have passed its uses of freed memory.
+    pub(super) fn has_passed(&self) -> bool {
+        self.progress.done() >= self.ticket
+    }
+
+    /// Asks a driver for the stream's progress.
+    pub(super) fn poll(&self) {
+        if let Some(stream) = &self.stream {
+            stream.poll_ticket(self.ticket);
+        }
+    }
+
+    /// Waits until the stream has passed its uses of freed memory, or its drop is over. Fails
+    /// inside one of the stream's tasks, and for a lost device.
+    pub(super) fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let Some(stream) = &self.stream else { return self.wait_for_end(interrupt) };
+        let inside = frames::streams();
+        let _under_way = if inside.is_empty() { None } else { Some(self.begin(stream, inside)?) };
+        stream.wait_ticket(self.ticket, false, interrupt)
+    }
+
+    /// Waits for the thread that drops the stream, which waits for nothing but the device.
+    fn wait_for_end(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        assert_no_lock_held();
+        let mut last_check = Instant::now();
+        while !self.has_passed() && self.progress.is_ending() {
+            interrupt.check(&mut last_check)?;
+            park(interrupt.longest_sleep(Some(ENDING_PERIOD)));
+        }
+        Ok(())
+    }
+
+    fn begin(&self, stream: &StreamCore, inside: Vec<u64>) -> Result<UnderWay> {
+        let behind = streams_before(stream, self.ticket);
         let begun = WAITS.lock().begin(inside, behind);
-        let identity = &self.stream.identity;
+        let identity = &stream.identity;
         let (device, stream_id) = (identity.device, identity.id);
         begun.map(UnderWay).ok_or(Error::Stream(StreamError::WaitInsideTask { device, stream_id }))
     }

@@ -169,10 +169,10 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         // Retains errors before the task can fail. Otherwise the stream could clear and drop the
         // error before the caller queries the transfer.
         core.failures.retain_cleared();
-        let mut waits = Waits { least_place: u64::MAX, marked: Vec::new() };
+        let mut waits = Waits { least_place: u64::MAX, marked: Vec::new(), pushed: Vec::new() };
         if self.order == Order::BehindConflicts {
             locked.each_conflict(core, |source, last| waits.push(core, source, last));
-            locked.each_queued(core, |wait| waits.push_command(core, wait));
+            locked.each_queued(core, |wait| _ = waits.push_command(core, wait));
         } else {
             let earlier = self.used.iter().filter_map(|used| used.allocation().earlier_life(core));
             earlier.for_each(|(source, last)| waits.push(core, source, last));
@@ -182,9 +182,9 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         }
         let pushed = push(self.command);
         let forgotten = locked.note(core, Task::marker(pushed.ticket), self.order);
-        drop(locked); // before `publish` schedules streams and `forgotten` drops some
+        drop(locked); // before `publish` locks histories, and `forgotten` drops streams
         drop(forgotten);
-        Ok((waits.publish(pushed), Transfer::of(core, pushed.ticket, true)))
+        Ok((waits.publish(core, pushed), Transfer::of(core, pushed.ticket, true)))
     }
 }
 
@@ -335,18 +335,21 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
 pub(crate) fn follow_earlier_life(core: &Arc<StreamCore>, buffer: &Buffer) {
     if let Some((source, last)) = buffer.allocation().earlier_life(core) {
         debug_assert!(!last.is_marker, "a free places no marker");
-        let ticket = source.enqueue(Marker, Always).ticket;
-        core.enqueue(WaitForMarker::new(Arc::clone(source), ticket), Always);
+        let until = source.enqueue(Marker, Always).ticket;
+        let wait = core.enqueue(WaitForMarker::new(Arc::clone(source), until), Always);
+        core.note_wait(wait.ticket, source, until);
     }
 }
 
-/// The waits that a task needs. `push` enqueues them under the locks, and `publish` schedules the
-/// streams afterwards.
+/// The waits that a task needs. `push` enqueues them under the locks; `publish` notes them and
+/// schedules the streams afterwards.
 struct Waits {
     /// The least place in a segment that a wait got.
     least_place: u64,
     /// Streams with a new marker that are not scheduled yet.
     marked: Vec<Arc<StreamCore>>,
+    /// The ticket of each wait for a task, and that task.
+    pushed: Vec<(u64, Arc<StreamCore>, u64)>,
 }
 
 impl Waits {
@@ -359,18 +362,23 @@ impl Waits {
             ticket = source.enqueue(Marker, Unscheduled).ticket;
             self.marked.push(Arc::clone(source));
         }
-        self.push_command(core, WaitForMarker::new(Arc::clone(source), ticket));
+        let wait = self.push_command(core, WaitForMarker::new(Arc::clone(source), ticket));
+        self.pushed.push((wait, Arc::clone(source), ticket));
     }
 
+    /// Returns the ticket of the wait.
     #[cold]
-    fn push_command<T: Command<TaskContext>>(&mut self, core: &Arc<StreamCore>, wait: T) {
+    fn push_command<T: Command<TaskContext>>(&mut self, core: &Arc<StreamCore>, wait: T) -> u64 {
         let pushed = core.enqueue(wait, Unscheduled);
         self.least_place = self.least_place.min(pushed.place_in_segment);
+        pushed.ticket
     }
 
-    /// Schedules the marked streams. Returns `last` with the least place of all pushes.
+    /// Notes the waits, and schedules the marked streams. Returns `last` with the least place of
+    /// all pushes.
     #[inline]
-    fn publish(self, last: Pushed) -> Pushed {
+    fn publish(self, core: &StreamCore, last: Pushed) -> Pushed {
+        self.pushed.iter().for_each(|(wait, source, until)| core.note_wait(*wait, source, *until));
         self.marked.iter().for_each(StreamCore::schedule);
         let place_in_segment = last.place_in_segment.min(self.least_place);
         Pushed { place_in_segment, ..last }

@@ -89,6 +89,10 @@ impl Area {
         align_bytes: usize,
     ) -> Option<RangeInclusive<u32>> {
         let last = free.end.checked_sub(units).filter(|last| *last >= free.start)?;
+        // The base decides for all units alike.
+        if self.base.0 & (align_bytes.min(self.unit_bytes) as u64 - 1) != 0 {
+            return None;
+        }
         if align_bytes <= self.unit_bytes {
             return Some(free.start..=last);
         }

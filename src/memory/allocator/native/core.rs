@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use crate::base::size::to_usize;
 use crate::engine::frontier::Frontier;
-use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::allocated::{Allocated, Single};
+use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::addresses::Addresses;
 use crate::memory::allocator::native::amounts::Amounts;
 use crate::memory::allocator::native::area::Areas;
@@ -346,8 +346,8 @@ impl Native {
     }
 
     /// Returns the stream with a key, if it still exists and a heap knows it.
-    pub(crate) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
-        self.heaps.stream(key)
+    pub(in crate::memory::allocator) fn known_stream(&self, key: u64) -> Option<&KnownStream> {
+        self.heaps.known_stream(key)
     }
 
     /// Returns the number of heaps, and of areas.

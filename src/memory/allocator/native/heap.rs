@@ -346,9 +346,9 @@ impl Heaps {
     }
 
     /// Returns the stream with a key, if it still exists and a heap knows it.
-    pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
+    pub(super) fn known_stream(&self, key: u64) -> Option<&KnownStream> {
         let mut of_stream = self.iter().filter(|(_, heap)| heap.owner.stream == key);
-        of_stream.find_map(|(_, heap)| heap.stream.as_ref()?.core.upgrade())
+        of_stream.find_map(|(_, heap)| heap.stream.as_ref())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (HeapId, &Heap)> {

@@ -59,6 +59,11 @@ impl Sizes {
         }
     }
 
+    /// The alignment that every unit of an arena has. Segments begin where the device has them.
+    pub(super) fn unit_align_bytes(&self, kind: Kind) -> usize {
+        if self.has_pages { self.unit_bytes(kind) } else { self.granularity.block_bytes }
+    }
+
     /// The page grid of an arena.
     #[inline]
     pub(super) fn grid(&self, kind: Kind) -> Grid {

@@ -36,7 +36,7 @@ impl Choice {
         let Want { kind, bytes, align_bytes, .. } = *want;
         let (unit_bytes, grid) = (sizes.unit_bytes(kind), sizes.grid(kind));
         let units = units_of(bytes, unit_bytes);
-        let is_aligned_more = align_bytes > unit_bytes;
+        let is_aligned_more = align_bytes > sizes.unit_align_bytes(kind);
         let least_pages = if spares_idle_pages { grid.least_covered(units) } else { 0 };
         Self { units, align_bytes, is_aligned_more, grid, search, spares_idle_pages, least_pages }
     }
@@ -88,7 +88,7 @@ impl Native {
         let Want { kind, bytes, align_bytes, heap } = *want;
         let unit_bytes = self.sizes.unit_bytes(kind);
         let is_long = self.sizes.has_pages && self.is_long(kind, bytes);
-        if is_long || align_bytes > unit_bytes {
+        if is_long || align_bytes > self.sizes.unit_align_bytes(kind) {
             return None;
         }
         let units = units_of(bytes, unit_bytes);
