@@ -18,7 +18,7 @@ use crossbeam_queue::SegQueue;
 use crate::base::fork;
 use crate::base::sort::sort_by_key;
 use crate::base::spin::SpinMutex;
-use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering, yield_now};
 
 /// The maximum number of points in a frontier. If a stream waits for more streams, the frontier
 /// leaves the rest out, and the runtime polls whether the tasks of those streams are done.
@@ -192,12 +192,25 @@ impl Point {
 
 /// The points ordered before a task: at most one per stream, sorted by stream, immutable.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Frontier(Vec<Point>);
+pub(crate) struct Frontier(Vec<Joined>);
+
+/// A point, and the first wait of the frontier's stream that joined a pending one of that stream.
+#[derive(Clone, Debug)]
+struct Joined {
+    point: Point,
+    since: u64,
+}
+
+impl Joined {
+    fn key(&self) -> u64 {
+        self.point.progress.stream_key()
+    }
+}
 
 impl Frontier {
     fn ticket_of(&self, stream_key: u64) -> Option<u64> {
-        let find = |point: &Point| point.progress.stream_key().cmp(&stream_key);
-        self.0.binary_search_by(find).ok().map(|index| self.0[index].ticket)
+        let find = |joined: &Joined| joined.key().cmp(&stream_key);
+        self.0.binary_search_by(find).ok().map(|index| self.0[index].point.ticket)
     }
 
     /// True when the point is known to be ordered before the frontier's task.
@@ -205,29 +218,29 @@ impl Frontier {
         self.ticket_of(point.progress.stream_key()).is_some_and(|ticket| ticket >= point.ticket)
     }
 
-    /// The keys of the streams whose point is not known to be done.
-    pub(crate) fn pending_streams(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().filter(|point| !point.is_done()).map(|point| point.progress.stream_key())
-    }
-
-    /// The union of both frontiers and `point`, without done points, dropped streams and the stream
-    /// `own_key`. If the union has more than [`MAX_POINTS`], drops points other than `point`: a
-    /// frontier may be incomplete.
-    fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
-        let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
-            .concat()
-            .into_iter()
-            .filter(|point| point.progress.stream_key() != own_key)
-            .filter(|point| !point.is_done() && !point.progress.has_ended())
-            .collect();
+    /// The union of this frontier with `point` and `other`, what is before that, which the wait
+    /// `since` joins; without done points, dropped streams and the stream `own_key`. If the union
+    /// has more than [`MAX_POINTS`], drops points other than `point`: a frontier may be incomplete.
+    fn joined(&self, other: &Self, point: &Point, since: u64, own_key: u64) -> Self {
+        let others = other.0.iter().map(|joined| &joined.point);
+        let new = others.chain([point]).map(|point| Joined { point: point.clone(), since });
+        let mut points: Vec<Joined> = self.0.iter().cloned().chain(new).collect();
+        points.retain(|Joined { point, .. }| {
+            let progress = &point.progress;
+            progress.stream_key() != own_key && !point.is_done() && !progress.has_ended()
+        });
         // The largest ticket of each stream comes first, and `dedup` retains the first one.
-        points.sort_by_key(|point| (point.progress.stream_key(), std::cmp::Reverse(point.ticket)));
-        points.dedup_by_key(|point| point.progress.stream_key());
+        points.sort_by_key(|joined| (joined.key(), std::cmp::Reverse(joined.point.ticket)));
+        points.dedup_by(|next, first| {
+            let is_again = next.key() == first.key();
+            first.since = if is_again { first.since.min(next.since) } else { first.since };
+            is_again
+        });
         if points.len() > MAX_POINTS {
-            let joined = point.progress.stream_key();
+            let key = point.progress.stream_key();
             let mut others = MAX_POINTS - 1;
-            points.retain(|point| {
-                let is_joined = point.progress.stream_key() == joined;
+            points.retain(|joined| {
+                let is_joined = joined.key() == key;
                 others -= usize::from(!is_joined && others > 0);
                 is_joined || others > 0
             });
@@ -245,10 +258,28 @@ impl Frontier {
 pub(crate) struct History {
     progress: Arc<Progress>,
     versions: Mutex<VecDeque<Version>>,
+    /// The number of waits that may be in the queue and are not in `versions` yet.
+    announced: AtomicU64,
 }
+
+/// A wait that a thread is enqueueing, until the drop.
+pub(crate) struct Announced<'a>(&'a History);
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        // Release: behind the join; pairs with `settle`.
+        self.0.announced.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// How often a thread looks whether announced waits are joined. The thread that enqueues one may be
+/// waiting for room in the queue, or for a join of the thread that looks.
+const MOST_SETTLE_LOOKS: usize = 100;
 
 #[derive(Debug)]
 struct Version {
+    /// The first of the adjacent waits that joined it, of which `from_ticket` is the last.
+    first_ticket: u64,
     /// The ticket of the wait that created this version; later tasks are ordered after `frontier`.
     from_ticket: u64,
     frontier: Arc<Frontier>,
@@ -256,7 +287,27 @@ struct Version {
 
 impl History {
     pub(crate) fn new(progress: Arc<Progress>) -> Self {
-        Self { progress, versions: Mutex::new(LockRank::Frontier, VecDeque::new()) }
+        let versions = Mutex::new(LockRank::Frontier, VecDeque::new());
+        Self { progress, versions, announced: AtomicU64::new(0) }
+    }
+
+    /// Announces a wait, before it is enqueued. The caller drops the result behind the join.
+    pub(crate) fn announce(&self) -> Announced<'_> {
+        // SeqCst: before the wait is in the queue, whose order readers know by a later ticket;
+        // partner: the load in `settle`.
+        self.announced.fetch_add(1, Ordering::SeqCst);
+        Announced(self)
+    }
+
+    /// Waits for a moment until every wait in the queue is joined.
+    pub(crate) fn settle(&self) {
+        for _ in 0..MOST_SETTLE_LOOKS {
+            // SeqCst: partner: `announce`. As an acquire it pairs with the drop of `Announced`.
+            if self.announced.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            yield_now();
+        }
     }
 
     /// The other streams' points ordered before the task `ticket`; `None` before the first join.
@@ -264,6 +315,18 @@ impl History {
         let versions = self.versions.lock();
         let known = versions.iter().rev().find(|version| version.from_ticket <= ticket);
         known.map(|version| Arc::clone(&version.frontier))
+    }
+
+    /// The keys of the streams that this stream waits for up to its task `ticket`, of which some
+    /// work is not known to be done. Unlike [`History::at`] also of waits between two of which no
+    /// task stands.
+    pub(crate) fn pending_streams(&self, ticket: u64) -> Vec<u64> {
+        self.settle();
+        let versions = self.versions.lock();
+        let last = versions.iter().rev().find(|version| version.first_ticket <= ticket);
+        let points = last.iter().flat_map(|version| &version.frontier.0);
+        let pending = points.filter(|it| it.since <= ticket && !it.point.is_done());
+        pending.map(Joined::key).collect()
     }
 
     /// The other streams' points ordered before this stream's next task.
@@ -286,15 +349,19 @@ impl History {
         }
         let index = versions.partition_point(|version| version.from_ticket <= ticket);
         for later in versions.range_mut(index..) {
-            later.frontier = Arc::new(later.frontier.joined(before, point, own_key));
+            later.frontier = Arc::new(later.frontier.joined(before, point, ticket, own_key));
         }
         let previous = index.checked_sub(1).map_or(&nothing, |index| &*versions[index].frontier);
-        let frontier = Arc::new(previous.joined(before, point, own_key));
-        let version = Version { from_ticket: ticket, frontier };
+        let frontier = Arc::new(previous.joined(before, point, ticket, own_key));
         // No record is between two waits with adjacent tickets, so the second replaces the first.
         match index.checked_sub(1).map(|index| &mut versions[index]) {
-            Some(last) if last.from_ticket + 1 == ticket => *last = version,
-            _ => versions.insert(index, version),
+            Some(last) if last.from_ticket + 1 == ticket => {
+                (last.from_ticket, last.frontier) = (ticket, frontier);
+            }
+            _ => {
+                let version = Version { first_ticket: ticket, from_ticket: ticket, frontier };
+                versions.insert(index, version);
+            }
         }
     }
 }
@@ -349,6 +416,21 @@ mod tests {
         history.join(4, &point(&b, 1), None);
         assert!(orders(&history, 4, &point(&b, 1)) && !orders(&history, 4, &point(&a, 1)));
         assert!(orders(&history, 7, &point(&b, 1)) && orders(&history, 7, &point(&a, 1)));
+    }
+
+    #[test]
+    fn what_is_pending_up_to_a_task_is_told_also_between_adjacent_waits() {
+        let [a, b, c] = [1, 2, 3].map(|key| stream(key).0);
+        let (_, history) = stream(4);
+        assert!(history.pending_streams(9).is_empty());
+        for (ticket, source, until) in [(5, &a, 7), (6, &b, 1), (7, &a, 8), (9, &c, 1)] {
+            history.join(ticket, &point(source, until), None);
+        }
+        let pending = [4, 5, 6, 8, 9, 20].map(|ticket| history.pending_streams(ticket));
+        let expected: [&[u64]; 6] = [&[], &[1], &[1, 2], &[1, 2], &[1, 2, 3], &[1, 2, 3]];
+        assert_eq!(pending, expected);
+        b.retire(1);
+        assert_eq!(history.pending_streams(6), [1_u64]);
     }
 
     #[test]

@@ -463,3 +463,18 @@ fn an_error_says_to_the_last_byte_how_much_could_be_had() {
         bench.free(taken);
     }
 }
+
+#[test]
+fn a_pool_that_helps_out_does_so_only_when_there_is_no_other_memory() {
+    let bench = Bench::of_capacity(NATIVE, 4 * MIB);
+    bench.allocator.retain_pool(POOL, PoolOptions::default().use_on_oom(true));
+    let helper = bench.request(Request::new(KIB, 0).from_pool(POOL)).unwrap();
+    let own = bench.request(Request::new(KIB, 1)).unwrap();
+    let served = bench.request(Request::new(KIB, 2)).unwrap();
+    let page = |block: &Allocated| block.address() / (2 * MIB as u64);
+    assert_eq!((page(&served), page(&served) == page(&helper)), (page(&own), false));
+    for block in [helper, own, served] {
+        bench.free(block);
+    }
+    bench.allocator.release_pool(POOL);
+}

@@ -417,3 +417,69 @@ fn what_a_thread_freed_of_a_private_pool_serves_no_request_without_it() {
         free_all(&bench, private.into_iter().chain(plain).collect());
     }
 }
+
+fn peaks(bench: &Bench) -> [u64; 3] {
+    let statistics = bench.statistics();
+    let peaks = [statistics.allocation, statistics.allocated_bytes, statistics.requested_bytes];
+    peaks.map(|stat| stat.all.peak)
+}
+
+fn take_five(bench: &Bench) {
+    let take = |_| bench.allocator.allocate(Request::new(1000, 0)).unwrap();
+    let blocks: Vec<_> = (0..5).map(take).collect();
+    for block in blocks {
+        bench.allocator.free(block).unwrap();
+    }
+}
+
+/// Goal: peaks are exact again from a reset on, whatever was lost before.
+#[test]
+fn peaks_that_were_lost_before_a_reset_are_exact_behind_it() {
+    let bench = native();
+    on_a_thread(&bench, take_five);
+    on_a_thread(&bench, take_five);
+    bench.allocator.reset_peak_statistics();
+    on_a_thread(&bench, take_five);
+    assert_eq!(peaks(&bench), [5, 5 * 1024, 5000]);
+}
+
+/// Goal: a thread that ends has not counted anything by that. Method: it has taken a block before
+/// the reset, which another one holds by now.
+#[test]
+fn a_thread_that_ends_counts_nothing_by_that() {
+    let bench = native();
+    let ((taken, is_taken), (end, ended)) = (channel(), channel::<()>());
+    let thread = on_another(&bench, move |bench| {
+        taken.send(bench.allocator.allocate(Request::new(1000, 0)).unwrap()).unwrap();
+        assert!(ended.recv().is_err());
+    });
+    let held = is_taken.recv().unwrap();
+    bench.allocator.reset_peak_statistics();
+    drop(end);
+    thread.join().unwrap();
+    take_five(&bench);
+    assert_eq!(peaks(&bench), [6, 6 * 1024, 6000]);
+    bench.free(held);
+}
+
+/// Goal: what a thread took of one size counts by that size, also when another size has its place
+/// since. Method: so many other sizes that each place meets one.
+#[test]
+fn requests_count_by_their_size_though_another_has_its_place() {
+    let bench = native();
+    let take = |bytes| bench.allocator.allocate(Request::new(bytes, 0)).unwrap();
+    for _ in 0..2 {
+        bench.allocator.free(take(40 * KIB)).unwrap();
+    }
+    let held = take(40 * KIB); // what the thread kept
+    let mut truth = 3 * 40 * KIB;
+    for bytes in (0..1000).map(|number| 48 * KIB + number * 512) {
+        for _ in 0..2 {
+            bench.allocator.free(take(bytes)).unwrap();
+            truth += bytes;
+        }
+    }
+    let allocated = bench.statistics().allocated_bytes.all.allocated;
+    assert_eq!(allocated, truth as u64);
+    bench.free(held);
+}

@@ -323,6 +323,7 @@ impl Stream {
                 Some(error) => core.enqueue(Inherit(error), Checked).map(drop),
             };
         }
+        let _announced = core.history.announce();
         let ticket = core.enqueue(wait, Checked)?.ticket;
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)

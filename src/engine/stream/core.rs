@@ -129,8 +129,10 @@ impl StreamCore {
     }
 
     /// Notes that this stream's queue has a wait, `ticket`, for the task `until` of the stream
-    /// `source`: what is ordered before that task is ordered before the later tasks here.
+    /// `source`: what is ordered before that task is ordered before the later tasks here. The
+    /// caller has announced it ([`History::announce`]).
     pub(crate) fn note_wait(&self, ticket: u64, source: &Self, until: u64) {
+        source.history.settle();
         let point = Point { progress: Arc::clone(&source.progress), ticket: until };
         self.history.join(ticket, &point, source.history.at(until).as_deref());
     }

@@ -449,3 +449,118 @@ fn pools_that_end_before_their_last_block_leave_nothing_behind() {
     let counts = allocator.state.lock().native.count_heaps_and_areas();
     assert!(counts.0 <= 4, "{counts:?} heaps and areas");
 }
+
+/// Goal: of small blocks that go back to their slab together the last use counts, whichever goes
+/// back last. Method: one is freed behind a task that waits, one that no task used behind it.
+#[test]
+fn small_blocks_that_go_back_together_are_as_busy_as_the_busiest() {
+    let world = World::new("policy:native");
+    let home = world.stream();
+    let (event, closed) = world.gate();
+    let [busy, idle] = [(); 2].map(|()| world.take(&home, 1000));
+    home.wait_event(&event).unwrap();
+    world.free(busy, &home, None);
+    world.allocator.free(idle).unwrap();
+    let reserved_bytes = world.reserved_bytes();
+    world.allocator.trim();
+    assert_eq!(world.reserved_bytes(), reserved_bytes, "a queued task may use it");
+    closed.finish(Ok(()));
+    home.synchronize().unwrap();
+    world.allocator.trim();
+    assert_eq!(world.reserved_bytes(), 0);
+}
+
+/// Goal: a request that is short waits for the task that uses memory, by the number that this has
+/// on its stream. Method: a heap that went on from a stream of a hundred tasks to one with one.
+#[test]
+fn short_memory_waits_for_the_stream_that_a_heap_went_on_to() {
+    let config = Config { cpu_memory_bytes: Some(64 * MIB), ..Config::default() };
+    let world = Arc::new(World::on(CpuBackend::new(&config).unwrap(), "policy:native"));
+    freed_by_a_stream_that_is_gone(&world);
+    let next = world.stream();
+    let block = world.take(&next, 40 * MIB);
+    let (event, closed) = world.gate();
+    next.wait_event(&event).unwrap();
+    world.free(block, &next, None);
+    let (later, later_closed) = world.gate();
+    next.wait_event(&later).unwrap();
+    let (told, served) = mpsc::channel();
+    let asks = Arc::clone(&world);
+    std::thread::spawn(move || {
+        let other = asks.stream();
+        let request = Request::new(50 * MIB, other.core().key());
+        let home = Some(other.core());
+        let block = asks.allocator.allocate_unless(request, home, &mut Interrupt::default());
+        told.send(block.map(|block| asks.allocator.free(block).unwrap())).unwrap();
+    });
+    while world.allocator.statistics_so_far().num_sync_all_streams == 0 {
+        std::thread::yield_now();
+    }
+    closed.finish(Ok(()));
+    let served = served.recv_timeout(std::time::Duration::from_secs(20));
+    later_closed.finish(Ok(()));
+    served.expect("it waits for a later task").expect("the stream has passed its task");
+}
+
+/// Goal: a heap that a request without its stream made knows the stream from the free on.
+#[test]
+fn a_free_names_the_stream_of_a_heap() {
+    let world = World::new("policy:native,exact_statistics:True");
+    let home = world.stream();
+    let (event, closed) = world.gate();
+    let block = world.allocator.allocate(Request::new(30 * MIB, home.core().key())).unwrap();
+    home.wait_event(&event).unwrap();
+    world.free(block, &home, None);
+    let reserved_bytes = world.reserved_bytes();
+    world.allocator.trim();
+    assert_eq!(world.reserved_bytes(), reserved_bytes, "a queued task may use it");
+    closed.finish(Ok(()));
+    home.synchronize().unwrap();
+}
+
+/// Goal: what is left of a new page serves other streams before the device is asked, also of a
+/// heap that is not among the last that got free memory. Method: many heaps got some since, and
+/// have none by now.
+#[test]
+fn what_is_left_of_a_new_page_serves_others_before_the_device_is_asked() {
+    let world = World::new("policy:native");
+    let page_bytes = world.allocator.page_bytes();
+    let (home, others, last) = (world.stream(), world.streams(20), world.stream());
+    let first = world.take(&home, page_bytes);
+    let whole: Vec<_> = others.iter().map(|other| world.take(other, 2 * page_bytes)).collect();
+    let part = world.take(&home, 64 << 10);
+    let reserved_bytes = world.reserved_bytes();
+    let rest = world.take(&last, 64 << 10);
+    assert_eq!(world.reserved_bytes(), reserved_bytes);
+    for (block, home) in whole.into_iter().zip(&others) {
+        world.free(block, home, None);
+    }
+    for (block, home) in [(first, &home), (part, &home), (rest, &last)] {
+        world.free(block, home, None);
+    }
+    world.allocator.check_all();
+}
+
+/// Goal: the lists of a work on many pages are not kept. Method: their capacity afterwards.
+#[test]
+fn the_lists_of_many_pages_are_not_kept() {
+    let world = World::new("policy:native");
+    let home = world.stream();
+    let most_bytes = 3000 * world.allocator.page_bytes();
+    let block = world.take(&home, most_bytes);
+    let kept = world.allocator.state.lock().native.kept_page_room();
+    assert!(kept <= 1024, "room for {kept} pages");
+    world.free(block, &home, None);
+}
+
+/// Goal: what a stream is served with of another one's is counted.
+#[test]
+fn memory_of_another_stream_is_counted() {
+    let world = World::new("policy:native");
+    let (first, second) = (world.stream(), world.stream());
+    let block = world.take(&first, 64 << 10);
+    let other = world.take(&second, 64 << 10);
+    assert_eq!(world.allocator.statistics_so_far().num_frontier_reuses, 1);
+    world.free(block, &first, None);
+    world.free(other, &second, None);
+}

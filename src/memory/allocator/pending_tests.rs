@@ -488,3 +488,88 @@ fn what_is_deterministic_takes_nothing_from_how_far_streams_are_in_pools_of_whol
         world.allocator.free(block).unwrap();
     }
 }
+
+/// Goal: as for pages (`memory_goes_back_to_the_device_only_when_its_own_stream_is_done_too`), a
+/// segment stays while its stream uses it. Method: shared memory, which has no pages.
+#[test]
+fn a_segment_goes_back_only_when_its_own_stream_is_done() {
+    let world = World::late("policy:native", u32::MAX);
+    let World { runtime, device, allocator } = world;
+    let beside = Arc::new(allocator);
+    let shared = CachingAllocator::shared(&beside, "policy:native".parse().unwrap()).unwrap();
+    let home = runtime.stream(device).unwrap();
+    let request = Request::new(30 * MIB, home.core().key());
+    let block =
+        shared.allocate_unless(request, Some(home.core()), &mut Interrupt::default()).unwrap();
+    home.record_event().unwrap();
+    shared.free_behind(block, Some(&point(&home)), &[]);
+    shared.trim();
+    let reserved_bytes = shared.statistics().reserved_bytes.all.current;
+    assert_eq!(reserved_bytes, 30 << 20, "a queued task may use it");
+    shared.empty_cache(); // waits
+    assert_eq!(shared.statistics().reserved_bytes.all.current, 0);
+}
+
+/// Goal: what awaits its free is active and not yet freed, by the sums too.
+#[test]
+fn what_awaits_its_free_is_not_freed() {
+    for settings in POLICIES {
+        let world = World::cpu(settings, 64 * MIB);
+        let (home, other) = (world.stream(), world.stream());
+        let block = world.take(&home, 3 * MIB).unwrap();
+        let held = gate(&other);
+        world.free(block, &home, &[&other]);
+        let sums = || {
+            let statistics = world.allocator.statistics();
+            [statistics.allocation, statistics.active].map(|stat| stat.all.freed)
+        };
+        assert_eq!(sums(), [1, 0], "{settings}");
+        drop(held);
+        other.synchronize().unwrap();
+        world.allocator.empty_cache();
+        assert_eq!(sums(), [1, 1], "{settings}");
+    }
+}
+
+/// Goal: what awaited its free before a reset is in no peak behind it.
+#[test]
+fn what_awaited_its_free_before_a_reset_is_in_no_peak() {
+    let world = World::cpu("policy:native", 64 * MIB);
+    let (home, other) = (world.stream(), world.stream());
+    let block = world.take(&home, 512).unwrap();
+    let held = gate(&other);
+    world.free(block, &home, &[&other]);
+    drop(held);
+    other.synchronize().unwrap();
+    world.allocator.empty_cache();
+    world.allocator.reset_peak_statistics();
+    let request = Request::new(512, home.core().key());
+    let block = world
+        .allocator
+        .allocate_unless(request, Some(home.core()), &mut Interrupt::default())
+        .unwrap();
+    let active = world.allocator.statistics().active.all;
+    assert_eq!((active.current, active.peak), (1, 1));
+    world.free(block, &home, &[]);
+}
+
+/// Goal: drivers are asked about as many streams as frees that wait before the device is asked for
+/// more. Method: a request that what all of them together hold serves.
+#[test]
+fn drivers_are_asked_before_the_device_is() {
+    let world = World::late("policy:native", 0);
+    let home = world.stream();
+    let others: Vec<Stream> = (0..8).map(|_| world.stream()).collect();
+    let blocks: Vec<_> = others.iter().map(|_| world.take(&home, 20 * MIB).unwrap()).collect();
+    let request = |bytes| {
+        let request = Request::new(bytes, home.core().key());
+        world.allocator.allocate_unless(request, Some(home.core()), &mut Interrupt::default())
+    };
+    for (block, other) in blocks.into_iter().zip(&others) {
+        other.core().enqueue(EmptyTask, Always);
+        world.allocator.free_behind(block, Some(&point(&home)), &[point(other)]);
+    }
+    let all = request(160 * MIB).unwrap();
+    assert_eq!(world.reserved_bytes(), 160 << 20);
+    world.free(all, &home, &[]);
+}

@@ -125,9 +125,7 @@ impl Holder {
 
 /// The stream, and the streams that its task `ticket` still waits for.
 fn streams_before(stream: &StreamCore, ticket: u64) -> Vec<u64> {
-    let frontier = stream.history.at(ticket);
-    let others = frontier.iter().flat_map(|frontier| frontier.pending_streams());
-    std::iter::once(stream.key()).chain(others).collect()
+    std::iter::once(stream.key()).chain(stream.history.pending_streams(ticket)).collect()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -19,6 +19,7 @@ use crate::base::error::Result;
 use crate::base::sort::sort_indices;
 use crate::base::spin::SpinGuard;
 use crate::base::sync::park;
+use crate::engine::frontier::Announced;
 use crate::engine::stream::Stream;
 use crate::engine::stream::commands::WaitForMarker;
 use crate::engine::stream::context::TaskContext;
@@ -169,13 +170,13 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         // Retains errors before the task can fail. Otherwise the stream could clear and drop the
         // error before the caller queries the transfer.
         core.failures.retain_cleared();
-        let mut waits = Waits { least_place: u64::MAX, marked: Vec::new(), pushed: Vec::new() };
+        let mut waits = Waits::new(core);
         if self.order == Order::BehindConflicts {
-            locked.each_conflict(core, |source, last| waits.push(core, source, last));
-            locked.each_queued(core, |wait| _ = waits.push_command(core, wait));
+            locked.each_conflict(core, |source, last| waits.push(source, last));
+            locked.each_queued(core, |wait| _ = waits.push_command(wait));
         } else {
             let earlier = self.used.iter().filter_map(|used| used.allocation().earlier_life(core));
-            earlier.for_each(|(source, last)| waits.push(core, source, last));
+            earlier.for_each(|(source, last)| waits.push(source, last));
         }
         if order_watch::is_on() {
             declare_uses(self.used, self.order);
@@ -184,7 +185,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
         let forgotten = locked.note(core, Task::marker(pushed.ticket), self.order);
         drop(locked); // before `publish` locks histories, and `forgotten` drops streams
         drop(forgotten);
-        Ok((waits.publish(core, pushed), Transfer::of(core, pushed.ticket, true)))
+        Ok((waits.publish(pushed), Transfer::of(core, pushed.ticket, true)))
     }
 }
 
@@ -335,6 +336,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
 pub(crate) fn follow_earlier_life(core: &Arc<StreamCore>, buffer: &Buffer) {
     if let Some((source, last)) = buffer.allocation().earlier_life(core) {
         debug_assert!(!last.is_marker, "a free places no marker");
+        let _announced = core.history.announce();
         let until = source.enqueue(Marker, Always).ticket;
         let wait = core.enqueue(WaitForMarker::new(Arc::clone(source), until), Always);
         core.note_wait(wait.ticket, source, until);
@@ -343,7 +345,9 @@ pub(crate) fn follow_earlier_life(core: &Arc<StreamCore>, buffer: &Buffer) {
 
 /// The waits that a task needs. `push` enqueues them under the locks; `publish` notes them and
 /// schedules the streams afterwards.
-struct Waits {
+struct Waits<'a> {
+    core: &'a Arc<StreamCore>,
+    announced: Option<Announced<'a>>,
     /// The least place in a segment that a wait got.
     least_place: u64,
     /// Streams with a new marker that are not scheduled yet.
@@ -352,24 +356,30 @@ struct Waits {
     pushed: Vec<(u64, Arc<StreamCore>, u64)>,
 }
 
-impl Waits {
-    /// Makes the stream `core` wait for the task `last` of the stream `source`.
+impl<'a> Waits<'a> {
+    fn new(core: &'a Arc<StreamCore>) -> Self {
+        let (marked, pushed) = (Vec::new(), Vec::new());
+        Self { core, announced: None, least_place: u64::MAX, marked, pushed }
+    }
+
+    /// Makes the stream wait for the task `last` of the stream `source`.
     #[cold]
-    fn push(&mut self, core: &Arc<StreamCore>, source: &Arc<StreamCore>, last: Task) {
+    fn push(&mut self, source: &Arc<StreamCore>, last: Task) {
+        self.announced.get_or_insert_with(|| self.core.history.announce());
         let Task { mut ticket, is_marker } = last;
         if !is_marker {
             // The task does not wake its waiters, so the wait names a new marker behind the task.
             ticket = source.enqueue(Marker, Unscheduled).ticket;
             self.marked.push(Arc::clone(source));
         }
-        let wait = self.push_command(core, WaitForMarker::new(Arc::clone(source), ticket));
+        let wait = self.push_command(WaitForMarker::new(Arc::clone(source), ticket));
         self.pushed.push((wait, Arc::clone(source), ticket));
     }
 
     /// Returns the ticket of the wait.
     #[cold]
-    fn push_command<T: Command<TaskContext>>(&mut self, core: &Arc<StreamCore>, wait: T) -> u64 {
-        let pushed = core.enqueue(wait, Unscheduled);
+    fn push_command<T: Command<TaskContext>>(&mut self, wait: T) -> u64 {
+        let pushed = self.core.enqueue(wait, Unscheduled);
         self.least_place = self.least_place.min(pushed.place_in_segment);
         pushed.ticket
     }
@@ -377,8 +387,10 @@ impl Waits {
     /// Notes the waits, and schedules the marked streams. Returns `last` with the least place of
     /// all pushes.
     #[inline]
-    fn publish(self, core: &StreamCore, last: Pushed) -> Pushed {
-        self.pushed.iter().for_each(|(wait, source, until)| core.note_wait(*wait, source, *until));
+    fn publish(self, last: Pushed) -> Pushed {
+        for (wait, source, until) in &self.pushed {
+            self.core.note_wait(*wait, source, *until);
+        }
         self.marked.iter().for_each(StreamCore::schedule);
         let place_in_segment = last.place_in_segment.min(self.least_place);
         Pushed { place_in_segment, ..last }

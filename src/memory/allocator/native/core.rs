@@ -350,6 +350,12 @@ impl Native {
         self.heaps.known_stream(key)
     }
 
+    /// The pages that the kept lists have room for.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn kept_page_room(&self) -> usize {
+        self.page_lists.as_ref().map_or(0, |lists| lists.targets.capacity())
+    }
+
     /// Returns the number of heaps, and of areas.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn count_heaps_and_areas(&self) -> (usize, usize) {

@@ -177,3 +177,71 @@ fn refused_pages_take_no_room_in_the_table_of_pages() {
     ours.free(small).unwrap();
     theirs.free(most).unwrap();
 }
+
+/// Goal: each request that needs new pages waits that moment, as long as the thread stays inside.
+#[test]
+fn a_thread_that_stays_inside_with_much_is_waited_for_at_each_growth() {
+    let allocator = allocator(64 * MIB);
+    thread::scope(|scope| {
+        let parked = Parked::begin(scope, &allocator, 20 * MIB);
+        parked.is_inside();
+        let told = [20, 20].map(|mib| ask(scope, &allocator, mib * MIB).recv_timeout(LONG));
+        parked.leave.send(()).unwrap();
+        let slept = allocator.caches.sleeps.load(Ordering::Relaxed); // a count
+        assert_eq!(slept, 2 * MOST_GROWTH_SLEEPS);
+        for told in told {
+            allocator.free(told.expect("it is served").0.unwrap()).unwrap();
+        }
+    });
+}
+
+/// Goal: a thread that was short of memory keeps nothing for a while either.
+#[test]
+fn who_is_short_of_memory_keeps_nothing_itself() {
+    let allocator = allocator(64 * MIB);
+    let to_heap = || {
+        let frees = || allocator.state.lock().native.frees;
+        let before = frees();
+        allocator.free(allocator.allocate(Request::new(512, 1)).unwrap()).unwrap();
+        frees() - before
+    };
+    to_heap();
+    assert_eq!(to_heap(), 0, "it is kept");
+    allocator.allocate(Request::new(65 * MIB, 1)).unwrap_err();
+    assert_eq!(to_heap(), 1, "memory is short");
+}
+
+/// Goal: who is short of memory sees that small pieces came back with a thread's end.
+#[test]
+fn small_pieces_that_a_thread_gives_back_are_frees() {
+    let allocator = allocator(64 * MIB);
+    let frees = || allocator.state.lock().native.frees;
+    let before = frees();
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let taken = [(); 5].map(|()| allocator.allocate(Request::new(512, 1)).unwrap());
+            for block in taken {
+                allocator.free(block).unwrap();
+            }
+        });
+        thread.join().unwrap();
+    });
+    allocator.empty_cache();
+    assert!(frees() >= before + 5, "{} of 5", frees() - before);
+}
+
+/// Goal: a segment of exactly the size that is cached is.
+#[test]
+fn a_segment_of_the_size_that_is_cached_stays() {
+    let device = Device::cpu(0);
+    let null =
+        crate::backend::cpu::CpuBackend::new(&crate::base::config::Config::default()).unwrap();
+    let config = "pinned_max_cached_size_mb:20".parse().unwrap();
+    let heap = CachingAllocator::heap(null, device, config);
+    let reserved = || heap.statistics().reserved_bytes.all.current;
+    for (bytes, kept) in [(20 * MIB, 20 << 20), (22 * MIB, 20 << 20)] {
+        let block = heap.allocate(Request::new(bytes, 0)).unwrap();
+        heap.free(block).unwrap();
+        assert_eq!(reserved(), kept);
+    }
+}
