@@ -11,14 +11,15 @@
 //! queue yet, because a thread enqueues the wait before it publishes the join.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 
 use crate::base::fork;
 use crate::base::sort::sort_by_key;
 use crate::base::spin::SpinMutex;
-use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering, yield_now};
+use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering, park, yield_now};
 
 /// The maximum number of points in a frontier. If a stream waits for more streams, the frontier
 /// leaves the rest out, and the runtime polls whether the tasks of those streams are done.
@@ -47,6 +48,8 @@ pub(crate) struct Progress {
     is_abandoned: AtomicBool,
     /// The queues that `finish` notifies, each with the number to push.
     targets: SpinMutex<Vec<(Weak<Ended>, u32)>>,
+    /// What the stream waits for, while it is there.
+    history: OnceLock<Weak<History>>,
 }
 
 impl Progress {
@@ -63,6 +66,7 @@ impl Progress {
             is_over,
             is_abandoned,
             targets,
+            history: OnceLock::new(),
         })
     }
 
@@ -272,9 +276,12 @@ impl Drop for Announced<'_> {
     }
 }
 
-/// How often a thread looks whether announced waits are joined. The thread that enqueues one may be
-/// waiting for room in the queue, or for a join of the thread that looks.
-const MOST_SETTLE_LOOKS: usize = 100;
+/// How often a thread looks whether announced waits are joined: for a tenth of a second. The thread
+/// that enqueues one may have lost its processor, or be waiting for room in the queue.
+const MOST_SETTLE_LOOKS: usize = SETTLE_YIELDS + 1000;
+/// The first looks, which follow each other at once.
+const SETTLE_YIELDS: usize = 100;
+const SETTLE_PERIOD: Duration = Duration::from_micros(100);
 
 #[derive(Debug)]
 struct Version {
@@ -286,9 +293,13 @@ struct Version {
 }
 
 impl History {
-    pub(crate) fn new(progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(progress: Arc<Progress>) -> Arc<Self> {
         let versions = Mutex::new(LockRank::Frontier, VecDeque::new());
-        Self { progress, versions, announced: AtomicU64::new(0) }
+        let history = Self { progress, versions, announced: AtomicU64::new(0) };
+        let history = Arc::new(history);
+        let known = history.progress.history.set(Arc::downgrade(&history));
+        debug_assert!(known.is_ok(), "a stream has one history");
+        history
     }
 
     /// Announces a wait, before it is enqueued. The caller drops the result behind the join.
@@ -300,13 +311,17 @@ impl History {
     }
 
     /// Waits for a moment until every wait in the queue is joined.
-    pub(crate) fn settle(&self) {
-        for _ in 0..MOST_SETTLE_LOOKS {
+    fn settle(&self) {
+        for look in 0..MOST_SETTLE_LOOKS {
             // SeqCst: partner: `announce`. As an acquire it pairs with the drop of `Announced`.
             if self.announced.load(Ordering::SeqCst) == 0 {
                 return;
             }
-            yield_now();
+            if look < SETTLE_YIELDS {
+                yield_now();
+            } else {
+                park(Some(SETTLE_PERIOD)); // the other thread may need this thread's processor
+            }
         }
     }
 
@@ -317,16 +332,33 @@ impl History {
         known.map(|version| Arc::clone(&version.frontier))
     }
 
-    /// The keys of the streams that this stream waits for up to its task `ticket`, of which some
-    /// work is not known to be done. Unlike [`History::at`] also of waits between two of which no
-    /// task stands.
-    pub(crate) fn pending_streams(&self, ticket: u64) -> Vec<u64> {
+    /// The points that this stream waits for up to its task `ticket`, and that are not known to be
+    /// done. Unlike [`History::at`] also by waits between two of which no task stands.
+    fn pending(&self, ticket: u64) -> Vec<Point> {
         self.settle();
         let versions = self.versions.lock();
         let last = versions.iter().rev().find(|version| version.first_ticket <= ticket);
         let points = last.iter().flat_map(|version| &version.frontier.0);
         let pending = points.filter(|it| it.since <= ticket && !it.point.is_done());
-        pending.map(Joined::key).collect()
+        pending.map(|joined| joined.point.clone()).collect()
+    }
+
+    /// The keys of the streams that this stream waits for up to its task `ticket`, itself or by
+    /// others that it waits for. A wait that was enqueued before is not missed.
+    pub(crate) fn streams_before(&self, ticket: u64) -> Vec<u64> {
+        let key = |point: &Point| point.progress.stream_key();
+        let (mut known, mut next) = (Vec::<Point>::new(), self.pending(ticket));
+        while let Some(point) = next.pop() {
+            let same = known.iter_mut().find(|known| key(known) == key(&point));
+            match same {
+                Some(known) if known.ticket >= point.ticket => continue,
+                Some(known) => known.ticket = point.ticket,
+                None => known.push(point.clone()),
+            }
+            let history = point.progress.history.get().and_then(Weak::upgrade);
+            next.extend(history.iter().flat_map(|history| history.pending(point.ticket)));
+        }
+        known.iter().map(key).collect()
     }
 
     /// The other streams' points ordered before this stream's next task.
@@ -370,7 +402,7 @@ impl History {
 mod tests {
     use super::*;
 
-    fn stream(key: u64) -> (Arc<Progress>, History) {
+    fn stream(key: u64) -> (Arc<Progress>, Arc<History>) {
         let progress = Progress::new(key, true);
         (Arc::clone(&progress), History::new(progress))
     }
@@ -422,15 +454,34 @@ mod tests {
     fn what_is_pending_up_to_a_task_is_told_also_between_adjacent_waits() {
         let [a, b, c] = [1, 2, 3].map(|key| stream(key).0);
         let (_, history) = stream(4);
-        assert!(history.pending_streams(9).is_empty());
+        let before = |ticket| {
+            let mut keys = history.streams_before(ticket);
+            keys.sort_unstable();
+            keys
+        };
+        assert!(before(9).is_empty());
         for (ticket, source, until) in [(5, &a, 7), (6, &b, 1), (7, &a, 8), (9, &c, 1)] {
             history.join(ticket, &point(source, until), None);
         }
-        let pending = [4, 5, 6, 8, 9, 20].map(|ticket| history.pending_streams(ticket));
+        let pending = [4, 5, 6, 8, 9, 20].map(before);
         let expected: [&[u64]; 6] = [&[], &[1], &[1, 2], &[1, 2], &[1, 2, 3], &[1, 2, 3]];
         assert_eq!(pending, expected);
         b.retire(1);
-        assert_eq!(history.pending_streams(6), [1_u64]);
+        assert_eq!(before(6), [1]);
+    }
+
+    #[test]
+    fn what_another_stream_waits_for_is_before_though_it_is_known_later() {
+        let [(_, a), (b, b_history), (c, c_history)] = [1, 2, 3].map(stream);
+        let (d, _) = stream(4);
+        a.join(5, &point(&b, 7), None);
+        c_history.join(2, &point(&d, 1), None);
+        b_history.join(6, &point(&c, 3), None);
+        b_history.join(9, &point(&d, 5), None);
+        let mut before = a.streams_before(5);
+        before.sort_unstable();
+        assert_eq!(before, [2, 3, 4], "by b's wait 6 and c's wait 2");
+        assert_eq!(b_history.streams_before(5), [0_u64; 0]);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(crate) struct StreamCore {
     pub(crate) on_host: bool,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) history: History,
+    pub(crate) history: Arc<History>,
     pub(crate) failures: Failures,
     pub(crate) marks: Marks,
     pub(crate) waiters: Waiters<StreamCore>,
@@ -132,7 +132,6 @@ impl StreamCore {
     /// `source`: what is ordered before that task is ordered before the later tasks here. The
     /// caller has announced it ([`History::announce`]).
     pub(crate) fn note_wait(&self, ticket: u64, source: &Self, until: u64) {
-        source.history.settle();
         let point = Point { progress: Arc::clone(&source.progress), ticket: until };
         self.history.join(ticket, &point, source.history.at(until).as_deref());
     }

@@ -125,7 +125,7 @@ impl Holder {
 
 /// The stream, and the streams that its task `ticket` still waits for.
 fn streams_before(stream: &StreamCore, ticket: u64) -> Vec<u64> {
-    std::iter::once(stream.key()).chain(stream.history.pending_streams(ticket)).collect()
+    std::iter::once(stream.key()).chain(stream.history.streams_before(ticket)).collect()
 }
 
 #[cfg(all(test, not(loom)))]
