@@ -347,33 +347,41 @@ pub(crate) fn follow_earlier_life(core: &Arc<StreamCore>, buffer: &Buffer) {
 /// schedules the streams afterwards.
 struct Waits<'a> {
     core: &'a Arc<StreamCore>,
-    announced: Option<Announced<'a>>,
     /// The least place in a segment that a wait got.
     least_place: u64,
-    /// Streams with a new marker that are not scheduled yet.
-    marked: Vec<Arc<StreamCore>>,
-    /// The ticket of each wait for a task, and that task.
-    pushed: Vec<(u64, Arc<StreamCore>, u64)>,
+    /// `None` for most tasks, which wait for no other stream's.
+    for_tasks: Option<(Announced<'a>, Vec<TaskWait>)>,
+}
+
+/// A wait for a task of another stream.
+struct TaskWait {
+    ticket: u64,
+    source: Arc<StreamCore>,
+    until: u64,
+    /// True when `until` is a new marker, and the source is not scheduled yet.
+    is_marked: bool,
 }
 
 impl<'a> Waits<'a> {
     fn new(core: &'a Arc<StreamCore>) -> Self {
-        let (marked, pushed) = (Vec::new(), Vec::new());
-        Self { core, announced: None, least_place: u64::MAX, marked, pushed }
+        Self { core, least_place: u64::MAX, for_tasks: None }
     }
 
     /// Makes the stream wait for the task `last` of the stream `source`.
     #[cold]
     fn push(&mut self, source: &Arc<StreamCore>, last: Task) {
-        self.announced.get_or_insert_with(|| self.core.history.announce());
-        let Task { mut ticket, is_marker } = last;
+        let core = self.core;
+        self.for_tasks.get_or_insert_with(|| (core.history.announce(), Vec::new()));
+        let Task { ticket: mut until, is_marker } = last;
         if !is_marker {
             // The task does not wake its waiters, so the wait names a new marker behind the task.
-            ticket = source.enqueue(Marker, Unscheduled).ticket;
-            self.marked.push(Arc::clone(source));
+            until = source.enqueue(Marker, Unscheduled).ticket;
         }
-        let wait = self.push_command(WaitForMarker::new(Arc::clone(source), ticket));
-        self.pushed.push((wait, Arc::clone(source), ticket));
+        let ticket = self.push_command(WaitForMarker::new(Arc::clone(source), until));
+        let wait = TaskWait { ticket, source: Arc::clone(source), until, is_marked: !is_marker };
+        if let Some((_, waits)) = &mut self.for_tasks {
+            waits.push(wait);
+        }
     }
 
     /// Returns the ticket of the wait.
@@ -384,15 +392,24 @@ impl<'a> Waits<'a> {
         pushed.ticket
     }
 
-    /// Notes the waits, and schedules the marked streams. Returns `last` with the least place of
-    /// all pushes.
+    /// Notes the waits, and schedules the streams with new markers. Returns `last` with the least
+    /// place of all pushes.
     #[inline]
     fn publish(self, last: Pushed) -> Pushed {
-        for (wait, source, until) in &self.pushed {
-            self.core.note_wait(*wait, source, *until);
+        if let Some((_announced, waits)) = self.for_tasks {
+            Self::note(self.core, &waits);
         }
-        self.marked.iter().for_each(StreamCore::schedule);
         let place_in_segment = last.place_in_segment.min(self.least_place);
         Pushed { place_in_segment, ..last }
+    }
+
+    #[cold]
+    fn note(core: &StreamCore, waits: &[TaskWait]) {
+        for TaskWait { ticket, source, until, .. } in waits {
+            core.note_wait(*ticket, source, *until);
+        }
+        for wait in waits.iter().filter(|wait| wait.is_marked) {
+            wait.source.schedule();
+        }
     }
 }
