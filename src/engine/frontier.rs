@@ -8,7 +8,8 @@
 //! frontier found for a point does not depend on later tasks.
 //!
 //! A frontier may lack waits that are in the queue. It never contains a wait that is not in the
-//! queue yet, because a thread enqueues the wait before it publishes the join.
+//! queue yet, because a thread enqueues the wait before it publishes the join. A caller that may
+//! miss none asks for [`History::streams_before`]: threads announce waits before they enqueue them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};

@@ -175,6 +175,27 @@ mod tests {
         }
     }
 
+    /// The bytes that threads keep.
+    fn kept_bytes(allocator: &CachingAllocator) -> u64 {
+        let out = allocator.state.lock().native.in_use().active_bytes;
+        out - allocator.statistics().active_bytes.all.current
+    }
+
+    /// Calls `then` while another thread has a cache.
+    fn beside_another(allocator: &CachingAllocator, then: impl FnOnce()) {
+        let ((come, has_come), (end, ended)) = (channel(), channel::<()>());
+        thread::scope(move |scope| {
+            scope.spawn(move || {
+                meet(allocator);
+                come.send(()).unwrap();
+                assert!(ended.recv().is_err(), "it ends behind `then`");
+            });
+            has_come.recv().unwrap();
+            then();
+            drop(end);
+        });
+    }
+
     /// Goal: what a thread kept while it was alone serves others before the device is asked, also
     /// while that thread is inside of its cache. Method: it leaves when the other one sleeps; again
     /// where it got its processor too late, and was passed by.
@@ -212,31 +233,18 @@ mod tests {
             .map(|number| allocator.allocate(Request::new(33 * KIB + number * 512, 0)).unwrap())
             .collect();
         keep_much(&allocator);
-        let kept_bytes = || {
-            let out = allocator.state.lock().native.in_use().active_bytes;
-            out - allocator.statistics().active_bytes.all.current
-        };
         let inside = allocator.caches.enter_prepared();
-        let (come, has_come) = channel();
-        let (end, ended) = channel::<()>();
-        thread::scope(|scope| {
-            let allocator = &allocator;
-            scope.spawn(move || {
-                meet(allocator);
-                come.send(()).unwrap();
-                assert!(ended.recv().is_err(), "it ends with the test");
-            });
-            has_come.recv().unwrap();
+        beside_another(&allocator, || {
             drop(inside);
-            assert!(kept_bytes() > 1000 * MIB as u64, "it was passed by");
+            assert!(kept_bytes(&allocator) > 1000 * MIB as u64, "it was passed by");
             for (number, block) in others.into_iter().enumerate() {
                 if number % 20 == 0 {
-                    keep_much(allocator); // it uses them
+                    keep_much(&allocator); // it uses them
                 }
                 allocator.free(block).unwrap();
             }
-            assert!(kept_bytes() < 100 * MIB as u64, "{} bytes stay", kept_bytes());
-            drop(end);
+            let kept_bytes = kept_bytes(&allocator);
+            assert!(kept_bytes < 100 * MIB as u64, "{kept_bytes} bytes stay");
         });
     }
 
@@ -262,7 +270,6 @@ mod tests {
     /// taken all that it kept when the other one comes, and frees it then.
     #[test]
     fn what_a_thread_had_room_for_it_keeps_no_more_when_another_comes() {
-        const KIB: usize = 1 << 10;
         let allocator = allocator();
         let take = || -> Vec<_> {
             let sizes = [33 * KIB, 34 * KIB].into_iter().flat_map(|bytes| [bytes; 30]);
@@ -274,22 +281,11 @@ mod tests {
             }
         }
         let blocks = take();
-        let ((come, has_come), (end, ended)) = (channel(), channel::<()>());
-        thread::scope(|scope| {
-            let allocator = &allocator;
-            scope.spawn(move || {
-                meet(allocator);
-                come.send(()).unwrap();
-                assert!(ended.recv().is_err(), "it ends with the test");
-            });
-            has_come.recv().unwrap();
+        beside_another(&allocator, || {
             for block in blocks {
                 allocator.free(block).unwrap();
             }
-            let out = allocator.state.lock().native.in_use().active_bytes;
-            let kept_bytes = out - allocator.statistics().active_bytes.all.current;
-            let most_bytes = allocator.caches.most_bytes();
-            drop(end);
+            let (kept_bytes, most_bytes) = (kept_bytes(&allocator), allocator.caches.most_bytes());
             assert!(kept_bytes <= most_bytes + 100 * KIB as u64, "{kept_bytes} of {most_bytes}");
         });
     }
