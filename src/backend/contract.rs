@@ -80,7 +80,7 @@ pub use kernels::{
     KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
     ProgramHandle, ProgramSource, ValueBytes,
 };
-pub use virtual_memory::{PhysicalHandle, VirtualMemory};
+pub use virtual_memory::{PagePlaces, PhysicalHandle, VirtualMemory};
 
 /// The number that a backend gave a stream. A copy of the number does not keep the stream alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -286,7 +286,8 @@ fn pages(inner: &dyn Backend, device_index: usize) -> &dyn VirtualMemory {
     inner.virtual_memory(device_index).expect("a device keeps its capabilities")
 }
 
-// SAFETY: every result is the inner object's, which upholds the contract.
+// SAFETY: every result is the inner object's, which upholds the contract. Steps on several pages
+// stay those of the contract: each page is a call of its own, which may fail.
 unsafe impl VirtualMemory for FaultVirtualMemory {
     fn granularity_bytes(&self) -> usize {
         pages(&*self.injector.inner, self.device_index).granularity_bytes()

@@ -194,6 +194,7 @@ macro_rules! conformance {
                 }
                 "pages are where they are mapped, with their bytes" {
                     mapped_pages_have_an_owner_where_they_are
+                    several_pages_come_and_move_in_one_call
                     pages_keep_their_bytes_while_they_move
                     pages_that_touch_are_one_range
                     a_place_is_used_again_after_its_page_left

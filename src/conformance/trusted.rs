@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::backend::contract::{
     Address, Backend, DoneCallback, KernelHandle, KernelParameter, Kernels, LaunchArgument,
-    LaunchSize, Mark, PhysicalHandle, ProgramHandle, StreamHandle, VirtualMemory, Work,
+    LaunchSize, Mark, PagePlaces, PhysicalHandle, ProgramHandle, StreamHandle, VirtualMemory, Work,
 };
 
 #[macro_use]
@@ -67,6 +67,15 @@ impl<M: Deref<Target: VirtualMemory>> TrustedPages<M> {
         map(to: Address, physical: PhysicalHandle) -> Result<()>;
         unmap(physical: PhysicalHandle) -> Result<()>;
         relocate(physical: PhysicalHandle, to: Address) -> Result<()>;
+        create_mapped(
+            places: PagePlaces<'_>,
+            mapped: &mut Vec<PhysicalHandle>
+        ) -> Result<()>;
+        relocate_all(
+            pieces: &[PhysicalHandle],
+            places: PagePlaces<'_>,
+            relocated: &mut Vec<PhysicalHandle>
+        ) -> Result<()>;
         release(physical: PhysicalHandle) -> Result<()>;
     }
 }

@@ -1,6 +1,6 @@
 //! Virtual memory: reserved addresses, physical memory, and pages that move; where a device has it.
 
-use crate::backend::contract::{Address, StreamHandle, VirtualMemory};
+use crate::backend::contract::{Address, PagePlaces, StreamHandle, VirtualMemory};
 use crate::{Error, MemoryError};
 
 use crate::conformance::support::pattern;
@@ -114,6 +114,40 @@ pub(crate) fn mapped_pages_have_an_owner_where_they_are(subject: &Subject) {
         assert_eq!(look(range.offset(3 * granule)), None);
         pages.release(physical).unwrap();
         pages.unreserve(range, 5 * granule).unwrap();
+    });
+}
+
+pub(crate) fn several_pages_come_and_move_in_one_call(subject: &Subject) {
+    // Goal: one call for several pages does what a call for each does, in order. Method: each page
+    // has its place as its owner, where it was mapped and where it has moved, and counts once.
+    each_device(subject, |backend, pages, device| {
+        let page_bytes = pages.granularity_bytes();
+        let base = pages.reserve(8 * page_bytes).unwrap();
+        let free = || backend.memory_info(device).unwrap().free_bytes;
+        let before = free();
+        let assert_at = |numbers: &[usize]| {
+            for number in 0..8 {
+                let place = base.offset(number * page_bytes);
+                let owner = backend.pointer_owner(place).unwrap();
+                let known = owner.map(|owner| (owner.base, owner.bytes));
+                let expected = numbers.contains(&number).then_some((place, page_bytes));
+                assert_eq!(known, expected, "page {number} of {numbers:?}");
+            }
+        };
+        let places = |numbers| PagePlaces { base, page_bytes, numbers };
+        let (mut mapped, mut moved) = (Vec::new(), Vec::new());
+        pages.create_mapped(places(&[5, 0, 1]), &mut mapped).unwrap();
+        assert_at(&[5, 0, 1]);
+        assert_eq!((mapped.len(), free()), (3, before - 3 * page_bytes));
+        pages.relocate_all(&mapped, places(&[2, 7, 3]), &mut moved).unwrap();
+        assert_at(&[2, 7, 3]);
+        assert_eq!((&moved, free()), (&mapped, before - 3 * page_bytes));
+        for (physical, left) in mapped.into_iter().zip([&[7, 3][..], &[3], &[]]) {
+            pages.unmap(physical).unwrap();
+            pages.release(physical).unwrap();
+            assert_at(left); // the handles stand in the order of their places
+        }
+        pages.unreserve(base, 8 * page_bytes).unwrap();
     });
 }
 

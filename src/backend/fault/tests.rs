@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
-use crate::backend::contract::{LaunchSize, ProgramSource};
+use crate::backend::contract::{LaunchSize, PagePlaces, ProgramSource};
 use crate::backend::null::{NullBackend, NullConfig, ResourceCounts};
 use crate::base::error::{Error, MemoryError};
 use crate::trusted::Trusted;
@@ -230,6 +230,30 @@ fn the_nth_call_of_any_method_fails_in_the_order_of_calls() {
         assert_eq!(full_life_cycle(&backend).len(), 1, "call {call}");
         assert_eq!(null.resource_counts(), ResourceCounts::default(), "call {call}");
     }
+}
+
+#[test]
+fn of_several_pages_the_refused_one_is_gone_and_those_before_it_stay() {
+    let (null, backend) = wrapped_null();
+    let pages = backend.virtual_memory(1).unwrap();
+    let base = pages.reserve(6 * PAGE).unwrap();
+    let places = |numbers| PagePlaces { base, page_bytes: PAGE, numbers };
+    for method in [Method::VmCreate, Method::VmMap] {
+        backend.clear();
+        backend.plan(Fault::nth(method, 3, FaultError::Driver));
+        let (mut mapped, mut moved) = (Vec::new(), Vec::new());
+        pages.create_mapped(places(&[0, 1, 2]), &mut mapped).unwrap_err();
+        assert_eq!((mapped.len(), null.resource_counts().physical_bytes), (2, 2 * PAGE));
+        backend.plan(Fault::nth(Method::VmRelocate, 2, FaultError::Driver));
+        pages.relocate_all(&mapped, places(&[4, 5]), &mut moved).unwrap_err();
+        assert_eq!(moved, mapped[..1], "the second has not moved");
+        for physical in mapped {
+            pages.unmap(physical).unwrap();
+            pages.release(physical).unwrap();
+        }
+    }
+    pages.unreserve(base, 6 * PAGE).unwrap();
+    assert_eq!(null.resource_counts(), ResourceCounts::default());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::backend::contract::capacity::out_of_memory;
 use crate::backend::contract::{
-    Address, DeviceProperties, MemoryInfo, MemoryKind, PhysicalHandle, PriorityRange,
+    Address, DeviceProperties, MemoryInfo, MemoryKind, PagePlaces, PhysicalHandle, PriorityRange,
     VirtualMemory, no_shared_memory,
 };
 use crate::backend::null::memory::{Allocations, Arena, Place};
@@ -176,9 +176,34 @@ unsafe impl VirtualMemory for NullDevice {
     }
 
     unsafe fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
+        self.accounting.lock().pages.relocate(physical, to);
+        Ok(())
+    }
+
+    unsafe fn create_mapped(
+        &self,
+        places: PagePlaces<'_>,
+        mapped: &mut Vec<PhysicalHandle>,
+    ) -> Result<()> {
         let mut accounting = self.accounting.lock();
-        accounting.pages.unmap(physical);
-        accounting.pages.map(to, physical);
+        for to in places.addresses() {
+            self.check_capacity(&accounting, places.page_bytes)?;
+            mapped.push(accounting.pages.create_mapped(to, places.page_bytes));
+        }
+        Ok(())
+    }
+
+    unsafe fn relocate_all(
+        &self,
+        pieces: &[PhysicalHandle],
+        places: PagePlaces<'_>,
+        relocated: &mut Vec<PhysicalHandle>,
+    ) -> Result<()> {
+        let mut accounting = self.accounting.lock();
+        for (physical, to) in pieces.iter().zip(places.addresses()) {
+            accounting.pages.relocate(*physical, to);
+            relocated.push(*physical);
+        }
         Ok(())
     }
 
@@ -228,6 +253,22 @@ mod tests {
         null.release_allocation(address);
         null.release(physical).unwrap();
         assert_eq!(null.memory_info().free_bytes, 4 * GRANULE);
+    }
+
+    #[test]
+    fn pages_before_the_first_refused_one_are_mapped_and_listed() {
+        let null = device(3 * GRANULE);
+        let base = null.reserve(4 * GRANULE).unwrap();
+        let places = PagePlaces { base, page_bytes: GRANULE, numbers: &[1, 0, 3, 2] };
+        let mut mapped = Vec::new();
+        null.create_mapped(places, &mut mapped).unwrap_err();
+        assert_eq!((mapped.len(), null.memory_info().free_bytes), (3, 0));
+        assert!(null.covers(base, 2 * GRANULE) && !null.covers(base.offset(2 * GRANULE), 1));
+        for page in mapped {
+            null.unmap(page).unwrap();
+            null.release(page).unwrap();
+        }
+        assert_eq!(null.memory_info().free_bytes, 3 * GRANULE);
     }
 
     #[test]

@@ -100,31 +100,59 @@ impl Pages {
 
     /// Creates unmapped physical memory. The caller has checked the capacity.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
+        self.create_at(bytes, 0)
+    }
+
+    #[inline(always)]
+    fn create_at(&mut self, bytes: usize, mapped_at: u64) -> PhysicalHandle {
         self.check_size(bytes);
         let id = self.first_physical + self.physical.len() as u64;
-        self.physical.push_back(Physical { bytes, mapped_at: 0 });
+        self.physical.push_back(Physical { bytes, mapped_at });
         self.physical_bytes += bytes;
         PhysicalHandle(id)
     }
 
     pub(super) fn map(&mut self, to: Address, physical: PhysicalHandle) {
-        assert!(
-            to.0 > 0 && self.is_aligned(to_usize(to.0)),
-            "{to:x?} is a multiple of the granule"
-        );
         let Physical { bytes, mapped_at } = self.physical_mut(physical);
-        let bytes = *bytes;
-        let before = std::mem::replace(mapped_at, to.0);
+        let (bytes, before) = (*bytes, std::mem::replace(mapped_at, to.0));
         assert!(before == 0, "{physical:?} is mapped at {:x?} already", Address(before));
+        self.note_mapped(to, bytes, physical);
+    }
+
+    /// Creates physical memory that is mapped. The caller has checked the capacity.
+    #[inline(always)]
+    pub(super) fn create_mapped(&mut self, to: Address, bytes: usize) -> PhysicalHandle {
+        let physical = self.create_at(bytes, to.0);
+        self.note_mapped(to, bytes, physical);
+        physical
+    }
+
+    pub(super) fn unmap(&mut self, physical: PhysicalHandle) {
+        let Physical { bytes, mapped_at } = self.physical_mut(physical);
+        let (bytes, base) = (*bytes, std::mem::take(mapped_at));
+        self.note_unmapped(base, bytes, physical);
+    }
+
+    #[inline(always)]
+    pub(super) fn relocate(&mut self, physical: PhysicalHandle, to: Address) {
+        let Physical { bytes, mapped_at } = self.physical_mut(physical);
+        let (bytes, base) = (*bytes, std::mem::replace(mapped_at, to.0));
+        self.note_unmapped(base, bytes, physical);
+        self.note_mapped(to, bytes, physical);
+    }
+
+    #[inline(always)]
+    fn note_mapped(&mut self, to: Address, bytes: usize, physical: PhysicalHandle) {
+        let is_place = to.0 > 0 && self.is_aligned(to_usize(to.0));
+        assert!(is_place, "{to:x?} is a multiple of the granule");
         for there in self.granules_at(to.0, bytes) {
             let before = std::mem::replace(there, physical.0);
             assert!(before == 0, "something is mapped at {to:x?} already");
         }
     }
 
-    pub(super) fn unmap(&mut self, physical: PhysicalHandle) {
-        let Physical { bytes, mapped_at } = self.physical_mut(physical);
-        let (bytes, base) = (*bytes, std::mem::take(mapped_at));
+    #[inline(always)]
+    fn note_unmapped(&mut self, base: u64, bytes: usize, physical: PhysicalHandle) {
         assert!(base > 0, "{physical:?} is not mapped");
         self.granules_at(base, bytes).iter_mut().for_each(|there| *there = 0);
     }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use crate::backend::contract::{Address, Backend, MemoryInfo, PhysicalHandle, VirtualMemory};
+use crate::backend::contract::{
+    Address, Backend, MemoryInfo, PagePlaces, PhysicalHandle, VirtualMemory,
+};
 use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::error::Result;
@@ -155,9 +157,25 @@ impl DevicePages<'_> {
         unsafe { self.0.unmap(physical) }
     }
 
-    pub(super) fn relocate(self, physical: PhysicalHandle, to: Address) -> Result<()> {
-        // SAFETY: as for `unmap`, to a place as for `map`.
-        unsafe { self.0.relocate(physical, to) }
+    /// Lists new pages in `mapped`; ends at the first that is refused.
+    pub(super) fn create_mapped(
+        self,
+        places: PagePlaces<'_>,
+        mapped: &mut Vec<PhysicalHandle>,
+    ) -> Result<()> {
+        // SAFETY: places as for `map`.
+        unsafe { self.0.create_mapped(places, mapped) }
+    }
+
+    /// Moves pages and lists them in `relocated`; ends at the first that is refused.
+    pub(super) fn relocate_all(
+        self,
+        pages: &[PhysicalHandle],
+        places: PagePlaces<'_>,
+        relocated: &mut Vec<PhysicalHandle>,
+    ) -> Result<()> {
+        // SAFETY: as for `unmap`, to places as for `map`.
+        unsafe { self.0.relocate_all(pages, places, relocated) }
     }
 
     /// Gives a mapped page back, even if unmapping fails. What is refused stays with the device.

@@ -82,11 +82,15 @@ impl Idle {
         let was_idle = std::mem::replace(&mut entry.parts, parts).idle_pages;
         self.page_count += parts.idle_pages as usize;
         self.page_count -= was_idle as usize;
-        if was_idle == 0 && parts.idle_pages > 0 {
+        let is_idle = parts.idle_pages > 0;
+        if is_idle == (was_idle > 0) {
+            return;
+        }
+        if is_idle {
             (entry.older, entry.newer) = (newest, None);
             entries[FreeId::index_of(newest)].newer = Some(id);
             entries[0].older = Some(id);
-        } else if was_idle > 0 && parts.idle_pages == 0 {
+        } else {
             let FreeBlock { older, newer, .. } = *entry;
             entries[FreeId::index_of(older)].newer = newer;
             entries[FreeId::index_of(newer)].older = older;

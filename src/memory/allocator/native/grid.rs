@@ -1,5 +1,6 @@
 //! The grid of pages over the units of an arena.
 
+use std::hint;
 use std::ops::Range;
 
 /// The pages of an arena, in units. Areas begin at a page; pages and units are powers of two.
@@ -55,11 +56,12 @@ impl Grid {
     /// units count as before if they cover none.
     pub(super) fn covered_and_beside(self, units: &Range<u32>) -> (u32, [u32; 2]) {
         let pages = self.covered(units);
-        if pages.is_empty() {
-            return (0, [units.end - units.start, 0]);
-        }
+        let page_count = pages.end - pages.start;
         let mask = (1 << self.shift) - 1;
-        (pages.end - pages.start, [units.start.wrapping_neg() & mask, units.end & mask])
+        let [before, behind] = [units.start.wrapping_neg() & mask, units.end & mask];
+        // No branch, because which units cover a page is not foreseen.
+        let either = |none, some| hint::select_unpredictable(page_count == 0, none, some);
+        (page_count, [either(units.end - units.start, before), either(0, behind)])
     }
 }
 

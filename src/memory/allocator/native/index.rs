@@ -6,6 +6,8 @@
 //! Two levels of lists: powers of two, each in 32 steps. Bitmaps find the next nonempty list, so
 //! insertion, removal and search take a bounded number of steps.
 
+use std::hint;
+
 use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeId};
 
 /// The number of lists of one power of two.
@@ -69,8 +71,8 @@ impl Index {
         free[FreeId::index_of(before)].behind = behind;
         let head = &mut self.heads[list as usize];
         debug_assert!(before.is_some() || *head == Some(id), "the first of its list");
-        *head = if before.is_none() { behind } else { *head };
-        // No branch, because which lists become empty is not foreseen.
+        // No branch, because which is the first and which lists become empty is not foreseen.
+        *head = hint::select_unpredictable(before.is_none(), behind, *head);
         let (word, bit) = word_and_bit(list);
         let lists = &mut self.lists_in_use[word];
         *lists &= !(u64::from(head.is_none()) << bit);

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use crate::backend::contract::{Address, PhysicalHandle};
+use crate::backend::contract::{Address, PagePlaces, PhysicalHandle};
 use crate::base::error::Result;
 use crate::memory::allocator::native::area::AreaId;
 use crate::memory::allocator::native::block::BlockId;
@@ -88,11 +88,7 @@ impl PageWork {
     /// one. If a new page is refused, those before it go back. A refused move or a panic leaves all
     /// pages in place.
     pub(super) fn run(&mut self, memory: DevicePages<'_>) -> thread::Result<Result<()>> {
-        let mut unplaced = None;
-        let mut outcome = catch_unwind(AssertUnwindSafe(|| self.run_until(memory, &mut unplaced)));
-        // The device keeps a page whose release it refuses.
-        let gone = try_each(unplaced, |handle| _ = memory.release(handle));
-        outcome = gone.and(outcome);
+        let mut outcome = catch_unwind(AssertUnwindSafe(|| self.run_until(memory)));
         let handles = &mut self.lists.handles;
         if matches!(outcome, Ok(Err(_))) && handles.len() < self.fresh_count {
             let gone = try_each(handles.drain(..), |handle| memory.drop_page(handle));
@@ -101,26 +97,16 @@ impl PageWork {
         outcome
     }
 
-    /// `unplaced` is a new page while it is not mapped.
-    fn run_until(
-        &mut self,
-        memory: DevicePages<'_>,
-        unplaced: &mut Option<PhysicalHandle>,
-    ) -> Result<()> {
+    fn run_until(&mut self, memory: DevicePages<'_>) -> Result<()> {
         let Self { base, page_bytes, fresh_count, .. } = *self;
         let PageLists { targets, moved, handles, .. } = &mut *self.lists;
-        let address = |page: &usize| base.offset(page * page_bytes);
         let (fresh, others) = targets.split_at(fresh_count);
-        for to in fresh {
-            let handle = memory.create(page_bytes)?;
-            *unplaced = Some(handle);
-            memory.map(address(to), handle)?;
-            *unplaced = None;
-            handles.push(handle);
+        let places = |numbers| PagePlaces { base, page_bytes, numbers };
+        if !fresh.is_empty() {
+            memory.create_mapped(places(fresh), handles)?;
         }
-        for (to, handle) in others.iter().zip(moved) {
-            memory.relocate(*handle, address(to))?;
-            handles.push(*handle);
+        if !others.is_empty() {
+            memory.relocate_all(moved, places(others), handles)?;
         }
         Ok(())
     }
