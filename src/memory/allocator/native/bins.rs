@@ -244,31 +244,14 @@ impl Bins {
         Self { cell, tag, claimed_bytes, open, since_sweep, has_uncounted, by_hash }
     }
 
-    /// Takes a piece and marks it as in use. Also `None` when counting it takes the slow path
-    /// ([`Bins::take_and_settle`]).
+    /// Takes a piece and marks it as in use.
     #[inline(always)]
     pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
         let bin = &mut self.by_hash[key.bin()];
         let top = bin.top(key)?;
-        let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
-        self.cell.begin_below_peak(counted).then(|| {
-            bin.pop(top, key, requested_bytes);
-            // Reads the tag last, so that the handle is complete in its register.
-            top.of(top.handle().tagged(self.tag), key.bytes, key.stream)
-        })
-    }
-
-    /// As [`Bins::take`], on the slow path: a peak might be passed.
-    #[inline(always)]
-    pub(super) fn take_and_settle(
-        &mut self,
-        key: Key,
-        requested_bytes: usize,
-    ) -> Option<Allocated> {
-        let bin = &mut self.by_hash[key.bin()];
-        let top = bin.top(key)?;
         self.cell.begin_taken(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
         bin.pop(top, key, requested_bytes);
+        // Reads the tag last, so that the handle is complete in its register.
         Some(top.of(top.handle().tagged(self.tag), key.bytes, key.stream))
     }
 

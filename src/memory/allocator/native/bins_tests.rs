@@ -133,7 +133,6 @@ impl Thread {
         let Self { kept, inside, inside_bytes, .. } = self;
         let key = Key { stream, bytes };
         let block = kept.take(key, bytes);
-        let block = block.or_else(|| kept.take_and_settle(key, bytes));
         let known = inside.get_mut(&(stream, bytes)).and_then(Vec::pop);
         assert_eq!(block.as_ref().map(Allocated::address), known, "what was freed last is on top");
         *inside_bytes -= block.as_ref().map_or(0, Allocated::bytes);

@@ -128,6 +128,12 @@ impl Caches {
         self.id_when_fast.load(Ordering::Relaxed)
     }
 
+    /// True when [`Caches::take`] has looked into this cache, unless another thread had claimed it.
+    #[inline(always)]
+    pub(super) fn has_looked(&self, inside: &CacheGuard<'_>) -> bool {
+        !inside.is_closed() && self.id_when_fast() != OFF && asymmetric::is_light_free()
+    }
+
     /// True while engine `native` serves requests with thread caches.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
@@ -146,10 +152,9 @@ impl Caches {
         Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) }
     }
 
-    /// Returns a piece that [`Caches::take`] left in this thread's cache because counting it takes
-    /// the slow path.
+    /// Takes a piece of this thread's cache for a plain request, as [`Caches::take`].
     #[inline(always)]
-    pub(super) fn take_left(
+    pub(super) fn take_inside(
         &self,
         inside: Option<&mut CacheGuard<'_>>,
         request: &Request,
@@ -158,7 +163,7 @@ impl Caches {
         let is_plain = request.is_plain(self.sizes.granularity.small_bytes);
         let inside = inside.filter(|_| is_plain && self.is_on())?;
         let key = Key { stream: request.stream, bytes: plan.bytes };
-        inside.bins.take_and_settle(key, request.bytes)
+        inside.bins.take(key, request.bytes)
     }
 
     /// Counts the end of a use, and keeps the piece where allowed, with eviction of older pieces.

@@ -91,14 +91,22 @@ impl Cell {
     }
 
     /// As [`Cell::begin`], for a piece that the bin's take count includes.
+    #[inline(always)]
     pub(super) fn begin_taken(&mut self, counted: Counted) {
         if !self.begin_below_peak(counted) {
-            self.move_by(counted);
-            self.settle();
-            self.passes += 1;
-            if self.passes == PASSES_BEFORE_CLIMB {
-                self.climb();
-            }
+            self.begin_past_peak(counted);
+        }
+    }
+
+    /// The end of [`Cell::begin_taken`] where a peak might be passed.
+    #[cold]
+    #[inline(never)]
+    fn begin_past_peak(&mut self, counted: Counted) {
+        self.move_by(counted);
+        self.settle();
+        self.passes += 1;
+        if self.passes == PASSES_BEFORE_CLIMB {
+            self.climb();
         }
     }
 

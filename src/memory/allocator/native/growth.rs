@@ -404,18 +404,20 @@ impl Native {
         {
             return Ok(self.take_of_slab(slab));
         }
-        let first = if search == Search::Bounded { self.find_first(want) } else { None };
-        let found = match first {
-            None => self.find(want, search, |_| true),
-            first => first,
+        let found = if search == Search::Bounded {
+            self.find_bounded(want)
+        } else {
+            self.find_anywhere(want, search)
         };
-        match found {
-            Some(found) if found.cost.missing == 0 => {
-                let block = self.carve(&found, want.kind);
-                Ok(self.finish(block, plan))
-            }
-            found => Err(found),
-        }
+        let block = self.carve(&found?, want.kind);
+        Ok(self.finish(block, plan))
+    }
+
+    /// As [`Self::find`]: a place with all its memory, or else the cheapest one.
+    #[inline(never)]
+    fn find_anywhere(&self, want: &Want, search: Search) -> Result<Found, Option<Found>> {
+        let found = self.find(want, search, |_| true);
+        found.filter(|found| found.cost.missing == 0).ok_or(found)
     }
 
     pub(super) fn heap_of_block(&self, block: BlockId) -> HeapId {

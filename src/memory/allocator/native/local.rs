@@ -154,7 +154,7 @@ mod tests {
         let first = allocator.allocate(request).unwrap();
         let mut inside = allocator.caches.enter_prepared();
         let plan = allocator.caches.sizes.plan(&request, None).expect("there is such a size");
-        let second = allocator.caches.take_left(inside.as_mut(), &request, &plan);
+        let second = allocator.caches.take_inside(inside.as_mut(), &request, &plan);
         drop(inside);
         let second = second.expect("the cache has one");
         assert_ne!(second.address(), first.address());

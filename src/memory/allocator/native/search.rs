@@ -59,40 +59,63 @@ impl Native {
     /// Finds the cheapest place among the blocks that the search looks at. Of equal places a
     /// bounded search takes the first by size. Other searches take the one in the largest gap, so
     /// that small holes are left to requests that fit them.
-    #[inline(always)]
     pub(super) fn find(
         &self,
         want: &Want,
         search: Search,
         is_ready: impl Fn(&Block) -> bool,
     ) -> Option<Found> {
-        let Want { kind, bytes, .. } = *want;
-        let has_pages = self.sizes.has_pages;
-        let spares_idle_pages =
-            has_pages && (self.is_long(kind, bytes) || search != Search::Bounded);
-        let choice = &Choice::of(want, search, spares_idle_pages, &self.sizes);
+        let choice = &self.choice(want, search);
         let (ready, is_best) = self.find_ready(want, choice, &is_ready);
         // A bounded search does not move pages for a cheaper place, nor to one that needs new ones.
-        let is_bounded = search == Search::Bounded;
-        let is_in_vain = ready.is_some() || self.free.idle_page_count() == 0;
-        if is_best || !has_pages || is_bounded && is_in_vain {
+        if is_best || ready.is_some() && search == Search::Bounded {
             return ready;
         }
-        self.find_in_gaps(want, choice, ready, &is_ready)
+        self.find_where_pages_lack(want, choice, ready, &is_ready)
     }
 
-    /// Finds the place that a bounded [`Self::find`] takes for a request that counts no idle pages:
-    /// in the first block by size. `None` when that is not known without more looks.
+    /// As a bounded [`Self::find`]: a place with all its memory, or else where pages would move.
     #[inline(always)]
-    pub(super) fn find_first(&self, want: &Want) -> Option<Found> {
-        let Want { kind, bytes, align_bytes, heap } = *want;
-        let unit_bytes = self.sizes.unit_bytes(kind);
-        let is_long = self.sizes.has_pages && self.is_long(kind, bytes);
-        if is_long || align_bytes > self.sizes.unit_align_bytes(kind) {
-            return None;
+    pub(super) fn find_bounded(&self, want: &Want) -> Result<Found, Option<Found>> {
+        let choice = &self.choice(want, Search::Bounded);
+        let is_first_best = !choice.spares_idle_pages && !choice.is_aligned_more;
+        let first = if is_first_best { self.find_first(want, choice.units) } else { None };
+        let ready = match first {
+            None => self.find_ready(want, choice, &|_: &Block| true).0,
+            first => first,
+        };
+        ready.ok_or_else(|| self.find_where_pages_lack(want, choice, None, &|_: &Block| true))
+    }
+
+    #[inline(always)]
+    fn choice(&self, want: &Want, search: Search) -> Choice {
+        // A request of several pages leaves more idle pages if it shares those at its ends; a
+        // smaller one takes the next larger block.
+        let is_long = want.kind == Kind::Middle && want.bytes >= 2 * self.sizes.page_bytes;
+        let spares_idle_pages = self.sizes.has_pages && (is_long || search != Search::Bounded);
+        Choice::of(want, search, spares_idle_pages, &self.sizes)
+    }
+
+    /// Returns the cheapest of `best` and the places in gaps, where pages can move.
+    #[inline(always)]
+    fn find_where_pages_lack(
+        &self,
+        want: &Want,
+        choice: &Choice,
+        best: Option<Found>,
+        is_ready: &impl Fn(&Block) -> bool,
+    ) -> Option<Found> {
+        let is_in_vain = choice.search == Search::Bounded && self.free.idle_page_count() == 0;
+        if !self.sizes.has_pages || is_in_vain {
+            return best;
         }
-        let units = units_of(bytes, unit_bytes);
-        let id = self.first_of(self.heaps[heap].arena(kind), units)?;
+        self.find_in_gaps(want, choice, best, is_ready)
+    }
+
+    /// The place in the first block by size.
+    #[inline(always)]
+    fn find_first(&self, want: &Want, units: u32) -> Option<Found> {
+        let id = self.first_of(self.heaps[want.heap].arena(want.kind), units)?;
         let offset = self.blocks[id].offset;
         Some(Found { id, offset, units, cost: Cost { pages: 0, missing: 0 } })
     }
@@ -115,13 +138,6 @@ impl Native {
             }
         }
         None
-    }
-
-    /// True for a request of several pages, which leaves more idle pages if it shares those at its
-    /// ends; a smaller one takes the next larger block.
-    #[inline(always)]
-    fn is_long(&self, kind: Kind, bytes: usize) -> bool {
-        kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes
     }
 
     pub(super) fn find_with_memory(

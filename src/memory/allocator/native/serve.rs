@@ -37,14 +37,18 @@ impl CachingAllocator {
         let Some(plan) = self.caches.sizes.plan(request, home) else {
             return Err(self.out_of_memory(request));
         };
-        let mut inside = self.caches.enter_prepared();
-        if let Some(block) = self.caches.take_left(inside.as_mut(), request, &plan) {
-            return Ok(block);
+        let caches = &self.caches;
+        let mut inside = caches.enter();
+        if !inside.as_ref().is_some_and(|inside| caches.has_looked(inside)) {
+            inside = inside.or_else(|| caches.enter_prepared());
+            if let Some(block) = caches.take_inside(inside.as_mut(), request, &plan) {
+                return Ok(block);
+            }
         }
         let mut step = None;
         let served = self.allocate_piece(inside.as_mut(), &plan, |state, inside| {
             let mut next = state.native_step(&plan, Search::Bounded);
-            if matches!(next, Step::ReachCaches) && self.caches.empty_locked(inside, state) {
+            if matches!(next, Step::ReachCaches) && caches.empty_locked(inside, state) {
                 next = state.native_step(&plan, Search::Whole);
             }
             match next {
@@ -72,7 +76,7 @@ impl CachingAllocator {
     ) -> Option<Allocated> {
         let plan = self.caches.sizes.plan(request, Some(home))?;
         let mut inside = self.caches.enter_prepared();
-        if let Some(block) = self.caches.take_left(inside.as_mut(), request, &plan) {
+        if let Some(block) = self.caches.take_inside(inside.as_mut(), request, &plan) {
             return Some(block);
         }
         self.allocate_piece(inside.as_mut(), &plan, |state, _| {
