@@ -251,6 +251,9 @@ mod tests {
         assert_eq!(pages.mapping_containing(range.offset(3 * GRANULE)), None);
         pages.unmap(second);
         pages.map(range.offset(2 * GRANULE), second);
+        pages.relocate(second, range.offset(GRANULE));
+        assert_eq!(pages.mapping_containing(interior), expected);
+        assert_eq!(pages.mapping_containing(range.offset(3 * GRANULE)), None);
         assert_eq!((pages.reserved_bytes(), pages.physical_bytes()), (4 * GRANULE, 3 * GRANULE));
         for physical in [first, second] {
             pages.unmap(physical);

@@ -119,6 +119,7 @@ mod tests {
     use crate::base::size::{KIB, MIB};
     use crate::base::sync::Ordering;
     use crate::memory::allocator::native::caches::MOST_GROWTH_SLEEPS;
+    use crate::memory::allocator::recorder::Recorded;
     use crate::memory::allocator::{AllocatorConfig, CachingAllocator};
 
     fn allocator() -> CachingAllocator {
@@ -144,6 +145,30 @@ mod tests {
         }
         let count = LOCAL.with(|own| own.0.borrow().len());
         assert_eq!(count, 1, "of the last one, until the thread meets another");
+    }
+
+    /// Goal: a thread takes what it keeps also where the fast path cannot look: while requests are
+    /// recorded, and when it has used another allocator last. Method: the heap counts what is out,
+    /// which stays the same then.
+    #[test]
+    fn a_thread_takes_what_it_keeps_where_the_fast_path_does_not_look() {
+        let (allocator, other) = (allocator(), allocator());
+        meet(&other);
+        meet(&allocator);
+        let count = || allocator.state.lock().native.out.all().current;
+        let before = count();
+        let pair = || {
+            let block = allocator.allocate(Request::new(512, 0)).unwrap();
+            allocator.free(block).unwrap();
+        };
+        meet(&other);
+        pair();
+        assert_eq!(count(), before, "behind another allocator");
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        allocator.record(Some(Recorded { device, runtime: 0 }));
+        pair();
+        allocator.record(None);
+        assert_eq!(count(), before, "while requests are recorded");
     }
 
     /// Goal: the second request of a small size takes no lock. Method: of a new allocator one piece
