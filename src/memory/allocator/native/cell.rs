@@ -112,7 +112,7 @@ impl Cell {
 
     /// As [`Cell::begin_taken`]. False, without counting, when a peak might be passed.
     #[inline(always)]
-    pub(super) fn begin_below_peak(&mut self, counted: Counted) -> bool {
+    fn begin_below_peak(&mut self, counted: Counted) -> bool {
         if self.class != counted.class {
             self.switch();
         }
