@@ -179,6 +179,11 @@ pub(crate) fn warm_ns_per_round(count: usize, mut work: impl FnMut()) -> f64 {
     ns
 }
 
+/// The rounds of [`warm_ns_per_round`], with those that warm up.
+pub(crate) fn warm_rounds(count: usize) -> usize {
+    count / WARM_UP + count
+}
+
 /// Nanoseconds of a time that `count` things took.
 pub(crate) fn ns_each(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e9 / number(count)

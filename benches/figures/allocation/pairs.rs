@@ -3,7 +3,7 @@
 //! PyTorch's allocator is asked the same in a process of its own.
 
 use std::hint::black_box;
-use std::io;
+use std::{io, iter, mem};
 
 use accelrt::{Device, Runtime};
 
@@ -11,7 +11,7 @@ use super::c10::C10;
 use super::malloc::Peer;
 use super::model::{MODEL, Model};
 use super::{Memory, Numbers, Size, accounting, settings};
-use crate::measure::{Figure, Thing, all_in_turns, repeated, warm_ns_per_round};
+use crate::measure::{Figure, Thing, all_in_turns, repeated, warm_ns_per_round, warm_rounds};
 use crate::quiet::Watch;
 use crate::table::Table;
 
@@ -141,14 +141,20 @@ impl<'a, M: Memory> Churn<'a, M> {
         Self { memory, live, numbers, size }
     }
 
-    /// Per round.
+    /// Per round. What a round frees and takes is drawn before: the divisions of the numbers would
+    /// be a tenth of the time.
     fn ns(&mut self, watch: &mut Watch<'_>) -> f64 {
-        let mut round = || {
-            let place = self.numbers.below(self.live.len());
-            self.memory.free(std::mem::take(&mut self.live[place]));
-            self.live[place] = self.memory.allocate((self.size)(&mut self.numbers), 0);
-        };
-        watch.blocks(ROUND_BLOCKS, ROUNDS, |rounds| warm_ns_per_round(rounds, &mut round))
+        let Self { memory, live, numbers, size } = self;
+        watch.blocks(ROUND_BLOCKS, ROUNDS, |rounds| {
+            let draw = || (numbers.below(live.len()), size(numbers));
+            let drawn: Vec<_> = iter::repeat_with(draw).take(warm_rounds(rounds)).collect();
+            let mut drawn = drawn.iter();
+            warm_ns_per_round(rounds, || {
+                let Some((place, bytes)) = drawn.next() else { return };
+                memory.free(mem::take(&mut live[*place]));
+                live[*place] = memory.allocate(*bytes, 0);
+            })
+        })
     }
 
     /// What the names of the blocks take.

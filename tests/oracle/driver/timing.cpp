@@ -68,11 +68,18 @@ class Churn {
     for (void*& at : live) at = take(any());
   }
 
+  // What a round frees and takes is drawn before, as in the benches.
   double ns(uint64_t rounds) {
-    return timed_warm(rounds, [this] {
-      void*& at = live[numbers.below(live.size())];
-      give(at);
-      at = take(any());
+    std::vector<std::pair<size_t, size_t>> drawn(rounds / WARM_UP + rounds);
+    for (auto& [place, bytes] : drawn) {
+      place = numbers.below(live.size());
+      bytes = any();
+    }
+    auto next = drawn.begin();
+    return timed_warm(rounds, [this, &next] {
+      auto [place, bytes] = *next++;
+      give(live[place]);
+      live[place] = take(bytes);
     });
   }
 };
