@@ -321,6 +321,11 @@ impl CachingAllocator {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> Result<(), ForeignBlock> {
+        let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
+        let ticket = home.map_or(0, |home| home.ticket);
+        if is_own && others.is_empty() && self.caches.leave(LastUsed::get(), &block, ticket) {
+            return Ok(());
+        }
         if fork::is_child() {
             return Ok(()); // the parent has it
         }

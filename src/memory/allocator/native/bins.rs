@@ -11,6 +11,7 @@ use std::ptr;
 use crate::memory::allocator::allocated::{Allocated, Single};
 use crate::memory::allocator::native::cell::{Cell, Counted};
 use crate::memory::allocator::native::marks::Tag;
+use crate::memory::allocator::native::plan::Sizes;
 use crate::memory::allocator::native::size_class::MOST_SMALL_BYTES;
 use crate::memory::allocator::snapshot::PoolClass;
 
@@ -39,6 +40,8 @@ const STEP_PART: u64 = 32;
 /// The frees on the slow path before the thread looks for sizes that it does not use. Large enough
 /// that the look, at all bins, costs each of them little.
 const SWEEP_AFTER: u16 = 256;
+/// The most freed pieces that no bin keeps and that wait for the lock.
+const MOST_LEAVING: usize = 8;
 /// What a free counts for that finds no room.
 #[cfg(not(loom))]
 const REFUSAL: u16 = SWEEP_AFTER / 6;
@@ -62,6 +65,9 @@ pub(super) struct Bins {
     /// True when some pieces may not count.
     has_uncounted: bool,
     by_hash: Box<[Bin; BIN_COUNT]>,
+    /// Pieces that no bin keeps, in the order of their frees: for their heaps, when the thread has
+    /// the lock next.
+    leaving: Vec<Allocated>,
 }
 
 /// What a thread may keep.
@@ -240,8 +246,8 @@ impl Bins {
         let bins = unsafe { bins.assume_init() };
         let by_hash = bins.try_into().unwrap_or_else(|_| unreachable!("it has as many"));
         let (cell, claimed_bytes, open, since_sweep) = (Cell::default(), 0, 0, 0);
-        let has_uncounted = false;
-        Self { cell, tag, claimed_bytes, open, since_sweep, has_uncounted, by_hash }
+        let (has_uncounted, leaving) = (false, Vec::with_capacity(MOST_LEAVING));
+        Self { cell, tag, claimed_bytes, open, since_sweep, has_uncounted, by_hash, leaving }
     }
 
     /// Takes a piece and marks it as in use.
@@ -270,6 +276,41 @@ impl Bins {
         self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
         bin.push(had, block.single_until(ticket, handle));
         true
+    }
+
+    /// Takes a freed piece that no bin keeps because its size came only once so far, as
+    /// [`Self::make_room`] would find, until [`Self::end_leaving`]. False, without an effect, for
+    /// all other pieces, and when too many wait.
+    #[inline(always)]
+    pub(super) fn leave(&mut self, block: &Allocated, ticket: u64) -> bool {
+        let key = Key::of(block);
+        let bin = &mut self.by_hash[key.bin()];
+        let is_new = bin.key != key && bin.refused != key.digest();
+        if !is_new
+            || key.bytes <= MOST_SMALL_BYTES
+            || self.since_sweep + 1 >= SWEEP_AFTER
+            || self.leaving.len() == MOST_LEAVING
+        {
+            return false;
+        }
+        let Some((handle, mark)) = block.handle().untagged(self.tag) else { return false };
+        let Some(requested_bytes) = mark.end(key.bytes) else { return false };
+        bin.refused = key.digest();
+        self.since_sweep += 1;
+        let class = Sizes::class(key.bytes);
+        self.cell.end(Counted { class, bytes: key.bytes, requested_bytes });
+        let single = block.single_until(ticket, handle);
+        self.leaving.push(single.of(handle.tagged(self.tag), key.bytes, key.stream));
+        true
+    }
+
+    /// Removes the pieces that wait for the lock, which the caller has.
+    #[inline(always)]
+    pub(super) fn end_leaving(&mut self, mut out: impl FnMut(&Allocated)) {
+        for piece in &self.leaving {
+            out(piece);
+        }
+        self.leaving.clear();
     }
 
     /// Keeps a piece that is no longer, or was never, in use. False without room.
@@ -485,6 +526,7 @@ impl Bins {
 
     /// Removes all pieces.
     pub(super) fn drain(&mut self, out: &mut impl FnMut(Allocated)) {
+        self.leaving.drain(..).for_each(&mut *out);
         for number in self.open_bins() {
             self.drain_bin(number, BIN_DEPTH, out);
             let bin = &mut self.by_hash[number];

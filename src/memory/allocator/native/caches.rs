@@ -12,7 +12,7 @@ use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::addresses::Addresses;
-use crate::memory::allocator::native::bins::{Bins, Bound, Key};
+use crate::memory::allocator::native::bins::{Bound, Key};
 use crate::memory::allocator::native::cell::{Cell, Counted};
 use crate::memory::allocator::native::core::{Native, Returns};
 use crate::memory::allocator::native::marks::Marks;
@@ -56,10 +56,14 @@ pub(in crate::memory::allocator) struct Caches {
     pub(super) sizes: Sizes,
     pub(super) live: Arc<Marks>,
     pub(super) addresses: Option<Arc<Addresses>>,
+    /// False for host memory, of which some goes back at each free.
+    is_of_device: bool,
     pub(super) state: Arc<Mutex<AllocatorState>>,
     thread_count: AtomicUsize,
     /// True when a thread that was alone may keep more than the bound.
     has_uncounted: AtomicBool,
+    /// True when pieces of a thread that was alone wait for it to have the lock.
+    has_leaving: AtomicBool,
     /// Counts the sleeps of threads that wait for another thread to leave its cache.
     #[cfg(all(test, not(loom)))]
     pub(super) sleeps: AtomicU64,
@@ -80,9 +84,10 @@ impl Caches {
     pub(crate) fn new(state: Arc<Mutex<AllocatorState>>) -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(ID_STEP);
         asymmetric::prepare();
-        let (live, addresses, sizes) = {
-            let native = &state.lock().native;
-            (Arc::clone(&native.live), native.addresses.clone(), native.sizes)
+        let (live, addresses, sizes, is_of_device) = {
+            let AllocatorState { native, ledger, .. } = &*state.lock();
+            let (live, addresses) = (Arc::clone(&native.live), native.addresses.clone());
+            (live, addresses, native.sizes, !ledger.is_host())
         };
         Arc::new(Self {
             id: NEXT_ID.fetch_add(ID_STEP, Ordering::Relaxed), // only uniqueness matters
@@ -92,9 +97,11 @@ impl Caches {
             sizes,
             live,
             addresses,
+            is_of_device,
             state,
             thread_count: AtomicUsize::new(0),
             has_uncounted: AtomicBool::new(false),
+            has_leaving: AtomicBool::new(false),
             #[cfg(all(test, not(loom)))]
             sleeps: AtomicU64::new(0),
             threads: CachePadded::new(Mutex::new(LockRank::ThreadCaches, Threads::default())),
@@ -132,6 +139,23 @@ impl Caches {
     #[inline(always)]
     pub(super) fn has_looked(&self, inside: &CacheGuard<'_>) -> bool {
         !inside.is_closed() && self.id_when_fast() != OFF && asymmetric::is_light_free()
+    }
+
+    /// True when this thread, which is inside its cache, may have freed pieces that no bin keeps
+    /// until it has the lock next: they are memory of a device, and no other thread needs them.
+    #[inline(always)]
+    pub(super) fn may_leave(&self) -> bool {
+        // Relaxed: a thread that came says so before it claims this cache, see `add`.
+        self.is_of_device && self.thread_count.load(Ordering::Relaxed) == 1
+    }
+
+    /// Says whether pieces wait for the lock.
+    #[inline(always)]
+    pub(super) fn set_has_leaving(&self, has_leaving: bool) {
+        // Relaxed: see `add`.
+        if self.has_leaving.load(Ordering::Relaxed) != has_leaving {
+            self.has_leaving.store(has_leaving, Ordering::Relaxed);
+        }
     }
 
     /// True while engine `native` serves requests with thread caches.
@@ -190,6 +214,10 @@ impl Caches {
         // Locked late: a thread that claims the cache waits for this one, and does not hold the
         // lock then.
         let (mut state, mut returns) = (None, Returns::default());
+        inside.bins.end_leaving(|piece| {
+            let state = state.get_or_insert_with(|| self.state.lock());
+            state.native.release_cached(piece, &mut returns);
+        });
         let key = Key::of(block);
         // Relaxed: for where pieces go, which is right either way.
         let is_one_of_many = self.thread_count.load(Ordering::Relaxed) > 1;
@@ -261,7 +289,11 @@ impl Caches {
 
     /// Returns evicted pieces to their heaps.
     #[cold]
-    fn release(&self, native: &mut Native, pieces: &[Allocated]) {
+    fn release<'a>(
+        &self,
+        native: &mut Native,
+        pieces: impl IntoIterator<Item = &'a Allocated>,
+    ) {
         let mut returns = Returns::default();
         for block in pieces {
             native.release_cached(block, &mut returns);
@@ -403,14 +435,23 @@ impl Caches {
     /// Adds a thread's cache to the list.
     pub(super) fn add(&self, cache: &Arc<ThreadCache>) {
         let mut threads = self.threads.lock();
+        threads.caches.push(Arc::clone(cache));
+        self.count_threads(&threads); // before the claims: from then on no pieces wait for the lock
         // The other threads' parts shrink, so their unused claims end. A thread inside its cache
         // keeps its claims until its next one.
         let open = threads.caches.iter().filter(|cache| !cache.is_closed());
-        for mut other in claim(open).claimed {
-            other.with(Bins::claim_what_is_there);
+        let Claims { claimed, is_whole } = claim(open);
+        for mut other in claimed {
+            other.with(|bins| {
+                bins.claim_what_is_there();
+                bins.end_leaving(|piece| self.release(&mut self.state.lock().native, [piece]));
+            });
         }
-        threads.caches.push(Arc::clone(cache));
-        self.count_threads(&threads);
+        // Relaxed: the claims' fence orders it behind what a thread left before; what one leaves
+        // just now, the request that lacks it gets at before it fails.
+        if !is_whole && self.has_leaving.load(Ordering::Relaxed) {
+            self.has_uncounted.store(true, Ordering::Relaxed); // see `end_use`
+        }
     }
 
     fn count_threads(&self, threads: &Threads) {

@@ -258,12 +258,7 @@ impl Native {
     /// Frees a cached piece. `returns` collects small blocks of one slab until a piece of another
     /// slab comes; after the last piece the caller passes it to [`Self::end_returns`].
     pub(super) fn release_cached(&mut self, block: &Allocated, returns: &mut Returns) {
-        let piece = block.handle().mark().and_then(|mark| self.live.piece(mark));
-        let part = piece.expect("a thread keeps what it had from here").part();
-        let busy_until = match block.busy_until() {
-            0 => 0,
-            ticket => self.count_of(part, block.stream(), ticket),
-        };
+        let (part, busy_until) = self.part_of_cached(block);
         match part {
             Part::Small(slab, slot) => {
                 if returns.slab != Some(slab) {
@@ -275,6 +270,25 @@ impl Native {
             }
             Part::Block(_) => self.release(part, block.bytes(), busy_until),
         }
+    }
+
+    /// Frees a piece that waited for the lock.
+    #[inline(always)]
+    pub(super) fn release_left(&mut self, block: &Allocated) {
+        let (part, busy_until) = self.part_of_cached(block);
+        self.release(part, block.bytes(), busy_until);
+    }
+
+    /// The part of a piece that a thread had, and the heap's count of its last use.
+    #[inline(always)]
+    fn part_of_cached(&self, block: &Allocated) -> (Part, u64) {
+        let piece = block.handle().mark().and_then(|mark| self.live.piece(mark));
+        let part = piece.expect("a thread keeps what it had from here").part();
+        let busy_until = match block.busy_until() {
+            0 => 0,
+            ticket => self.count_of(part, block.stream(), ticket),
+        };
+        (part, busy_until)
     }
 
     /// Frees the collected small blocks.

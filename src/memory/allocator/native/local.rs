@@ -52,6 +52,23 @@ impl Caches {
         inside.is_some_and(|inside| inside.bins.keep(block, ticket))
     }
 
+    /// Takes a freed piece that no bin keeps, until this thread has the lock next, while it is
+    /// alone. False, without an effect, for all others. `last_used` as for `take`.
+    #[inline(always)]
+    pub(crate) fn leave(&self, last_used: LastUsed, block: &Allocated, ticket: u64) -> bool {
+        // SAFETY: as in `take`.
+        let Some(cache) = (unsafe { last_used.cache() }) else { return false };
+        // SAFETY: as in `take`.
+        let Some(inside) = (unsafe { cache.enter_at_once(self.id_when_fast()) }) else {
+            return false;
+        };
+        let is_left = self.may_leave() && inside.bins.leave(block, ticket);
+        if is_left {
+            self.set_has_leaving(true);
+        }
+        is_left
+    }
+
     /// Enters this thread's cache. `None` when the thread used another allocator last (`prepare`),
     /// when another thread has claimed the cache, and inside the cache.
     pub(super) fn enter(&self) -> Option<CacheGuard<'_>> {

@@ -96,6 +96,10 @@ impl CachingAllocator {
     ) -> Option<Allocated> {
         let caches = &self.caches;
         let mut state = self.state.lock();
+        if let Some(inside) = &mut inside {
+            inside.bins.end_leaving(|piece| state.native.release_left(piece));
+            caches.set_has_leaving(false);
+        }
         let piece = find(&mut state, inside.as_deref_mut())?;
         let (block, counted) = state.native.begin_piece(piece, plan);
         caches.set_bound(&mut state.native);
