@@ -285,11 +285,13 @@ impl Bins {
     pub(super) fn leave(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
         let bin = &mut self.by_hash[key.bin()];
-        let is_new = bin.key != key && bin.refused != key.digest();
+        let (is_new, class) =
+            (bin.key != key && bin.refused != key.digest(), Sizes::class(key.bytes));
         if !is_new
             || key.bytes <= MOST_SMALL_BYTES
             || self.since_sweep + 1 >= SWEEP_AFTER
             || self.leaving.len() == MOST_LEAVING
+            || !self.cell.may_end(class)
         {
             return false;
         }
@@ -297,20 +299,21 @@ impl Bins {
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
         bin.refused = key.digest();
         self.since_sweep += 1;
-        let class = Sizes::class(key.bytes);
         self.cell.end(Counted { class, bytes: key.bytes, requested_bytes });
         let single = block.single_until(ticket, handle);
         self.leaving.push(single.of(handle.tagged(self.tag), key.bytes, key.stream));
         true
     }
 
-    /// Removes the pieces that wait for the lock, which the caller has.
+    /// Removes the pieces that wait for the lock, which the caller has. False when there are none.
     #[inline(always)]
-    pub(super) fn end_leaving(&mut self, mut out: impl FnMut(&Allocated)) {
-        for piece in &self.leaving {
-            out(piece);
+    pub(super) fn end_leaving(&mut self, out: impl FnMut(&Allocated)) -> bool {
+        if self.leaving.is_empty() {
+            return false;
         }
+        self.leaving.iter().for_each(out);
         self.leaving.clear();
+        true
     }
 
     /// Keeps a piece that is no longer, or was never, in use. False without room.
@@ -470,6 +473,10 @@ impl Bins {
                 self.drain_bin(number, BIN_DEPTH, out);
             }
             let bin = &mut self.by_hash[number];
+            if bin.pieces.count() == 0 {
+                bin.tell_taken(&mut self.cell);
+                self.open &= !(1 << number); // so that the next sweep need not read it
+            }
             (bin.swept, bin.limit) = (bin.pieces, bin.pieces.count());
             self.claimed_bytes += bin.claimed_bytes();
         }

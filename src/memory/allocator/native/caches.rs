@@ -12,7 +12,7 @@ use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::addresses::Addresses;
-use crate::memory::allocator::native::bins::{Bound, Key};
+use crate::memory::allocator::native::bins::{Bins, Bound, Key};
 use crate::memory::allocator::native::cell::{Cell, Counted};
 use crate::memory::allocator::native::core::{Native, Returns};
 use crate::memory::allocator::native::marks::Marks;
@@ -62,8 +62,6 @@ pub(in crate::memory::allocator) struct Caches {
     thread_count: AtomicUsize,
     /// True when a thread that was alone may keep more than the bound.
     has_uncounted: AtomicBool,
-    /// True when pieces of a thread that was alone wait for it to have the lock.
-    has_leaving: AtomicBool,
     /// Counts the sleeps of threads that wait for another thread to leave its cache.
     #[cfg(all(test, not(loom)))]
     pub(super) sleeps: AtomicU64,
@@ -101,7 +99,6 @@ impl Caches {
             state,
             thread_count: AtomicUsize::new(0),
             has_uncounted: AtomicBool::new(false),
-            has_leaving: AtomicBool::new(false),
             #[cfg(all(test, not(loom)))]
             sleeps: AtomicU64::new(0),
             threads: CachePadded::new(Mutex::new(LockRank::ThreadCaches, Threads::default())),
@@ -147,15 +144,6 @@ impl Caches {
     pub(super) fn may_leave(&self) -> bool {
         // Relaxed: a thread that came says so before it claims this cache, see `add`.
         self.is_of_device && self.thread_count.load(Ordering::Relaxed) == 1
-    }
-
-    /// Says whether pieces wait for the lock.
-    #[inline(always)]
-    pub(super) fn set_has_leaving(&self, has_leaving: bool) {
-        // Relaxed: see `add`.
-        if self.has_leaving.load(Ordering::Relaxed) != has_leaving {
-            self.has_leaving.store(has_leaving, Ordering::Relaxed);
-        }
     }
 
     /// True while engine `native` serves requests with thread caches.
@@ -214,7 +202,7 @@ impl Caches {
         // Locked late: a thread that claims the cache waits for this one, and does not hold the
         // lock then.
         let (mut state, mut returns) = (None, Returns::default());
-        inside.bins.end_leaving(|piece| {
+        inside.end_leaving(|piece| {
             let state = state.get_or_insert_with(|| self.state.lock());
             state.native.release_cached(piece, &mut returns);
         });
@@ -289,11 +277,7 @@ impl Caches {
 
     /// Returns evicted pieces to their heaps.
     #[cold]
-    fn release<'a>(
-        &self,
-        native: &mut Native,
-        pieces: impl IntoIterator<Item = &'a Allocated>,
-    ) {
+    fn release<'a>(&self, native: &mut Native, pieces: impl IntoIterator<Item = &'a Allocated>) {
         let mut returns = Returns::default();
         for block in pieces {
             native.release_cached(block, &mut returns);
@@ -442,14 +426,10 @@ impl Caches {
         let open = threads.caches.iter().filter(|cache| !cache.is_closed());
         let Claims { claimed, is_whole } = claim(open);
         for mut other in claimed {
-            other.with(|bins| {
-                bins.claim_what_is_there();
-                bins.end_leaving(|piece| self.release(&mut self.state.lock().native, [piece]));
-            });
+            other.with(Bins::claim_what_is_there);
+            other.end_leaving(|piece| self.release(&mut self.state.lock().native, [piece]));
         }
-        // Relaxed: the claims' fence orders it behind what a thread left before; what one leaves
-        // just now, the request that lacks it gets at before it fails.
-        if !is_whole && self.has_leaving.load(Ordering::Relaxed) {
+        if !is_whole && threads.caches.iter().any(|cache| cache.has_leaving()) {
             self.has_uncounted.store(true, Ordering::Relaxed); // see `end_use`
         }
     }

@@ -157,6 +157,7 @@ impl Cell {
     }
 
     /// Counts a free.
+    #[inline(always)]
     pub(super) fn end(&mut self, counted: Counted) {
         if self.free_class.is_none() {
             self.settle();

@@ -59,14 +59,8 @@ impl Caches {
         // SAFETY: as in `take`.
         let Some(cache) = (unsafe { last_used.cache() }) else { return false };
         // SAFETY: as in `take`.
-        let Some(inside) = (unsafe { cache.enter_at_once(self.id_when_fast()) }) else {
-            return false;
-        };
-        let is_left = self.may_leave() && inside.bins.leave(block, ticket);
-        if is_left {
-            self.set_has_leaving(true);
-        }
-        is_left
+        let inside = unsafe { cache.enter_at_once(self.id_when_fast()) };
+        inside.is_some_and(|mut inside| self.may_leave() && inside.leave(block, ticket))
     }
 
     /// Enters this thread's cache. `None` when the thread used another allocator last (`prepare`),

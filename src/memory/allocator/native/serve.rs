@@ -97,8 +97,7 @@ impl CachingAllocator {
         let caches = &self.caches;
         let mut state = self.state.lock();
         if let Some(inside) = &mut inside {
-            inside.bins.end_leaving(|piece| state.native.release_left(piece));
-            caches.set_has_leaving(false);
+            inside.end_leaving(|piece| state.native.release_left(piece));
         }
         let piece = find(&mut state, inside.as_deref_mut())?;
         let (block, counted) = state.native.begin_piece(piece, plan);

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use crate::base::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, spin_hint};
 use crate::base::{asymmetric, fork};
 use crate::engine::log::context::AllocationContext;
+use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::native::bins::Bins;
 use crate::memory::allocator::native::marks::Tag;
 
@@ -54,6 +55,8 @@ pub(super) struct ThreadCache {
     door: AtomicBool,
     /// The id of the allocator, and flags.
     gate: AtomicU64,
+    /// True while freed pieces wait in the bins for the lock.
+    has_leaving: AtomicBool,
     bins: UnsafeCell<Bins>,
 }
 
@@ -77,6 +80,7 @@ impl Owner {
         let cache = ThreadCache {
             door: AtomicBool::new(false),
             gate: AtomicU64::new(id | fenced | CLOSED),
+            has_leaving: AtomicBool::new(false),
             bins: UnsafeCell::new(Bins::new(tag)),
         };
         Self { cache: Arc::new(cache), is_unshared: PhantomData }
@@ -138,6 +142,13 @@ impl ThreadCache {
         self.gate.load(Ordering::Relaxed) & CLOSED != 0
     }
 
+    /// True when freed pieces wait for the lock. Another thread that asks behind a claim that failed
+    /// may miss one that was just freed.
+    pub(super) fn has_leaving(&self) -> bool {
+        // Relaxed: the claim's fence orders it; partner: `Inside::leave`.
+        self.has_leaving.load(Ordering::Relaxed)
+    }
+
     /// Returns the stay, after the owner's thread has read the gate.
     #[inline(always)]
     fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<Inside<'_>> {
@@ -174,6 +185,24 @@ impl Inside<'_> {
         self.is_closed
     }
 
+    /// As [`Bins::leave`].
+    #[inline(always)]
+    pub(super) fn leave(&mut self, block: &Allocated, ticket: u64) -> bool {
+        let is_left = self.bins.leave(block, ticket);
+        if is_left {
+            self.cache.has_leaving.store(true, Ordering::Relaxed); // see `has_leaving`
+        }
+        is_left
+    }
+
+    /// As [`Bins::end_leaving`]. The caller has the allocator's lock, or takes it in `out`.
+    #[inline(always)]
+    pub(super) fn end_leaving(&mut self, out: impl FnMut(&Allocated)) {
+        if self.bins.end_leaving(out) {
+            self.cache.has_leaving.store(false, Ordering::Relaxed); // see `has_leaving`
+        }
+    }
+
     /// Opens the cache. The caller has the allocator's lock.
     pub(super) fn open(&mut self) {
         self.is_closed = false;
@@ -185,6 +214,7 @@ impl Inside<'_> {
     /// Closes the emptied cache.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
+        self.cache.has_leaving.store(false, Ordering::Relaxed); // see `ThreadCache::has_leaving`
         // Relaxed: the lock of the list of caches orders this before `ThreadCache::is_closed`.
         self.cache.gate.fetch_or(CLOSED, Ordering::Relaxed);
     }
@@ -260,8 +290,15 @@ impl Claimed<'_> {
         self.0.bins.with_mut(|bins| with(unsafe { &mut *bins }))
     }
 
+    /// As [`Bins::end_leaving`]. The caller has the allocator's lock, or takes it in `out`.
+    pub(super) fn end_leaving(&mut self, out: impl FnMut(&Allocated)) {
+        self.with(|bins| bins.end_leaving(out));
+        self.0.has_leaving.store(false, Ordering::Relaxed); // see `ThreadCache::has_leaving`
+    }
+
     /// Closes the emptied cache.
     pub(super) fn close(&mut self) {
+        self.0.has_leaving.store(false, Ordering::Relaxed); // see `ThreadCache::has_leaving`
         // Relaxed: as `Inside::close`; the thread sees it with the end of the claim.
         self.0.gate.fetch_or(CLOSED, Ordering::Relaxed);
     }
