@@ -241,6 +241,57 @@ fn a_size_that_is_used_no_more_leaves_though_there_is_room() {
     panic!("it stays");
 }
 
+/// Goal: what was taken of a size is counted when the thread has forgotten the size. Method: one is
+/// kept and taken; then come hundreds of other sizes.
+#[test]
+fn what_was_taken_of_a_size_that_is_used_no_more_is_counted() {
+    let mut thread = Thread::new();
+    for number in 1..=2 {
+        let block = piece(&thread.live, number, 3 * MIB);
+        thread.allocate_piece(&block);
+        thread.free(block, u64::MAX);
+    }
+    let allocated = |kept: &mut Bins| kept.cell().sums(Quantity::Count).all.allocated;
+    let before = allocated(&mut thread.kept);
+    assert!(thread.take(0, 3 * MIB).is_some(), "from its second free on");
+    for number in 3..1_000 {
+        let block = piece(&thread.live, number, 4 * MIB + 512 * number as usize);
+        thread.allocate_piece(&block);
+        assert_eq!(thread.free(block, u64::MAX).len(), 1, "each size comes once");
+    }
+    assert_eq!(allocated(&mut thread.kept), before + 1 + 2 * 997, "each was handed out twice");
+}
+
+/// Goal: pieces that wait for the lock come out once each, in the order of their frees, with their
+/// last uses, and are counted as freed. Method: sizes that come once, then one of them again.
+#[test]
+fn what_waits_for_the_lock_comes_out_in_order_and_is_counted() {
+    let mut thread = Thread::new();
+    let blocks: Vec<_> =
+        (1..=3).map(|number| piece(&thread.live, number, number as usize * MIB)).collect();
+    for block in &blocks {
+        thread.allocate_piece(block);
+    }
+    for (block, ticket) in blocks.iter().zip(7..) {
+        assert!(thread.kept.leave(block, ticket), "its size came once");
+        assert!(!thread.kept.leave(block, ticket), "it is freed already");
+    }
+    let mut out = Vec::new();
+    let mut end = |kept: &mut Bins| {
+        kept.end_leaving(|piece| out.push((piece.address(), piece.bytes(), piece.busy_until())))
+    };
+    assert!(end(&mut thread.kept));
+    assert!(!end(&mut thread.kept), "they are out");
+    let freed = blocks.iter().zip(7..).map(|(it, ticket)| (it.address(), it.bytes(), ticket));
+    assert_eq!(out, freed.collect::<Vec<_>>());
+    assert_eq!(thread.kept.cell().sums(Quantity::Bytes).all.current, 0);
+    thread.allocate_piece(&blocks[2]);
+    assert!(!thread.kept.leave(&blocks[2], 0), "a bin keeps it, as its size comes again");
+    let small = piece(&thread.live, 9, 8 * KIB);
+    thread.allocate_piece(&small);
+    assert!(!thread.kept.leave(&small, 0), "small sizes are few");
+}
+
 /// Goal: a thread that only frees what others take goes on keeping half of a bin. Method: pieces of
 /// one size come again and again, as while other threads have caches, which want no half of them;
 /// what is driven out comes next.

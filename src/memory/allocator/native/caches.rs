@@ -56,8 +56,6 @@ pub(in crate::memory::allocator) struct Caches {
     pub(super) sizes: Sizes,
     pub(super) live: Arc<Marks>,
     pub(super) addresses: Option<Arc<Addresses>>,
-    /// False for host memory, of which some goes back at each free.
-    is_of_device: bool,
     pub(super) state: Arc<Mutex<AllocatorState>>,
     thread_count: AtomicUsize,
     /// True when a thread that was alone may keep more than the bound.
@@ -82,10 +80,9 @@ impl Caches {
     pub(crate) fn new(state: Arc<Mutex<AllocatorState>>) -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(ID_STEP);
         asymmetric::prepare();
-        let (live, addresses, sizes, is_of_device) = {
-            let AllocatorState { native, ledger, .. } = &*state.lock();
-            let (live, addresses) = (Arc::clone(&native.live), native.addresses.clone());
-            (live, addresses, native.sizes, !ledger.is_host())
+        let (live, addresses, sizes) = {
+            let native = &state.lock().native;
+            (Arc::clone(&native.live), native.addresses.clone(), native.sizes)
         };
         Arc::new(Self {
             id: NEXT_ID.fetch_add(ID_STEP, Ordering::Relaxed), // only uniqueness matters
@@ -95,7 +92,6 @@ impl Caches {
             sizes,
             live,
             addresses,
-            is_of_device,
             state,
             thread_count: AtomicUsize::new(0),
             has_uncounted: AtomicBool::new(false),
@@ -139,11 +135,11 @@ impl Caches {
     }
 
     /// True when this thread, which is inside its cache, may have freed pieces that no bin keeps
-    /// until it has the lock next: they are memory of a device, and no other thread needs them.
+    /// until it has the lock next: no other thread needs them.
     #[inline(always)]
     pub(super) fn may_leave(&self) -> bool {
         // Relaxed: a thread that came says so before it claims this cache, see `add`.
-        self.is_of_device && self.thread_count.load(Ordering::Relaxed) == 1
+        self.thread_count.load(Ordering::Relaxed) == 1
     }
 
     /// True while engine `native` serves requests with thread caches.

@@ -37,6 +37,8 @@ mod heap;
 mod idle_pages;
 mod index;
 mod invariants;
+#[cfg(all(test, not(loom)))]
+mod leaving_tests;
 mod local;
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -142,8 +142,8 @@ impl ThreadCache {
         self.gate.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// True when freed pieces wait for the lock. Another thread that asks behind a claim that failed
-    /// may miss one that was just freed.
+    /// True when freed pieces wait for the lock. A thread that asks behind a claim that failed may
+    /// miss one that was just freed.
     pub(super) fn has_leaving(&self) -> bool {
         // Relaxed: the claim's fence orders it; partner: `Inside::leave`.
         self.has_leaving.load(Ordering::Relaxed)
