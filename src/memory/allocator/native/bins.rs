@@ -51,8 +51,8 @@ const REFUSAL: u16 = SWEEP_AFTER;
 /// Pieces that a cache alone has, and what was counted.
 ///
 /// Equations: `claimed_bytes` is the sum of `limit` times size over the bins that count; all bins
-/// whose limit is above zero, or of which pieces were taken that the cell does not know, are bits
-/// of `open`; in each bin `count <= limit <= BIN_DEPTH`.
+/// whose limit is above zero, of which pieces were taken that the cell does not know, or whose
+/// pieces do not count, are bits of `open`; in each bin `count <= limit <= BIN_DEPTH`.
 #[derive(Debug)]
 pub(super) struct Bins {
     cell: Cell,
@@ -222,6 +222,13 @@ impl Bin {
             self.entries[1..].copy_within(old_count..count, 0);
         }
         self.pieces = self.pieces.with_count(count - old_count);
+    }
+
+    /// Ends the claim of an empty bin, which is not open any more: its next pieces count, or not, as
+    /// they come then.
+    fn close(&mut self, cell: &mut Cell) {
+        (self.limit, self.is_uncounted) = (0, false);
+        self.tell_taken(cell);
     }
 
     /// Adds the take count to the cell, and resets it.
@@ -474,7 +481,7 @@ impl Bins {
             }
             let bin = &mut self.by_hash[number];
             if bin.pieces.count() == 0 {
-                bin.tell_taken(&mut self.cell);
+                bin.close(&mut self.cell);
                 self.open &= !(1 << number); // so that the next sweep need not read it
             }
             (bin.swept, bin.limit) = (bin.pieces, bin.pieces.count());
@@ -536,9 +543,7 @@ impl Bins {
         self.leaving.drain(..).for_each(&mut *out);
         for number in self.open_bins() {
             self.drain_bin(number, BIN_DEPTH, out);
-            let bin = &mut self.by_hash[number];
-            bin.limit = 0;
-            bin.tell_taken(&mut self.cell);
+            self.by_hash[number].close(&mut self.cell);
         }
         (self.claimed_bytes, self.open, self.since_sweep) = (0, 0, 0);
     }

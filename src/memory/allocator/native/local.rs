@@ -284,6 +284,35 @@ mod tests {
         });
     }
 
+    /// Goal: the same of a size that the thread had forgotten meanwhile. Method: hundreds of other
+    /// sizes come, and another thread, before that size comes again.
+    #[test]
+    fn what_a_thread_kept_alone_counts_though_it_had_forgotten_the_size() {
+        let allocator = allocator();
+        let take =
+            |number: usize| allocator.allocate(Request::new(33 * KIB + number * 512, 0)).unwrap();
+        let [first, second]: [Vec<_>; 2] = [(); 2].map(|()| (0..600).map(take).collect());
+        keep_much(&allocator);
+        for block in first {
+            allocator.free(block).unwrap();
+        }
+        assert!(kept_bytes(&allocator) < 100 * MIB as u64, "the size is not forgotten");
+        beside_another(&allocator, || ());
+        keep_much(&allocator);
+        let inside = allocator.caches.enter_prepared();
+        beside_another(&allocator, || {
+            drop(inside);
+            for (number, block) in second.into_iter().enumerate() {
+                if number % 20 == 0 {
+                    keep_much(&allocator); // it uses them
+                }
+                allocator.free(block).unwrap();
+            }
+            let kept_bytes = kept_bytes(&allocator);
+            assert!(kept_bytes < 100 * MIB as u64, "{kept_bytes} bytes stay");
+        });
+    }
+
     /// Goal: threads' caches together keep no more than the bound of all. Method: a second thread
     /// comes while the first one is there.
     #[test]
