@@ -224,8 +224,8 @@ impl Bin {
         self.pieces = self.pieces.with_count(count - old_count);
     }
 
-    /// Ends the claim of an empty bin, which is not open any more: its next pieces count, or not, as
-    /// they come then.
+    /// Ends the claim of an empty bin, which is not open any more. Whether its next pieces count is
+    /// found when they come.
     fn close(&mut self, cell: &mut Cell) {
         (self.limit, self.is_uncounted) = (0, false);
         self.tell_taken(cell);
