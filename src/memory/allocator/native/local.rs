@@ -217,8 +217,10 @@ mod tests {
         out - allocator.statistics().active_bytes.all.current
     }
 
-    /// Calls `then` while another thread has a cache.
+    /// Calls `then` while another thread has a cache, and returns when it has none.
     fn beside_another(allocator: &CachingAllocator, then: impl FnOnce()) {
+        let count = || allocator.caches.threads.lock().caches.len();
+        let before = count();
         let ((come, has_come), (end, ended)) = (channel(), channel::<()>());
         thread::scope(move |scope| {
             scope.spawn(move || {
@@ -230,6 +232,9 @@ mod tests {
             then();
             drop(end);
         });
+        while count() > before {
+            thread::yield_now(); // a thread retires its cache behind its end
+        }
     }
 
     /// Goal: what a thread kept while it was alone serves others before the device is asked, also
