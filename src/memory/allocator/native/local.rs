@@ -237,6 +237,24 @@ mod tests {
         }
     }
 
+    /// Frees blocks beside a thread that came while this one, which keeps much, was inside of its
+    /// cache, and uses what it keeps meanwhile. Then it keeps little.
+    fn free_though_inside_when_another_came(allocator: &CachingAllocator, blocks: Vec<Allocated>) {
+        let inside = allocator.caches.enter_prepared();
+        beside_another(allocator, || {
+            drop(inside);
+            assert!(kept_bytes(allocator) > 1000 * MIB as u64, "it was passed by");
+            for (number, block) in blocks.into_iter().enumerate() {
+                if number % 20 == 0 {
+                    keep_much(allocator);
+                }
+                allocator.free(block).unwrap();
+            }
+            let kept_bytes = kept_bytes(allocator);
+            assert!(kept_bytes < 100 * MIB as u64, "{kept_bytes} bytes stay");
+        });
+    }
+
     /// Goal: what a thread kept while it was alone serves others before the device is asked, also
     /// while that thread is inside of its cache. Method: it leaves when the other one sleeps; again
     /// where it got its processor too late, and was passed by.
@@ -274,19 +292,7 @@ mod tests {
             .map(|number| allocator.allocate(Request::new(33 * KIB + number * 512, 0)).unwrap())
             .collect();
         keep_much(&allocator);
-        let inside = allocator.caches.enter_prepared();
-        beside_another(&allocator, || {
-            drop(inside);
-            assert!(kept_bytes(&allocator) > 1000 * MIB as u64, "it was passed by");
-            for (number, block) in others.into_iter().enumerate() {
-                if number % 20 == 0 {
-                    keep_much(&allocator); // it uses them
-                }
-                allocator.free(block).unwrap();
-            }
-            let kept_bytes = kept_bytes(&allocator);
-            assert!(kept_bytes < 100 * MIB as u64, "{kept_bytes} bytes stay");
-        });
+        free_though_inside_when_another_came(&allocator, others);
     }
 
     /// Goal: the same of a size that the thread had forgotten meanwhile. Method: hundreds of other
@@ -304,18 +310,7 @@ mod tests {
         assert!(kept_bytes(&allocator) < 100 * MIB as u64, "the size is not forgotten");
         beside_another(&allocator, || ());
         keep_much(&allocator);
-        let inside = allocator.caches.enter_prepared();
-        beside_another(&allocator, || {
-            drop(inside);
-            for (number, block) in second.into_iter().enumerate() {
-                if number % 20 == 0 {
-                    keep_much(&allocator); // it uses them
-                }
-                allocator.free(block).unwrap();
-            }
-            let kept_bytes = kept_bytes(&allocator);
-            assert!(kept_bytes < 100 * MIB as u64, "{kept_bytes} bytes stay");
-        });
+        free_though_inside_when_another_came(&allocator, second);
     }
 
     /// Goal: threads' caches together keep no more than the bound of all. Method: a second thread
