@@ -141,8 +141,8 @@ impl<'a, M: Memory> Churn<'a, M> {
         Self { memory, live, numbers, size }
     }
 
-    /// Per round. What a round frees and takes is drawn before: the divisions of the numbers would
-    /// be a tenth of the time.
+    /// Per round. What a round frees and takes is drawn before: random numbers and their divisions
+    /// would be some 3 % of the time.
     fn ns(&mut self, watch: &mut Watch<'_>) -> f64 {
         let Self { memory, live, numbers, size } = self;
         watch.blocks(ROUND_BLOCKS, ROUNDS, |rounds| {
