@@ -1,63 +1,111 @@
-//! Amounts of pieces by class, with peaks: outside of the heaps, or awaiting their free.
+//! Amounts with peaks, and those of pieces by class: outside of the heaps, or awaiting their free.
 
 use crate::memory::allocator::snapshot::PoolClass;
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::memory::allocator) struct Amounts {
-    classes: [Amount; 2],
-    all: Amount,
+/// Amounts and their peaks. A peak is passed seldom, so what is stored is the room below it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::memory::allocator) struct Peaked<const N: usize> {
+    peaks: [u64; N],
+    rooms: [i64; N],
 }
 
-/// The number of pieces, their bytes, and the requested bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::memory::allocator) struct Amount {
-    pub(crate) current: [u64; 3],
-    pub(super) peak: [u64; 3],
+impl<const N: usize> Default for Peaked<N> {
+    fn default() -> Self {
+        Self { peaks: [0; N], rooms: [0; N] }
+    }
 }
 
-impl Amount {
-    fn raise(&mut self, amounts: [u64; 3]) {
-        // Outside of the heaps requested bytes are not counted, which the compiler sees where this
-        // is inlined.
-        let counted = if amounts[2] == 0 { 2 } else { 3 };
-        for (index, amount) in amounts[..counted].iter().enumerate() {
-            self.current[index] += amount;
-            self.peak[index] = self.peak[index].max(self.current[index]);
+impl<const N: usize> Peaked<N> {
+    pub(crate) fn current(&self) -> [u64; N] {
+        std::array::from_fn(|index| below(self.peaks[index], self.rooms[index]))
+    }
+
+    pub(super) fn peaks(&self) -> [u64; N] {
+        self.peaks
+    }
+
+    /// Adds amounts. Negative when one passes its peak: [`Self::raise`] must come next.
+    #[inline(always)]
+    pub(super) fn add(&mut self, amounts: [i64; N]) -> i64 {
+        self.rooms.iter_mut().zip(amounts).fold(0, |signs, (room, amount)| {
+            *room -= amount;
+            signs | *room
+        })
+    }
+
+    #[inline(always)]
+    fn subtract(&mut self, amounts: [i64; N]) {
+        self.rooms.iter_mut().zip(amounts).for_each(|(room, amount)| *room += amount);
+    }
+
+    /// Raises the peaks that are passed.
+    pub(super) fn raise(&mut self) {
+        for (peak, room) in self.peaks.iter_mut().zip(&mut self.rooms) {
+            let over = (*room).min(0);
+            (*peak, *room) = (below(*peak, over), *room - over);
         }
-    }
-
-    fn lower(&mut self, amounts: [u64; 3]) {
-        for (current, amount) in self.current.iter_mut().zip(amounts) {
-            *current -= amount;
-        }
-    }
-}
-
-impl Amounts {
-    /// Adds pieces, their bytes and their requested bytes.
-    pub(super) fn leave(&mut self, class: PoolClass, amounts: [usize; 3]) {
-        let amounts = amounts.map(|amount| amount as u64);
-        self.classes[class as usize].raise(amounts);
-        self.all.raise(amounts);
-    }
-
-    /// Subtracts them.
-    pub(super) fn come_back(&mut self, class: PoolClass, amounts: [usize; 3]) {
-        let amounts = amounts.map(|amount| amount as u64);
-        self.classes[class as usize].lower(amounts);
-        self.all.lower(amounts);
     }
 
     pub(super) fn reset_peaks(&mut self) {
-        let amounts = self.classes.iter_mut().chain([&mut self.all]);
-        amounts.for_each(|amount| amount.peak = amount.current);
+        (self.peaks, self.rooms) = (self.current(), [0; N]);
+    }
+}
+
+/// The number of pieces, their bytes and, with three amounts, their requested bytes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::memory::allocator) struct Amounts<const N: usize> {
+    classes: [Peaked<N>; 2],
+    all: Peaked<N>,
+}
+
+impl<const N: usize> Default for Amounts<N> {
+    fn default() -> Self {
+        Self { classes: [Peaked::default(); 2], all: Peaked::default() }
+    }
+}
+
+impl<const N: usize> Amounts<N> {
+    #[inline(always)]
+    pub(super) fn leave(&mut self, class: PoolClass, amounts: [usize; N]) {
+        let amounts = signed(amounts);
+        if self.classes[class as usize].add(amounts) | self.all.add(amounts) < 0 {
+            self.raise(class);
+        }
     }
 
-    pub(super) fn of(&self, class: PoolClass) -> &Amount {
+    #[cold]
+    #[inline(never)]
+    fn raise(&mut self, class: PoolClass) {
+        self.classes[class as usize].raise();
+        self.all.raise();
+    }
+
+    #[inline(always)]
+    pub(super) fn come_back(&mut self, class: PoolClass, amounts: [usize; N]) {
+        let amounts = signed(amounts);
+        self.classes[class as usize].subtract(amounts);
+        self.all.subtract(amounts);
+    }
+
+    pub(super) fn reset_peaks(&mut self) {
+        self.classes.iter_mut().chain([&mut self.all]).for_each(Peaked::reset_peaks);
+    }
+
+    pub(super) fn of(&self, class: PoolClass) -> &Peaked<N> {
         &self.classes[class as usize]
     }
 
-    pub(crate) fn all(&self) -> &Amount {
+    pub(crate) fn all(&self) -> &Peaked<N> {
         &self.all
     }
+}
+
+#[inline(always)]
+fn signed<const N: usize>(amounts: [usize; N]) -> [i64; N] {
+    amounts.map(|amount| amount.cast_signed() as i64)
+}
+
+/// An amount with so much room below its peak; negative room raises it.
+fn below(peak: u64, room: i64) -> u64 {
+    peak.checked_add_signed(-room).expect("no amount is negative")
 }

@@ -306,7 +306,7 @@ impl Bins {
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
         bin.refused = key.digest();
         self.since_sweep += 1;
-        self.cell.end(Counted { class, bytes: key.bytes, requested_bytes });
+        self.cell.end_passes(Counted { class, bytes: key.bytes, requested_bytes });
         let single = block.single_until(ticket, handle);
         self.leaving.push(single.of(handle.tagged(self.tag), key.bytes, key.stream));
         true

@@ -142,26 +142,39 @@ impl Blocks {
         taken
     }
 
-    /// Merges a block with a neighbour, whose record is removed.
+    /// Merges a block with the one behind it, whose record is removed.
     #[inline(always)]
-    pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
+    pub(super) fn join_next(&mut self, id: BlockId, gone: BlockId) {
+        let Block { previous, next, .. } = self[gone];
+        debug_assert_eq!(previous, Some(id), "only neighbours join");
+        self.merge(id, gone);
         let blocks = self.places();
-        let Block { offset, units, previous, next, .. } = blocks[gone.index()];
-        debug_assert!([previous, next].contains(&Some(id)), "only neighbours join");
-        let ticket = blocks[gone.index()].busy_until();
-        let block = &mut blocks[id.index()];
+        blocks[id.index()].next = next;
+        blocks[BlockId::index_of(next)].previous = Some(id);
+        self.forget(gone);
+    }
+
+    /// Merges a block with the one before it, whose record is removed.
+    #[inline(always)]
+    pub(super) fn join_previous(&mut self, id: BlockId, gone: BlockId) {
+        let Block { offset, previous, next, .. } = self[gone];
+        debug_assert_eq!(next, Some(id), "only neighbours join");
+        self.merge(id, gone);
+        let blocks = self.places();
+        (blocks[id.index()].offset, blocks[id.index()].previous) = (offset, previous);
+        blocks[BlockId::index_of(previous)].next = Some(id);
+        self.forget(gone);
+    }
+
+    /// Adds the units of a block that joins, and its uses.
+    #[inline(always)]
+    fn merge(&mut self, id: BlockId, gone: BlockId) {
+        let (units, ticket) = (self[gone].units, self[gone].busy_until());
+        let block = &mut self[id];
         block.units += units;
         if ticket > block.busy_until() {
             block.set_busy_until(ticket);
         }
-        if block.offset < offset {
-            block.next = next;
-            blocks[BlockId::index_of(next)].previous = Some(id);
-        } else {
-            (block.offset, block.previous) = (offset, previous);
-            blocks[BlockId::index_of(previous)].next = Some(id);
-        }
-        self.forget(gone);
     }
 
     /// Returns a block's neighbours: the blank, which is in use, where there is none.
@@ -198,7 +211,10 @@ mod tests {
                 for (id, ticket) in both.into_iter().zip(tickets) {
                     blocks[id].set_busy_until(ticket);
                 }
-                blocks.join(both[kept], both[1 - kept]);
+                match kept {
+                    0 => blocks.join_next(both[0], both[1]),
+                    _ => blocks.join_previous(both[1], both[0]),
+                }
                 let block = &blocks[both[kept]];
                 assert_eq!((block.range(), block.busy_until()), (0..2, 7));
                 assert_eq!((block.previous, block.next), (None, None));

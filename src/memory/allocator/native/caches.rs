@@ -397,7 +397,7 @@ impl Caches {
 
     /// Sets each thread's part of the bound.
     pub(super) fn set_bound(&self, native: &mut Native) {
-        let [_, peak_bytes, _] = native.out.all().peak;
+        let [_, peak_bytes] = native.out.all().peaks();
         // Relaxed: for a bound; see `most_bytes`.
         let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
         if native.caches_bound_for == (peak_bytes, threads) {

@@ -162,9 +162,15 @@ impl Cell {
         if self.free_class.is_none() {
             self.settle();
         }
-        self.passes = 0;
         let is_ready = self.may_end(counted.class);
         debug_assert!(is_ready, "no climb: {self:?}");
+        self.end_passes(counted);
+    }
+
+    /// As [`Cell::end`], where [`Cell::may_end`].
+    #[inline(always)]
+    pub(super) fn end_passes(&mut self, counted: Counted) {
+        self.passes = 0;
         self.end_in_force(counted);
     }
 
@@ -180,7 +186,7 @@ impl Cell {
         true
     }
 
-    /// As [`Cell::end`], where [`Cell::may_end`].
+    /// As [`Cell::end_passes`], but the next pass of a peak follows those before.
     #[inline(always)]
     pub(super) fn end_in_force(&mut self, counted: Counted) {
         for (Room { room, .. }, amount) in self.moving.rooms.iter_mut().zip(counted.amounts()) {

@@ -42,7 +42,13 @@ pub(super) const CHUNK_COUNT: usize = 21;
 
 impl Place {
     /// Entry `index` has number `index + FIRST`; a chunk contains the numbers of one power of two.
+    #[inline(always)]
     pub(super) fn of(index: u64) -> Self {
+        // Most are in the first chunk.
+        if index < FIRST { Self(index) } else { Self::behind_first(index) }
+    }
+
+    fn behind_first(index: u64) -> Self {
         let number = index + FIRST;
         let power = number.ilog2();
         assert!(power <= OFFSET_BITS, "fewer than 2^32 in a chunk: {index}");
@@ -98,8 +104,17 @@ impl<T: Entry> Chunks<T> {
     }
 
     /// The place of an entry of this table.
-    #[inline]
+    #[inline(always)]
     pub(super) fn place_of(&self, entry: &T) -> Option<Place> {
+        // Most are in the first chunk.
+        let first = self.chunks[0].get()?;
+        let offset = std::ptr::from_ref(entry).addr().wrapping_sub(first.as_ptr().addr());
+        let offset = (offset / size_of::<T>()) as u64;
+        if offset < FIRST { Some(Place(offset)) } else { self.place_behind_first(entry) }
+    }
+
+    #[inline(never)]
+    fn place_behind_first(&self, entry: &T) -> Option<Place> {
         // Chunks are created in order.
         let address = std::ptr::from_ref(entry).addr();
         for (number, chunk) in self.chunks.iter().enumerate() {

@@ -55,8 +55,8 @@ pub(in crate::memory::allocator) struct Native {
     /// Pieces in use, cached or pending free, without requested bytes. The peaks come from here
     /// when several threads have allocated, because no thread's counters see the whole; they are
     /// too high by the cached pieces at most.
-    pub(crate) out: Amounts,
-    pub(crate) awaiting_sums: Amounts,
+    pub(crate) out: Amounts<2>,
+    pub(crate) awaiting_sums: Amounts<3>,
     /// The number of pieces that the heaps took back.
     pub(crate) frees: u64,
     pub(crate) splits: Splits,
@@ -168,7 +168,7 @@ impl Native {
                 self.slabs.unlink(id, &mut self.heaps[heap].slabs[class.number()]);
             }
         }
-        self.out.leave(Sizes::class(bytes), [count - left, (count - left) * bytes, 0]);
+        self.out.leave(Sizes::class(bytes), [count - left, (count - left) * bytes]);
     }
 
     /// Makes a block in use a slab, and lists the slab in `heap`.
@@ -226,7 +226,7 @@ impl Native {
     /// Frees a piece of `bytes` bytes; see [`Self::release_block`].
     #[inline(always)]
     pub(super) fn release(&mut self, part: Part, bytes: usize, busy_until: u64) {
-        self.out.come_back(Sizes::class(bytes), [1, bytes, 0]);
+        self.out.come_back(Sizes::class(bytes), [1, bytes]);
         self.frees += 1;
         match part {
             Part::Block(id) => self.release_whole(id, bytes, busy_until),
@@ -234,7 +234,7 @@ impl Native {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn release_whole(&mut self, id: BlockId, bytes: usize, busy_until: u64) {
         if self.addresses.is_some() {
             self.forget_address(id);
@@ -273,7 +273,7 @@ impl Native {
     }
 
     /// Frees a piece that waited for the lock.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn release_left(&mut self, block: &Allocated) {
         let (part, busy_until) = self.part_of_cached(block);
         self.release(part, block.bytes(), busy_until);
@@ -295,7 +295,7 @@ impl Native {
     pub(super) fn end_returns(&mut self, Returns { slab, small, busy_until }: Returns) {
         let Some(id) = slab else { return };
         let (count, bytes) = (small.count_ones() as usize, self.slabs[id].class.bytes());
-        self.out.come_back(Sizes::class(bytes), [count, count * bytes, 0]);
+        self.out.come_back(Sizes::class(bytes), [count, count * bytes]);
         self.frees += count as u64;
         self.release_small(id, small, busy_until);
     }

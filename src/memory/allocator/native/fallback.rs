@@ -16,6 +16,7 @@ use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::growth::Step;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::piece::Taken;
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::size_class::{CLASS_COUNT, SizeClass};
 use crate::memory::allocator::native::slab::SlabId;
@@ -67,7 +68,7 @@ impl CachingAllocator {
                 native.step_anywhere(ledger, plan, search, left_bytes)
             };
             match step {
-                Step::Done(piece) => return Ok(self.serve_piece(plan, piece)),
+                Step::Done(taken) => return Ok(self.serve_piece(plan, taken)),
                 // A whole block, and no stock: memory is short.
                 Step::Map(work) => return self.map_pages(&plan.whole(), work),
                 Step::Wait => self.wait_for_pages(),
@@ -104,7 +105,7 @@ impl Native {
         };
         let owner = self.heaps[self.heap_of(piece.part())].owner;
         ledger.statistics.num_frontier_reuses += u64::from(owner.stream != plan.owner.stream);
-        Step::Done(piece)
+        Step::Done(Taken::other(piece))
     }
 
     /// Returns the heaps that may serve a request: its own, then others of its pool, then those of

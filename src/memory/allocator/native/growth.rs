@@ -22,7 +22,7 @@ use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::{HeapId, Kind};
 use crate::memory::allocator::native::page_work::{IdlePage, PageLists, PageWork};
-use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::native::piece::{Piece, Taken};
 use crate::memory::allocator::native::plan::NativePlan;
 use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
 use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
@@ -39,7 +39,7 @@ const SHARED_SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 2 * MIB..=32 * MIB
 #[derive(Debug)]
 pub(super) enum Step {
     /// The request has its piece.
-    Done(Piece),
+    Done(Taken),
     /// The block needs pages.
     Map(PageWork),
     /// The arena needs addresses.
@@ -73,7 +73,7 @@ impl CachingAllocator {
         loop {
             let next = || self.next_native_step(&plan, search);
             match step.take().unwrap_or_else(next) {
-                Step::Done(piece) => return Ok(self.serve_piece(&plan, piece)),
+                Step::Done(taken) => return Ok(self.serve_piece(&plan, taken)),
                 Step::Short => return Ok(None),
                 Step::Wait => self.wait_for_pages(),
                 Step::ReachCaches => {
@@ -149,13 +149,13 @@ impl CachingAllocator {
         let mut inside = self.caches.enter_prepared();
         let served = self.allocate_piece(inside.as_mut(), plan, |state, _| {
             let AllocatorState { native, ledger, .. } = state;
-            let piece = native.end_page_work(ledger, &work).map(|block| {
+            let taken = native.end_page_work(ledger, &work).map(|block| {
                 native.note_stream(native.heap_of_block(block), plan.home);
-                native.finish(block, plan)
+                Taken::other(native.finish(block, plan))
             });
             gone = native.gone_areas_depart(ledger, work.lists.idle.iter().map(|it| it.area));
             native.keep_lists(work.lists);
-            piece
+            taken
         });
         drop(inside); // what follows may call the device
         let served = self.unless_panicked(served, self.try_depart(gone));
@@ -186,13 +186,13 @@ impl Native {
             && known.is_none()
             && let Some(piece) = self.take_without_heap(ledger, plan)
         {
-            return Step::Done(piece);
+            return Step::Done(Taken::other(piece));
         }
         let heap = known.unwrap_or_else(|| self.heaps.of(plan.owner));
         let want = plan.want_of(heap);
         self.note_stream(want.heap, plan.home);
         match self.take_or_find(plan, &want, search) {
-            Ok(piece) => Step::Done(piece),
+            Ok(piece) => Step::Done(Taken::as_planned(piece)),
             Err(found) => self.next_step_without(ledger, plan, &want, found, search),
         }
     }
@@ -210,7 +210,7 @@ impl Native {
         if plan.class.is_none()
             && let Some(found) = self.find_elsewhere(ledger, plan, Some(want.heap), search)
         {
-            return Step::Done(self.take_elsewhere(ledger, plan, &found));
+            return Step::Done(Taken::other(self.take_elsewhere(ledger, plan, &found)));
         }
         if !self.may_move_pages(ledger) {
             return Step::Wait;
@@ -220,7 +220,7 @@ impl Native {
                 if search != Search::Bounded
                     && let Some(piece) = self.take_of_other_arena(ledger, plan, &found, search) =>
             {
-                Step::Done(piece)
+                Step::Done(Taken::other(piece))
             }
             Some(found) => self.begin_page_work(ledger, &found, search),
             None if search == Search::Bounded => Step::ReachCaches,

@@ -27,8 +27,7 @@ fn take(allocator: &CachingAllocator, bytes: usize) -> Allocated {
 
 /// How many pieces the heaps do not have, and their bytes.
 fn out(allocator: &CachingAllocator) -> [u64; 2] {
-    let [count, bytes, _] = allocator.state.lock().native.out.all().current;
-    [count, bytes]
+    allocator.state.lock().native.out.all().current()
 }
 
 fn out_count(allocator: &CachingAllocator) -> u64 {

@@ -166,7 +166,7 @@ mod tests {
         let (allocator, other) = (allocator(), allocator());
         meet(&other);
         meet(&allocator);
-        let count = || allocator.state.lock().native.out.all().current;
+        let count = || allocator.state.lock().native.out.all().current();
         let before = count();
         let pair = || {
             let block = allocator.allocate(Request::new(512, 0)).unwrap();

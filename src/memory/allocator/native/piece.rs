@@ -17,6 +17,14 @@ pub(super) enum Part {
     Small(SlabId, u8),
 }
 
+/// A piece that was taken for a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) piece: Piece,
+    /// True when it is of the request's heap, and of the planned arena and size there.
+    pub(super) is_as_planned: bool,
+}
+
 /// Set for small blocks.
 const SMALL: u64 = 1 << 63;
 /// The distance between equal slots of adjacent slabs, in steps of 64 places: the first slots,
@@ -82,6 +90,16 @@ impl Piece {
     #[inline]
     pub(super) fn at(place: Place, is_small: bool) -> Self {
         Self(unspread(place.index()) | if is_small { SMALL } else { 0 })
+    }
+}
+
+impl Taken {
+    pub(super) fn as_planned(piece: Piece) -> Self {
+        Self { piece, is_as_planned: true }
+    }
+
+    pub(super) fn other(piece: Piece) -> Self {
+        Self { piece, is_as_planned: false }
     }
 }
 

@@ -111,7 +111,7 @@ impl Sizes {
     }
 
     /// Plans a request of at least one byte. `None` when it is larger than any address range.
-    #[inline]
+    #[inline(always)]
     pub(super) fn plan<'a>(
         &self,
         request: &Request,
@@ -119,12 +119,9 @@ impl Sizes {
     ) -> Option<NativePlan<'a>> {
         let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
         debug_assert!(request.check().is_ok(), "checked before: {request:?}");
-        let owner = Owner { stream, pool };
-        let granularity = self.granularity;
-        let is_small = requested_bytes <= MOST_SMALL_BYTES;
-        let is_plain = align_bytes <= granularity.small_bytes;
-        let align_bytes = align_bytes.max(granularity.block_bytes);
-        let wants_least = false;
+        let Granularity { small_bytes, block_bytes } = self.granularity;
+        let (is_plain, wants_least) = (align_bytes <= small_bytes, false);
+        let (owner, align_bytes) = (Owner { stream, pool }, align_bytes.max(block_bytes));
         let plan = |bytes, kind, class| NativePlan {
             home,
             wants_least,
@@ -135,22 +132,35 @@ impl Sizes {
             kind,
             class,
         };
-        if is_small && is_plain {
-            let class = SizeClass::of(requested_bytes, granularity);
+        if !is_plain || requested_bytes > self.most_middle_bytes {
+            let (bytes, kind) = self.far(requested_bytes, align_bytes)?;
+            return Some(plan(bytes, kind, None));
+        }
+        if requested_bytes <= MOST_SMALL_BYTES {
+            let class = SizeClass::of(requested_bytes, self.granularity);
             return Some(plan(class.bytes(), Kind::Middle, Some(class)));
         }
-        // Sizes and offsets are counted in 32 bits, so larger alignments get whole pages.
-        let is_far = align_bytes > MOST_MIDDLE_BYTES;
+        // Whole units of its arena, and fewer than 2^32.
+        let bytes = ((requested_bytes - 1) | (block_bytes - 1)) + 1;
+        Some(plan(bytes, self.kind(bytes), None))
+    }
+
+    /// The size and the arena of a piece that is larger, or aligned to more, than most.
+    #[cold]
+    #[inline(never)]
+    fn far(&self, requested_bytes: usize, align_bytes: usize) -> Option<(usize, Kind)> {
         let rounded_to =
             |bytes: usize, unit_bytes: usize| ((bytes - 1) | (unit_bytes - 1)).checked_add(1);
-        let bytes = rounded_to(requested_bytes, granularity.block_bytes)?;
+        let bytes = rounded_to(requested_bytes, self.granularity.block_bytes)?;
+        // Sizes and offsets are counted in 32 bits, so larger alignments get whole pages.
+        let is_far = align_bytes > MOST_MIDDLE_BYTES;
         let kind = if is_far { Kind::Large } else { self.kind(bytes) };
         let unit_bytes = self.unit_bytes(kind); // a power of two, as the alignment
         let bytes = rounded_to(bytes, unit_bytes)?;
         let most_units = bytes.checked_add(align_bytes)? >> unit_bytes.trailing_zeros();
         let is_possible =
             most_units < u32::MAX as usize / 4 && align_bytes / MOST_ALIGN_PAGES <= self.page_bytes;
-        is_possible.then(|| plan(bytes, kind, None))
+        is_possible.then_some((bytes, kind))
     }
 }
 
@@ -174,6 +184,13 @@ pub(in crate::memory::allocator) struct NativePlan<'a> {
 }
 
 impl NativePlan<'_> {
+    /// True when requests of its size have its arena whatever their alignment.
+    #[inline(always)]
+    pub(super) fn is_of_its_size(&self, sizes: &Sizes) -> bool {
+        let is_plain = self.class.is_none() && self.align_bytes <= MOST_MIDDLE_BYTES;
+        is_plain || self.kind == sizes.kind(self.bytes)
+    }
+
     /// The block to take from a heap: for the request, or for a new slab.
     pub(super) fn want_of(&self, heap: HeapId) -> Want {
         let Self { kind, align_bytes, .. } = *self;

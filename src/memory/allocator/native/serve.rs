@@ -13,7 +13,8 @@ use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::core::{Awaiting, Extent, Native};
 use crate::memory::allocator::native::growth::Step;
 use crate::memory::allocator::native::handle::Handle;
-use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::native::heap::Kind;
+use crate::memory::allocator::native::piece::{Part, Piece, Taken};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::thread_cache::CacheGuard;
 use crate::memory::allocator::native::want::Search;
@@ -52,7 +53,7 @@ impl CachingAllocator {
                 next = state.native_step(&plan, Search::Whole);
             }
             match next {
-                Step::Done(piece) => return Some(piece),
+                Step::Done(taken) => return Some(taken),
                 more => step = Some(more),
             }
             None
@@ -81,7 +82,7 @@ impl CachingAllocator {
         }
         self.allocate_piece(inside.as_mut(), &plan, |state, _| {
             state.complete_some_if_free(LOOKS);
-            state.native.take_ready(&plan)
+            state.native.take_ready(&plan).map(Taken::as_planned)
         })
     }
 
@@ -92,15 +93,15 @@ impl CachingAllocator {
         &self,
         mut inside: Option<&mut CacheGuard<'_>>,
         plan: &NativePlan,
-        find: impl FnOnce(&mut AllocatorState, Option<&mut CacheGuard<'_>>) -> Option<Piece>,
+        find: impl FnOnce(&mut AllocatorState, Option<&mut CacheGuard<'_>>) -> Option<Taken>,
     ) -> Option<Allocated> {
         let caches = &self.caches;
         let mut state = self.state.lock();
         if let Some(inside) = &mut inside {
             inside.end_leaving(|piece| state.native.release_left(piece));
         }
-        let piece = find(&mut state, inside.as_deref_mut())?;
-        let (block, counted) = state.native.begin_piece(piece, plan);
+        let taken = find(&mut state, inside.as_deref_mut())?;
+        let (block, counted) = state.native.begin_piece(taken, plan);
         caches.set_bound(&mut state.native);
         if let Some(inside) = inside {
             if plan.class.is_some() || inside.is_closed() {
@@ -115,9 +116,9 @@ impl CachingAllocator {
     }
 
     /// Hands out a piece that was taken.
-    pub(super) fn serve_piece(&self, plan: &NativePlan, piece: Piece) -> Option<Allocated> {
+    pub(super) fn serve_piece(&self, plan: &NativePlan, taken: Taken) -> Option<Allocated> {
         let mut inside = self.caches.enter_prepared();
-        self.allocate_piece(inside.as_mut(), plan, |_, _| Some(piece))
+        self.allocate_piece(inside.as_mut(), plan, |_, _| Some(taken))
     }
 
     /// Takes a piece as [`CachingAllocator::take_native`], or else a whole block from a private
@@ -241,13 +242,52 @@ impl CachingAllocator {
 impl Native {
     /// Marks a piece as handed out.
     #[inline(always)]
-    fn begin_piece(&mut self, piece: Piece, plan: &NativePlan) -> (Allocated, Counted) {
-        let Extent { address, bytes, heap, kind, busy_until } = self.extent(piece);
+    fn begin_piece(&mut self, taken: Taken, plan: &NativePlan) -> (Allocated, Counted) {
+        let Taken { piece, is_as_planned } = taken;
+        let Given { address, bytes, kind, busy_until, may_keep } = if is_as_planned {
+            self.given_as_planned(piece, plan)
+        } else {
+            self.given(piece, plan)
+        };
         let class = Sizes::class(bytes);
-        self.out.leave(class, [1, bytes, 0]);
+        self.out.leave(class, [1, bytes]);
         if class != kind.class() {
             self.lent.of_mut(class).increase(bytes as u64);
         }
+        let requested_bytes = plan.requested_bytes;
+        let mark = self.live.mark_of(piece);
+        mark.begin(bytes, requested_bytes);
+        let counted = Counted { class, bytes, requested_bytes };
+        let handle = Handle::of_mark(mark, self.live.tag());
+        let block = Allocated::of_piece(handle, address, bytes, busy_until, plan.owner.stream);
+        (if may_keep { block } else { block.unkept() }, counted)
+    }
+
+    /// As [`Self::given`], for a piece of the request's own heap and arena.
+    #[inline(always)]
+    fn given_as_planned(&self, piece: Piece, plan: &NativePlan) -> Given {
+        let (address, busy_until) = match piece.part() {
+            Part::Block(id) => {
+                let block = &self.blocks[id];
+                (self.areas[block.area].address_of(block), block.busy_until())
+            }
+            Part::Small(slab, slot) => {
+                let slab = &self.slabs[slab];
+                (slab.address_of(slot), slab.busy_until)
+            }
+        };
+        let busy_until = match busy_until {
+            0 => 0,
+            count => self.heaps[self.heap_of(piece.part())].ticket_of(count),
+        };
+        let may_keep = plan.owner.pool == PoolId::DEFAULT && plan.is_of_its_size(&self.sizes);
+        let given = Given { address, bytes: plan.bytes, kind: plan.kind, busy_until, may_keep };
+        debug_assert_eq!(given, self.given(piece, plan));
+        given
+    }
+
+    fn given(&self, piece: Piece, plan: &NativePlan) -> Given {
+        let Extent { address, bytes, heap, kind, busy_until } = self.extent(piece);
         let (heap, stream) = (&self.heaps[heap], plan.owner.stream);
         let owner = heap.owner;
         let busy_until = if owner.stream == stream {
@@ -256,15 +296,9 @@ impl Native {
             // The last use is another stream's task: this stream's tasks so far stand for it.
             plan.home.filter(|_| heap.is_using(busy_until)).map_or(0, |home| home.pushed())
         };
-        let requested_bytes = plan.requested_bytes;
-        let mark = self.live.mark_of(piece);
-        mark.begin(bytes, requested_bytes);
-        let counted = Counted { class, bytes, requested_bytes };
         let is_of_its_size = kind == self.sizes.kind(bytes);
-        let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner && is_of_its_size;
-        let handle = Handle::of_mark(mark, self.live.tag());
-        let block = Allocated::of_piece(handle, address, bytes, busy_until, stream);
-        (if is_cached { block } else { block.unkept() }, counted)
+        let may_keep = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner && is_of_its_size;
+        Given { address, bytes, kind, busy_until, may_keep }
     }
 
     /// Frees a piece. Its uses by the heap's own stream are ordered before later tasks there; the
@@ -307,4 +341,17 @@ impl Native {
         self.awaiting_sums.come_back(class, [1, bytes, requested_bytes]);
         self.release(piece.part(), bytes, busy_until);
     }
+}
+
+/// What a request gets with its piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Given {
+    address: u64,
+    bytes: usize,
+    /// The arena.
+    kind: Kind,
+    /// The last task of the request's stream that uses the memory.
+    busy_until: u64,
+    /// True when a thread may keep the piece behind its free.
+    may_keep: bool,
 }

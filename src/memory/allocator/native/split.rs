@@ -8,6 +8,7 @@
 
 use std::ops::AddAssign;
 
+use crate::memory::allocator::native::amounts::Peaked;
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::grid::{Grid, Parts};
@@ -19,8 +20,8 @@ use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 #[derive(Debug, Default)]
 pub(in crate::memory::allocator) struct Splits {
     classes: [Sums; 2],
-    /// The peaks of both classes together.
-    peaks: [u64; 2],
+    /// Both classes together.
+    all: Peaked<2>,
     /// Changes that are not counted yet: counted together, sums in between raise no peak.
     pub(super) moved: Change,
 }
@@ -29,8 +30,7 @@ pub(in crate::memory::allocator) struct Splits {
 /// was gained and is not there any more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    current: [u64; 2],
-    peaks: [u64; 2],
+    now: Peaked<2>,
     gained: [u64; 2],
     /// What was there when the sums were reset.
     at_reset: [u64; 2],
@@ -51,18 +51,24 @@ impl Splits {
         self.count(class, moved);
     }
 
-    /// Counts a change. No branch on its sign, which is not foreseen; peaks are seldom raised.
+    /// Counts a change. No branch on its sign, which is not foreseen.
     #[inline(always)]
     pub(super) fn count(&mut self, class: PoolClass, Change { count, bytes }: Change) {
-        let other = self.classes[1 - class as usize].current;
-        let own = &mut self.classes[class as usize];
-        for (of, amount) in [count as i64, bytes as i64].into_iter().enumerate() {
-            let now = own.current[of].wrapping_add_signed(amount);
-            own.current[of] = now;
-            own.gained[of] += amount.max(0).cast_unsigned();
-            raise(&mut own.peaks[of], now);
-            raise(&mut self.peaks[of], now + other[of]);
+        let Sums { now, gained, .. } = &mut self.classes[class as usize];
+        let amounts = [count as i64, bytes as i64];
+        for (gained, amount) in gained.iter_mut().zip(amounts) {
+            *gained += amount.max(0).cast_unsigned();
         }
+        if now.add(amounts) | self.all.add(amounts) < 0 {
+            self.raise(class);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise(&mut self, class: PoolClass) {
+        self.classes[class as usize].now.raise();
+        self.all.raise();
     }
 
     /// Adds the sums to those of the other engine.
@@ -73,36 +79,27 @@ impl Splits {
 
     fn stat(&self, of: usize) -> PooledStat {
         let class = |class: PoolClass| {
-            let Sums { current, peaks, gained, at_reset } = self.classes[class as usize];
-            let freed = gained[of] + at_reset[of] - current[of];
-            Stat { current: current[of], peak: peaks[of], allocated: gained[of], freed }
+            let Sums { now, gained, at_reset } = self.classes[class as usize];
+            let current = now.current()[of];
+            let freed = gained[of] + at_reset[of] - current;
+            Stat { current, peak: now.peaks()[of], allocated: gained[of], freed }
         };
         let [small_pool, large_pool] = [PoolClass::Small, PoolClass::Large].map(class);
         let mut all = small_pool;
         all.add(&large_pool);
-        all.peak = self.peaks[of];
+        all.peak = self.all.peaks()[of];
         PooledStat { all, small_pool, large_pool }
     }
 
     pub(crate) fn reset_peaks(&mut self) {
-        let [small, large] = &mut self.classes;
-        for of in [0, 1] {
-            self.peaks[of] = small.current[of] + large.current[of];
-        }
-        (small.peaks, large.peaks) = (small.current, large.current);
+        let classes = self.classes.iter_mut().map(|class| &mut class.now);
+        classes.chain([&mut self.all]).for_each(Peaked::reset_peaks);
     }
 
     pub(crate) fn reset_accumulated(&mut self) {
         for class in &mut self.classes {
-            (class.gained, class.at_reset) = ([0; 2], class.current);
+            (class.gained, class.at_reset) = ([0; 2], class.now.current());
         }
-    }
-}
-
-#[inline(always)]
-fn raise(peak: &mut u64, now: u64) {
-    if now > *peak {
-        *peak = now;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sums the counts of all threads into the allocator's statistics.
 
-use crate::memory::allocator::native::amounts::Amounts;
+use crate::memory::allocator::native::amounts::{Amounts, Peaked};
 use crate::memory::allocator::native::caches::{Caches, Threads};
 use crate::memory::allocator::native::cell::{Cell, CellSums, Part, Quantity};
 use crate::memory::allocator::native::core::Native;
@@ -21,8 +21,8 @@ pub(in crate::memory::allocator) struct InUse {
 impl Native {
     /// Bytes outside of the heaps; cached pieces count as allocated.
     pub(crate) fn in_use(&self) -> InUse {
-        let [_, active_bytes, _] = self.out.all().current;
-        let [_, awaiting_bytes, _] = self.awaiting_sums.all().current;
+        let [_, active_bytes] = self.out.all().current();
+        let [_, awaiting_bytes, _] = self.awaiting_sums.all().current();
         InUse { allocated_bytes: active_bytes - awaiting_bytes, active_bytes }
     }
 }
@@ -158,11 +158,11 @@ fn sum_up(cells: &[Cell], quantity: Quantity, out: &PooledStat) -> PooledStat {
     }
 }
 
-fn of_amounts(amounts: &Amounts, quantity: Quantity) -> PooledStat {
+fn of_amounts<const N: usize>(amounts: &Amounts<N>, quantity: Quantity) -> PooledStat {
     let index = quantity as usize;
-    let stat = |amount: &super::amounts::Amount| Stat {
-        current: amount.current[index],
-        peak: amount.peak[index],
+    let stat = |amount: &Peaked<N>| Stat {
+        current: amount.current()[index],
+        peak: amount.peaks()[index],
         ..Stat::default()
     };
     PooledStat {

@@ -9,7 +9,7 @@
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeId};
+use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeBlocks, FreeId, Listing};
 use crate::memory::allocator::native::grid::{Grid, Parts};
 use crate::memory::allocator::native::heap::Arena;
 use crate::memory::allocator::native::split::Change;
@@ -43,8 +43,12 @@ impl Native {
         let Block { previous, next, .. } = self.blocks[id];
         let mut tiles = self.tiles_of(id);
         let taken = tiles.cut_off(id, units, is_end);
-        tiles.list_anew(id);
-        tiles.relist(if is_end { next } else { previous });
+        if tiles.is_closed(id) {
+            tiles.list_closed(id);
+        } else {
+            tiles.list_anew(id);
+            tiles.relist(if is_end { next } else { previous });
+        }
         taken
     }
 
@@ -95,11 +99,6 @@ impl Native {
         self.tiles_of(id).cut_off(id, units, is_end)
     }
 
-    /// Merges a block with an unlisted neighbour, whose record is removed.
-    pub(super) fn join(&mut self, id: BlockId, gone: BlockId) {
-        self.tiles_of(id).join(id, gone);
-    }
-
     /// Takes a free block out of its index, as a block in use.
     pub(super) fn delist(&mut self, id: BlockId) {
         self.tiles_of(id).delist(id);
@@ -136,28 +135,35 @@ impl Tiles<'_> {
         if state == State::Bare {
             block.set_busy_until(0); // a page is unmapped only when its uses are over
         }
-        let Block { previous, next, .. } = *block;
-        let is_same = |id: &BlockId| self.blocks[*id].state == state;
-        let [previous, next] = [previous, next].map(|beside| beside.filter(is_same));
-        let kept = match previous.or(next) {
-            None => {
+        let block = self.blocks[id];
+        let [before, behind] = self.blocks.beside(&block).map(|beside| beside.state);
+        let (kept, is_closed) = match (block.previous, block.next) {
+            (Some(previous), Some(next)) if before == state && behind == state => {
+                let is_closed = self.is_closed(previous) && self.is_closed(next);
+                self.delist(next);
+                self.blocks.join_next(previous, id);
+                self.blocks.join_next(previous, next);
+                (previous, is_closed)
+            }
+            (Some(previous), _) if before == state => {
+                self.blocks.join_next(previous, id);
+                (previous, self.is_closed(previous) && behind != State::Bare)
+            }
+            (_, Some(next)) if behind == state => {
+                self.join_previous(next, id);
+                (next, self.is_closed(next) && before != State::Bare)
+            }
+            _ => {
                 let entry = self.free.insert(id);
                 self.blocks[id].set_entry(Some(entry));
-                id
-            }
-            Some(kept) => {
-                let last = next.filter(|_| previous.is_some());
-                if let Some(last) = last {
-                    self.delist(last);
-                }
-                self.join(kept, id);
-                if let Some(last) = last {
-                    self.join(kept, last);
-                }
-                kept
+                (id, ![before, behind, state].contains(&State::Bare))
             }
         };
-        self.list_anew(kept);
+        if is_closed {
+            self.list_closed(kept);
+        } else {
+            self.list_anew(kept);
+        }
         kept
     }
 
@@ -172,14 +178,32 @@ impl Tiles<'_> {
         part
     }
 
+    /// Merges a block with the one before it, whose record is removed.
     #[inline(always)]
-    fn join(&mut self, id: BlockId, gone: BlockId) {
-        self.blocks.join(id, gone);
-        let Block { offset, previous, .. } = self.blocks[id];
-        if previous.is_none() {
+    fn join_previous(&mut self, id: BlockId, gone: BlockId) {
+        self.blocks.join_previous(id, gone);
+        if self.blocks[id].previous.is_none() {
             self.area.first = id;
         }
-        self.area.note_begin(id, offset);
+    }
+
+    /// True when no neighbour of a free block is bare.
+    #[inline(always)]
+    fn is_closed(&self, id: BlockId) -> bool {
+        self.blocks[id].entry().is_some_and(|entry| self.free[entry].listing == Listing::Closed)
+    }
+
+    /// As [`Self::list_anew`], for a block that stays closed.
+    #[inline(always)]
+    fn list_closed(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        let entry = block.entry().expect("a free block has an entry");
+        let entries = self.free.entries.places();
+        let was = entries[entry.index()].parts;
+        let parts = Parts::of_free(block, self.area, self.grid);
+        *self.moved += was.change_to(parts, self.area);
+        self.free.idle.set_parts(entry, parts, entries);
+        self.indices.place(entry, Listing::Closed, block.units, entries);
     }
 
     /// Updates the entry, the list and the inactive splits of a free block after a change.

@@ -39,7 +39,7 @@ impl Native {
             let next = self.blocks[id].next.expect("the place ends in this area");
             let (begin, end) = (self.blocks[next].offset, self.blocks[next].end());
             let next = self.take_free(next, begin, place.end.min(end) - begin);
-            self.join(id, next);
+            self.blocks.join_next(id, next);
         }
         self.count_splits(id);
         id
