@@ -326,16 +326,6 @@ impl CachingAllocator {
         if is_own && others.is_empty() && self.caches.leave(LastUsed::get(), &block, ticket) {
             return Ok(());
         }
-        self.free_at_once(block, home, others)
-    }
-
-    #[inline(never)]
-    fn free_at_once(
-        &self,
-        block: Allocated,
-        home: Option<&UsePoint>,
-        others: &[UsePoint],
-    ) -> Result<(), ForeignBlock> {
         if fork::is_child() {
             return Ok(()); // the parent has it
         }

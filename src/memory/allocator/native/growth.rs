@@ -404,12 +404,13 @@ impl Native {
         {
             return Ok(self.take_of_slab(slab));
         }
-        let found = if search == Search::Bounded {
-            self.find_bounded(want)
+        let block = if search == Search::Bounded {
+            let fit = self.find_bounded(want)?;
+            self.carve_fit(&fit, want.kind)
         } else {
-            self.find_anywhere(want, search)
+            let found = self.find_anywhere(want, search)?;
+            self.carve(&found, want.kind)
         };
-        let block = self.carve(&found?, want.kind);
         Ok(self.finish(block, plan))
     }
 

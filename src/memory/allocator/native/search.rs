@@ -48,6 +48,18 @@ struct Best {
     pages: u32,
 }
 
+/// A place with all its memory in a free block.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fit {
+    /// At its beginning, unless that touches more than `most_pages` idle pages: then at its end.
+    AtEnd {
+        entry: FreeId,
+        units: u32,
+        most_pages: u32,
+    },
+    Inside(Found),
+}
+
 /// Adjacent free and bare blocks.
 #[derive(Clone, Debug)]
 struct Gap {
@@ -76,15 +88,28 @@ impl Native {
 
     /// As a bounded [`Self::find`]: a place with all its memory, or else where pages would move.
     #[inline(always)]
-    pub(super) fn find_bounded(&self, want: &Want) -> Result<Found, Option<Found>> {
+    pub(super) fn find_bounded(&self, want: &Want) -> Result<Fit, Option<Found>> {
         let choice = &self.choice(want, Search::Bounded);
-        let is_first_best = !choice.spares_idle_pages && !choice.is_aligned_more;
-        let first = if is_first_best { self.find_first(want, choice.units) } else { None };
-        let ready = match first {
-            None => self.find_ready(want, choice, &|_: &Block| true).0,
-            first => first,
-        };
-        ready.ok_or_else(|| self.find_where_pages_lack(want, choice, None, &|_: &Block| true))
+        let (units, is_ready) = (choice.units, |_: &Block| true);
+        if choice.is_aligned_more {
+            return match self.find(want, Search::Bounded, is_ready) {
+                Some(found) if found.cost.missing == 0 => Ok(Fit::Inside(found)),
+                found => Err(found),
+            };
+        }
+        let arena = self.heaps[want.heap].arena(want.kind);
+        let spares = choice.spares_idle_pages;
+        let first = if spares { None } else { self.first_of(arena, units) };
+        let best = || self.best_of(arena, choice, &is_ready);
+        let Best { entry, pages } =
+            first.map_or_else(best, |first| Best { entry: Some(first), pages: 0 });
+        match entry {
+            Some(entry) => {
+                let most_pages = if spares { pages } else { u32::MAX };
+                Ok(Fit::AtEnd { entry, units, most_pages })
+            }
+            None => Err(self.find_where_pages_lack(want, choice, None, &is_ready)),
+        }
     }
 
     #[inline(always)]
@@ -112,17 +137,9 @@ impl Native {
         self.find_in_gaps(want, choice, best, is_ready)
     }
 
-    /// The place in the first block by size.
-    #[inline(always)]
-    fn find_first(&self, want: &Want, units: u32) -> Option<Found> {
-        let id = self.first_of(self.heaps[want.heap].arena(want.kind), units)?;
-        let offset = self.blocks[id].offset;
-        Some(Found { id, offset, units, cost: Cost { pages: 0, missing: 0 } })
-    }
-
     /// The first block by size that a bounded search finds for so many units.
     #[inline(never)]
-    fn first_of(&self, arena: &Arena, units: u32) -> Option<BlockId> {
+    fn first_of(&self, arena: &Arena, units: u32) -> Option<FreeId> {
         let own = list_of(units);
         let [own_looks, _] = Search::Bounded.looks();
         for listing in [Listing::Closed, Listing::Open] {
@@ -130,9 +147,8 @@ impl Native {
                 let looks = if is_own { own_looks } else { 1 };
                 let list = std::iter::successors(Some(first), |id| self.free[*id].behind);
                 for id in list.take(looks).inspect(|_| step()) {
-                    let FreeBlock { block, units: free_units, .. } = self.free[id];
-                    if free_units >= units {
-                        return Some(block);
+                    if self.free[id].units >= units {
+                        return Some(id);
                     }
                 }
             }

@@ -38,18 +38,23 @@ impl Native {
         id
     }
 
+    /// Takes units at the beginning of a free block, or at its end if they touch more than
+    /// `most_pages` idle pages at its beginning.
+    #[inline(never)]
+    pub(super) fn take_at_end(&mut self, entry: FreeId, units: u32, most_pages: u32) -> BlockId {
+        let FreeBlock { block: id, units: free_units, parts, .. } = self.free[entry];
+        if free_units == units {
+            return self.take_whole(id);
+        }
+        let mut tiles = self.tiles_of(id);
+        let at_begin = tiles.grid.touched_beyond(parts.before, units).min(parts.idle_pages);
+        tiles.take_end(id, entry, units, most_pages < at_begin)
+    }
+
     #[inline(never)]
     fn take_end(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
-        let Block { previous, next, .. } = self.blocks[id];
         let mut tiles = self.tiles_of(id);
-        let taken = tiles.cut_off(id, units, is_end);
-        if tiles.is_closed(id) {
-            tiles.list_closed(id);
-        } else {
-            tiles.list_anew(id);
-            tiles.relist(if is_end { next } else { previous });
-        }
-        taken
+        tiles.take_end(id, tiles.entry(id), units, is_end)
     }
 
     #[inline(never)]
@@ -128,6 +133,20 @@ struct Tiles<'a> {
 }
 
 impl Tiles<'_> {
+    /// Splits units off a free block, at one of its ends; the rest stays listed.
+    #[inline(always)]
+    fn take_end(&mut self, id: BlockId, entry: FreeId, units: u32, is_end: bool) -> BlockId {
+        let Block { previous, next, .. } = self.blocks[id];
+        let taken = self.cut_off(id, units, is_end);
+        if self.is_closed(entry) {
+            self.list_closed(id, entry);
+        } else {
+            self.list_anew(id, entry);
+            self.relist(if is_end { next } else { previous });
+        }
+        taken
+    }
+
     #[inline(never)]
     fn settle(&mut self, id: BlockId, state: State) -> BlockId {
         let block = &mut self.blocks[id];
@@ -137,32 +156,35 @@ impl Tiles<'_> {
         }
         let block = self.blocks[id];
         let [before, behind] = self.blocks.beside(&block).map(|beside| beside.state);
-        let (kept, is_closed) = match (block.previous, block.next) {
+        let (kept, entry, is_closed) = match (block.previous, block.next) {
             (Some(previous), Some(next)) if before == state && behind == state => {
-                let is_closed = self.is_closed(previous) && self.is_closed(next);
+                let [entry, gone] = [previous, next].map(|id| self.entry(id));
+                let is_closed = self.is_closed(entry) && self.is_closed(gone);
                 self.delist(next);
                 self.blocks.join_next(previous, id);
                 self.blocks.join_next(previous, next);
-                (previous, is_closed)
+                (previous, entry, is_closed)
             }
             (Some(previous), _) if before == state => {
                 self.blocks.join_next(previous, id);
-                (previous, self.is_closed(previous) && behind != State::Bare)
+                let entry = self.entry(previous);
+                (previous, entry, self.is_closed(entry) && behind != State::Bare)
             }
             (_, Some(next)) if behind == state => {
                 self.join_previous(next, id);
-                (next, self.is_closed(next) && before != State::Bare)
+                let entry = self.entry(next);
+                (next, entry, self.is_closed(entry) && before != State::Bare)
             }
             _ => {
                 let entry = self.free.insert(id);
                 self.blocks[id].set_entry(Some(entry));
-                (id, ![before, behind, state].contains(&State::Bare))
+                (id, entry, ![before, behind, state].contains(&State::Bare))
             }
         };
         if is_closed {
-            self.list_closed(kept);
+            self.list_closed(kept, entry);
         } else {
-            self.list_anew(kept);
+            self.list_anew(kept, entry);
         }
         kept
     }
@@ -187,17 +209,22 @@ impl Tiles<'_> {
         }
     }
 
-    /// True when no neighbour of a free block is bare.
+    /// The entry of a free block.
     #[inline(always)]
-    fn is_closed(&self, id: BlockId) -> bool {
-        self.blocks[id].entry().is_some_and(|entry| self.free[entry].listing == Listing::Closed)
+    fn entry(&self, id: BlockId) -> FreeId {
+        self.blocks[id].entry().expect("a free block has an entry")
     }
 
-    /// As [`Self::list_anew`], for a block that stays closed.
+    /// True when no neighbour of a free block was bare.
     #[inline(always)]
-    fn list_closed(&mut self, id: BlockId) {
+    fn is_closed(&self, entry: FreeId) -> bool {
+        self.free[entry].listing == Listing::Closed
+    }
+
+    /// As [`Self::list_anew`], for a block without a bare neighbour, before and after.
+    #[inline(always)]
+    fn list_closed(&mut self, id: BlockId, entry: FreeId) {
         let block = &self.blocks[id];
-        let entry = block.entry().expect("a free block has an entry");
         let entries = self.free.entries.places();
         let was = entries[entry.index()].parts;
         let parts = Parts::of_free(block, self.area, self.grid);
@@ -208,9 +235,8 @@ impl Tiles<'_> {
 
     /// Updates the entry, the list and the inactive splits of a free block after a change.
     #[inline(always)]
-    fn list_anew(&mut self, id: BlockId) {
+    fn list_anew(&mut self, id: BlockId, entry: FreeId) {
         let block = &self.blocks[id];
-        let entry = block.entry().expect("a free block has an entry");
         let beside = self.blocks.beside(block);
         let (listing, units) = block.listing(beside);
         let entries = self.free.entries.places();
@@ -240,8 +266,8 @@ impl Tiles<'_> {
 
     #[inline(never)]
     fn delist(&mut self, id: BlockId) {
+        let entry = self.entry(id);
         let block = &mut self.blocks[id];
-        let entry = block.entry().expect("a free block has an entry");
         block.set_entry(None);
         block.state = State::Used;
         let FreeBlock { parts, listing, .. } = self.free[entry];

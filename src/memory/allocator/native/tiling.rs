@@ -6,6 +6,7 @@ use crate::memory::allocator::native::area::{Area, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::search::Fit;
 use crate::memory::allocator::native::want::Found;
 
 impl Native {
@@ -28,6 +29,19 @@ impl Native {
         let id = self.take_free(found.id, found.offset, found.units);
         self.splits.count_moved(kind.class());
         id
+    }
+
+    /// As [`Self::carve`], out of the free block that fits.
+    #[inline(always)]
+    pub(super) fn carve_fit(&mut self, fit: &Fit, kind: Kind) -> BlockId {
+        match fit {
+            Fit::AtEnd { entry, units, most_pages } => {
+                let id = self.take_at_end(*entry, *units, *most_pages);
+                self.splits.count_moved(kind.class());
+                id
+            }
+            Fit::Inside(found) => self.carve(found, kind),
+        }
     }
 
     /// Takes a place with missing pages as one block, which includes the whole of each such page.
