@@ -41,6 +41,26 @@ fn memory_at_the_end_of_a_free_block_serves_after_the_pages_before_it_moved() {
     }
 }
 
+/// Goal: free memory is known to be beside pages without memory, whichever of its parts was freed
+/// first. Method: two blocks, the one farther from such pages before the other; all laws.
+#[test]
+fn a_free_block_that_grows_to_where_pages_lack_is_known_to_be_there() {
+    let bench = Bench::of_capacity(NATIVE, 14 * MIB);
+    let [first, second, third] = [(); 3].map(|()| bench.take(4 * MIB));
+    bench.free(first);
+    let larger = bench.take(6 * MIB); // in the pages of the first and a new one, behind the third
+    assert_eq!(bench.statistics().num_pages_stolen, 2);
+    for block in [third, second, larger] {
+        bench.free(block);
+        bench.allocator.check_all();
+    }
+    let bench = Bench::new(NATIVE);
+    for block in [(); 2].map(|()| bench.take(4 * MIB)) {
+        bench.free(block); // behind the second nothing has memory
+        bench.allocator.check_all();
+    }
+}
+
 #[test]
 fn memory_inside_a_free_block_serves_before_pages_move_or_the_device_is_asked() {
     let bench = Bench::new(NATIVE);
@@ -167,6 +187,15 @@ fn a_request_of_some_pages_leaves_idle_pages_to_others() {
     for block in kept {
         bench.free(block);
     }
+}
+
+#[test]
+fn a_request_of_less_than_two_pages_stands_at_the_beginning_of_a_free_block() {
+    let bench = Bench::new(NATIVE);
+    let hole = bench.free(bench.take(61 * MIB)); // shares its last page
+    let small = bench.take(MIB);
+    assert_eq!(small.address(), hole, "where it takes a page, as it would not at the end");
+    bench.free(small);
 }
 
 #[test]

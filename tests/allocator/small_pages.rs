@@ -49,6 +49,18 @@ fn a_small_piece_in_whole_pages_is_reserved_of_the_small_pool() {
 }
 
 #[test]
+fn a_small_piece_that_is_whole_pages_is_handed_out_as_its_place_says() {
+    // Goal: what is planned for a piece is true of its place, also where its size alone would get
+    // pages of its own. Method: each class of small sizes; debug builds compare both.
+    let bench = bench("policy:native", 16 * KIB, 64);
+    for bytes in (1..=64).map(|number| number * 512) {
+        let block = bench.take(bytes);
+        bench.free(block);
+        bench.allocator.check_all();
+    }
+}
+
+#[test]
 fn random_pieces_on_small_pages_count_as_their_memory_does() {
     // Goal: the equations of each pool, wherever a piece stands. Method: requests around all that
     // tells sizes apart, on devices of a few pages that are full most of the time, of two streams

@@ -109,3 +109,50 @@ fn signed<const N: usize>(amounts: [usize; N]) -> [i64; N] {
 fn below(peak: u64, room: i64) -> u64 {
     peak.checked_add_signed(-room).expect("no amount is negative")
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::numbers::Numbers;
+    use crate::seed::seed;
+
+    /// Goal: room below peaks counts as amounts and peaks would. Method: random steps, counted in
+    /// both ways; peaks are reset now and then.
+    #[test]
+    fn peaks_are_those_of_each_class_and_of_both() {
+        let mut numbers = Numbers::new(seed());
+        let mut amounts = Amounts::<2>::default();
+        let (mut current, mut peaks) = ([[0_u64; 2]; 3], [[0_u64; 2]; 3]);
+        let mut out: Vec<(PoolClass, usize)> = Vec::new();
+        for _ in 0..5_000 {
+            let is_free = !out.is_empty() && numbers.below(2) == 0;
+            let (class, bytes) = if is_free {
+                out.swap_remove(numbers.below(out.len()))
+            } else {
+                let class = [PoolClass::Small, PoolClass::Large][numbers.below(2)];
+                (class, numbers.below(1 << 20))
+            };
+            for of in [class as usize, 2] {
+                for (index, amount) in [1, bytes as u64].into_iter().enumerate() {
+                    let now = &mut current[of][index];
+                    *now = if is_free { *now - amount } else { *now + amount };
+                    peaks[of][index] = peaks[of][index].max(*now);
+                }
+            }
+            if is_free {
+                amounts.come_back(class, [1, bytes]);
+            } else {
+                amounts.leave(class, [1, bytes]);
+                out.push((class, bytes));
+            }
+            if numbers.below(100) == 0 {
+                amounts.reset_peaks();
+                peaks = current;
+            }
+            let [small, large] = [PoolClass::Small, PoolClass::Large].map(|it| amounts.of(it));
+            for (of, it) in [small, large, amounts.all()].into_iter().enumerate() {
+                assert_eq!((it.current(), it.peaks()), (current[of], peaks[of]));
+            }
+        }
+    }
+}

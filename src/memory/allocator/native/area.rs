@@ -40,7 +40,8 @@ pub(super) struct Area {
     pub(super) first: BlockId,
     /// `None` for a segment, which is always mapped.
     pub(super) pages: Option<Pages>,
-    /// For each stretch of addresses the last block that began there; it may be removed by now.
+    /// For each stretch of addresses the last block that was cut off there; it may be removed by
+    /// now, and the one that it joined is not noted.
     begins: Vec<Option<BlockId>>,
 }
 
