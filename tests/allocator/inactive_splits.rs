@@ -92,10 +92,37 @@ fn a_segment_that_is_free_as_a_whole_is_not_split() {
     assert_eq!(of_large(), (1, 20 * MIB));
     allocator.free(part).unwrap();
     assert_eq!(of_large(), (0, 0));
-    let peak = allocator.statistics().inactive_split_bytes.large_pool.peak;
-    assert_eq!(peak, 20 << 20);
+    let peaks = || {
+        let stat = allocator.statistics().inactive_split_bytes;
+        [stat.large_pool, stat.all].map(|stat| stat.peak)
+    };
+    assert_eq!(peaks(), [20 << 20; 2]);
     allocator.reset_peak_statistics();
-    assert_eq!(allocator.statistics().inactive_split_bytes.large_pool.peak, 0);
+    assert_eq!(peaks(), [0; 2]);
+}
+
+#[test]
+fn the_peak_of_both_pools_is_not_the_sum_of_their_peaks() {
+    let (_bench, allocator) = on_segments(EXACT);
+    let take = |bytes| allocator.allocate(Request::new(bytes, 0)).unwrap();
+    let peaks = || {
+        let stat = allocator.statistics().inactive_split_bytes;
+        [stat.small_pool, stat.large_pool, stat.all].map(|stat| stat.peak)
+    };
+    let whole = take(40 * MIB);
+    allocator.free(whole).unwrap();
+    let part = take(20 * MIB);
+    allocator.free(part).unwrap(); // now no part of it is split
+    let small_block = take(MIB - 512);
+    let [small, large, all] = peaks();
+    assert!(small > 0 && large == 20 << 20, "{small} and {large}");
+    assert_eq!(all, small.max(large), "never at the same time");
+    let part = take(20 * MIB);
+    let [small, large, all] = peaks();
+    assert_eq!(all, small + large, "at the same time now");
+    for block in [small_block, part] {
+        allocator.free(block).unwrap();
+    }
 }
 
 #[test]

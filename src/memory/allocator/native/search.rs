@@ -92,10 +92,9 @@ impl Native {
         let choice = &self.choice(want, Search::Bounded);
         let (units, is_ready) = (choice.units, |_: &Block| true);
         if choice.is_aligned_more {
-            return match self.find(want, Search::Bounded, is_ready) {
-                Some(found) if found.cost.missing == 0 => Ok(Fit::Inside(found)),
-                found => Err(found),
-            };
+            let (found, _) = self.find_ready(want, choice, &is_ready);
+            let gap = || self.find_where_pages_lack(want, choice, None, &is_ready);
+            return found.map(Fit::Inside).ok_or_else(gap);
         }
         let arena = self.heaps[want.heap].arena(want.kind);
         let spares = choice.spares_idle_pages;
