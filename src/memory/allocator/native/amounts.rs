@@ -1,4 +1,4 @@
-//! Amounts with peaks, and those of pieces by class: outside of the heaps, or awaiting their free.
+//! Amounts with peaks, by class: of pieces in use or awaiting their free, and of inactive splits.
 
 use crate::memory::allocator::snapshot::PoolClass;
 
@@ -26,7 +26,7 @@ impl<const N: usize> Peaked<N> {
 
     /// Adds amounts. Negative when one passes its peak: [`Self::raise`] must come next.
     #[inline(always)]
-    pub(super) fn add(&mut self, amounts: [i64; N]) -> i64 {
+    fn add(&mut self, amounts: [i64; N]) -> i64 {
         self.rooms.iter_mut().zip(amounts).fold(0, |signs, (room, amount)| {
             *room -= amount;
             signs | *room
@@ -39,19 +39,19 @@ impl<const N: usize> Peaked<N> {
     }
 
     /// Raises the peaks that are passed.
-    pub(super) fn raise(&mut self) {
+    fn raise(&mut self) {
         for (peak, room) in self.peaks.iter_mut().zip(&mut self.rooms) {
             let over = (*room).min(0);
             (*peak, *room) = (below(*peak, over), *room - over);
         }
     }
 
-    pub(super) fn reset_peaks(&mut self) {
+    fn reset_peaks(&mut self) {
         (self.peaks, self.rooms) = (self.current(), [0; N]);
     }
 }
 
-/// The number of pieces, their bytes and, with three amounts, their requested bytes.
+/// A number, its bytes and, with three amounts, the requested bytes, of each class and of both.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory::allocator) struct Amounts<const N: usize> {
     classes: [Peaked<N>; 2],
@@ -67,7 +67,12 @@ impl<const N: usize> Default for Amounts<N> {
 impl<const N: usize> Amounts<N> {
     #[inline(always)]
     pub(super) fn leave(&mut self, class: PoolClass, amounts: [usize; N]) {
-        let amounts = signed(amounts);
+        self.change(class, signed(amounts));
+    }
+
+    /// Adds amounts of either sign.
+    #[inline(always)]
+    pub(super) fn change(&mut self, class: PoolClass, amounts: [i64; N]) {
         if self.classes[class as usize].add(amounts) | self.all.add(amounts) < 0 {
             self.raise(class);
         }

@@ -8,7 +8,7 @@
 
 use std::ops::AddAssign;
 
-use crate::memory::allocator::native::amounts::Peaked;
+use crate::memory::allocator::native::amounts::Amounts;
 use crate::memory::allocator::native::area::Area;
 use crate::memory::allocator::native::block::Block;
 use crate::memory::allocator::native::grid::{Grid, Parts};
@@ -16,24 +16,17 @@ use crate::memory::allocator::native::slab::Slab;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 
-/// The number of parts, and their bytes.
+/// The number of parts, and their bytes, and their history. What was given up follows: it is what
+/// was gained and is not there any more.
 #[derive(Debug, Default)]
 pub(in crate::memory::allocator) struct Splits {
-    classes: [Sums; 2],
-    /// Both classes together.
-    all: Peaked<2>,
+    now: Amounts<2>,
+    /// Of each class, as the next field.
+    gained: [[u64; 2]; 2],
+    /// What was there when the sums were reset.
+    at_reset: [[u64; 2]; 2],
     /// Changes that are not counted yet: counted together, sums in between raise no peak.
     pub(super) moved: Change,
-}
-
-/// The parts of a class and their bytes, and their history. What was given up follows: it is what
-/// was gained and is not there any more.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    now: Peaked<2>,
-    gained: [u64; 2],
-    /// What was there when the sums were reset.
-    at_reset: [u64; 2],
 }
 
 /// A change of the number of parts, and of their bytes.
@@ -54,21 +47,11 @@ impl Splits {
     /// Counts a change. No branch on its sign, which is not foreseen.
     #[inline(always)]
     pub(super) fn count(&mut self, class: PoolClass, Change { count, bytes }: Change) {
-        let Sums { now, gained, .. } = &mut self.classes[class as usize];
         let amounts = [count as i64, bytes as i64];
-        for (gained, amount) in gained.iter_mut().zip(amounts) {
+        for (gained, amount) in self.gained[class as usize].iter_mut().zip(amounts) {
             *gained += amount.max(0).cast_unsigned();
         }
-        if now.add(amounts) | self.all.add(amounts) < 0 {
-            self.raise(class);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn raise(&mut self, class: PoolClass) {
-        self.classes[class as usize].now.raise();
-        self.all.raise();
+        self.now.change(class, amounts);
     }
 
     /// Adds the sums to those of the other engine.
@@ -79,27 +62,26 @@ impl Splits {
 
     fn stat(&self, of: usize) -> PooledStat {
         let class = |class: PoolClass| {
-            let Sums { now, gained, at_reset } = self.classes[class as usize];
+            let (now, gained) = (self.now.of(class), self.gained[class as usize][of]);
             let current = now.current()[of];
-            let freed = gained[of] + at_reset[of] - current;
-            Stat { current, peak: now.peaks()[of], allocated: gained[of], freed }
+            let freed = gained + self.at_reset[class as usize][of] - current;
+            Stat { current, peak: now.peaks()[of], allocated: gained, freed }
         };
         let [small_pool, large_pool] = [PoolClass::Small, PoolClass::Large].map(class);
         let mut all = small_pool;
         all.add(&large_pool);
-        all.peak = self.all.peaks()[of];
+        all.peak = self.now.all().peaks()[of];
         PooledStat { all, small_pool, large_pool }
     }
 
     pub(crate) fn reset_peaks(&mut self) {
-        let classes = self.classes.iter_mut().map(|class| &mut class.now);
-        classes.chain([&mut self.all]).for_each(Peaked::reset_peaks);
+        self.now.reset_peaks();
     }
 
     pub(crate) fn reset_accumulated(&mut self) {
-        for class in &mut self.classes {
-            (class.gained, class.at_reset) = ([0; 2], class.now.current());
-        }
+        self.gained = Default::default();
+        self.at_reset =
+            [PoolClass::Small, PoolClass::Large].map(|class| self.now.of(class).current());
     }
 }
 
