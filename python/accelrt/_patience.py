@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import gc
-import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-# How long others have, and how often one looks.
-PATIENCE_S, LOOK_S = 1.0, 0.01
+# How often one looks in vain before one gives up, and how long others have in between. Looks are
+# counted, and not time: others get on with nothing while another thread collects, or on a machine
+# that has no time for this process.
+LOOKS, LOOK_S = 100, 0.01
 
 
 def wait_for_others(
     told: threading.Condition, is_there: Callable[[], bool], goes_on: Callable[[], bool]
 ) -> bool:
-    """Return whether something is there within a second, or while something else goes on.
+    """Return whether something is there within a second behind what goes on, and what is told.
 
     Circles are collected first, as those of an actor's errors, which may have memory.
     """
     gc.collect()
-    end = time.monotonic() + PATIENCE_S  # behind the collection, which holds up all others
+    looks_left = LOOKS
     while True:
-        is_last = time.monotonic() >= end and not goes_on()
+        if does_go_on := goes_on():  # asked before the look: what has ended is there
+            looks_left = LOOKS
         if is_there():
             return True
-        if is_last:
+        if looks_left <= 0 and not does_go_on:
             return False
         with told:
-            told.wait(LOOK_S)
+            if not told.wait(LOOK_S):
+                looks_left -= 1

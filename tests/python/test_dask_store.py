@@ -7,6 +7,7 @@ cluster, on a device with room for three values.
 
 import asyncio
 import gc
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
 from accelrt.dask import Devices, DeviceStore
-from accelrt.dask.frames import IS_STORED, RECEIVING, OnHost, Receiving, Sent
+from accelrt.dask.frames import RECEIVING, STORING, OnHost, Receiving, Sent
 from accelrt.dask.store import _Files
 from accelrt.dask.worker import StreamThreadPoolExecutor, _bring_by_a_thread
 from bounded import bounded
@@ -384,7 +385,7 @@ def test_values_that_are_used_stay_and_such_under_two_keys_leave(store: DeviceSt
 def test_a_request_waits_for_what_another_task_gives_back(
     store: DeviceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accelrt._patience, "PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(accelrt._patience, "LOOKS", LIMIT_S / accelrt._patience.LOOK_S)
     monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
     held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
     looked, wait_for_more = threading.Event(), store._lock.wait
@@ -404,7 +405,7 @@ def test_a_request_waits_for_what_another_task_gives_back(
 def test_a_request_waits_until_what_is_sent_has_arrived(
     store: DeviceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accelrt._patience, "PATIENCE_S", 0)
+    monkeypatch.setattr(accelrt._patience, "LOOKS", 0)
     monkeypatch.setattr(store, "_owner", 0)  # the thread below is a task's
     looked, wait_for_more = threading.Event(), store._lock.wait
 
@@ -429,6 +430,55 @@ def test_a_request_waits_until_what_is_sent_has_arrived(
         return await enqueued
 
     assert asyncio.run(main()).nbytes == VALUE_BYTES
+
+
+def test_a_request_waits_until_what_arrives_is_stored(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value is used until the last one of its message has come."""
+    monkeypatch.setattr(accelrt._patience, "LOOKS", 0)
+    monkeypatch.setattr(store, "_owner", 0)  # the thread below is a task's
+    monkeypatch.setattr(Receiving, "device", store.device)
+    frames = serialize(OnHost.sending(accelrt.empty(VALUE_BYTES, device="cpu:0")))
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(2)]
+    waits, wait_for_more = itertools.count(), store._lock.wait
+    looked = threading.Event()
+
+    def wait(timeout: float) -> bool:
+        if next(waits) == 3:  # so it is no accident that it goes on
+            looked.set()
+        return wait_for_more(timeout)
+
+    monkeypatch.setattr(store._lock, "wait", wait)
+
+    async def receive() -> "asyncio.Future[accelrt.Buffer]":
+        assert not store._arrivals, "nothing has come yet"
+        received = await asyncio.to_thread(deserialize, *frames)
+        request = asyncio.to_thread(accelrt.empty, VALUE_BYTES, device="cpu:1")
+        enqueued = asyncio.ensure_future(request)
+        has_looked = asyncio.ensure_future(asyncio.to_thread(looked.wait, LIMIT_S))
+        await asyncio.wait([enqueued, has_looked], return_when=asyncio.FIRST_COMPLETED)
+        looked.set()
+        store["x"] = received
+        return enqueued
+
+    async def main() -> accelrt.Buffer:
+        enqueued: asyncio.Future[accelrt.Buffer] = await store.storing(receive)
+        return await enqueued
+
+    assert asyncio.run(main()).nbytes == VALUE_BYTES
+    assert (len(held), list(store.memory), store._arrivals) == (2, ["x"], set())
+
+
+def test_what_is_put_behind_its_call_holds_up_nothing(store: DeviceStore) -> None:
+    """Threads put what nobody waits for any more, where a call was cancelled."""
+
+    async def call() -> object:
+        return STORING.get()
+
+    arrive = asyncio.run(store.storing(call))
+    arrive()
+    assert not store._arrivals
 
 
 @pytest.mark.parametrize("who", ["the loop", "what receives"])
@@ -521,9 +571,9 @@ def test_a_thread_that_had_no_room_to_receive_has_values_leave_for_its_own_reque
     monkeypatch.setattr(Receiving, "device", store.device)
     fill(store, 3)
     sent = accelrt.empty(VALUE_BYTES, device="cpu:0").fill_(1)
-    token = IS_STORED.set(True)
+    token = STORING.set(lambda: None)
     assert isinstance(deserialize(*serialize(OnHost.sending(sent))), OnHost)
-    IS_STORED.reset(token)
+    STORING.reset(token)
     assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
     assert list(store.memory) == ["x-0"]
 
@@ -542,9 +592,9 @@ def test_what_has_no_room_on_the_device_is_received_on_the_host(
     )
     fetched = deserialize(*serialize(OnHost.sending(sent)))  # by a task, which has none either
     assert (type(fetched), fetched.shape) == (accelrt.View, sent.shape)
-    token = IS_STORED.set(True)
+    token = STORING.set(lambda: None)
     received = deserialize(*serialize(OnHost.sending(sent)))
-    IS_STORED.reset(token)
+    STORING.reset(token)
     assert isinstance(received, OnHost)
     store["x"] = received
     assert list(store.memory) == ["x"]

@@ -5,8 +5,10 @@ Goal: a request fails only when nothing more can come. Method: the wait on its o
 
 import gc
 import threading
-import time
 import weakref
+from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -33,24 +35,41 @@ def test_circles_are_collected_before_a_request_fails() -> None:
         gc.enable()
 
 
-def test_a_collection_takes_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds up all others, and takes long in a large process."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[-1])
-    monkeypatch.setattr(gc, "collect", lambda: now.append(2 * _patience.PATIENCE_S))
-    looks = iter([False, True])
-    assert wait_for_others(TOLD, lambda: next(looks), lambda: False)
+class Told(threading.Condition):
+    """Waits for nothing, and says what it is given to say."""
+
+    def __init__(self, *, is_told: bool) -> None:
+        super().__init__()
+        self._is_told = is_told
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout == _patience.LOOK_S
+        return self._is_told
 
 
-def test_a_wait_goes_on_as_long_as_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_patience, "PATIENCE_S", 0)
-    looks: list[int] = []
+def looks_until(end: int) -> Callable[[], bool]:
+    looks = count(1)
+    return lambda: next(looks) >= end
 
-    def is_there() -> bool:
-        looks.append(len(looks))
-        return len(looks) == 5
 
-    assert wait_for_others(TOLD, is_there, lambda: True)
-    looks.clear()
-    assert not wait_for_others(TOLD, is_there, lambda: len(looks) < 3)
-    assert len(looks) == 4, "it looks once more"
+def test_patience_is_looks_and_not_time() -> None:
+    """Time passes while another thread collects, in which nobody gets on."""
+    last = _patience.LOOKS + 1
+    assert wait_for_others(Told(is_told=False), looks_until(last), lambda: False)
+    assert not wait_for_others(Told(is_told=False), looks_until(last + 1), lambda: False)
+
+
+def test_what_is_told_takes_no_patience() -> None:
+    assert wait_for_others(Told(is_told=True), looks_until(10 * _patience.LOOKS), lambda: False)
+
+
+@pytest.mark.parametrize("looks", [0, 1, 7])
+def test_a_wait_goes_on_as_long_as_others_do_and_begins_behind_them(
+    monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    monkeypatch.setattr(_patience, "LOOKS", looks)
+    last = 3 + max(looks, 1)
+    for is_there_at, is_had in ((last, True), (last + 1, False)):
+        goes_on = partial(next, map((3).__gt__, count()))  # for three looks
+        is_there = looks_until(is_there_at)
+        assert wait_for_others(Told(is_told=False), is_there, goes_on) == is_had

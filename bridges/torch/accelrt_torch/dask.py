@@ -138,7 +138,7 @@ def _deserialize(header: _Header, parts: Sequence[Any]) -> torch.Tensor:
 
 @dask_deserialize.register(SentTensor)
 def _deserialize_sent(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames.OnHost:
-    return (_received if frames.IS_STORED.get() else _deserialize)(header, parts)
+    return (_deserialize if frames.STORING.get() is None else _received)(header, parts)
 
 
 dask_deserialize.register(TensorOnHost, partial(frames.from_file, TensorOnHost))

@@ -19,7 +19,7 @@ from distributed.protocol.serialize import deserialize, serialize
 import accelrt
 from accelrt import testing
 from accelrt.dask import DeviceStore, LocalCluster, store_of
-from accelrt.dask.frames import IS_STORED, Receiving
+from accelrt.dask.frames import STORING, Receiving
 from accelrt_torch.dask import TensorOnHost
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ def test_a_tensor_without_room_is_received_on_the_host(
 ) -> None:
     monkeypatch.setattr(Receiving, "device", store.device)
     held = [full(0) for _ in range(3)]
-    token = IS_STORED.set(True)
+    token = STORING.set(lambda: None)
     received = deserialize(*serialize(TensorOnHost.sending(full(5, "accelrt:0"))))
-    IS_STORED.reset(token)
+    STORING.reset(token)
     assert isinstance(received, TensorOnHost)
     fetched = deserialize(*serialize(TensorOnHost.sending(full(4, "accelrt:0"))))
     assert (fetched.device.type, fetched[1, 7].item()) == ("cpu", 4)  # by a task: no store either

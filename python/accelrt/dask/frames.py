@@ -23,13 +23,17 @@ from distributed.protocol.utils import address_of_memoryview
 import accelrt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     _Header = dict[str, Any]
     _Frames = Sequence[Any]
     _Layout = tuple[str, tuple[int, ...]] | None
 
 Value = accelrt.Buffer | accelrt.View
+
+# Told by the running coroutine's messages that one may have come to the device, for the worker's
+# store. A task's client has none.
+STORING: ContextVar[Callable[[], None] | None] = ContextVar("storing", default=None)
 
 
 class Receiving(threading.local):
@@ -44,6 +48,8 @@ class Receiving(threading.local):
     is_on = False
 
     def __enter__(self) -> accelrt.device | None:
+        if (is_coming := STORING.get()) is not None:
+            is_coming()
         self.is_on = True
         return self.device
 
@@ -52,8 +58,6 @@ class Receiving(threading.local):
 
 
 RECEIVING = Receiving()
-# Whether what the running coroutine receives goes to the worker's store; a task's client has none.
-IS_STORED = ContextVar("is_stored", default=False)
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ def _deserialize(header: _Header, frames: _Frames, *, is_stored: bool = False) -
 
 @dask_deserialize.register(Sent)
 def _deserialize_sent(header: _Header, frames: _Frames) -> Value | OnHost:
-    return _deserialize(header, frames, is_stored=IS_STORED.get())
+    return _deserialize(header, frames, is_stored=STORING.get() is not None)
 
 
 def _reduce(value: Value) -> tuple[Any, ...]:  # for pickles: such inside of a user's objects

@@ -24,7 +24,7 @@ import accelrt
 from accelrt._owned_lock import OwnedLock
 from accelrt._patience import wait_for_others
 from accelrt._unused import first_unused
-from accelrt.dask.frames import FORMS, RECEIVING, OnHost
+from accelrt.dask.frames import FORMS, RECEIVING, STORING, OnHost
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class DeviceStore(MutableMapping["Key", object]):
         self._on_device: OrderedDict[Key, Any] = OrderedDict()
         self._leaving: set[Key] = set()
         self._sends: set[int] = set()  # the calls that send values
+        self._arrivals: set[object] = set()  # those that have received some
         self._coming: dict[Key, object] = {}
         self._owner = threading.get_ident()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accelrt-store")
@@ -128,8 +129,12 @@ class DeviceStore(MutableMapping["Key", object]):
             return self._spill() is not None or self._module.memory_allocated(device) < allocated
 
         # Other tasks end, and the loop, which itself cannot wait, stores and drops what they had.
-        # What is being sent is used until the other worker has it, which waits for nothing here.
-        return wait_for_others(self._lock, is_there, lambda: not sends.isdisjoint(self._sends))
+        # What is being sent is used until the other worker has it, what arrives until the rest of
+        # its message has: neither waits for anything here.
+        def goes_on() -> bool:
+            return len(self._arrivals) > 0 or not sends.isdisjoint(self._sends)
+
+        return wait_for_others(self._lock, is_there, goes_on)
 
     def _spill(self) -> int | None:
         """Move the value that was not used for longest to the host; return its size, or None.
@@ -224,6 +229,23 @@ class DeviceStore(MutableMapping["Key", object]):
             _brought.reset(token)
             brought.clear()
             self._sends.discard(id(brought))
+
+    async def storing(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Await a call that receives values for this store, and has them until it ends."""
+        calls = {object()}
+
+        def arrive() -> None:
+            with self._lock:
+                self._arrivals |= calls
+
+        token = STORING.set(arrive)
+        try:
+            return await call()
+        finally:
+            STORING.reset(token)
+            with self._lock:  # a thread may still put what nobody waits for
+                self._arrivals -= calls
+                calls.clear()
 
     def _sent(self, key: Key) -> object:
         """Return a value on its way to another worker, from wherever it is."""

@@ -18,12 +18,12 @@ from distributed.worker_state_machine import ExecuteFailureEvent
 
 import accelrt
 from accelrt._failures import causes, fade_logged
-from accelrt.dask.frames import IS_STORED, Receiving
+from accelrt.dask.frames import Receiving
 from accelrt.dask.store import DeviceStore
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from dask.typing import Key
     from distributed import Worker
@@ -102,7 +102,7 @@ def dask_setup(worker: Worker) -> None:
 
 def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
     """Have what tasks and other workers ask for brought by a thread before the loop reads it."""
-    execute, get_data = worker.execute, worker.get_data
+    execute, get_data, gather_dep = worker.execute, worker.get_data, worker.gather_dep
 
     async def execute_brought(key: Key, **options: Any) -> Any:
         _executed.set(key_split(key))
@@ -120,25 +120,20 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
         is_sent = not comm.peer_address.startswith("inproc")
         return await store.during(keys, lambda: get_data(comm, keys, **options), is_sent=is_sent)
 
+    async def gather_dep_stored(*args: Any, **options: Any) -> Any:
+        return await store.storing(partial(gather_dep, *args, **options))
+
     async def gather_stored(**options: Any) -> Any:  # dask asks handlers for names
-        return await _stored(worker.gather, **options)
+        return await store.storing(partial(worker.gather, **options))
 
     # Workers' logs are kept, and the frames of an error have a task's values.
     for handler in logging.getLogger("distributed.worker").handlers:  # also of what is below it
         handler.addFilter(fade_logged)
-    vars(worker).update(execute=execute_brought, gather_dep=partial(_stored, worker.gather_dep))
+    vars(worker).update(execute=execute_brought, gather_dep=gather_dep_stored)
     worker.handlers.update(get_data=get_data_brought, gather=gather_stored)
     # The loop copies 1 MiB at once: larger messages are read and written by another thread.
     if comm_utils.OFFLOAD_THRESHOLD:
         comm_utils.OFFLOAD_THRESHOLD = min(comm_utils.OFFLOAD_THRESHOLD, 1 << 20)
-
-
-async def _stored(call: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
-    token = IS_STORED.set(True)
-    try:
-        return await call(*args, **options)
-    finally:
-        IS_STORED.reset(token)
 
 
 def device_of(worker: Worker | None = None) -> accelrt.device:
