@@ -49,6 +49,35 @@ fn a_small_piece_in_whole_pages_is_reserved_of_the_small_pool() {
 }
 
 #[test]
+fn an_aligned_request_takes_what_other_streams_freed_before_its_own_in_a_gap() {
+    // Goal: a request with an alignment asks in the order of every other one. Method: pieces of a
+    // page far apart, so that free memory of either stream lies between addresses without any. The
+    // request's own stream has a place that the limited search for free memory does not reach and
+    // the search in gaps does, the other stream has one that is reached.
+    let bench = bench("policy:native", 16 * KIB, 4 * MIB / 16);
+    let take = |stream, align_bytes| {
+        bench.request(Request::new(4 * KIB, stream).aligned_to(align_bytes)).unwrap()
+    };
+    let held = [32 * MIB, 4 * MIB].map(|align_bytes| take(1, align_bytes));
+    let hidden = take(1, 16 * MIB);
+    let beside = [MIB / 2, 128 * MIB].map(|align_bytes| take(1, align_bytes));
+    let far = take(1, 256 * MIB);
+    let of_other = take(0, 32 * MIB);
+    let behind_far = take(1, 16 * MIB);
+    bench.free(far);
+    let of_other = bench.free(of_other);
+    let hidden = bench.free(hidden);
+    let again = take(1, 128 * MIB);
+    let last = take(1, 16 * MIB);
+    assert_eq!((last.address(), bench.statistics().num_frontier_reuses), (of_other, 1));
+    assert_ne!(hidden, of_other);
+    for block in held.into_iter().chain(beside).chain([behind_far, again, last]) {
+        bench.free(block);
+    }
+    bench.allocator.check_all();
+}
+
+#[test]
 fn a_small_piece_that_is_whole_pages_is_handed_out_as_its_place_says() {
     // Goal: what is planned for a piece is true of its place, also where its size alone would get
     // pages of its own. Method: each class of small sizes; debug builds compare both.
