@@ -76,12 +76,16 @@ impl Runtime {
         let backend = Arc::clone(self.initialized(device)?);
         let (allocator, mut allocators) =
             self.create_observed(|config| CachingAllocator::new(backend, device, config))?;
-        let known = Arc::clone(allocators.by_device.entry(device).or_insert(allocator));
+        let known = Arc::clone(
+            allocators.by_device.entry(device).or_insert_with(|| Arc::clone(&allocator)),
+        );
         self.record(&known, device, &allocators);
         Ok(known)
     }
 
-    /// Creates an allocator that calls this runtime's observers. Returns it with the table, locked.
+    /// Creates an allocator that calls this runtime's observers. Returns it with the table, locked,
+    /// which callers drop first: where another thread's was faster, the allocator's end calls the
+    /// device.
     fn create_observed(
         &self,
         create: impl FnOnce(AllocatorConfig) -> Result<CachingAllocator>,
@@ -95,7 +99,7 @@ impl Runtime {
         allocator.add_reclaimer(move |error| reclaimers.ask(error, |freed| freed));
         let allocators = self.inner.allocators.lock();
         // Another thread may have changed the settings while `create` ran.
-        allocator.set_config(allocators.settings.config().clone());
+        allocator.switch_config(allocators.settings.config().clone());
         Ok((allocator, allocators))
     }
 
@@ -125,7 +129,8 @@ impl Runtime {
         }
         let (allocator, mut allocators) =
             self.create_observed(|config| CachingAllocator::shared(&beside, config))?;
-        let shared = Arc::clone(allocators.shared.entry(device).or_insert(allocator));
+        let shared =
+            Arc::clone(allocators.shared.entry(device).or_insert_with(|| Arc::clone(&allocator)));
         beside.begin_sharing(&shared);
         Ok(shared)
     }
@@ -140,7 +145,8 @@ impl Runtime {
         let backend = Arc::clone(self.initialized(device)?);
         let (allocator, mut allocators) =
             self.create_observed(|config| Ok(CachingAllocator::pinned(backend, device, config)))?;
-        Ok(Arc::clone(allocators.pinned.entry(device.kind()).or_insert(allocator)))
+        let known = allocators.pinned.entry(device.kind());
+        Ok(Arc::clone(known.or_insert_with(|| Arc::clone(&allocator))))
     }
 
     /// The allocator of the host heap: pinned memory that the devices of a kind can access and that
@@ -282,10 +288,17 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
-        let mut allocators = self.inner.allocators.lock();
-        allocators.settings = allocators.settings.followed_by(settings)?;
-        for allocator in allocators.all() {
-            allocator.set_config(allocators.settings.config().clone());
+        let known = {
+            let mut allocators = self.inner.allocators.lock();
+            allocators.settings = allocators.settings.followed_by(settings)?;
+            let known = allocators.all();
+            for allocator in &known {
+                allocator.switch_config(allocators.settings.config().clone());
+            }
+            known
+        };
+        for allocator in known {
+            allocator.empty_thread_caches(); // which may sleep
         }
         Ok(())
     }
@@ -293,8 +306,41 @@ impl Runtime {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
     use crate::Config;
+    use crate::backend::contract::Backend;
+    use crate::backend::fault::{FaultBackend, Method};
+    use crate::backend::null::{NullBackend, NullConfig};
+
+    #[test]
+    fn new_settings_wait_for_no_thread_under_the_runtimes_lock() {
+        // Goal: other threads get at their allocators meanwhile. Method: debug builds check that a
+        // thread that may wait for another one to leave its cache has no lock.
+        let runtime = Runtime::new(Config::default()).unwrap();
+        drop(runtime.empty(512, Device::cpu(0)).unwrap());
+        for settings in ["policy:torch", "policy:native"] {
+            runtime.set_allocator_settings(settings).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_allocator_that_came_second_ends_without_the_runtimes_lock() {
+        // As above: its end empties caches, and gives memory back to the device.
+        let faults = FaultBackend::new(NullBackend::new(NullConfig::default()));
+        let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
+        let backend: Arc<dyn Backend> = Arc::<FaultBackend>::clone(&faults);
+        let runtime = Runtime::with_backends(config, [backend]).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        runtime.properties(device).unwrap();
+        let (faster, (tell, told)) = (runtime.clone(), mpsc::channel());
+        faults.plan_callback(Method::MemoryInfo, 1, move || {
+            tell.send(faster.allocator(device).unwrap()).unwrap();
+        });
+        let second = runtime.allocator(device).unwrap();
+        assert!(Arc::ptr_eq(&second, &told.recv().unwrap()));
+    }
 
     #[test]
     fn an_allocator_is_known_once_its_device_was_used_and_asking_creates_none() {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use accelrt::allocator::replay::{Accounting, Operation, check, replay, rewind};
+use accelrt::allocator::replay::{Accounting, Operation, Replay, check, replay, rewind};
 use accelrt::allocator::snapshot::{SegmentInfo, Snapshot, TraceAction, TraceEntry};
 use accelrt::allocator::{Allocated, PoolId, Request};
 
@@ -281,6 +281,19 @@ fn a_replay_tells_peaks_and_page_operations() {
     assert_eq!(figures.page_operations, 21);
     let again = replay(&allocator, &events).unwrap();
     assert_eq!(again.page_operations, 0, "everything was there already");
+}
+
+#[test]
+fn a_replay_lacks_what_a_reset_forgets_meanwhile() {
+    // Goal: a reset by others is no reason to fail. Method: one that forgets more than is counted
+    // from then on.
+    let take = |id| [Operation::Allocate { id, bytes: 30 * MIB, stream: 0 }];
+    let allocator = accounting(1024 * MIB).allocator().unwrap();
+    replay(&allocator, &take(0)).unwrap();
+    let mut second = Replay::new(&allocator);
+    allocator.reset_accumulated_statistics();
+    second.run(&take(1)).unwrap();
+    assert_eq!(second.finish().page_operations, 0);
 }
 
 #[test]

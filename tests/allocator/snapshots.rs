@@ -3,12 +3,15 @@
 //! Goal: whatever a file says, a restore, a rewind or a check answers with an error. Method: one
 //! segment that is right, with one thing changed at a time.
 
-use accelrt::allocator::PoolId;
+use std::sync::Arc;
+
 use accelrt::allocator::replay::{check, rewind};
 use accelrt::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
-use accelrt::{Error, MemoryError};
+use accelrt::allocator::{CachingAllocator, PoolId, Request};
+use accelrt::backend::null::{NullBackend, NullConfig};
+use accelrt::{AllocatorConfig, Device, DeviceKind, Error, MemoryError};
 
 use crate::support::{Bench, MIB, torch};
 
@@ -193,4 +196,83 @@ fn a_snapshot_is_not_restored_over_pieces_in_use() {
     let snapshot = bench.allocator.snapshot();
     let restored = bench.allocator.restore(&snapshot);
     panic!("{restored:?} beside {held:?}");
+}
+
+#[test]
+fn a_restored_segment_has_pages_of_the_devices_granularity() {
+    // Goal: no page is smaller than the device has them. Method: larger ones than the policy's; the
+    // device refuses what is no multiple.
+    let large = || NullConfig { granularity_bytes: 32 * MIB, ..NullConfig::default() };
+    let recorded = Bench::on("policy:native", large());
+    let held = recorded.take(1000);
+    for settings in ["policy:torch", "policy:torch,expandable_segments:True", "policy:native"] {
+        let bench = Bench::on(settings, large());
+        let restored = bench.allocator.restore(&recorded.allocator.snapshot()).unwrap();
+        assert_eq!(restored.len(), 1, "{settings}");
+        assert_eq!(bench.reserved_bytes(), 32 * MIB, "{settings}");
+        for block in restored {
+            bench.free(block);
+        }
+        bench.empty_cache();
+        assert_eq!(bench.device_bytes(), 0, "{settings}");
+    }
+    recorded.free(held);
+}
+
+#[test]
+fn requests_beside_a_restored_snapshot_get_no_address_that_it_chose() {
+    // Goal: an address has one block, of either engine. Method: restored segments lie where the
+    // device's next addresses are, in an allocator that is fresh or had memory before.
+    for had_memory in [false, true] {
+        let recorded = Bench::of_capacity("policy:native", 4096 * MIB);
+        let held = [0, 1].map(|stream| recorded.request(Request::new(3 * MIB, stream)).unwrap());
+        let bench = Bench::of_capacity("policy:native", 4096 * MIB);
+        if had_memory {
+            bench.free(bench.take(3 * MIB));
+            bench.empty_cache();
+        }
+        let restored = bench.allocator.restore(&recorded.allocator.snapshot()).unwrap();
+        bench.allocator.check_all();
+        let taken = bench.request(Request::new(1022 * MIB, 2)).unwrap();
+        bench.allocator.check_all();
+        for block in restored.into_iter().chain([taken]) {
+            let found = bench.allocator.block_at(block.address()).unwrap();
+            assert_eq!((found.address, found.bytes), (block.address(), block.bytes()));
+            bench.free(block);
+        }
+        bench.empty_cache();
+        assert_eq!(bench.device_bytes(), 0);
+        for block in held {
+            recorded.free(block);
+        }
+    }
+}
+
+#[test]
+fn shared_requests_beside_a_restored_snapshot_get_no_address_that_it_chose() {
+    // As above, without pages: the device is asked for whole segments.
+    let shared = || {
+        let null = NullBackend::new(NullConfig::default());
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let config: AllocatorConfig = "policy:native".parse().unwrap();
+        let beside = CachingAllocator::new(null, device, config.clone()).unwrap();
+        CachingAllocator::shared(&Arc::new(beside), config).unwrap()
+    };
+    let (recorded, restoring) = (shared(), shared());
+    let request = Request::new(3 * MIB, 0).aligned_to(2 * MIB);
+    let mut gone: Vec<_> = (0..8).map(|_| recorded.allocate(request).unwrap()).collect();
+    let held = gone.remove(4);
+    for block in gone {
+        recorded.free(block).unwrap();
+    }
+    recorded.empty_cache(); // so that the device's first addresses are not the snapshot's
+    let restored = restoring.restore(&recorded.snapshot()).unwrap();
+    let taken: Vec<_> = (0..8).map(|_| restoring.allocate(request).unwrap()).collect();
+    restoring.check_all();
+    for block in restored.into_iter().chain(taken) {
+        let found = restoring.block_at(block.address()).unwrap();
+        assert_eq!((found.address, found.bytes), (block.address(), block.bytes()));
+        restoring.free(block).unwrap();
+    }
+    recorded.free(held).unwrap();
 }

@@ -449,12 +449,22 @@ impl CachingAllocator {
         if fork::is_child() {
             return;
         }
+        self.switch_config(config);
+        self.caches.empty();
+    }
+
+    /// As [`Self::set_config`], under a caller's lock: what threads have cached stays until they
+    /// need room, or until [`Self::empty_thread_caches`].
+    pub(crate) fn switch_config(&self, config: AllocatorConfig) {
         let config = self.source.in_force(config);
-        {
-            let ledger = &mut self.state.lock().ledger;
-            ledger.set_config(config);
-            self.caches.switch(ledger);
-        }
+        let ledger = &mut self.state.lock().ledger;
+        ledger.set_config(config);
+        self.caches.switch(ledger);
+    }
+
+    /// Has what threads cached be free memory of the allocator. Sleeps while a thread stays in its
+    /// cache off its processor.
+    pub(crate) fn empty_thread_caches(&self) {
         self.caches.empty();
     }
 

@@ -6,6 +6,7 @@ use std::panic::resume_unwind;
 use crate::backend::contract::Address;
 use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::fork;
+use crate::base::size::round_up;
 use crate::base::sort::sort_by_key;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
@@ -100,6 +101,32 @@ impl CachingAllocator {
         self.state.lock().torch.announced.push((address, bytes));
     }
 
+    /// Asks the device for addresses that no segment has, where some were chosen: what it gives
+    /// that a segment has goes back once it gave others.
+    pub(super) fn ask_apart(
+        &self,
+        ask: impl Fn() -> Result<(Address, usize)>,
+        part: impl Fn(Address, usize) -> Part,
+    ) -> Result<(Address, usize)> {
+        if self.source.backend.has_host_addresses() {
+            return ask(); // no snapshot is restored there
+        }
+        let mut aside = Vec::new();
+        let given = loop {
+            let given = ask();
+            match &given {
+                Ok((base, bytes)) if self.state.lock().torch.has_chosen(*base, *bytes) => {
+                    aside.push(part(*base, *bytes));
+                }
+                _ => break given,
+            }
+        };
+        for part in aside {
+            self.source.give_back(part).unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        given
+    }
+
     fn take_memory(&self, segment: &SegmentInfo) -> Result<Memory> {
         let bytes = segment.total_bytes;
         let memory = self.source.virtual_memory().filter(|_| segment.is_expandable);
@@ -108,9 +135,10 @@ impl CachingAllocator {
             return Ok(Memory { base, bytes, pages: None });
         };
         let page_bytes = self.state.lock().ledger.policy().page_bytes(segment.class);
+        let granularity_bytes = memory.granularity_bytes();
         let is_fitting = |page_bytes: &usize| bytes.is_multiple_of(*page_bytes);
-        let sizes = [page_bytes, memory.granularity_bytes()];
-        let Some(page_bytes) = sizes.into_iter().find(is_fitting) else {
+        let sizes = [round_up(page_bytes, granularity_bytes), Some(granularity_bytes)];
+        let Some(page_bytes) = sizes.into_iter().flatten().find(is_fitting) else {
             return Err(contradiction(segment.address, "an expandable segment of whole pages"));
         };
         let base = memory.reserve(bytes)?;
@@ -232,6 +260,11 @@ impl Torch {
         }
         let ends = self.segments.iter().map(|(_, segment)| segment.address + segment.bytes as u64);
         ends.max().unwrap_or(base.0).next_multiple_of(CHOSEN_ALIGN_BYTES)
+    }
+
+    /// True when a segment has some of these addresses, which were chosen for it.
+    fn has_chosen(&self, begin: Address, bytes: usize) -> bool {
+        self.has_chosen_addresses && self.is_taken(begin.0, bytes)
     }
 
     fn is_taken(&self, begin: u64, bytes: usize) -> bool {

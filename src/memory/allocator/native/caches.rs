@@ -285,6 +285,7 @@ impl Caches {
     /// Empties all thread caches; true when one had pieces. Sleeps, without a lock, while a thread
     /// stays in its cache off its processor.
     pub(crate) fn empty(&self) -> bool {
+        assert_no_lock_held();
         let (mut duration, mut was_any) = (FIRST_SLEEP, false);
         loop {
             let (is_any, is_whole) = self.empty_at_once();
@@ -325,6 +326,7 @@ impl Caches {
     /// Empties thread caches before the device is asked for memory. One whose thread stays inside
     /// is passed by, at once or, where it may keep more than the bound, after some sleeps.
     pub(super) fn empty_for_growth(&self) {
+        assert_no_lock_held();
         let may_be_much = self.has_uncounted.swap(false, Ordering::Relaxed); // see `end_use`
         let mut sleeps = if may_be_much { 0..MOST_GROWTH_SLEEPS } else { 0..0 };
         let mut duration = FIRST_SLEEP;
@@ -369,6 +371,7 @@ impl Caches {
         &self,
         with: impl FnOnce(&mut Threads, &mut [Claimed<'_>]) -> T,
     ) -> T {
+        assert_no_lock_held();
         let mut duration = FIRST_SLEEP;
         loop {
             let mut threads = self.threads.lock();

@@ -28,6 +28,7 @@ use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
 use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::recorder::Place;
+use crate::memory::allocator::source::Part;
 use crate::memory::allocator::state::AllocatorState;
 
 /// The size of an arena's first range of addresses; each later one doubles the arena.
@@ -98,7 +99,8 @@ impl CachingAllocator {
                     }
                 }
                 Step::Segment { bytes, is_least } => {
-                    let given = self.ask_for_segment(bytes, plan.align_bytes);
+                    let ask = || Ok((self.ask_for_segment(bytes, plan.align_bytes)?, bytes));
+                    let given = self.ask_apart(ask, Part::Segment).map(|(base, _)| base);
                     let end = |native: &mut Native, ledger: &mut Ledger| {
                         ledger.note_segment(plan.kind.class(), bytes, &given);
                         given.map(|base| {
@@ -131,9 +133,12 @@ impl CachingAllocator {
     /// Reserves addresses for an arena; returns the base and the number of bytes.
     fn reserve(&self, bytes: usize, least_bytes: usize) -> Result<(Address, usize)> {
         let memory = self.source.virtual_memory().expect("it has pages");
-        let given = memory.reserve(bytes).map(|base| (base, bytes));
-        // A process may have too few addresses: reserve as many as this request needs.
-        given.or_else(|_| memory.reserve(least_bytes).map(|base| (base, least_bytes)))
+        let ask = || {
+            let given = memory.reserve(bytes).map(|base| (base, bytes));
+            // A process may have too few addresses: reserve as many as this request needs.
+            given.or_else(|_| memory.reserve(least_bytes).map(|base| (base, least_bytes)))
+        };
+        self.ask_apart(ask, Part::Addresses)
     }
 
     /// Maps new pages and moves idle ones to a block. The areas that the pages left are given back

@@ -171,14 +171,15 @@ impl<'a> Replay<'a> {
         self.bytes_in_use
     }
 
-    /// Ends the replay and returns its figures.
+    /// Ends the replay and returns its figures. Page operations lack what a reset of the
+    /// accumulated statistics has forgotten meanwhile.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a figure of a few digits")]
     pub fn finish(self) -> ReplayFigures {
         let (statistics, before) = (self.allocator.statistics(), &self.before);
-        let mapped_bytes =
-            statistics.reserved_bytes.all.allocated - before.reserved_bytes.all.allocated;
-        let moved = statistics.num_pages_stolen - before.num_pages_stolen;
+        let [now, then] = [&statistics, before].map(|of| of.reserved_bytes.all.allocated);
+        let mapped_bytes = now.saturating_sub(then);
+        let moved = statistics.num_pages_stolen.saturating_sub(before.num_pages_stolen);
         ReplayFigures {
             peak_reserved_bytes: to_usize(statistics.reserved_bytes.all.peak),
             page_operations: mapped_bytes.div_ceil(self.allocator.page_bytes() as u64) + moved,
