@@ -19,7 +19,7 @@ pub(crate) const CPU: Device = Device::cpu(0);
 pub(crate) const CAPACITY: usize = 64 << 20;
 
 /// Far beyond what any test takes: only a hang lasts as long.
-const HANG: Duration = Duration::from_secs(30);
+const HANG: Duration = Duration::from_secs(120);
 
 /// A runtime whose backend fails on demand, and whose free memory is known from the start.
 pub(crate) struct Machine {
