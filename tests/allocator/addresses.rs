@@ -11,7 +11,7 @@ use accelrt::backend::contract::Backend;
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{AllocatorConfig, Config, Device, DeviceKind, Runtime};
 
-use crate::support::{KIB, MIB};
+use crate::support::{Bench, KIB, MIB};
 
 const SETTINGS: [&str; 3] =
     ["policy:torch", "policy:torch,expandable_segments:True", "policy:native"];
@@ -92,6 +92,24 @@ fn an_alignment_holds_in_a_segment_that_was_made_for_another_request() {
         assert_eq!(aligned.address() % align_bytes as u64, 0, "{next} MiB at {align_bytes}");
         shared.free(aligned).unwrap();
         shared.check_all();
+    }
+}
+
+#[test]
+fn an_alignment_holds_where_free_memory_lies_between_addresses_without_any() {
+    // Goal: no place is cheap enough to be unaligned. Method: three pages stay between addresses
+    // without any, behind an odd and an even number of pages. Nothing moves there, so the request
+    // looks at the whole gap, and the three pages alone would cost nothing.
+    for pages_before in [3, 4] {
+        let bench = Bench::new("policy:native,deterministic:True");
+        let [before, free] = [pages_before * 2 * MIB, 6 * MIB].map(|bytes| bench.take(bytes));
+        bench.free(before);
+        bench.empty_cache();
+        bench.free(free);
+        let aligned = bench.request(Request::new(6 * MIB, 0).aligned_to(4 * MIB)).unwrap();
+        let behind = aligned.address() % (4 * MIB as u64);
+        assert_eq!(behind, 0, "{aligned:?} behind {pages_before} pages");
+        bench.free(aligned);
     }
 }
 

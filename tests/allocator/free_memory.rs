@@ -507,3 +507,21 @@ fn a_pool_that_helps_out_does_so_only_when_there_is_no_other_memory() {
     }
     bench.allocator.release_pool(POOL);
 }
+
+#[test]
+fn other_streams_of_the_pool_serve_before_a_pool_that_helps_out_on_the_same_stream() {
+    // Goal: a request's pool counts before its stream. Method: the pool that helps out has memory
+    // of the request's stream, the request's own pool has some of another one.
+    let bench = Bench::of_capacity(NATIVE, 4 * MIB);
+    bench.allocator.retain_pool(POOL, PoolOptions::default().use_on_oom(true));
+    let helper = bench.request(Request::new(KIB, 2).from_pool(POOL)).unwrap();
+    let of_other = bench.request(Request::new(KIB, 1)).unwrap();
+    let served = bench.request(Request::new(KIB, 2)).unwrap();
+    let page = |block: &Allocated| block.address() / (2 * MIB as u64);
+    assert_eq!(page(&served), page(&of_other));
+    assert_ne!(page(&served), page(&helper));
+    for block in [helper, of_other, served] {
+        bench.free(block);
+    }
+    bench.allocator.release_pool(POOL);
+}

@@ -97,6 +97,33 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
 }
 
 #[test]
+fn new_pages_stay_when_the_move_of_the_others_is_refused() {
+    // Goal: what the device gave for a block is there for the next try. Method: a block of all of
+    // the device, for which two new pages come before the first of ten moves, which is refused.
+    let null = NullBackend::new(NullConfig { capacity_bytes: 24 * MIB, ..NullConfig::default() });
+    let faults = FaultBackend::new(Arc::clone(&null) as _);
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
+    let backend = Arc::clone(&faults) as _;
+    let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
+    let take = |bytes| {
+        let block = allocator.allocate(Request::new(bytes, 0));
+        allocator.check_all(); // threads keep nothing behind it
+        block
+    };
+    for half in [9 * MIB, 11 * MIB].map(|bytes| take(bytes).unwrap()) {
+        allocator.free(half).unwrap();
+    }
+    allocator.check_all();
+    faults.plan(Fault::nth(Method::VmRelocate, 1, FaultError::Driver));
+    take(24 * MIB).unwrap_err();
+    assert_eq!(null.resource_counts().physical_bytes, 24 * MIB);
+    let whole = take(24 * MIB).unwrap();
+    assert_eq!(allocator.statistics().num_pages_stolen, 10);
+    allocator.free(whole).unwrap();
+    allocator.check_all();
+}
+
+#[test]
 fn addresses_in_which_nothing_is_go_back_when_the_device_has_no_more() {
     // Goal: a request that needs addresses is served as long as some can be given back. Method: a
     // device that refuses them until some come back; what is free is too small for the request.
@@ -383,6 +410,50 @@ fn exact_statistics_have_the_peak_of_all_threads_together() {
         bench.allocator.free(block).unwrap();
     });
     assert_eq!(bench.statistics().allocated_bytes.all.peak, 3 * MIB as u64);
+}
+
+#[test]
+fn a_piece_of_one_page_is_in_memory_that_sizes_share() {
+    // Goal: only pieces of several pages have whole ones, so the page that a piece of one page
+    // leaves is of the small pool. Method: a smaller piece gets it where it is.
+    let bench = Bench::new("policy:native,exact_statistics:True");
+    let page = bench.free(bench.take(2 * MIB));
+    let reserved = bench.statistics().reserved_bytes;
+    let by_pool = [reserved.small_pool, reserved.large_pool].map(|stat| stat.current);
+    assert_eq!(by_pool, [2 * MIB as u64, 0]);
+    let smaller = bench.take(3 * MIB / 2);
+    let moved = bench.statistics().num_pages_stolen;
+    assert_eq!((smaller.address(), bench.reserved_bytes(), moved), (page, 2 * MIB, 0));
+    bench.free(smaller);
+}
+
+#[test]
+fn whole_pages_serve_a_piece_of_one_page_before_the_device_is_asked() {
+    // Goal: where nothing moves, memory of the other arena serves where it is, from one page on.
+    // Method: two whole pages are free, and the device has more.
+    let bench = Bench::new("policy:native,deterministic:True");
+    let pages = bench.free(bench.take(4 * MIB));
+    let piece = bench.take(2 * MIB);
+    assert_eq!((piece.address(), bench.reserved_bytes()), (pages, 4 * MIB));
+    bench.free(piece);
+}
+
+#[test]
+fn a_thread_keeps_no_memory_of_another_streams_heap() {
+    // Goal: each use of another stream's memory is found, and counted, by the allocator. Method:
+    // one stream has all the memory; another one takes and frees a size that threads keep.
+    let bench = Bench::of_capacity(NATIVE, 48 * MIB);
+    let take_and_free = |stream: u64| {
+        let block = bench.allocator.allocate(Request::new(5 * MIB, stream)).unwrap();
+        bench.allocator.free(block).unwrap();
+    };
+    take_and_free(1);
+    bench.empty_cache();
+    take_and_free(1);
+    bench.allocator.check_all();
+    (0..4).for_each(|_| take_and_free(2));
+    assert_eq!(bench.statistics().num_frontier_reuses, 4);
+    bench.allocator.check_all();
 }
 
 #[test]

@@ -470,6 +470,30 @@ fn small_blocks_that_go_back_together_are_as_busy_as_the_busiest() {
     assert_eq!(world.reserved_bytes(), 0);
 }
 
+/// Goal: a page is as busy as the busiest of its small blocks, whichever is freed last. Method: the
+/// block that is freed last waits for an earlier task of the stream, which is done by then.
+#[test]
+fn a_free_behind_an_earlier_task_does_not_end_a_later_use_of_the_page() {
+    let world = World::new("policy:native,exact_statistics:True");
+    let home = world.stream();
+    let ((event, closed), (late_event, late_closed)) = (world.gate(), world.gate());
+    let [busy, earlier] = [(); 2].map(|()| world.take(&home, 1000));
+    home.wait_event(&event).unwrap();
+    let early = point(&home);
+    home.wait_event(&late_event).unwrap();
+    world.free(busy, &home, None);
+    world.allocator.free_behind(earlier, Some(&early), &[]);
+    closed.finish(Ok(()));
+    while home.core().progress.done() < early.ticket {}
+    let reserved_bytes = world.reserved_bytes();
+    world.allocator.trim();
+    assert_eq!(world.reserved_bytes(), reserved_bytes, "a queued task may use it");
+    late_closed.finish(Ok(()));
+    home.synchronize().unwrap();
+    world.allocator.trim();
+    assert_eq!(world.reserved_bytes(), 0);
+}
+
 /// Goal: a request that is short waits for the task that uses memory, by the number that this has
 /// on its stream. Method: a heap that went on from a stream of a hundred tasks to one with one.
 #[test]

@@ -353,4 +353,25 @@ mod tests {
         restored.empty_cache();
         assert_eq!(restored.statistics().reserved_bytes.all.current, 0);
     }
+
+    #[test]
+    fn a_segment_has_its_announced_address_also_right_behind_another_one() {
+        // Goal: a recording whose segments touch gets its addresses again. Method: two addresses
+        // that the device would not choose.
+        let null = NullBackend::new(NullConfig::default());
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let settings = "policy:torch".parse().unwrap();
+        let allocator = CachingAllocator::new(null, device, settings).unwrap();
+        let bytes = 20 * MIB;
+        let addresses = [0, 1].map(|number| (1 << 50) + number * bytes as u64);
+        let blocks = addresses.map(|address| {
+            allocator.announce_segment(address, bytes);
+            allocator.allocate(Request::new(bytes, 0)).unwrap()
+        });
+        assert_eq!(blocks.each_ref().map(Allocated::address), addresses);
+        for block in blocks {
+            allocator.free(block).unwrap();
+        }
+        allocator.check_all();
+    }
 }

@@ -177,10 +177,8 @@ fn take_of(blocks: &mut Vec<Allocated>, stream: u64, bytes: usize) -> Vec<Alloca
     blocks.extract_if(.., |block| (block.stream(), block.bytes()) == (stream, bytes)).collect()
 }
 
-/// Goal: a thread with more sizes than it may keep has those that it uses (A3). Method: one size is
-/// freed and taken while others, which are not asked for, find no room.
-#[test]
-fn a_size_that_is_used_stays_while_others_find_no_room() {
+/// One size is freed and taken while others, which are not asked for, find no room.
+fn use_one_size_while_others_find_no_room(mut behind_each: impl FnMut(&mut Thread)) {
     let ((mut thread, mut blocks), most_bytes) = (Thread::with_all_in_use(), 3 * MIB as u64);
     let mut used = take_of(&mut blocks, 0, MIB);
     while let Some(block) = used.pop() {
@@ -192,8 +190,46 @@ fn a_size_that_is_used_stays_while_others_find_no_room() {
             blocks.extend(thread.free(other, most_bytes));
             let found = thread.take(0, MIB).expect("its size is used");
             assert!(thread.free(found, most_bytes).is_empty(), "its place is there");
+            behind_each(&mut thread);
         }
     }
+}
+
+/// Goal: a thread with more sizes than it may keep has those that it uses (A3).
+#[test]
+fn a_size_that_is_used_stays_while_others_find_no_room() {
+    use_one_size_while_others_find_no_room(|_| ());
+}
+
+/// Goal: who reads statistics does not drive out what a thread uses. Method: they are read behind
+/// each use, which resets the counts by which a use is seen.
+#[test]
+fn a_size_that_is_used_stays_while_statistics_are_read() {
+    use_one_size_while_others_find_no_room(|thread| _ = thread.kept.cell());
+}
+
+/// Goal: a size withholds room from others only as long as it needs it. Method: of a full cache of
+/// one size three of four pieces are taken and not freed; then another size comes again and again.
+#[test]
+fn places_that_a_size_needs_no_more_are_others_room() {
+    let ((mut thread, mut blocks), most_bytes) = (Thread::with_all_in_use(), 4 * MIB as u64);
+    for block in take_of(&mut blocks, 0, MIB).into_iter().take(5) {
+        thread.free(block, most_bytes);
+    }
+    assert_eq!(thread.inside_bytes, 4 * MIB, "it is full, and the first one came once so far");
+    for _ in 0..3 {
+        assert!(thread.take(0, MIB).is_some(), "it is kept");
+    }
+    let mut other = take_of(&mut blocks, 0, 300 * KIB).pop().expect("there are many");
+    for _ in 0..100 {
+        let used = thread.take(0, MIB).expect("its size is used");
+        assert!(thread.free(used, most_bytes).is_empty(), "its place is there");
+        match thread.free(other, most_bytes).pop() {
+            Some(refused) => other = refused,
+            None => return,
+        }
+    }
+    panic!("it finds no room");
 }
 
 /// Goal: what a thread uses no more makes room for what it does. Method: the cache is full of one

@@ -435,6 +435,7 @@ impl Native {
             }
         }
         let (cost, offset) = best;
+        debug_assert_eq!((area.base.0 + area.bytes_of(offset) as u64) % align_bytes as u64, 0);
         let (id, _) = blocks().find(|(_, block)| block.end() > offset).expect("it is in the gap");
         Some(Found { id, offset, units, cost })
     }
