@@ -56,6 +56,16 @@ fn whole_pages_share_none_and_all_other_sizes_share_those_at_their_ends() {
     }
 }
 
+/// A device, what its calls can be made to do, and its allocator.
+fn behind_faults(capacity_bytes: usize) -> (Arc<NullBackend>, Arc<FaultBackend>, CachingAllocator) {
+    let null = NullBackend::new(NullConfig { capacity_bytes, ..NullConfig::default() });
+    let faults = FaultBackend::new(Arc::clone(&null) as _);
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
+    let backend = Arc::clone(&faults) as _;
+    let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
+    (null, faults, allocator)
+}
+
 #[test]
 fn a_page_whose_move_is_refused_stays_where_it_was() {
     // Goal: of a block whose pages were to move, those behind a refused one are their old heap's as
@@ -64,12 +74,7 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
     let watchdog = Watchdog::new("moves that are refused");
     for nth in 1..=10 {
         watchdog.step(format!("the move {nth} is refused"));
-        let null =
-            NullBackend::new(NullConfig { capacity_bytes: 20 * MIB, ..NullConfig::default() });
-        let faults = FaultBackend::new(Arc::clone(&null) as _);
-        let device = Device::new(DeviceKind::NULL, 0).unwrap();
-        let backend = Arc::clone(&faults) as _;
-        let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
+        let (null, faults, allocator) = behind_faults(20 * MIB);
         let take = |bytes| {
             let block = allocator.allocate(Request::new(bytes, 0));
             allocator.check_all(); // threads keep nothing behind it
@@ -100,11 +105,7 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
 fn new_pages_stay_when_the_move_of_the_others_is_refused() {
     // Goal: what the device gave for a block is there for the next try. Method: a block of all of
     // the device, for which two new pages come before the first of ten moves, which is refused.
-    let null = NullBackend::new(NullConfig { capacity_bytes: 24 * MIB, ..NullConfig::default() });
-    let faults = FaultBackend::new(Arc::clone(&null) as _);
-    let device = Device::new(DeviceKind::NULL, 0).unwrap();
-    let backend = Arc::clone(&faults) as _;
-    let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
+    let (null, faults, allocator) = behind_faults(24 * MIB);
     let take = |bytes| {
         let block = allocator.allocate(Request::new(bytes, 0));
         allocator.check_all(); // threads keep nothing behind it
