@@ -522,7 +522,7 @@ nightly: mutants weaken mutation core-nightly long-dask wheel packages ## what t
 
 .PHONY: long-dask
 long-dask: module ## workers of dask.distributed: killed five times in a row, 10,000 tasks, beside plain dask
-	TEST_LONG=1 $(VENV)/bin/python -m pytest tests/python/test_dask.py tests/python/test_dask_store.py
+	TEST_LONG=1 $(VENV)/bin/python -m pytest tests/python/test_dask.py tests/python/test_dask_store.py tests/python/test_dask_shortage.py
 
 .PHONY: build
 build: ## the optimised shared library

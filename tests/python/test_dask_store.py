@@ -6,12 +6,9 @@ cluster, on a device with room for three values.
 """
 
 import asyncio
-import gc
-import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,10 +21,11 @@ from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
 from accelrt.dask import Devices, DeviceStore
-from accelrt.dask.frames import RECEIVING, STORING, OnHost, Receiving, Sent
+from accelrt.dask.frames import STORING, OnHost, Receiving, Sent
 from accelrt.dask.store import _Files
 from accelrt.dask.worker import StreamThreadPoolExecutor, _bring_by_a_thread
 from bounded import bounded
+from dask_stores import LIMIT_S, VALUE_BYTES, fill, full, limited, made_store
 from kinds import KIND
 from processes import LIMIT_SECONDS
 
@@ -35,9 +33,6 @@ pytestmark = [
     pytest.mark.skipif(KIND != "cpu", reason="the stores are of cpu devices"),
     pytest.mark.filterwarnings("default"),  # those of other packages
 ]
-
-VALUE_BYTES = 2 << 20
-LIMIT_S = 2 * LIMIT_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -50,34 +45,14 @@ def bounded_test() -> Iterator[None]:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[DeviceStore]:
     """On a device with room for three values, and a host for two."""
-    with limited(1):
-        device = accelrt.device("cpu:1")
-        store = DeviceStore(str(tmp_path), device, host_limit=2 * VALUE_BYTES)
-        yield store
-        store.close()
-
-
-@contextmanager
-def limited(index: int) -> Iterator[None]:
-    """Limit a device to three values."""
-    gc.collect()
-    accelrt.cpu.synchronize(index)
-    accelrt.cpu.empty_cache()
-    total = accelrt.cpu.mem_get_info(index)[1]
-    accelrt.cpu.set_per_process_memory_fraction(3 * VALUE_BYTES / total, index)
-    yield
-    accelrt.cpu.set_per_process_memory_fraction(1.0, index)
-
-
-def fill(store: DeviceStore, count: int) -> None:
-    for number in range(count):
-        store[f"x-{number}"] = accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(number)
+    with made_store(tmp_path) as made:
+        yield made
 
 
 def test_what_was_not_used_for_longest_leaves_first(store: DeviceStore, tmp_path: Path) -> None:
     fill(store, 3)
     assert store["x-0"] is not None
-    store["x-3"] = accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(3)
+    store["x-3"] = full(3)
     assert list(store.memory) == ["x-1"]
     fill(store, 6)
     assert [(it, store.numbers()[it]) for it in ("on_device", "on_host", "on_disk")] == [
@@ -380,121 +355,6 @@ def test_values_that_are_used_stay_and_such_under_two_keys_leave(store: DeviceSt
     del used
     with accelrt.empty(3 * VALUE_BYTES, device="cpu:1"):
         assert store.numbers()["on_device"] == 0
-
-
-def test_a_request_waits_for_what_another_task_gives_back(
-    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(accelrt._patience, "LOOKS", LIMIT_S / accelrt._patience.LOOK_S)
-    monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
-    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
-    looked, wait_for_more = threading.Event(), store._lock.wait
-
-    def wait(timeout: float) -> bool:
-        looked.set()
-        return wait_for_more(timeout)
-
-    monkeypatch.setattr(store._lock, "wait", wait)
-    thread = threading.Thread(target=lambda: looked.wait(LIMIT_S) and held.pop())
-    thread.start()
-    assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
-    thread.join(LIMIT_S)
-    assert len(held) == 2
-
-
-def test_a_request_waits_until_what_is_sent_has_arrived(
-    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(accelrt._patience, "LOOKS", 0)
-    monkeypatch.setattr(store, "_owner", 0)  # the thread below is a task's
-    looked, wait_for_more = threading.Event(), store._lock.wait
-
-    def wait(timeout: float) -> bool:
-        looked.set()
-        return wait_for_more(timeout)
-
-    monkeypatch.setattr(store._lock, "wait", wait)
-    fill(store, 3)
-
-    async def send() -> "asyncio.Future[accelrt.Buffer]":
-        request = asyncio.to_thread(accelrt.empty, VALUE_BYTES, device="cpu:1")
-        enqueued = asyncio.ensure_future(request)
-        has_looked = asyncio.ensure_future(asyncio.to_thread(looked.wait, LIMIT_S))
-        await asyncio.wait([enqueued, has_looked], return_when=asyncio.FIRST_COMPLETED)
-        looked.set()
-        return enqueued
-
-    async def main() -> accelrt.Buffer:
-        enqueued: asyncio.Future[accelrt.Buffer]
-        enqueued = await store.during(list(store), send, is_sent=True)
-        return await enqueued
-
-    assert asyncio.run(main()).nbytes == VALUE_BYTES
-
-
-def test_a_request_waits_until_what_arrives_is_stored(
-    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A value is used until the last one of its message has come."""
-    monkeypatch.setattr(accelrt._patience, "LOOKS", 0)
-    monkeypatch.setattr(store, "_owner", 0)  # the thread below is a task's
-    monkeypatch.setattr(Receiving, "device", store.device)
-    frames = serialize(OnHost.sending(accelrt.empty(VALUE_BYTES, device="cpu:0")))
-    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(2)]
-    waits, wait_for_more = itertools.count(), store._lock.wait
-    looked = threading.Event()
-
-    def wait(timeout: float) -> bool:
-        if next(waits) == 3:  # so it is no accident that it goes on
-            looked.set()
-        return wait_for_more(timeout)
-
-    monkeypatch.setattr(store._lock, "wait", wait)
-
-    async def receive() -> "asyncio.Future[accelrt.Buffer]":
-        assert not store._arrivals, "nothing has come yet"
-        received = await asyncio.to_thread(deserialize, *frames)
-        request = asyncio.to_thread(accelrt.empty, VALUE_BYTES, device="cpu:1")
-        enqueued = asyncio.ensure_future(request)
-        has_looked = asyncio.ensure_future(asyncio.to_thread(looked.wait, LIMIT_S))
-        await asyncio.wait([enqueued, has_looked], return_when=asyncio.FIRST_COMPLETED)
-        looked.set()
-        store["x"] = received
-        return enqueued
-
-    async def main() -> accelrt.Buffer:
-        enqueued: asyncio.Future[accelrt.Buffer] = await store.storing(receive)
-        return await enqueued
-
-    assert asyncio.run(main()).nbytes == VALUE_BYTES
-    assert (len(held), list(store.memory), store._arrivals) == (2, ["x"], set())
-
-
-def test_what_is_put_behind_its_call_holds_up_nothing(store: DeviceStore) -> None:
-    """Threads put what nobody waits for any more, where a call was cancelled."""
-
-    async def call() -> object:
-        return STORING.get()
-
-    arrive = asyncio.run(store.storing(call))
-    arrive()
-    assert not store._arrivals
-
-
-@pytest.mark.parametrize("who", ["the loop", "what receives"])
-def test_who_cannot_wait_for_other_tasks_does_not(
-    store: DeviceStore, monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
-    """What the loop does not store and drop meanwhile never comes free."""
-    waits: list[float] = []
-    monkeypatch.setattr(store._lock, "wait", waits.append)
-    if who == "what receives":  # on a thread of its own
-        monkeypatch.setattr(store, "_owner", 0)
-        monkeypatch.setattr(RECEIVING, "is_on", True)
-    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
-    with pytest.raises(accelrt.OutOfMemoryError):
-        accelrt.empty(VALUE_BYTES, device="cpu:1")
-    assert (len(held), waits) == (3, [])
 
 
 def test_what_another_device_lacks_moves_no_value(store: DeviceStore) -> None:

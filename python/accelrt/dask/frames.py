@@ -48,8 +48,8 @@ class Receiving(threading.local):
     is_on = False
 
     def __enter__(self) -> accelrt.device | None:
-        if (is_coming := STORING.get()) is not None:
-            is_coming()
+        if (arrive := STORING.get()) is not None:
+            arrive()
         self.is_on = True
         return self.device
 

@@ -243,7 +243,7 @@ class DeviceStore(MutableMapping["Key", object]):
             return await call()
         finally:
             STORING.reset(token)
-            with self._lock:  # a thread may still put what nobody waits for
+            with self._lock:  # a thread may still deserialise what a cancelled call received
                 self._arrivals -= calls
                 calls.clear()
 
