@@ -1125,10 +1125,11 @@ def add_oom_observer(observer: Callable[[str, int, int, int, int], object]) -> i
 def remove_oom_observer(id: int) -> None:
     """Removes an observer. An unknown id has no effect."""
 
-def add_reclaimer(reclaimer: Callable[[str, int, int, int], object]) -> int:
-    """Calls `reclaimer(kind, index, requested_bytes, lacking_bytes)` before such an error; if it
-    returns something true, the request is tried again. Returns the id for `remove_reclaimer`.
-    Exceptions of a reclaimer go to `sys.unraisablehook`, and count as false.
+def add_reclaimer(reclaimer: Callable[[str, int, int, int, int], object]) -> int:
+    """Calls `reclaimer(kind, index, requested_bytes, lacking_bytes, allocated_bytes)` before such an
+    error, with what was allocated when the request found no room; if it returns something true, the
+    request is tried again. Returns the id for `remove_reclaimer`. Exceptions of a reclaimer go to
+    `sys.unraisablehook`, and count as false.
     """
 
 def remove_reclaimer(id: int) -> None:

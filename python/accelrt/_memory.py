@@ -246,7 +246,11 @@ class Memory:
         1
         """
         ask = _of_kind(self._name(), "reclaimer", reclaimer)
-        return ObserverHandle(_core.add_reclaimer(ask), _core.remove_reclaimer)
+
+        def call(kind: str, index: int, *numbers: int) -> object:
+            return ask(kind, index, *numbers[:2])
+
+        return ObserverHandle(_core.add_reclaimer(call), _core.remove_reclaimer)
 
 
 def _of_kind(

@@ -20,8 +20,10 @@ def wait_for_others(
 ) -> bool:
     """Return whether something is there within a second behind what goes on, and what is told.
 
-    Circles are collected first, as those of an actor's errors, which may have memory.
+    Circles are collected before a wait, as those of an actor's errors, which may have memory.
     """
+    if is_there():
+        return True
     gc.collect()
     looks_left = LOOKS
     while True:

@@ -156,6 +156,26 @@ fn memory_that_the_device_shares_with_the_host_serves_when_a_reclaimer_frees_it(
 }
 
 #[test]
+fn memory_that_comes_free_while_a_reclaimer_has_nothing_serves() {
+    // Goal: a request fails for want of memory that is not there, not of such that was not. Method:
+    // a buffer of either allocator in the way, which is dropped inside of a reclaimer that says no.
+    for settings in ["policy:native", "policy:torch"] {
+        for is_shared in [false, true] {
+            let machine = Machine::null_of(support::CAPACITY, CompletionMode::AtOnce, settings);
+            let (runtime, device) = (&machine.runtime, machine.device());
+            let make = if is_shared { Runtime::empty_shared } else { Runtime::empty };
+            let held = Mutex::new(Some(make(runtime, 6 * PIECE, device).unwrap()));
+            runtime.add_reclaimer(move |_| {
+                drop(held.lock().unwrap().take());
+                false
+            });
+            let served = runtime.empty(6 * PIECE, device);
+            served.unwrap_or_else(|error| panic!("{settings}, shared: {is_shared}: {error}"));
+        }
+    }
+}
+
+#[test]
 fn requests_inside_of_a_reclaimer_ask_none_and_such_above_the_limit_neither() {
     each(|runtime, device| {
         let store = Store::fill(runtime, device);

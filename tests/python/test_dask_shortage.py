@@ -60,6 +60,19 @@ def test_a_request_waits_for_what_another_task_gives_back(
     assert len(held) == 2
 
 
+def test_what_came_free_before_the_store_was_asked_is_not_waited_for(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that has no processor for a while hears late that its request found no room."""
+    monkeypatch.setattr(store, "_owner", 0)  # this thread is a task's
+    held = [accelrt.empty(VALUE_BYTES, device="cpu:1") for _ in range(3)]
+    waits: list[float] = []
+    monkeypatch.setattr(store._lock, "wait", waits.append)
+    monkeypatch.setattr(store, "_spill", held.clear)  # the first that it does
+    assert accelrt.empty(VALUE_BYTES, device="cpu:1").nbytes == VALUE_BYTES
+    assert (held, waits) == ([], [])
+
+
 def test_a_request_waits_until_what_is_sent_has_arrived(
     store: DeviceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

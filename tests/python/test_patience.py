@@ -35,6 +35,12 @@ def test_circles_are_collected_before_a_request_fails() -> None:
         gc.enable()
 
 
+def test_nothing_is_collected_for_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection takes as long as a program has objects."""
+    monkeypatch.setattr(gc, "collect", None)
+    assert wait_for_others(TOLD, lambda: True, lambda: False)
+
+
 class Told(threading.Condition):
     """Waits for nothing, and says what it is given to say."""
 
@@ -54,7 +60,7 @@ def looks_until(end: int) -> Callable[[], bool]:
 
 def test_patience_is_looks_and_not_time() -> None:
     """Time passes while another thread collects, in which nobody gets on."""
-    last = _patience.LOOKS + 1
+    last = _patience.LOOKS + 2  # one is behind the last wait, one before the first
     assert wait_for_others(Told(is_told=False), looks_until(last), lambda: False)
     assert not wait_for_others(Told(is_told=False), looks_until(last + 1), lambda: False)
 
@@ -68,7 +74,7 @@ def test_a_wait_goes_on_as_long_as_others_do_and_begins_behind_them(
     monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
     monkeypatch.setattr(_patience, "LOOKS", looks)
-    last = 3 + max(looks, 1)
+    last = 4 + max(looks, 1)
     for is_there_at, is_had in ((last, True), (last + 1, False)):
         goes_on = partial(next, map((3).__gt__, count()))  # for three looks
         is_there = looks_until(is_there_at)

@@ -21,6 +21,8 @@ from distributed.spill import AnyKeyFile, SpillBuffer
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
+from accelrt import _core
+from accelrt._memory import ObserverHandle
 from accelrt._owned_lock import OwnedLock
 from accelrt._patience import wait_for_others
 from accelrt._unused import first_unused
@@ -105,16 +107,18 @@ class DeviceStore(MutableMapping["Key", object]):
         # waits or writes runs without it. The second has files written one behind the other.
         self._lock, self._writing = threading.Condition(), OwnedLock()
         self._module = accelrt.get_device_module(device)
-        self._reclaimer = self._module.register_reclaimer(self._reclaim)
+        self._reclaimer = ObserverHandle(_core.add_reclaimer(self._reclaim), _core.remove_reclaimer)
 
     def close(self) -> None:
         """Be asked for memory no more."""
         self._reclaimer.remove()
         self._thread.shutdown(wait=False)
 
-    def _reclaim(self, device: accelrt.device, _requested_bytes: int, lacking_bytes: int) -> bool:
+    def _reclaim(self, kind: str, index: int, *numbers: int) -> bool:
+        _requested_bytes, lacking_bytes, allocated_bytes = numbers
         is_loop = threading.get_ident() == self._owner
-        if device != self.device or (is_loop and RECEIVING.is_on) or self._writing.is_mine():
+        is_here = (kind, index) == (self.device.type, self.device.index)
+        if not is_here or (is_loop and RECEIVING.is_on) or self._writing.is_mine():
             # What comes by the loop and has no room comes to the host; what is being written and
             # needs the device for it stays where it is: it cannot wait for itself.
             return False
@@ -123,10 +127,11 @@ class DeviceStore(MutableMapping["Key", object]):
             moved += size
         if moved or is_loop or RECEIVING.is_on:
             return moved > 0
-        allocated, sends = self._module.memory_allocated(device), set(self._sends)
+        sends = set(self._sends)
 
-        def is_there() -> bool:
-            return self._spill() is not None or self._module.memory_allocated(device) < allocated
+        def is_there() -> bool:  # also what came free before this call
+            is_less = self._module.memory_allocated(self.device) < allocated_bytes
+            return is_less or self._spill() is not None
 
         # Other tasks end, and the loop, which itself cannot wait, stores and drops what they had.
         # What is being sent is used until the other worker has it, what arrives until the rest of

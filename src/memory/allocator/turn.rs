@@ -6,7 +6,7 @@
 //! In its turn a thread gives back free memory, tries, and learns under one lock why it failed:
 //!
 //! 1. memory in use leaves too little, or no stream uses free memory: the thread ends the turn and
-//!    asks the reclaimers; if none has freed memory, the request fails;
+//!    asks the reclaimers; if none has freed memory, and no thread meanwhile, the request fails;
 //! 2. another thread has freed memory meanwhile: the thread tries again;
 //! 3. streams use free memory: the thread ends the turn, waits for the stream that uses the most,
 //!    and takes another turn.
@@ -58,10 +58,11 @@ pub(super) enum Attempt {
 
 enum Outcome<T> {
     Served(T),
-    /// The most bytes that could be had. The request fails with this error unless the sibling
-    /// yields.
+    /// The most bytes that could be had behind so many frees, the sibling's too. The request fails
+    /// with this error unless more comes.
     Short {
         reachable_bytes: usize,
+        frees: u64,
         refusal: Error,
     },
     /// The streams that use free memory, largest use first.
@@ -93,7 +94,7 @@ impl CachingAllocator {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<T> {
         let (mut refused, mut has_sibling_yielded) = (BTreeSet::new(), false);
-        let (mut turns, mut frees) = (0, None);
+        let (mut turns, mut frees, mut is_given_up) = (0, None, false);
         while turns < MOST_TURNS {
             turns += 1;
             // What was waited for may serve as it is; then nothing goes back.
@@ -105,8 +106,8 @@ impl CachingAllocator {
             let outcome = outcome.map_err(|error| self.told_of(error))?;
             let (holders, reachable_bytes, refusal) = match outcome {
                 Outcome::Served(taken) => return Ok(taken),
-                Outcome::Short { reachable_bytes, refusal } => {
-                    (Vec::new(), reachable_bytes, Some(refusal))
+                Outcome::Short { reachable_bytes, frees, refusal } => {
+                    (Vec::new(), reachable_bytes, Some((refusal, frees)))
                 }
                 Outcome::InUse { holders, reachable_bytes } => (holders, reachable_bytes, None),
             };
@@ -115,13 +116,20 @@ impl CachingAllocator {
             {
                 continue;
             }
-            if let Some(refusal) = refusal {
-                if !self.ask_reclaimers(&refusal) {
-                    return Err(self.told(refusal));
+            if let Some((refusal, frees_of_turn)) = refusal {
+                if !is_given_up && self.ask_reclaimers(&refusal) {
+                    // As often as they free something, however little.
+                    let seen = frees.replace(self.state.lock().count_frees());
+                    turns = if seen == frees { turns } else { 1 };
+                } else {
+                    // While they were asked, which may take long, others may have freed enough.
+                    let frees_beside = self.count_frees_beside();
+                    let frees_now = self.state.lock().count_frees() + frees_beside;
+                    if is_given_up || frees_now == frees_of_turn {
+                        return Err(self.told(refusal));
+                    }
+                    is_given_up = true;
                 }
-                // As often as they free something, however little.
-                let seen = frees.replace(self.state.lock().count_frees());
-                turns = if seen == frees { turns } else { 1 };
                 has_sibling_yielded = false;
                 continue;
             }
@@ -165,6 +173,12 @@ impl CachingAllocator {
         let beside = sibling.map(|sibling| sibling.state.lock().departures_if_settled());
         Some(own + beside.unwrap_or(Some(0))?)
     }
+
+    /// The number of frees that the sibling's engines have seen.
+    fn count_frees_beside(&self) -> u64 {
+        let sibling = self.sibling.get().and_then(Weak::upgrade);
+        sibling.map_or(0, |sibling| sibling.state.lock().count_frees())
+    }
 }
 
 impl AllocatorState {
@@ -177,9 +191,10 @@ impl AllocatorState {
 impl Turn<'_> {
     fn run<T>(&self, wants: &mut Wants<'_, T>, refused: &BTreeSet<u64>) -> Result<Outcome<T>> {
         let allocator = self.0;
-        let (mut looks, mut reachable_bytes) = (0, 0);
+        let (mut looks, mut reachable_bytes, mut frees_seen) = (0, 0, 0);
         while looks < MOST_LOOKS {
             // Memory freed from here on may come too late to go back with the rest.
+            let frees_beside = allocator.count_frees_beside();
             let look =
                 |state: &AllocatorState| (state.holders(Wanted::Served), state.count_frees());
             let (before, frees) = allocator.trim_and_see(look);
@@ -206,6 +221,7 @@ impl Turn<'_> {
                 reachable_bytes = state.reachable_bytes(free_bytes);
                 let could_serve = reachable_bytes >= wants.bytes
                     && (wants.could_serve)(&state, state.ledger.left_bytes(free_bytes));
+                frees_seen = state.count_frees() + frees_beside;
                 (state.count_frees() == frees, could_serve, state.holders(Wanted::Served))
             };
             if !could_serve {
@@ -227,12 +243,13 @@ impl Turn<'_> {
             return Ok(Outcome::Served(taken));
         }
         let refusal = allocator.refusal(&wants.request); // still in the turn
-        Ok(Outcome::Short { reachable_bytes, refusal })
+        Ok(Outcome::Short { reachable_bytes, frees: frees_seen, refusal })
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex, mpsc};
     use std::time::{Duration, Instant};
 
@@ -381,6 +398,34 @@ mod tests {
         let seen = allocator.trim_and_see(reserved_bytes);
         let left = reserved_bytes(&allocator.state.lock());
         assert_eq!((seen, left), (20 * MIB as u64, 0));
+    }
+
+    #[test]
+    fn what_others_free_while_reclaimers_have_nothing_is_had() {
+        // Goal: it counts though no reclaimer knows of it, but does not have them asked again.
+        // Method: one that lasts until another thread has freed what the request needs, or less.
+        for settings in ["policy:torch", "policy:native"] {
+            for (bytes, is_enough) in [(20 * MIB, true), (30 * MIB, false)] {
+                let (_faults, allocator) = on_numbers(32 * MIB, settings);
+                let take = |bytes, stream| allocator.allocate(Request::new(bytes, stream));
+                let held = Mutex::new(Some(take(20 * MIB, 1).unwrap()));
+                let kept = take(12 * MIB, 1).unwrap();
+                let (asked, theirs) = (Arc::new(AtomicUsize::new(0)), Arc::downgrade(&allocator));
+                let counted = Arc::clone(&asked);
+                allocator.add_reclaimer(move |_| {
+                    counted.fetch_add(1, Ordering::Relaxed); // read by the same thread
+                    let (held, theirs) = (held.lock().unwrap().take(), theirs.upgrade().unwrap());
+                    let freeing = move || held.map(|held| theirs.free(held).unwrap());
+                    thread::spawn(freeing).join().unwrap();
+                    false
+                });
+                let served = take(bytes, 1);
+                assert_eq!(served.is_ok(), is_enough, "{settings}, {bytes} bytes: {served:?}");
+                assert_eq!(asked.load(Ordering::Relaxed), 1, "{settings}, {bytes} bytes");
+                served.into_iter().chain([kept]).for_each(|block| allocator.free(block).unwrap());
+                allocator.check_all();
+            }
+        }
     }
 
     #[test]

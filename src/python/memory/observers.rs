@@ -40,9 +40,10 @@ pub(crate) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
     Ok(())
 }
 
-/// Calls `reclaimer(kind, index, requested_bytes, lacking_bytes)` before such an error; if it
-/// returns something true, the request is tried again. Returns the id for `remove_reclaimer`.
-/// Exceptions of a reclaimer go to `sys.unraisablehook`, and count as false.
+/// Calls `reclaimer(kind, index, requested_bytes, lacking_bytes, allocated_bytes)` before such an
+/// error, with what was allocated when the request found no room; if it returns something true, the
+/// request is tried again. Returns the id for `remove_reclaimer`. Exceptions of a reclaimer go to
+/// `sys.unraisablehook`, and count as false.
 #[pyfunction]
 pub(crate) fn add_reclaimer(py: Python<'_>, reclaimer: Py<PyAny>) -> PyResult<u64> {
     drop_parked(py);
@@ -52,8 +53,11 @@ pub(crate) fn add_reclaimer(py: Python<'_>, reclaimer: Py<PyAny>) -> PyResult<u6
         else {
             return false;
         };
-        let lacking_bytes = cache.as_ref().map_or(*requested_bytes, |cache| cache.lacking_bytes);
-        let asked = (device.kind().name(), device.index(), *requested_bytes, lacking_bytes);
+        let (lacking_bytes, allocated_bytes) = cache
+            .as_ref()
+            .map_or((*requested_bytes, 0), |cache| (cache.lacking_bytes, cache.allocated_bytes));
+        let (kind, index) = (device.kind().name(), device.index());
+        let asked = (kind, index, *requested_bytes, lacking_bytes, allocated_bytes);
         call(&reclaimer, asked, |answer| answer.is_truthy()).unwrap_or(false)
     }))
 }
