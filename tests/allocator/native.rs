@@ -440,6 +440,25 @@ fn whole_pages_serve_a_piece_of_one_page_before_the_device_is_asked() {
 }
 
 #[test]
+fn whole_pages_have_the_pages_of_the_other_arena_that_have_the_same_numbers() {
+    // Goal: idle pages move to where they are missing, and leave no hole elsewhere, also from the
+    // beginning of one area to that of another. Method: two whole pages, then the same memory as a
+    // size that shares pages, which a thread keeps.
+    let bench = Bench::new(NATIVE);
+    let pages = bench.free(bench.take(4 * MIB));
+    for _ in 0..2 {
+        let kept = bench.allocator.allocate(Request::new(3 * MIB, 0)).unwrap();
+        assert_ne!(kept.address(), pages);
+        bench.allocator.free(kept).unwrap();
+    }
+    let moved = bench.statistics().num_pages_stolen;
+    let again = bench.take(4 * MIB);
+    assert_eq!((again.address(), bench.reserved_bytes()), (pages, 4 * MIB));
+    assert_eq!(bench.statistics().num_pages_stolen, moved + 2);
+    bench.free(again);
+}
+
+#[test]
 fn a_thread_keeps_no_memory_of_another_streams_heap() {
     // Goal: each use of another stream's memory is found, and counted, by the allocator. Method:
     // one stream has all the memory; another one takes and frees a size that threads keep.

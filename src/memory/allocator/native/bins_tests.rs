@@ -328,6 +328,23 @@ fn what_waits_for_the_lock_comes_out_in_order_and_is_counted() {
     assert!(!thread.kept.leave(&small, 0), "small sizes are few");
 }
 
+/// Goal: a thread whose frees all wait for the lock looks for sizes that it does not use, as often
+/// as one whose frees are refused. Method: hundreds of sizes that come once, each out at once.
+#[test]
+fn what_waits_for_the_lock_does_not_put_the_sweep_off() {
+    let mut thread = Thread::new();
+    for number in 1..1_000 {
+        let block = piece(&thread.live, number, MIB + 512 * number as usize);
+        thread.allocate_piece(&block);
+        if !thread.kept.leave(&block, 0) {
+            assert_eq!(number, 256, "the slow path sweeps");
+            return;
+        }
+        thread.kept.end_leaving(|_| ());
+    }
+    panic!("no free takes the slow path");
+}
+
 /// Goal: a thread that only frees what others take goes on keeping half of a bin. Method: pieces of
 /// one size come again and again, as while other threads have caches, which want no half of them;
 /// what is driven out comes next.

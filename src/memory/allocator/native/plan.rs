@@ -229,6 +229,18 @@ mod tests {
     use crate::numbers::Numbers;
     use crate::seed::seed;
 
+    /// Goal: pieces that do not count are those that share few of their pages. Method: sizes around
+    /// the border.
+    #[test]
+    fn a_piece_of_eight_pages_has_most_of_them_for_itself() {
+        let page_bytes = 2 * MIB;
+        let sizes = Sizes::new(Some(page_bytes), Granularity::DEVICE);
+        let has_many = |bytes| sizes.has_many_pages(bytes);
+        let around = [7 * page_bytes, 8 * page_bytes - 1, 8 * page_bytes, 9 * page_bytes];
+        assert_eq!(around.map(has_many), [false, false, true, true]);
+        assert!(!Sizes::new(None, Granularity::DEVICE).has_many_pages(GIB), "there are none");
+    }
+
     /// Goal: what a thread keeps is found by the size that a heap hands out. Method: sizes around
     /// every border, and random ones.
     #[test]

@@ -456,3 +456,41 @@ impl Native {
         Cost { pages: if choice.spares_idle_pages { covered() } else { missing }, missing }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::base::device::{Device, DeviceKind};
+    use crate::base::size::{GIB, KIB, MIB};
+    use crate::base::steps::steps_of;
+    use crate::memory::allocator::{AllocatorConfig, CachingAllocator, Request};
+
+    /// Frees so many blocks of a size apart from each other, all behind their pages' beginnings,
+    /// and returns the steps of a request that is aligned as none of them is.
+    fn steps_beside(count: usize, request: Request) -> u64 {
+        let null = NullBackend::new(NullConfig { capacity_bytes: GIB, ..NullConfig::default() });
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let allocator = CachingAllocator::new(null, device, AllocatorConfig::default()).unwrap();
+        let take = |request| allocator.allocate(request).unwrap();
+        let whole = take(Request::new(8 * MIB, 1));
+        let blocks = (0..2 * count).map(|_| take(Request::new(64 * KIB, 1)));
+        let (apart, between): (Vec<_>, Vec<_>) = blocks
+            .filter(|block| block.address() % MIB as u64 != 0)
+            .partition(|block| block.address() / (64 * KIB) as u64 % 2 == 1);
+        apart.into_iter().chain([whole]).for_each(|block| allocator.free(block).unwrap());
+        allocator.caches.empty();
+        let (block, steps) = steps_of(|| take(request));
+        between.into_iter().chain([block]).for_each(|block| allocator.free(block).unwrap());
+        steps
+    }
+
+    #[test]
+    fn a_request_looks_at_few_of_many_blocks_of_its_size() {
+        // Goal: what a request costs does not grow with the free blocks that cannot serve it.
+        // Method: aligned requests beside few and many blocks of their size, and a larger block.
+        let aligned = Request::new(64 * KIB, 1).aligned_to(MIB);
+        let [few, many] = [20, 1_000].map(|count| steps_beside(count, aligned));
+        assert_eq!(few, many, "steps");
+        assert!(few > 4, "it looks at some: {few}");
+    }
+}
