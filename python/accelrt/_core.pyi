@@ -65,6 +65,7 @@ __all__ = [
     "add_oom_observer",
     "add_reclaimer",
     "allocated_bytes",
+    "allocated_bytes_of_all",
     "as_buffer",
     "begin_host_access",
     "begin_profiled_range",
@@ -1045,6 +1046,9 @@ def memory_stats(kind: str, index: int) -> dict[str, int]:
 def allocated_bytes(kind: str, index: int) -> tuple[int, int]:
     """The current and peak bytes of allocated blocks. Does not flush the threads' caches."""
 
+def allocated_bytes_of_all(kind: str, index: int) -> int:
+    """The bytes of allocated blocks, also of memory that the device shares with the host."""
+
 def reserved_bytes(kind: str, index: int) -> tuple[int, int]:
     """The current and peak bytes reserved from the device. Does not flush the threads' caches."""
 
@@ -1127,9 +1131,9 @@ def remove_oom_observer(id: int) -> None:
 
 def add_reclaimer(reclaimer: Callable[[str, int, int, int, int], object]) -> int:
     """Calls `reclaimer(kind, index, requested_bytes, lacking_bytes, allocated_bytes)` before such an
-    error, with what was allocated when the request found no room; if it returns something true, the
-    request is tried again. Returns the id for `remove_reclaimer`. Exceptions of a reclaimer go to
-    `sys.unraisablehook`, and count as false.
+    error, with the `allocated_bytes_of_all` before it waits for the GIL; if it returns something
+    true, the request is tried again. Returns the id for `remove_reclaimer`. Exceptions of a
+    reclaimer go to `sys.unraisablehook`, and count as false.
     """
 
 def remove_reclaimer(id: int) -> None:

@@ -60,10 +60,10 @@ mod _core {
         },
         memory::{
             allocator::{
-                PyPool, allocated_bytes, empty_cache, empty_host_cache, get_allocator_settings,
-                get_memory_fraction, host_memory_stats, memory_stats, reserved_bytes,
-                reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings,
-                set_memory_fraction, shared_memory_stats,
+                PyPool, allocated_bytes, allocated_bytes_of_all, empty_cache, empty_host_cache,
+                get_allocator_settings, get_memory_fraction, host_memory_stats, memory_stats,
+                reserved_bytes, reset_accumulated_memory_stats, reset_peak_memory_stats,
+                set_allocator_settings, set_memory_fraction, shared_memory_stats,
             },
             buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros},
             buffer_state::{exchange_inference_mode, is_inference_mode},

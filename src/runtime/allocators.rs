@@ -96,7 +96,7 @@ impl Runtime {
         };
         let allocator = Arc::new(create(config)?); // without the lock: `create` may call a backend
         allocator.add_oom_observer(move |error| shortages.tell(error));
-        allocator.add_reclaimer(move |error| reclaimers.ask(error, |freed| freed));
+        allocator.add_reclaimers(reclaimers);
         let allocators = self.inner.allocators.lock();
         // Another thread may have changed the settings while `create` ran.
         allocator.switch_config(allocators.settings.config().clone());

@@ -9,8 +9,10 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use accelrt::allocator::PoolOptions;
+use accelrt::backend::fault::Method;
 use accelrt::backend::null::CompletionMode;
-use accelrt::{Buffer, Config, Device, Error, MemoryError, Runtime};
+use accelrt::{Buffer, Config, Device, Error, MemPool, MemoryError, Runtime};
 
 use crate::gate::Gate;
 use crate::support::{self, Machine, finishes};
@@ -171,6 +173,122 @@ fn memory_that_comes_free_while_a_reclaimer_has_nothing_serves() {
             });
             let served = runtime.empty(6 * PIECE, device);
             served.unwrap_or_else(|error| panic!("{settings}, shared: {is_shared}: {error}"));
+        }
+    }
+}
+
+/// Asks for most of the device, and calls `give` inside of a reclaimer, which says no.
+fn is_served_when(runtime: &Runtime, device: Device, give: impl FnOnce() + Send + 'static) {
+    let give = Mutex::new(Some(give));
+    runtime.add_reclaimer(move |_| {
+        let give = give.lock().unwrap().take();
+        let give = give.expect("it is asked once");
+        finishes(give);
+        false
+    });
+    runtime.empty(5 * PIECE, device).unwrap();
+}
+
+#[test]
+fn memory_that_streams_use_comes_while_a_reclaimer_has_nothing() {
+    // Goal: what another thread frees then counts though its stream passes before or behind the
+    // answer. Method: the other stream's gate opens before it, or may do so behind it.
+    for is_before in [true, false] {
+        each(|runtime, device| {
+            let held = runtime.empty(5 * PIECE, device).unwrap();
+            let other = runtime.stream(device).unwrap();
+            let gate = Gate::shut(&other);
+            held.record_use(&other).unwrap();
+            is_served_when(runtime, device, move || {
+                drop(held);
+                if is_before {
+                    gate.open();
+                    other.synchronize().unwrap();
+                } else {
+                    thread::spawn(move || gate.open());
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn memory_that_a_pool_gives_back_while_a_reclaimer_has_nothing_serves() {
+    each(|runtime, device| {
+        let pool = MemPool::new(runtime, device, PoolOptions::default()).unwrap();
+        {
+            let _inside = pool.enter();
+            drop(runtime.empty(5 * PIECE, device).unwrap());
+        }
+        is_served_when(runtime, device, move || drop(pool));
+    });
+}
+
+#[test]
+fn memory_that_comes_free_beside_while_that_is_given_back_serves() {
+    // Goal: the other allocator gives back again what came free behind its first time. Method: one
+    // block of it is free, and another one is freed inside of the device's call that takes that.
+    for settings in ["policy:native", "policy:torch"] {
+        let machine = Machine::null_of(CAPACITY, CompletionMode::AtOnce, settings);
+        let (runtime, device) = (&machine.runtime, machine.device());
+        let [free, held] = [2, 3].map(|count| runtime.empty_shared(count * PIECE, device).unwrap());
+        drop(free);
+        let free_held = move || finishes(move || drop(held));
+        machine.backend.plan_callback(Method::Release, 1, free_held);
+        let served = runtime.empty(45 * MIB, device);
+        served.unwrap_or_else(|error| panic!("{settings}: {error}"));
+    }
+}
+
+#[test]
+fn what_the_other_allocator_keeps_for_a_stream_serves_when_it_has_become_enough() {
+    // Goal: it is asked again behind reclaimers, though it has freed nothing more. Method: it has
+    // half of the device, which a stream uses; the other half comes while they are asked.
+    each(|runtime, device| {
+        let other = runtime.stream(device).unwrap();
+        let gate = Gate::shut(&other);
+        let shared = runtime.empty_shared(3 * PIECE, device).unwrap();
+        shared.record_use(&other).unwrap();
+        drop(shared);
+        let held = runtime.empty(3 * PIECE, device).unwrap();
+        is_served_when(runtime, device, move || {
+            drop(held);
+            gate.open();
+            other.synchronize().unwrap();
+        });
+    });
+}
+
+#[test]
+fn what_the_other_allocator_keeps_serves_though_a_stream_uses_a_part() {
+    // Goal: what it gives back at once counts beside what is waited for. Method: of half of the
+    // device each, a stream uses one; the request is for all of it, and the gate opens meanwhile.
+    each(|runtime, device| {
+        let other = runtime.stream(device).unwrap();
+        let gate = Gate::shut(&other);
+        let [used, free] = [(); 2].map(|()| runtime.empty_shared(3 * PIECE, device).unwrap());
+        used.record_use(&other).unwrap();
+        drop((used, free));
+        let opening = thread::spawn(move || gate.open());
+        runtime.empty(6 * PIECE, device).unwrap();
+        opening.join().unwrap();
+    });
+}
+
+#[test]
+fn a_request_asks_as_often_as_it_gets_something_of_either_allocator() {
+    // Goal: many small buffers are as good as a large one, wherever they are. Method: a store of
+    // more buffers than a request has turns, for a request of the whole device.
+    for settings in ["policy:native", "policy:torch"] {
+        for make in [Runtime::empty, Runtime::empty_shared] {
+            let machine = Machine::null_of(CAPACITY, CompletionMode::AtOnce, settings);
+            let store = Arc::<Store>::default();
+            let buffers = (0..1500).map(|_| make(&machine.runtime, 40 << 10, machine.device()));
+            *store.buffers.lock().unwrap() = buffers.collect::<Result<_, _>>().unwrap();
+            machine.runtime.add_reclaimer(store.reclaims());
+            let served = machine.runtime.empty(CAPACITY, machine.device());
+            served.unwrap_or_else(|error| panic!("{settings}: {error}"));
+            assert!(store.asked() > 1000, "{settings}: asked {} times", store.asked());
         }
     }
 }

@@ -504,7 +504,7 @@ def test_a_running_cluster_gets_devices_by_the_plug_in() -> None:
 def test_a_plug_in_that_is_registered_again_or_removed_leaves_the_device() -> None:
     def spill(dask_worker: "Worker") -> int:
         store, moved = store_of(dask_worker), 0
-        while store._spill() is not None:
+        while store._spill({}) is not None:
             moved += 1
         return moved
 

@@ -84,7 +84,7 @@ def test_what_a_call_reads_stays_where_it_is_until_it_has_read_it(store: DeviceS
     fill(store, 3)
 
     async def read() -> object:
-        assert store._spill() == VALUE_BYTES
+        assert store._spill({}) == VALUE_BYTES
         return store["x-0"]
 
     assert isinstance(asyncio.run(store.during(["x-0"], read)), accelrt.Buffer)
@@ -119,7 +119,7 @@ def test_an_empty_value_comes_back_from_disk(
     empty = accelrt.empty(0, device="cpu:1")
     store["x"] = empty if shape is None else empty.view("int32", shape)
     del empty
-    assert store._spill() == 0
+    assert store._spill({}) == 0
     store.evict()
     assert list(store.disk) == ["x"]
     value: Any = store["x"]
@@ -151,10 +151,10 @@ def test_many_values_that_are_used_are_looked_through_once(store: DeviceStore) -
     for number, value in enumerate(used):
         store[f"x-{number}"] = value
     del value
-    assert store._spill() is None
+    assert store._spill({}) is None
     assert len(looks) == 1
     store["y"] = used.pop()  # has two keys now
-    assert store._spill() == 16
+    assert store._spill({}) == 16
 
 
 def test_another_process_is_sent_what_is_on_the_host_from_there(
@@ -226,7 +226,7 @@ def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
 
     monkeypatch.setattr(type(store._host), "__setitem__", slow)
     fill(store, 3)
-    thread = threading.Thread(target=store._spill, daemon=True)
+    thread = threading.Thread(target=store._spill, args=[{}], daemon=True)
     thread.start()
     assert entered.wait(LIMIT_S)
     replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"), daemon=True)
@@ -245,7 +245,7 @@ def test_a_value_that_is_replaced_or_deleted_while_it_comes_comes_not_back(
     is_replaced: bool,  # noqa: FBT001
 ) -> None:
     fill(store, 1)
-    assert store._spill() == VALUE_BYTES
+    assert store._spill({}) == VALUE_BYTES
     come = OnHost.on
 
     def change_before(host: OnHost, device: accelrt.device) -> object:
@@ -265,7 +265,7 @@ def test_a_value_that_is_replaced_or_deleted_while_it_comes_comes_not_back(
 def test_a_key_has_no_memory_of_what_it_had_before(store: DeviceStore) -> None:
     """What had left the device comes back to it; what the host has under that key then does not."""
     fill(store, 1)
-    assert store._spill() == VALUE_BYTES
+    assert store._spill({}) == VALUE_BYTES
     store["x-0"] = b"of the host"
     assert store["x-0"] == b"of the host"
 
@@ -275,7 +275,7 @@ def test_who_waits_for_a_value_that_comes_is_told(
 ) -> None:
     """Two tasks need it: one brings it, and the other one waits until it has come."""
     fill(store, 1)
-    assert store._spill() == VALUE_BYTES
+    assert store._spill({}) == VALUE_BYTES
     come, waits, wait = OnHost.on, threading.Event(), store._lock.wait
     found: list[object] = []
     second = threading.Thread(target=lambda: found.append(store["x-0"]), daemon=True)
@@ -305,7 +305,7 @@ def test_a_value_is_stored_without_a_wait_for_what_others_do(store: DeviceStore)
     default.launch_host(gate.wait, LIMIT_S)
     store["x"] = value
     del value
-    assert store._spill() == VALUE_BYTES
+    assert store._spill({}) == VALUE_BYTES
     assert not default.query()
     gate.set()
     default.synchronize()
@@ -314,7 +314,7 @@ def test_a_value_is_stored_without_a_wait_for_what_others_do(store: DeviceStore)
 def test_what_uses_a_value_waits_for_the_copy_that_brings_it(store: DeviceStore) -> None:
     stream, gate = accelrt.Stream("cpu:1", dedicated=True), threading.Event()
     fill(store, 1)
-    assert store._spill() == VALUE_BYTES
+    assert store._spill({}) == VALUE_BYTES
     store.stream.launch_host(gate.wait, LIMIT_S)
     with stream:
         assert stream.query()
@@ -414,7 +414,7 @@ def test_what_a_call_has_read_may_leave_although_its_context_stays(store: Device
 
     async def spill_behind() -> tuple[int | None, bool]:
         timer = await store.during(["x-0"], read)
-        return store._spill(), timer.cancelled()
+        return store._spill({}), timer.cancelled()
 
     assert asyncio.run(spill_behind()) == (VALUE_BYTES, False)
 

@@ -98,6 +98,7 @@ class DeviceStore(MutableMapping["Key", object]):
         cast("Any", self._host.slow).data.d = _Files(directory, self._away)
         self._on_device: OrderedDict[Key, Any] = OrderedDict()
         self._leaving: set[Key] = set()
+        self._vacated = 0  # how often a value has left the host
         self._sends: set[int] = set()  # the calls that send values
         self._arrivals: set[object] = set()  # those that have received some
         self._coming: dict[Key, object] = {}
@@ -123,31 +124,35 @@ class DeviceStore(MutableMapping["Key", object]):
             # needs the device for it stays where it is: it cannot wait for itself.
             return False
         moved = 0
-        while moved < lacking_bytes and (size := self._spill()) is not None:
+        refused: dict[Key, int] = {}
+        while moved < lacking_bytes and (size := self._spill(refused)) is not None:
             moved += size
         if moved or is_loop or RECEIVING.is_on:
             return moved > 0
         sends = set(self._sends)
 
         def is_there() -> bool:  # also what came free before this call
-            is_less = self._module.memory_allocated(self.device) < allocated_bytes
-            return is_less or self._spill() is not None
+            is_less = _core.allocated_bytes_of_all(kind, index) < allocated_bytes
+            return is_less or self._spill(refused) is not None
 
         # Other tasks end, and the loop, which itself cannot wait, stores and drops what they had.
         # What is being sent is used until the other worker has it, what arrives until the rest of
-        # its message has: neither waits for anything here.
+        # its message has, what leaves until it is written: none waits for anything here.
         def goes_on() -> bool:
-            return len(self._arrivals) > 0 or not sends.isdisjoint(self._sends)
+            are_moving = len(self._arrivals) + len(self._leaving) > 0
+            return are_moving or not sends.isdisjoint(self._sends)
 
         return wait_for_others(self._lock, is_there, goes_on)
 
-    def _spill(self) -> int | None:
+    def _spill(self, refused: dict[Key, int]) -> int | None:
         """Move the value that was not used for longest to the host; return its size, or None.
 
-        No copy helps while a task has the value.
+        No copy helps while a task has the value. One that neither host nor disk has room for is
+        added to `refused`, and not tried again until another value has left them.
         """
         with self._lock:
-            key = first_unused(self._on_device, self._leaving)
+            full = {key for key, vacated in refused.items() if vacated == self._vacated}
+            key = first_unused(self._on_device, self._leaving | full)
             if key is None:
                 return None
             value = self._on_device[key]
@@ -169,6 +174,7 @@ class DeviceStore(MutableMapping["Key", object]):
                     self.moved.update(device_to_host=1, device_to_host_bytes=nbytes)
                 else:  # or it was deleted or replaced meanwhile
                     self._discard(key)
+                    refused[key] = self._vacated
                 self._lock.notify_all()
         return nbytes if has_left else None
 
@@ -192,6 +198,7 @@ class DeviceStore(MutableMapping["Key", object]):
                 self.moved.update(host_to_device=1, host_to_device_bytes=host.pinned.nbytes)
                 if self._coming.get(key) is coming:  # neither deleted nor replaced meanwhile
                     self._discard(key)
+                    self._vacated += 1
                     self._on_device[key] = value
                 return value
         finally:
@@ -301,6 +308,7 @@ class DeviceStore(MutableMapping["Key", object]):
         self._on_device.pop(key, None)
         self._coming.pop(key, None)
         self._discard(key)
+        self._vacated += 1
 
     def __contains__(self, key: object) -> bool:
         with self._lock:  # what moves meanwhile is in one of them

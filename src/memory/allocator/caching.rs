@@ -94,8 +94,9 @@ pub struct CachingAllocator {
     pub(super) caches: Arc<Caches>,
     /// Told of the errors of requests that fail for want of memory.
     pub(super) shortages: Immediate<Error>,
-    /// Asked for memory before such a request fails. They answer whether they have freed some.
-    pub(super) reclaimers: Immediate<Error, bool>,
+    /// Asked for memory before such a request fails. They answer whether they have freed some, or
+    /// `None` when they had none to ask.
+    pub(super) reclaimers: Immediate<Error, Option<bool>>,
     /// True while the recorder is on.
     pub(super) is_recorded: AtomicBool,
     /// What its records are about, always.

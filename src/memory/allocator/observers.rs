@@ -1,8 +1,10 @@
 //! Who hears of requests that lack memory: observers of their errors, and reclaimers before.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::base::error::{Error, MemoryError};
+use crate::engine::log::immediate::Immediate;
 use crate::memory::allocator::caching::CachingAllocator;
 
 impl CachingAllocator {
@@ -39,7 +41,14 @@ impl CachingAllocator {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn add_reclaimer(&self, reclaimer: impl Fn(&Error) -> bool + Send + Sync + 'static) -> u64 {
-        self.reclaimers.subscribe(reclaimer)
+        self.reclaimers.subscribe(move |error| Some(reclaimer(error)))
+    }
+
+    /// Asks all reclaimers of a runtime, as one of this allocator.
+    pub(crate) fn add_reclaimers(&self, reclaimers: Arc<Immediate<Error, bool>>) {
+        self.reclaimers.subscribe(move |error| {
+            reclaimers.has_any().then(|| reclaimers.ask(error, |freed| freed))
+        });
     }
 
     /// Ends the calls of a reclaimer of this allocator. Does nothing for any other number.
@@ -65,18 +74,26 @@ impl CachingAllocator {
         error
     }
 
-    /// Asks reclaimers for memory, which this request lacks. True when one has freed some.
-    pub(super) fn ask_reclaimers(&self, refusal: &Error) -> bool {
+    /// Asks reclaimers for memory, which this request lacks. True when one has freed some, `None`
+    /// when none was asked.
+    pub(super) fn ask_reclaimers(&self, refusal: &Error) -> Option<bool> {
         let Error::Memory(MemoryError::OutOfMemory { requested_bytes, total_bytes, cache, .. }) =
             refusal
         else {
-            return false;
+            return None;
         };
         let limit_bytes = cache.as_ref().and_then(|cache| cache.limit_bytes);
         let most_bytes = limit_bytes.unwrap_or(*total_bytes);
         // Not inside a subscriber: what it asks for must not depend on itself.
-        (most_bytes == 0 || *requested_bytes <= most_bytes)
-            && Telling::begin().is_some_and(|_telling| self.reclaimers.ask(refusal, |freed| freed))
+        if most_bytes > 0 && *requested_bytes > most_bytes {
+            return None;
+        }
+        let (_telling, is_asked) = (Telling::begin()?, Cell::new(false));
+        let has_freed = self.reclaimers.ask(refusal, |freed| {
+            is_asked.set(is_asked.get() || freed.is_some());
+            freed == Some(true)
+        });
+        is_asked.get().then_some(has_freed)
     }
 }
 

@@ -45,12 +45,15 @@ impl CachingAllocator {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<bool> {
         let Some(sibling) = self.sibling.get().and_then(Weak::upgrade) else { return Ok(false) };
+        let count_kept = || {
+            let counted = sibling.statistics();
+            // Other threads may have allocated between the two reads.
+            let (reserved, allocated) = (counted.reserved_bytes.all, counted.allocated_bytes.all);
+            to_usize(reserved.current.saturating_sub(allocated.current))
+        };
+        let kept_bytes = count_kept();
         sibling.trim();
-        let counted = sibling.statistics();
-        // Other threads may have allocated between the two reads.
-        let (reserved, allocated) = (counted.reserved_bytes.all, counted.allocated_bytes.all);
-        let kept_bytes = to_usize(reserved.current.saturating_sub(allocated.current));
-        if kept_bytes > 0 && reachable_bytes.saturating_add(kept_bytes) >= bytes {
+        if count_kept() > 0 && reachable_bytes.saturating_add(kept_bytes) >= bytes {
             sibling.empty_cache_unless(interrupt)?;
         }
         Ok(true)

@@ -6,7 +6,8 @@
 //! In its turn a thread gives back free memory, tries, and learns under one lock why it failed:
 //!
 //! 1. memory in use leaves too little, or no stream uses free memory: the thread ends the turn and
-//!    asks the reclaimers; if none has freed memory, and no thread meanwhile, the request fails;
+//!    asks the reclaimers. If they have nothing, which may take long, it takes a last turn for what
+//!    came meanwhile; if none is asked, the request fails;
 //! 2. another thread has freed memory meanwhile: the thread tries again;
 //! 3. streams use free memory: the thread ends the turn, waits for the stream that uses the most,
 //!    and takes another turn.
@@ -58,11 +59,9 @@ pub(super) enum Attempt {
 
 enum Outcome<T> {
     Served(T),
-    /// The most bytes that could be had behind so many frees, the sibling's too. The request fails
-    /// with this error unless more comes.
+    /// The most bytes that could be had. The request fails with this error unless more comes.
     Short {
         reachable_bytes: usize,
-        frees: u64,
         refusal: Error,
     },
     /// The streams that use free memory, largest use first.
@@ -93,8 +92,8 @@ impl CachingAllocator {
         wants: &mut Wants<'_, T>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<T> {
-        let (mut refused, mut has_sibling_yielded) = (BTreeSet::new(), false);
-        let (mut turns, mut frees, mut is_given_up) = (0, None, false);
+        let (mut refused, mut yielded_behind) = (BTreeSet::new(), None);
+        let (mut turns, mut freed_bytes, mut is_given_up) = (0, 0, false);
         while turns < MOST_TURNS {
             turns += 1;
             // What was waited for may serve as it is; then nothing goes back.
@@ -106,31 +105,26 @@ impl CachingAllocator {
             let outcome = outcome.map_err(|error| self.told_of(error))?;
             let (holders, reachable_bytes, refusal) = match outcome {
                 Outcome::Served(taken) => return Ok(taken),
-                Outcome::Short { reachable_bytes, frees, refusal } => {
-                    (Vec::new(), reachable_bytes, Some((refusal, frees)))
+                Outcome::Short { reachable_bytes, refusal } => {
+                    (Vec::new(), reachable_bytes, Some(refusal))
                 }
                 Outcome::InUse { holders, reachable_bytes } => (holders, reachable_bytes, None),
             };
-            if !std::mem::replace(&mut has_sibling_yielded, true)
+            // What the sibling frees behind its last yield may be what is missing.
+            let freed_beside = Some(self.freed_bytes_beside());
+            if std::mem::replace(&mut yielded_behind, freed_beside) != freed_beside
                 && self.have_sibling_yield(wants.bytes, reachable_bytes, interrupt)?
             {
                 continue;
             }
-            if let Some((refusal, frees_of_turn)) = refusal {
-                if !is_given_up && self.ask_reclaimers(&refusal) {
-                    // As often as they free something, however little.
-                    let seen = frees.replace(self.state.lock().count_frees());
-                    turns = if seen == frees { turns } else { 1 };
-                } else {
-                    // While they were asked, which may take long, others may have freed enough.
-                    let frees_beside = self.count_frees_beside();
-                    let frees_now = self.state.lock().count_frees() + frees_beside;
-                    if is_given_up || frees_now == frees_of_turn {
-                        return Err(self.told(refusal));
-                    }
-                    is_given_up = true;
-                }
-                has_sibling_yielded = false;
+            if let Some(refusal) = refusal {
+                let answer = if is_given_up { None } else { self.ask_reclaimers(&refusal) };
+                // They may have taken long: what others freed meanwhile serves.
+                is_given_up = !answer.ok_or_else(|| self.told(refusal))?;
+                // As often as they free something, however little.
+                let now_bytes = self.freed_bytes().wrapping_add(self.freed_bytes_beside());
+                turns = if freed_bytes == now_bytes { turns } else { 1 };
+                (freed_bytes, yielded_behind) = (now_bytes, None);
                 continue;
             }
             let Some(holder) = holders.first() else { break };
@@ -174,10 +168,14 @@ impl CachingAllocator {
         Some(own + beside.unwrap_or(Some(0))?)
     }
 
-    /// The number of frees that the sibling's engines have seen.
-    fn count_frees_beside(&self) -> u64 {
+    /// The bytes of all frees, also of memory that streams still use.
+    fn freed_bytes(&self) -> u64 {
+        self.statistics().allocated_bytes.all.freed
+    }
+
+    fn freed_bytes_beside(&self) -> u64 {
         let sibling = self.sibling.get().and_then(Weak::upgrade);
-        sibling.map_or(0, |sibling| sibling.state.lock().count_frees())
+        sibling.map_or(0, |sibling| sibling.freed_bytes())
     }
 }
 
@@ -191,10 +189,9 @@ impl AllocatorState {
 impl Turn<'_> {
     fn run<T>(&self, wants: &mut Wants<'_, T>, refused: &BTreeSet<u64>) -> Result<Outcome<T>> {
         let allocator = self.0;
-        let (mut looks, mut reachable_bytes, mut frees_seen) = (0, 0, 0);
+        let (mut looks, mut reachable_bytes) = (0, 0);
         while looks < MOST_LOOKS {
             // Memory freed from here on may come too late to go back with the rest.
-            let frees_beside = allocator.count_frees_beside();
             let look =
                 |state: &AllocatorState| (state.holders(Wanted::Served), state.count_frees());
             let (before, frees) = allocator.trim_and_see(look);
@@ -221,7 +218,6 @@ impl Turn<'_> {
                 reachable_bytes = state.reachable_bytes(free_bytes);
                 let could_serve = reachable_bytes >= wants.bytes
                     && (wants.could_serve)(&state, state.ledger.left_bytes(free_bytes));
-                frees_seen = state.count_frees() + frees_beside;
                 (state.count_frees() == frees, could_serve, state.holders(Wanted::Served))
             };
             if !could_serve {
@@ -243,7 +239,7 @@ impl Turn<'_> {
             return Ok(Outcome::Served(taken));
         }
         let refusal = allocator.refusal(&wants.request); // still in the turn
-        Ok(Outcome::Short { reachable_bytes, frees: frees_seen, refusal })
+        Ok(Outcome::Short { reachable_bytes, refusal })
     }
 }
 
@@ -260,7 +256,9 @@ mod tests {
     use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
     use crate::base::config::Config;
     use crate::base::device::{Device, DeviceKind};
+    use crate::base::error::MemoryError;
     use crate::base::size::MIB;
+    use crate::engine::log::immediate::Immediate;
     use crate::memory::allocator::{PoolId, PoolOptions, UsePoint};
     use crate::runtime::Runtime;
 
@@ -411,7 +409,14 @@ mod tests {
                 let held = Mutex::new(Some(take(20 * MIB, 1).unwrap()));
                 let kept = take(12 * MIB, 1).unwrap();
                 let (asked, theirs) = (Arc::new(AtomicUsize::new(0)), Arc::downgrade(&allocator));
-                let counted = Arc::clone(&asked);
+                let (counted, told) = (Arc::clone(&asked), Arc::new(Mutex::new(Vec::new())));
+                let notes = Arc::clone(&told);
+                allocator.add_oom_observer(move |error| {
+                    let Error::Memory(MemoryError::OutOfMemory { cache, .. }) = error else {
+                        return;
+                    };
+                    notes.lock().unwrap().push(cache.as_ref().unwrap().allocated_bytes);
+                });
                 allocator.add_reclaimer(move |_| {
                     counted.fetch_add(1, Ordering::Relaxed); // read by the same thread
                     let (held, theirs) = (held.lock().unwrap().take(), theirs.upgrade().unwrap());
@@ -422,10 +427,32 @@ mod tests {
                 let served = take(bytes, 1);
                 assert_eq!(served.is_ok(), is_enough, "{settings}, {bytes} bytes: {served:?}");
                 assert_eq!(asked.load(Ordering::Relaxed), 1, "{settings}, {bytes} bytes");
+                let expected = if is_enough { vec![] } else { vec![12 * MIB] };
+                assert_eq!(*told.lock().unwrap(), expected, "{settings}: by the last turn");
+                let counted = allocator.statistics().num_ooms;
+                assert_eq!(counted, expected.len() as u64, "{settings}, {bytes} bytes");
                 served.into_iter().chain([kept]).for_each(|block| allocator.free(block).unwrap());
                 allocator.check_all();
             }
         }
+    }
+
+    #[test]
+    fn a_request_that_nobody_is_asked_for_fails_by_one_turn() {
+        // Goal: the device is not asked again for what it has not. Method: its calls are counted,
+        // also beside the reclaimers of a runtime that has none.
+        let calls = |prepare: fn(&CachingAllocator)| {
+            let (faults, allocator) = on_numbers(32 * MIB, "policy:torch");
+            prepare(&allocator);
+            let held = allocator.allocate(Request::new(30 * MIB, 1)).unwrap();
+            allocator.allocate(Request::new(20 * MIB, 1)).unwrap_err();
+            allocator.free(held).unwrap();
+            faults.calls(Method::Allocate)
+        };
+        let alone = calls(|_| ());
+        assert_eq!(calls(|it| it.add_reclaimers(Arc::new(Immediate::new()))), alone);
+        let beside_one = calls(|it| _ = it.add_reclaimer(|_| false));
+        assert!(beside_one > alone, "one turn more: {beside_one} calls, {alone} without");
     }
 
     #[test]

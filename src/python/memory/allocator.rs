@@ -6,6 +6,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};
 
+use crate::base::device::Device;
+use crate::base::error::Error;
 use crate::base::fork;
 use crate::engine::log::context::AllocationContext;
 use crate::engine::stream::interrupt::Interrupt;
@@ -56,6 +58,17 @@ pub(crate) fn shared_memory_stats(kind: &str, index: i64) -> PyResult<BTreeMap<S
 #[pyfunction]
 pub(crate) fn allocated_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
     current_and_peak(kind, index, |statistics| statistics.allocated_bytes.all)
+}
+
+/// The bytes of allocated blocks, also of memory that the device shares with the host.
+#[pyfunction]
+pub(crate) fn allocated_bytes_of_all(kind: &str, index: i64) -> PyResult<u64> {
+    Ok(bytes_of_all(&Runtime::global()?, device_argument(kind, index)?)?)
+}
+
+pub(super) fn bytes_of_all(runtime: &Runtime, device: Device) -> Result<u64, Error> {
+    let all = runtime.existing_allocators(device)?;
+    Ok(all.iter().map(|it| it.statistics().allocated_bytes.all.current).sum())
 }
 
 /// The current and peak bytes reserved from the device. Does not flush the threads' caches.

@@ -4,6 +4,7 @@ use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
 use crate::base::error::{Error, MemoryError};
+use crate::python::memory::allocator::bytes_of_all;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::runtime::Runtime;
 
@@ -41,9 +42,9 @@ pub(crate) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
 }
 
 /// Calls `reclaimer(kind, index, requested_bytes, lacking_bytes, allocated_bytes)` before such an
-/// error, with what was allocated when the request found no room; if it returns something true, the
-/// request is tried again. Returns the id for `remove_reclaimer`. Exceptions of a reclaimer go to
-/// `sys.unraisablehook`, and count as false.
+/// error, with the `allocated_bytes_of_all` before it waits for the GIL; if it returns something
+/// true, the request is tried again. Returns the id for `remove_reclaimer`. Exceptions of a
+/// reclaimer go to `sys.unraisablehook`, and count as false.
 #[pyfunction]
 pub(crate) fn add_reclaimer(py: Python<'_>, reclaimer: Py<PyAny>) -> PyResult<u64> {
     drop_parked(py);
@@ -53,9 +54,11 @@ pub(crate) fn add_reclaimer(py: Python<'_>, reclaimer: Py<PyAny>) -> PyResult<u6
         else {
             return false;
         };
-        let (lacking_bytes, allocated_bytes) = cache
-            .as_ref()
-            .map_or((*requested_bytes, 0), |cache| (cache.lacking_bytes, cache.allocated_bytes));
+        let Ok(allocated_bytes) = Runtime::global().and_then(|it| bytes_of_all(&it, *device))
+        else {
+            return false; // the process ends
+        };
+        let lacking_bytes = cache.as_ref().map_or(*requested_bytes, |cache| cache.lacking_bytes);
         let (kind, index) = (device.kind().name(), device.index());
         let asked = (kind, index, *requested_bytes, lacking_bytes, allocated_bytes);
         call(&reclaimer, asked, |answer| answer.is_truthy()).unwrap_or(false)
