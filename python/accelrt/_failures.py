@@ -1,12 +1,26 @@
-"""Drops the tracebacks of failures, for their text: frames live with them, with all variables."""
+"""Describes exceptions without their frames, which would keep all local variables alive."""
 
+from __future__ import annotations
+
+import marshal
+import sys
 import traceback
-from collections.abc import Iterator
 from logging import Formatter, LogRecord
+
+TYPE_CHECKING = False  # not imported: `typing` would double the import time
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The types of arguments that a description keeps as values. Others are kept as text.
+_PLAIN = (str, bytes, int, float, bool, type(None))
+# A longer text in the arguments of an exception is not kept.
+_MAX_ARGUMENT_BYTES = 4096
+
+_Description = tuple[str, str, "bytes | None", str, list[str]]
 
 
 def causes(exception: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and all that it comes of, each once: they may be in a circle."""
+    """Yield an exception and its causes and contexts, each once: they may form a cycle."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [exception]
     while waiting:
@@ -20,17 +34,57 @@ def causes(exception: BaseException | None) -> Iterator[BaseException]:
             waiting += current.exceptions
 
 
-def fade(exception: BaseException) -> None:
-    """Replace the tracebacks of an exception that no synchronise has raised, and of its causes."""
-    for current in causes(exception):
-        if current.__traceback__ is not None:
-            lines = "".join(traceback.format_tb(current.__traceback__)).rstrip()
-            current.add_note(f"Traceback of the task (most recent call last):\n{lines}")
-            current.__traceback__ = None
+def describe(exception: BaseException) -> _Description:
+    """Return an exception's module, type name, plain arguments, text and notes.
+
+    The last note contains the formatted traceback, with those of its causes.
+    """
+    kind = type(exception)
+    arguments = None
+    if all(type(argument) in _PLAIN for argument in exception.args):
+        marshalled = marshal.dumps(exception.args)
+        arguments = marshalled if len(marshalled) <= _MAX_ARGUMENT_BYTES else None
+    notes = [str(note) for note in getattr(exception, "__notes__", ())]
+    if exception.__traceback__ is not None:
+        lines = "".join(_traceback_lines(exception)).rstrip()
+        notes.append(f"Traceback of the task (most recent call last):\n{lines}")
+    return kind.__module__, kind.__qualname__, arguments, str(exception), notes
+
+
+def _traceback_lines(exception: BaseException) -> list[str]:
+    if exception.__cause__ is None and exception.__context__ is None:
+        return traceback.format_tb(exception.__traceback__)
+    return traceback.format_exception(exception)
+
+
+def rebuild(
+    module: str, qualname: str, arguments: bytes | None, text: str, notes: list[str]
+) -> BaseException:
+    """Return an exception like the described one, without frames.
+
+    Its type is a RuntimeError where the original type is not found or cannot be created.
+    """
+    args = (text,) if arguments is None else marshal.loads(arguments)
+    try:
+        kind: object = sys.modules[module]
+        for name in qualname.split("."):
+            kind = getattr(kind, name)
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(qualname)
+        # Without the `__init__` of a program's type, which may take other arguments.
+        rebuilt = kind(*args) if module == "builtins" else kind.__new__(kind, *args)
+        rebuilt.args = args
+        if str(rebuilt) != text:
+            raise ValueError(text)
+    except Exception:
+        rebuilt = RuntimeError(f"{qualname}: {text}")
+    for note in notes:
+        rebuilt.add_note(note)
+    return rebuilt
 
 
 def fade_logged(record: LogRecord) -> bool:
-    """Replace the exception of a log's record by its text, as a filter of handlers that keep it."""
+    """Replace the exception of a log record by its text, as a filter of handlers that keep it."""
     if record.exc_info:
         record.exc_text = Formatter().formatException(record.exc_info)
         record.exc_info = None

@@ -93,7 +93,7 @@ impl Stream {
             env: PhantomData,
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| tasks(&scope)));
-        let synchronized = self.core().synchronize(&mut Interrupt::default());
+        let synchronized = self.synchronize_within(&mut Interrupt::default());
         drop(end);
         match outcome {
             Ok(value) => {

@@ -11,17 +11,17 @@ use crate::backend::contract::{MemoryInfo, PriorityRange};
 use crate::backend::registry::Registry;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{DeviceError, Error, Result, StreamError, StreamFailure};
+use crate::base::error::{DeviceError, Error, Result, StreamError};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::compute::generator::Defaults;
 use crate::engine::stream::Stream;
-use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::failures::SetAside;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, UnseenErrors};
-use crate::engine::stream::synchronize::{raise_counted, raised};
+use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts};
+use crate::engine::stream::synchronize::{raise_counted, synchronize_all};
 use crate::engine::stream::table::StreamTable;
 #[cfg(not(loom))]
 use crate::engine::stream::task_report::{TaskReport, TaskWatch};
@@ -404,6 +404,7 @@ impl Runtime {
             waited,
             Ok(()) | Err(Error::Stream(StreamError::Failed(_) | StreamError::SeveralFailed { .. }))
         ) {
+            self.forget_received(device);
             for allocator in self.inner.all_allocators() {
                 allocator.device_was_synchronized(device);
             }
@@ -411,22 +412,28 @@ impl Runtime {
         waited
     }
 
+    /// Forgets the errors that calls have received through handles, as a synchronise does.
+    fn forget_received(&self, device: Device) {
+        let table = self.inner.tables.lock().get(&device).cloned();
+        let streams = table.iter().flat_map(|table| table.all());
+        streams.for_each(|stream| stream.failures.forget_received(0));
+    }
+
     fn synchronize_streams(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.backend(device)?;
         fork::check()?;
         let table = self.inner.tables.lock().get(&device).cloned();
         let Some(table) = table else { return Ok(()) };
-        let busy: Vec<_> = table.all().into_iter().filter(|stream| !stream.is_quiet()).collect();
+        let streams = table.all();
         let unseen = self.inner.lifecycle.take_unseen(device);
-        if unseen.errors.is_empty()
-            && let [stream] = &busy[..]
-        {
-            return stream.synchronize(interrupt);
+        let mut busy = streams.iter().filter(|stream| !stream.is_quiet(0));
+        if let (Some(stream), None, true) = (busy.next(), busy.next(), unseen.errors.is_empty()) {
+            return stream.synchronize(0, interrupt);
         }
-        match synchronize_all(&busy, interrupt) {
-            Ok(errors) => {
-                let UnseenErrors { errors: earlier, num_forgotten } = unseen;
-                raise_counted(earlier.into_iter().chain(errors).collect(), num_forgotten)
+        match synchronize_all(&streams, interrupt) {
+            Ok(SetAside { errors, num_forgotten }) => {
+                let errors = unseen.errors.into_iter().chain(errors).collect();
+                raise_counted(errors, num_forgotten + unseen.num_forgotten)
             }
             Err(obstacle) => {
                 self.inner.lifecycle.put_back(device, unseen);
@@ -540,40 +547,6 @@ impl Drop for Inner {
         report::unclean_shutdown(&self.shutdown(self.config.exit_timeout));
         current::forget(self.lifecycle.runtime);
     }
-}
-
-/// Waits for streams, clears their errors and returns them. After a failed wait, puts all errors
-/// back and returns the wait's error, or its panic.
-fn synchronize_all(
-    streams: &[Arc<StreamCore>],
-    interrupt: &mut Interrupt<'_>,
-) -> Result<Vec<Arc<StreamFailure>>, std::thread::Result<Error>> {
-    streams.iter().try_for_each(|stream| stream.check_wait()).map_err(Ok)?;
-    let begun = streams.iter().map(|stream| stream.begin_synchronize(!interrupt.has_limit()));
-    let begun: Vec<_> = begun.collect(); // all, before the wait for the first
-    let (mut errors, mut obstacle) = (Vec::new(), None);
-    for (stream, begun) in streams.iter().zip(begun) {
-        let finish = |pending| {
-            if obstacle.is_none() {
-                return stream.take_synchronized(&pending, interrupt);
-            }
-            stream.abandon_synchronize(&pending);
-            Ok(Vec::new())
-        };
-        match catch_panic(|| begun.and_then(finish)) {
-            Ok(Ok(own)) => errors.extend(own.into_iter().map(|cleared| (stream, cleared))),
-            Ok(Err(other)) => obstacle = Some(Ok(other)),
-            Err(panic) => obstacle = Some(Err(panic)),
-        }
-    }
-    let Some(obstacle) = obstacle else {
-        return Ok(errors.into_iter().map(|(_, cleared)| raised(&cleared)).collect());
-    };
-    // A wait failed, so this call fails. Puts back the errors that the call has cleared.
-    for (stream, cleared) in errors {
-        stream.put_back(cleared);
-    }
-    Err(obstacle)
 }
 
 impl fmt::Debug for Runtime {

@@ -19,6 +19,9 @@ const PERIOD: Duration = Duration::from_micros(200);
 /// The time, after the timeout, for cancelled tasks to retire, and once more for threads to return.
 const GRACE: Duration = Duration::from_millis(100);
 
+/// The maximum number of errors in the text of a report.
+const MAX_REPORTED_ERRORS: usize = 16;
+
 /// The tasks and errors that a shutdown lost, and the threads that it could not join.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -27,16 +30,15 @@ pub struct ShutdownReport {
     pub num_cancelled_tasks: u64,
     /// Threads that did not return from a task.
     pub num_busy_threads: usize,
-    /// Errors of streams that no synchronise has raised.
+    /// Errors of streams that no call has raised or returned.
     pub unseen_errors: Vec<Arc<StreamFailure>>,
     /// The number of unseen errors missing in `unseen_errors`: each device retains only the newest
-    /// errors of its dropped streams.
+    /// 16 errors of its dropped streams, and each pooled stream those of its earlier holders.
     pub num_forgotten_errors: u64,
 }
 
 impl ShutdownReport {
-    /// True when no task was cancelled, every thread returned and a synchronise has raised every
-    /// error.
+    /// True when no task was cancelled, every thread returned and a call has received every error.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.num_cancelled_tasks == 0
@@ -47,7 +49,8 @@ impl ShutdownReport {
 }
 
 impl fmt::Display for ShutdownReport {
-    /// Writes a line about unrun tasks, one per unseen error and one about forgotten errors.
+    /// Writes a line about unrun tasks, one for each of the first 16 unseen errors, and one with
+    /// the number of the others.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.num_cancelled_tasks > 0 || self.num_busy_threads > 0 {
             let tasks = with_noun(self.num_cancelled_tasks, "task");
@@ -58,12 +61,16 @@ impl fmt::Display for ShutdownReport {
                  does not tell, because handlers of an exit cannot change it"
             )?;
         }
-        for error in &self.unseen_errors {
-            writeln!(f, "accelrt: an error that no synchronise has raised: {error}")?;
+        for error in self.unseen_errors.iter().take(MAX_REPORTED_ERRORS) {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            writeln!(f, "accelrt: an error that no call has received: {line}")?;
         }
-        if self.num_forgotten_errors > 0 {
-            let count = self.num_forgotten_errors;
-            writeln!(f, "accelrt: and {count} more of streams that were dropped, not kept")?;
+        let num_omitted = self.unseen_errors.len().saturating_sub(MAX_REPORTED_ERRORS) as u64;
+        let num_more = num_omitted + self.num_forgotten_errors;
+        if num_more > 0 {
+            let noun = if num_more == 1 { "error" } else { "errors" };
+            writeln!(f, "accelrt: and {num_more} more {noun}")?;
         }
         Ok(())
     }
@@ -100,10 +107,13 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let ended = inner.lifecycle.retired_counts();
     let unseen = inner.lifecycle.take_all_unseen();
-    let num_forgotten_errors = unseen.iter().map(|one| one.num_forgotten).sum();
+    let mut num_forgotten_errors: u64 = unseen.iter().map(|one| one.num_forgotten).sum();
     let mut unseen_errors: Vec<_> = unseen.into_iter().flat_map(|one| one.errors).collect();
     let cancelled: u64 = streams.iter().map(|it| it.batch_state.counters.read().cancelled).sum();
-    unseen_errors.extend(streams.iter().filter_map(|stream| stream.unseen_error()));
+    for unraised in streams.iter().map(|stream| stream.failures.unraised()) {
+        unseen_errors.extend(unraised.errors);
+        num_forgotten_errors += unraised.num_forgotten;
+    }
     ShutdownReport {
         num_cancelled_tasks: ended.cancelled + cancelled + never_run,
         num_busy_threads: busy_threads,
@@ -190,7 +200,7 @@ mod tests {
         for (lost, text) in [
             (ShutdownReport { num_cancelled_tasks: 1, ..report() }, "1 task not run"),
             (ShutdownReport { num_busy_threads: 2, ..report() }, "2 threads inside a task"),
-            (ShutdownReport { num_forgotten_errors: 3, ..report() }, "3 more of streams"),
+            (ShutdownReport { num_forgotten_errors: 3, ..report() }, "and 3 more errors"),
         ] {
             assert!(!lost.is_clean() && lost.to_string().contains(text), "{lost}");
         }

@@ -44,9 +44,10 @@ impl Runtime {
     /// Takes the next stream of the device's pool of 32, as PyTorch's `Stream()` does. The streams
     /// live as long as the runtime, so a request costs a lock and creates at most 32 streams.
     ///
-    /// Request 33 gets the stream of request 1 again. Its callers share the order of their tasks,
-    /// and an error: a synchronise by one clears the failure of another's task. Code that must see
-    /// its own errors takes [`Runtime::stream`].
+    /// Request 33 gets the stream of request 1 again. Its callers share the order of their tasks.
+    /// Errors of tasks that were enqueued before a request do not fail the tasks of that caller,
+    /// who does not see them. But a synchronise by one caller clears the error of a later task of
+    /// another: code that must see its own errors takes [`Runtime::stream`].
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -63,7 +64,8 @@ impl Runtime {
     /// As [`Runtime::pooled_stream`], from the pool of streams with this priority; a smaller number
     /// runs first. Fails when the priority is out of range.
     pub fn pooled_stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
-        self.table(device)?.pooled_stream(priority).map(Stream::from_core)
+        let (stream, since) = self.table(device)?.pooled_stream(priority)?;
+        Ok(Stream::issued_behind(since, stream))
     }
 
     /// The device's default stream: id 0, shared by all threads, not ordered with other streams.

@@ -54,6 +54,7 @@ mod outside_kinds;
 mod panics;
 mod places;
 mod priorities;
+mod receipts;
 #[cfg(not(core_alone))] // which has none
 mod scopes;
 mod shutdown;

@@ -9,6 +9,8 @@ use accelrt as api;
 
 #[path = "../common/asked.rs"]
 mod asked;
+#[path = "../semantics/failures.rs"]
+mod failure_semantics;
 #[path = "../common/gate.rs"]
 mod gate;
 #[path = "../common/hang.rs"]
@@ -30,6 +32,7 @@ mod steps;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 
+mod failures;
 mod findings;
 mod hazards;
 mod model;

@@ -68,7 +68,7 @@ class Cell:
     is_released: bool = False
     reads: Clock = field(default_factory=dict)
     writes: Clock = field(default_factory=dict)
-    # Open failures that cover the latest use by a stream.
+    # Failures that cover the latest use by a stream, until a synchronise.
     failures: dict[int, str] = field(default_factory=dict)
 
 
@@ -140,9 +140,15 @@ class Program:
         for cell in writes:
             cell.writes[index] = lane.clock[index]
         for cell in reads + writes:
+            cell.failures.pop(index, None)
             if lane.failure:
                 cell.failures[index] = lane.failure
         return lane.failure is None
+
+    def receive(self, index: int, failure: str | None) -> None:
+        """Note that a call received a failure through a handle, which ends it."""
+        if self.lanes[index].failure is failure:  # not an equal one that came later
+            self.lanes[index].failure = None
 
     def expect(self, clock: Clock, *, is_done: bool) -> None:
         """Compare the answer of a query with what has to be."""
@@ -268,6 +274,7 @@ class Program:
         call = lane.stream.launch_host(abs, -first)
         with raises(lane.failure):
             assert self.loop.run_until_complete(call) == first
+        self.receive(index, lane.failure)
 
     def end_awaits(self) -> None:
         """Wait for what is awaited, which raises the failures of the records and ends nothing."""
@@ -338,6 +345,7 @@ class Program:
             target.buffer.copy_(bytes(given) if target is source else given, not is_blocking)
         if is_blocking:
             merge(self.done, lane.clock)
+            self.receive(index, lane.failure)
         if runs:
             target.content[:] = content
 
@@ -362,6 +370,8 @@ class Program:
             return
         with raises(*cell.failures.values()):
             assert bytes(cell.buffer) == bytes(cell.content)
+        for index, failure in cell.failures.items():
+            self.receive(index, failure)
         merge(self.done, cell.reads)
         merge(self.done, cell.writes)
 

@@ -69,12 +69,13 @@ def test_an_awaited_handle_has_what_the_callable_returned_or_raised(run: Run) ->
         calls = [work.launch_host(pow, 2, number) for number in range(50)]
         assert await asyncio.gather(*calls) == [2**number for number in range(50)]
         assert await work.launch_host(lambda: (1, 2)) == (1, 2)
+        failing, skipped = work.launch_host(lambda: 1 / 0), work.launch_host(int)
         with pytest.raises(ZeroDivisionError):
-            await work.launch_host(lambda: 1 / 0)
-        with pytest.raises(accelrt.StreamError):
-            await work.launch_host(int)
+            await failing
         with pytest.raises(accelrt.StreamError, match="division by zero"):
-            await work
+            await skipped
+        assert await work.launch_host(int) == 0
+        await work
 
     run(main())
 
@@ -91,8 +92,7 @@ def test_an_awaited_stop_iteration_is_no_result(run: Run) -> None:
             with pytest.raises(RuntimeError, match="raised StopIteration") as raised:
                 await call
             assert raised.value.__cause__ is call.exception()
-        with pytest.raises(accelrt.StreamError, match="StopIteration: 7"):
-            await work
+        await work
 
     run(main())
 
@@ -347,8 +347,6 @@ def test_a_callable_does_not_await_unfinished_work() -> None:
         work.launch_host(lambda: asyncio.run(wait_for(event))).result(LONG)
     gate.open()
     gated.synchronize()
-    with pytest.raises(accelrt.StreamError):
-        work.synchronize()
     assert work.launch_host(lambda: asyncio.run(wait_for(event))).result() is None
     gate.close()
 

@@ -98,7 +98,7 @@ def test_a_failure_that_only_a_callback_waited_for_is_told_of_at_the_end() -> No
         called.wait()
     """
     ended = run("-c", textwrap.dedent(program))
-    assert "no synchronise has raised: " in ended.stderr, ended
+    assert "no call has received: " in ended.stderr, ended
     assert "not seen" in ended.stderr, ended
 
 

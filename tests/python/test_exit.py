@@ -274,10 +274,27 @@ def test_errors_that_nobody_saw_are_printed_once_each() -> None:
     status, output, lines = ended(code)
     assert (status, len(lines)) == (0, 2), lines
     first, second = output.split()
-    unseen = "accelrt: an error that no synchronise has raised: Stream "
+    unseen = "accelrt: an error that no call has received: Stream "
     starts = [f"{unseen}{first} on cpu:0 failed: the ", f"{unseen}{second} on cpu:0 failed: a task"]
     for start, end in zip(starts, ("returned status 3", "ValueError: .* 'none'"), strict=True):
         assert any(line.startswith(start) and re.search(f"{end}$", line) for line in lines), lines
+
+
+def test_exit_reports_at_most_16_errors() -> None:
+    code = """
+        streams = [accelrt.Stream(dedicated=True) for _ in range(20)]
+        for each in streams:
+            each.launch_host(int, "first line\\nsecond line")
+        received = accelrt.Stream(dedicated=True)
+        received.launch_host(int, "none").exception()
+        for each in streams:
+            while not each.query():
+                pass
+    """
+    status, _, lines = ended(code)
+    assert (status, len(lines)) == (0, 17), lines
+    assert all("no call has received: Stream " in line for line in lines[:16]), lines
+    assert lines[16] == "accelrt: and 4 more errors"
 
 
 def test_an_interrupted_program_ends_with_its_traceback_and_drains() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import accelrt
 from accelrt import accelerator
-from accelrt._failures import fade
+from accelrt._failures import describe, rebuild
 from gates import NATIVE, Gate, fail, libc, write
 from kinds import KIND, content, host_cores, module, several_devices
 
@@ -198,30 +198,44 @@ USES: list[Callable[[accelrt.Buffer], object]] = [
 @host_cores
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.accelrt_unordered
-def test_the_host_is_told_that_bytes_failed_and_ends_nothing(
+def test_host_access_receives_and_bytes_stay_failed(
     use: Callable[[accelrt.Buffer], object],
 ) -> None:
-    buffer, stream = accelrt.zeros(8), failing(16)
-    stream.launch(libc.memset, buffer, 1, 8)
-    for _ in range(2):
-        assert str(failure_of(lambda: use(buffer))).endswith("status 16")
-    failure_of(stream.synchronize)
+    buffer, stream, text = accelrt.zeros(8), failing(16), ctypes.create_string_buffer(4)
+    stream.launch(libc.memset, buffer, 1, 8)  # skipped
+    assert str(failure_of(lambda: use(buffer))).endswith("status 16")
+    write(stream, text, ord("a"), 3)
+    stream.record_event().synchronize()
+    assert text.value == b"aaa"  # the failure ended for later tasks
+    assert str(failure_of(lambda: use(buffer))).endswith("status 16")
+    stream.synchronize()
     use(buffer)
     assert bytes(buffer) == bytes(8)
 
 
-def test_copies_on_a_failed_stream_are_skipped_and_blocking_ones_raise() -> None:
+@host_cores
+def test_bytes_are_valid_after_a_later_use() -> None:
+    buffer, stream = accelrt.zeros(8), failing(16)
+    stream.launch(libc.memset, buffer, 1, 8)  # skipped
+    failure_of(lambda: bytes(buffer))
+    stream.launch(libc.memset, buffer, 2, 8)
+    assert bytes(buffer) == b"\x02" * 8
+
+
+def test_blocking_copy_receives_and_ends_the_failure() -> None:
     stream, out = failing(17), bytearray(8)
     buffer = accelrt.zeros(8)
     buffer.stream.synchronize()
     with stream:
         buffer.copy_(b"x" * 8, non_blocking=True)
         buffer.copy_to(out, non_blocking=True)
-        for copy in (lambda: buffer.copy_(b"y" * 8), lambda: buffer.copy_to(out)):
-            assert str(failure_of(copy)).endswith("status 17")
-    out.append(0)  # given back
-    failure_of(stream.synchronize)
-    assert [content(buffer), bytes(out)] == [bytes(8), bytes(9)]
+        assert str(failure_of(lambda: buffer.copy_(b"y" * 8))).endswith("status 17")
+        out.append(0)  # given back
+        del out[8]
+        buffer.copy_(b"z" * 8)
+        buffer.copy_to(out)
+    stream.synchronize()
+    assert [content(buffer), bytes(out)] == [b"z" * 8] * 2
 
 
 @host_cores
@@ -234,22 +248,68 @@ def test_a_use_before_the_failure_is_no_failed_one() -> None:
     failure_of(stream.synchronize)
 
 
-def test_what_led_to_a_failure_and_what_is_grouped_in_it_holds_no_frames_either() -> None:
-    def raised(error: Exception) -> Exception:
-        try:
-            raise error
-        except type(error):
-            return error
+class Custom(Exception):
+    """An exception whose constructor takes other arguments."""
 
-    members = [raised(ValueError(number)) for number in range(2)]
-    group = raised(ExceptionGroup("several", members))
-    cause, context = raised(KeyError("cause")), raised(KeyError("context"))
-    members[0].__cause__, members[1].__context__ = cause, context
-    every = [group, *members, cause, context]
-    assert all(error.__traceback__ is not None for error in every)
-    fade(group)
-    assert [error.__traceback__ for error in every] == [None] * 5
-    assert all("in raised" in error.__notes__[0] for error in every)
+    def __init__(self, first: object, second: object) -> None:
+        """Keep a text."""
+        super().__init__(f"{first} and {second}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("text"),
+        KeyError("key"),
+        OSError(2, "not there"),
+        ValueError(),
+        ValueError(1, b"2", 3.0, None, True),
+        Custom(1, 2),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "why"),
+    ],
+)
+def test_rebuilt_exception_equals_the_described_one(error: Exception) -> None:
+    error.add_note("a note")
+    rebuilt = rebuild(*describe(error))
+    assert [type(rebuilt), rebuilt.args, str(rebuilt)] == [type(error), error.args, str(error)]
+    assert rebuilt.__notes__ == ["a note"]
+    assert rebuilt is not error
+
+
+def test_rebuilt_exception_of_unknown_type_is_a_runtime_error() -> None:
+    class Local(Exception):
+        """A type that no module has."""
+
+    class Holder:
+        """An argument that is not a plain value."""
+
+        def __repr__(self) -> str:
+            return "holder"
+
+    holder = Holder()
+    alive = weakref.ref(holder)
+    description = describe(Local(holder))
+    del holder
+    gc.collect()
+    assert alive() is None
+    rebuilt = rebuild(*description)
+    assert type(rebuilt) is RuntimeError
+    assert str(rebuilt).endswith("Local: holder")
+
+
+def test_description_has_the_traceback_of_the_cause() -> None:
+    def inner() -> None:
+        raise KeyError("inner")
+
+    try:
+        try:
+            inner()
+        except KeyError as error:
+            raise ValueError("outer") from error
+    except ValueError as error:
+        notes = rebuild(*describe(error)).__notes__
+    assert "in inner" in notes[-1]
+    assert "direct cause" in notes[-1]
 
 
 def test_errors_of_streams_that_are_gone_are_bounded_and_hold_no_frames() -> None:
@@ -284,3 +344,123 @@ def test_errors_of_streams_that_are_gone_are_bounded_and_hold_no_frames() -> Non
     assert [str(cause) for cause in causes] == [str(n) for n in range(25, 41)]
     assert all("in fails" in cause.__notes__[0] for cause in causes if cause is not None)
     accelerator.synchronize()
+
+
+class Kept:
+    """A value that a frame holds."""
+
+
+def handled(stream: accelrt.Stream, alive: list[weakref.ref[object]]) -> None:
+    """Run a callable that fails, and receive the exception through its handle."""
+    kept = Kept()
+    alive.append(weakref.ref(kept))
+    with pytest.raises(ValueError, match="none"):
+        stream.launch_host(int, "none").result()
+
+
+def test_received_failure_keeps_nothing_alive() -> None:
+    alive: list[weakref.ref[object]] = []
+    pooled = accelrt.Stream()
+    for _ in range(40):
+        handled(accelrt.Stream(dedicated=True), alive)
+        handled(pooled, alive)
+    gc.collect()
+    assert [value() for value in alive] == [None] * 80
+    accelerator.synchronize()
+
+
+def test_unreceived_failure_keeps_no_frame() -> None:
+    alive: list[weakref.ref[object]] = []
+
+    def fails() -> None:
+        kept = Kept()
+        alive.append(weakref.ref(kept))
+        raise ValueError("not received")
+
+    stream = accelrt.Stream(dedicated=True)
+    stream.launch_host(fails)
+    event = stream.record_event()
+    with pytest.raises(accelrt.StreamError):
+        event.synchronize()
+    gc.collect()
+    assert alive[0]() is None
+    cause = failure_of(stream.synchronize).__cause__
+    assert isinstance(cause, ValueError)
+    assert str(cause) == "not received"
+    assert "in fails" in cause.__notes__[0]
+
+
+def test_receipt_ends_the_failure_for_later_tasks() -> None:
+    stream = accelrt.Stream(dedicated=True)
+    gate = Gate(stream)
+    first = stream.launch_host(int, "none")
+    skipped = stream.launch_host(int, "1")
+    behind = accelrt.Stream(dedicated=True)
+    behind.wait_stream(stream)
+    gate.open()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="none"):
+            first.result()
+        assert stream.launch_host(int, "2").result() == 2
+        error = skipped.exception()  # every receiver gets the failure
+        assert isinstance(error, accelrt.StreamError)
+        assert isinstance(error.__cause__, ValueError)
+    stream.synchronize()
+    failure_of(behind.synchronize)  # its wait was enqueued before the end
+
+
+def test_raised_exception_does_not_grow() -> None:
+    def depth(error: BaseException | None) -> int:
+        frames, trace = 0, error.__traceback__ if error else None
+        while trace is not None:
+            frames, trace = frames + 1, trace.tb_next
+        return frames
+
+    call = accelrt.Stream(dedicated=True).launch_host(lambda: int("none"))
+    depths = set()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="none") as raised:
+            call.result()
+        depths.add(depth(raised.value))
+    assert len(depths) == 1
+
+
+@pytest.mark.parametrize("observe", ["query", "done", "callback", "timeout", "event"])
+def test_observation_receives_nothing(observe: str) -> None:
+    stream = accelrt.Stream(dedicated=True)
+    gate = Gate(stream)
+    call = stream.launch_host(int, "none")
+    event = stream.record_event()
+    if observe == "timeout":
+        with pytest.raises(TimeoutError):
+            call.result(timeout=0.001)
+    if observe == "callback":
+        with ThreadPoolExecutor(1) as pool:
+            called = pool.submit(lambda: None)
+            event.add_done_callback(lambda _: called.result())
+    gate.open()
+    while not (event.query() and call.done()):
+        time.sleep(0)  # idle
+    if observe == "event":
+        failure_of(event.synchronize)
+    skipped = stream.launch_host(int)
+    stream.record_event().query()
+    assert str(failure_of(stream.synchronize)).endswith("'none'")
+    assert isinstance(skipped.exception(), accelrt.StreamError)
+
+
+def test_pooled_stream_hides_failures_of_earlier_holders() -> None:
+    def holders(count: int) -> list[accelrt.Stream]:
+        return [accelrt.Stream(priority=-1) for _ in range(count)]
+
+    streams = {holder.stream_id: holder for holder in holders(32)}
+    older = accelrt.Stream(priority=-1)
+    older.launch_host(int, "none")
+    newer = [stream for stream in holders(32) if stream == older][0]
+    assert newer.stream_id in streams
+    assert newer.launch_host(int, "1").result() == 1
+    newer.synchronize()
+    assert "failed" not in repr(newer)
+    assert str(failure_of(older.synchronize)).endswith("'none'")
+    older.synchronize()
+    newer.synchronize()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::repository::Repository;
 
 /// The most lines with code that `tests/semantics` has, counted as those of the core.
-const MOST_LINES: usize = 500;
+const MOST_LINES: usize = 720;
 
 /// What it may take from the crate that it is part of.
 const ALLOWED: [&str; 1] = ["numbers"];

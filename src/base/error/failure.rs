@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Error, StreamError, TaskError};
+use super::{DriverError, Error, StreamError, TaskError};
 use crate::base::contain::contain;
 use crate::base::device::Device;
 use crate::base::sync::Ordering;
@@ -11,8 +11,9 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 
 /// The cause and the location of a stream's failure.
 ///
-/// The failed stream skips users' tasks until a synchronise of the stream or its device raises
-/// this error.
+/// The failed stream skips users' later tasks. The error ends when a call receives it: a
+/// synchronise of the stream or its device, a wait for a transfer that failed, or the host's access
+/// to a buffer whose last use failed. docs/streams.md lists the calls that end an error.
 ///
 /// ```
 /// use accelrt::{Error, FailureCause, StreamError};
@@ -44,6 +45,8 @@ pub struct StreamFailure {
     cause: FailureCause,
     inherited_from: Option<Arc<StreamFailure>>,
     is_raised: AtomicBool,
+    /// True when a call has received this error through a handle, which ends it.
+    is_ended: AtomicBool,
 }
 
 /// The reason of a stream's failure: a failed task, a failed wait or a shutdown.
@@ -75,6 +78,9 @@ pub enum FailureCause {
     /// The runtime was shut down before the task ran.
     #[error("the runtime was shut down first")]
     Cancelled,
+    /// The stream has dropped the cause, because it has failed more than 16 times since.
+    #[error("the cause was dropped, because the stream has failed more than 16 times since")]
+    Forgotten,
 }
 
 impl StreamFailure {
@@ -109,6 +115,7 @@ impl StreamFailure {
             inherited_from,
             // A cancel was asked for, so a report at exit would tell nothing new.
             is_raised: AtomicBool::new(is_cancel),
+            is_ended: AtomicBool::new(false),
         })
     }
 
@@ -201,6 +208,30 @@ impl StreamFailure {
     /// True when a call has raised this error or its root.
     pub(crate) fn is_raised(&self) -> bool {
         self.is_raised.load(Ordering::Relaxed) || self.root().is_raised.load(Ordering::Relaxed)
+    }
+
+    /// True unless this failure ends only at a synchronise, because its root is a cancellation or a
+    /// lost device.
+    pub(crate) fn is_ended_by_receipt(&self) -> bool {
+        let lost = |error: &Error| matches!(error, Error::Driver(DriverError::DeviceLost { .. }));
+        match &self.root().cause {
+            FailureCause::StreamCancelled | FailureCause::Cancelled => false,
+            FailureCause::Backend(error) => !lost(error),
+            _ => true,
+        }
+    }
+
+    /// Marks this error as ended by a receipt. True for the first receipt.
+    pub(crate) fn end(&self) -> bool {
+        // Relaxed: the flag publishes no other memory. The tasks of the first receiver are ordered
+        // behind the end by the stream's queue.
+        !self.is_ended.swap(true, Ordering::Relaxed)
+    }
+
+    /// True after a receipt that ends this error, even before the stream has passed the end.
+    pub(crate) fn is_ended(&self) -> bool {
+        // Relaxed: as in `end`.
+        self.is_ended.load(Ordering::Relaxed)
     }
 
     /// The original failure, or this failure if it is not inherited.

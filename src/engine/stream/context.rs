@@ -10,6 +10,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::latch::Latch;
 use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::operation::{Details, OperationKind};
+use crate::engine::stream::receipt::FailureEnd;
 use crate::engine::stream::synchronize::SyncPoint;
 use crate::engine::stream::task_report::FirstRead;
 use crate::queue::CommandContext;
@@ -44,6 +45,8 @@ pub(crate) struct Effects {
     /// The mark that the task placed on its driver stream.
     pub(crate) mark: Option<PlacedMark>,
     pub(crate) sync: Option<Arc<SyncPoint>>,
+    /// The end of the stream's error at a receipt or a reissue.
+    pub(crate) ended: Option<FailureEnd>,
     /// The blocker of a task that is not ready.
     pub(crate) blocked_on: Option<Blocker>,
 }
@@ -77,6 +80,12 @@ impl TaskContext {
     #[cold]
     pub(crate) fn fail(&mut self, cause: FailureCause) {
         let error = StreamFailure::new(self.device, self.stream_id, self.operation.name(), cause);
+        self.fail_with(error);
+    }
+
+    /// As [`TaskContext::fail`], with an error that the task's handle shares.
+    #[cold]
+    pub(crate) fn fail_with(&mut self, error: Arc<StreamFailure>) {
         self.effects().failure.get_or_insert(error);
     }
 

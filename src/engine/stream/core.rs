@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use crate::backend::contract::owned::OwnedStream;
 use crate::backend::contract::{Backend, Turn, Work};
 use crate::base::device::Device;
-use crate::base::error::{Error, StreamFailure};
+use crate::base::error::Error;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::frontier::{History, Point, Progress};
@@ -249,11 +249,6 @@ impl StreamCore {
     pub(crate) fn unretired_user_task_count(&self) -> u64 {
         self.sender.users_behind(self.progress.retired())
     }
-
-    /// The uncleared error, unless it was raised or is a cancellation.
-    pub(crate) fn unseen_error(&self) -> Option<Arc<StreamFailure>> {
-        self.failures.current().filter(|error| !error.is_raised() && !error.is_cancellation())
-    }
 }
 
 impl Work for StreamCore {
@@ -300,7 +295,8 @@ impl Work for StreamCore {
 impl Drop for StreamCore {
     fn drop(&mut self) {
         let counts = self.batch_state.counters.read();
-        let forgotten = self.lifecycle.add_dropped(counts, self.unseen_error());
+        let unraised = self.failures.unraised();
+        let forgotten = self.lifecycle.add_dropped(counts, self.identity.device, unraised);
         self.progress.end();
         drop(forgotten); // after `end`, because a user's drop may list all streams
         // No thread executes the stream any more, so no further task will be submitted.

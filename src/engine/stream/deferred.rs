@@ -13,7 +13,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::base::error::{FailureCause, Result, TaskError};
+use crate::base::error::{FailureCause, Result, StreamFailure, TaskError};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::log::names::NameId;
@@ -22,7 +22,7 @@ use crate::engine::stream::commands::{drop_quietly, panic_cause};
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Checked;
-use crate::engine::stream::latch::{Latch, Outcome};
+use crate::engine::stream::latch::{Failed, Latch, Outcome};
 use crate::engine::stream::latch_commands::{LatchWaiter, open};
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command};
@@ -53,7 +53,14 @@ impl Completion {
     /// the stream's kind, never inside this call. Does not block.
     pub fn finish(mut self, outcome: Result<(), TaskError>) {
         self.is_finished = true;
-        self.open(outcome.map_err(FailureCause::Returned));
+        self.open(outcome.map_err(|error| FailureCause::Returned(error).into()));
+    }
+
+    /// As [`Completion::finish`], with an error that the task's handle shares. The handle can then
+    /// receive the error before the stream has failed.
+    pub(crate) fn finish_with(mut self, outcome: Result<(), Arc<StreamFailure>>) {
+        self.is_finished = true;
+        self.open(outcome.map_err(Failed::Error));
     }
 
     fn open(&self, outcome: Outcome) {
@@ -66,7 +73,7 @@ impl Completion {
 impl Drop for Completion {
     fn drop(&mut self) {
         if !self.is_finished {
-            self.open(Err(FailureCause::Unfinished));
+            self.open(Err(FailureCause::Unfinished.into()));
         }
     }
 }
@@ -169,7 +176,8 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
         let outcome = waiter.0.take().expect("a task that is ready was finished, and once");
         match (panic, outcome) {
             (None, Ok(())) => {}
-            (None, Err(cause)) => context.fail(cause),
+            (None, Err(Failed::Cause(cause))) => context.fail(cause),
+            (None, Err(Failed::Error(error))) => context.fail_with(error),
             (Some(panic), outcome) => {
                 context.fail(*panic); // in place of the completion's outcome
                 drop_quietly(|| drop(outcome));

@@ -11,7 +11,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::backend::contract::Turn;
-use crate::base::error::{FailureCause, StreamFailure};
+use crate::base::error::FailureCause;
 use crate::base::stack;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{Ordering, spin_hint, yield_now};
@@ -21,8 +21,9 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::lifecycle::StreamCounts;
 use crate::engine::stream::marks::PlacedMark;
+use crate::engine::stream::receipt::skip_by;
 use crate::engine::stream::scheduling_hints::{HelpTimer, Stopwatch};
-use crate::engine::stream::synchronize::SyncPoint;
+use crate::engine::stream::synchronize::{Cleared, SyncPoint};
 use crate::engine::stream::waiters::Waiter;
 use crate::queue::{Class, Entry, Head, Receiver};
 
@@ -247,7 +248,7 @@ impl StreamCore {
         is_cancelled: bool,
     ) {
         context.operation = entry.operation();
-        drop_quietly(|| entry.discard());
+        skip_by(context.error.as_ref(), || drop_quietly(|| entry.discard()));
         context.is_marker = true; // the task may have been a marker: wakes its waiters
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
         let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
@@ -352,9 +353,8 @@ impl StreamCore {
         // Each effect is checked separately: a record on a driver's stream leaves only a mark.
         if let Some(error) = context.effects.failure.take()
             && context.error.is_none()
+            && self.failures.open(ticket, &error)
         {
-            error.set_ticket(ticket);
-            self.failures.open(ticket, Arc::clone(&error));
             context.error = Some(error);
         }
         if let Some(mark) = context.effects.mark.take()
@@ -364,6 +364,9 @@ impl StreamCore {
         }
         if let Some(point) = context.effects.sync.take() {
             self.pass_sync_point(&point, ticket, context);
+        }
+        if let Some(ended) = context.effects.ended.take() {
+            self.end_without_synchronize(&ended, ticket, context);
         }
     }
 
@@ -389,21 +392,16 @@ impl StreamCore {
 
     /// As [`Self::pass_sync_point`], for a consumer that synchronises. Returns the cleared error.
     #[inline]
-    pub(crate) fn clear_error(
-        &self,
-        ticket: u64,
-        context: &mut TaskContext,
-    ) -> Option<Arc<StreamFailure>> {
+    pub(crate) fn clear_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Cleared> {
         if context.error.is_none() { None } else { self.end_open_error(ticket, context) }
     }
 
     #[cold]
-    fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamFailure>> {
-        // The caller raises it.
-        let cleared = Arc::new((context.error.take()?, AtomicBool::new(true)));
+    fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Cleared> {
+        let cleared = Arc::new((context.error.take()?, AtomicBool::new(false)));
         self.synchronizing.lock().iter().for_each(|waiting| waiting.add_error(&cleared));
         self.failures.clear(ticket);
-        Some(Arc::clone(&cleared.0))
+        Some(cleared)
     }
 }
 

@@ -1,65 +1,227 @@
 //! The errors of one stream, and the range of tasks that each one covers.
 //!
-//! A failing task sets the stream's error at its ticket (`open`), and a synchronise clears the
-//! error (`clear`). Each record between the two tickets has failed. A thread or stream that waits
-//! for a pending record first calls `retain_cleared`, so that the log keeps cleared errors. After
-//! the last `release_cleared` the log drops them: each record in their ranges was retired, and its
-//! event has stored the failure.
+//! A failing task sets the stream's error at its ticket (`open`). The error ends at a later ticket,
+//! and each task between the two tickets has failed or was skipped.
+//!
+//! | phase | begins when | ends when |
+//! |---|---|---|
+//! | current | a task fails | one of the three events below |
+//! | synchronized | a synchronise raises the error | no wait needs the log (`forget`) |
+//! | received | a call raises it through a handle ([`EndFailure`]) | a synchronise, or 16 newer ones |
+//! | set aside | the pool issues the stream again ([`Reissue`]) | a synchronise by an older handle |
+//!
+//! A thread or stream that waits for a pending record first calls `retain_cleared`, so that the log
+//! keeps synchronized errors. After the last `release_cleared` the log drops them: each record in
+//! their ranges was retired, and its event has stored the failure.
+//!
+//! [`EndFailure`]: crate::engine::stream::receipt
+//! [`Reissue`]: crate::engine::stream::receipt
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::base::error::StreamFailure;
+use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
 use crate::engine::stream::core::StreamCore;
 
-/// The `to_ticket` of an error that no synchronise has cleared.
+/// The `to_ticket` of the current error.
 const OPEN: u64 = u64::MAX;
+
+/// The maximum number of errors of each phase whose details a stream keeps.
+const MAX_KEPT: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Current,
+    Synchronized,
+    Received,
+    SetAside,
+}
 
 #[derive(Debug)]
 struct ErrorRange {
     from_ticket: u64,
-    /// The first ticket behind the failed range; [`OPEN`] until the error is cleared.
+    /// The first ticket behind the failed range; [`OPEN`] while the error is current.
     to_ticket: u64,
+    phase: Phase,
     error: Arc<StreamFailure>,
+}
+
+impl ErrorRange {
+    fn covers(&self, ticket: u64) -> bool {
+        (self.from_ticket..self.to_ticket).contains(&ticket)
+    }
+}
+
+#[derive(Debug)]
+struct Log {
+    /// In the order of their tickets, which do not overlap.
+    ranges: Vec<ErrorRange>,
+    /// The last ticket before the pool issued the stream again.
+    reissued_at: u64,
+    /// The number of set-aside errors that the log dropped before any call raised them.
+    num_forgotten: u64,
+    /// Takes the place of errors whose details were dropped.
+    without_details: Option<Arc<StreamFailure>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Failures {
     /// True while `log` has entries. Written under the log's lock, and read without the lock.
     has_entries: AtomicBool,
-    /// The number of waits that may still read a cleared error.
+    /// True while an error is current. Written and read as `has_entries`.
+    has_current: AtomicBool,
+    /// The number of waits that may still read a synchronized error.
     retainers: AtomicUsize,
-    log: Mutex<Vec<ErrorRange>>,
+    log: Mutex<Log>,
+}
+
+/// The errors that a synchronise takes out of the log, and the number of older ones that the log
+/// has dropped.
+#[derive(Debug, Default)]
+pub(crate) struct SetAside {
+    pub(crate) errors: Vec<Arc<StreamFailure>>,
+    pub(crate) num_forgotten: u64,
 }
 
 impl Failures {
     pub(crate) fn new() -> Self {
-        let (has_entries, retainers) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { has_entries, retainers, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
+        let log =
+            Log { ranges: Vec::new(), reissued_at: 0, num_forgotten: 0, without_details: None };
+        Self {
+            has_entries: AtomicBool::new(false),
+            has_current: AtomicBool::new(false),
+            retainers: AtomicUsize::new(0),
+            log: Mutex::new(LockRank::ErrorLog, log),
+        }
     }
 
-    /// Adds an error from the task `ticket` on. The consumer calls this while no error is
-    /// uncleared.
-    pub(crate) fn open(&self, ticket: u64, error: Arc<StreamFailure>) {
-        let mut log = self.log.lock();
-        debug_assert!(log.iter().all(|range| range.to_ticket != OPEN));
-        log.push(ErrorRange { from_ticket: ticket, to_ticket: OPEN, error });
-        // SeqCst: stored before `retainers` is read in `forget`; partner: `release_cleared`. A
-        // thread that sees a later task retired sees this store as well.
-        self.has_entries.store(true, Ordering::SeqCst);
-    }
-
-    /// Clears the error, which then covers no task from `ticket` on. Called by the consumer.
-    pub(crate) fn clear(&self, ticket: u64) {
+    /// Makes an error current from the task `ticket` on. The consumer calls this while no error is
+    /// current. False for an error that a synchronise puts back after the pool has issued the
+    /// stream again: this error does not fail the tasks of the new holder.
+    pub(crate) fn open(&self, ticket: u64, error: &Arc<StreamFailure>) -> bool {
         let forgotten = {
             let mut log = self.log.lock();
-            if let Some(range) = log.last_mut() {
-                range.to_ticket = range.to_ticket.min(ticket);
+            debug_assert!(log.ranges.iter().all(|range| range.phase != Phase::Current));
+            // An error that fails its stream for the first time has no ticket yet.
+            let is_set_aside = (1..=log.reissued_at).contains(&error.ticket());
+            error.set_ticket(ticket);
+            let (to_ticket, phase) =
+                if is_set_aside { (ticket, Phase::SetAside) } else { (OPEN, Phase::Current) };
+            let error = Arc::clone(error);
+            log.ranges.push(ErrorRange { from_ticket: ticket, to_ticket, phase, error });
+            // SeqCst: stored before `retainers` is read in `forget`; partner: `release_cleared`. A
+            // thread that sees a later task retired sees this store as well.
+            self.has_entries.store(true, Ordering::SeqCst);
+            if !is_set_aside {
+                // Relaxed: as `has_entries` for readers, which have no partner here.
+                self.has_current.store(true, Ordering::Relaxed);
+                return true;
             }
             self.forget(&mut log)
         };
+        drop(forgotten);
+        false
+    }
+
+    /// Ends the current error at a synchronise. The error then covers no task from `ticket` on.
+    /// Called by the consumer.
+    pub(crate) fn clear(&self, ticket: u64) {
+        self.end_current(ticket, Phase::Synchronized);
+    }
+
+    /// Ends `error` at its receipt through a handle. True if the error was current. Called by the
+    /// consumer.
+    pub(crate) fn end_received(&self, error: &Arc<StreamFailure>, ticket: u64) -> bool {
+        let (is_current, forgotten) = {
+            let mut log = self.log.lock();
+            let is_unraised = |range: &&mut ErrorRange| {
+                matches!(range.phase, Phase::Current | Phase::SetAside)
+                    && Arc::ptr_eq(&range.error, error)
+            };
+            let Some(range) = log.ranges.iter_mut().find(is_unraised) else { return false };
+            let is_current = range.phase == Phase::Current;
+            range.to_ticket = range.to_ticket.min(ticket);
+            range.phase = Phase::Received;
+            if is_current {
+                self.has_current.store(false, Ordering::Relaxed); // under the lock, as in `open`
+            }
+            (is_current, self.forget(&mut log))
+        };
+        drop(forgotten);
+        is_current
+    }
+
+    /// Notes that the pool issues the stream again behind the task `ticket`. True while an error is
+    /// current.
+    pub(crate) fn note_reissue(&self, ticket: u64) -> bool {
+        let mut log = self.log.lock();
+        log.reissued_at = log.reissued_at.max(ticket);
+        log.ranges.last().is_some_and(|range| range.phase == Phase::Current)
+    }
+
+    /// Ends the current error for the stream's new holder, from the task `ticket` on. A synchronise
+    /// through an older handle still raises the error. Called by the consumer.
+    pub(crate) fn reissue(&self, ticket: u64) {
+        self.end_current(ticket, Phase::SetAside);
+    }
+
+    fn end_current(&self, ticket: u64, phase: Phase) {
+        let forgotten = {
+            let mut log = self.log.lock();
+            if let Some(range) = log.ranges.last_mut()
+                && range.phase == Phase::Current
+            {
+                range.to_ticket = ticket;
+                range.phase = phase;
+            }
+            self.has_current.store(false, Ordering::Relaxed); // under the lock, as in `open`
+            self.forget(&mut log)
+        };
         drop(forgotten); // without the lock: a user's error may use the stream in its drop
+    }
+
+    /// Ends, for a synchronise through a handle that was issued behind the task `since`, the errors
+    /// of its tasks that are no longer current: takes those that no call has raised, and forgets
+    /// those that were received.
+    pub(crate) fn synchronize(&self, since: u64) -> SetAside {
+        if !self.has_failed() {
+            return SetAside::default();
+        }
+        let (taken, forgotten) = {
+            let mut log = self.log.lock();
+            let mut errors = Vec::new();
+            for range in log.ranges.iter_mut().filter(|range| range.error.ticket() > since) {
+                if range.phase == Phase::SetAside && !range.error.is_ended() {
+                    errors.push(Arc::clone(&range.error));
+                }
+                if range.phase != Phase::Current {
+                    range.phase = Phase::Synchronized;
+                }
+            }
+            // Errors of all holders are counted together, for a handle that sees all of them.
+            let num_forgotten = if since == 0 { std::mem::take(&mut log.num_forgotten) } else { 0 };
+            (SetAside { errors, num_forgotten }, self.forget(&mut log))
+        };
+        drop(forgotten);
+        taken
+    }
+
+    /// As [`Failures::synchronize`] for a stream without an error to raise.
+    pub(crate) fn forget_received(&self, since: u64) {
+        if !self.has_failed() {
+            return;
+        }
+        let forgotten = {
+            let mut log = self.log.lock();
+            let is_received = |range: &&mut ErrorRange| {
+                range.phase == Phase::Received && range.error.ticket() > since
+            };
+            let received = log.ranges.iter_mut().filter(is_received);
+            received.for_each(|range| range.phase = Phase::Synchronized);
+            self.forget(&mut log)
+        };
+        drop(forgotten);
     }
 
     /// True from a task's failure until its error is dropped from the log.
@@ -71,26 +233,64 @@ impl Failures {
 
     /// The error that covers the task `ticket`.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
-        if !self.has_failed() {
-            return None;
-        }
-        let log = self.log.lock();
-        let covers = |range: &&ErrorRange| (range.from_ticket..range.to_ticket).contains(&ticket);
-        log.iter().find(covers).map(|range| Arc::clone(&range.error))
+        self.find(|range| range.covers(ticket))
+    }
+
+    /// As [`Failures::at`], without an error that a synchronise has raised.
+    pub(crate) fn unsynchronized_at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
+        self.find(|range| range.covers(ticket) && range.phase != Phase::Synchronized)
     }
 
     /// The first error that covers a task of `first + 1..=last`.
     pub(crate) fn within(&self, first: u64, last: u64) -> Option<Arc<StreamFailure>> {
-        let log = self.log.lock();
-        let meets = |range: &&ErrorRange| range.from_ticket <= last && range.to_ticket > first + 1;
-        log.iter().find(meets).map(|range| Arc::clone(&range.error))
+        self.find(|range| range.from_ticket <= last && range.to_ticket > first + 1)
     }
 
+    /// The current error, until a call receives it.
+    #[inline]
     pub(crate) fn current(&self) -> Option<Arc<StreamFailure>> {
-        self.at(OPEN - 1)
+        // Relaxed: as in `has_failed`.
+        if self.has_current.load(Ordering::Relaxed) { self.find_current() } else { None }
     }
 
-    /// Makes the log retain cleared errors until [`Failures::release_cleared`].
+    #[cold]
+    fn find_current(&self) -> Option<Arc<StreamFailure>> {
+        self.find(|range| range.phase == Phase::Current && !range.error.is_ended())
+    }
+
+    /// True when a synchronise through a handle that was issued behind the task `since` would raise
+    /// an error of a retired task.
+    pub(crate) fn has_unraised(&self, since: u64) -> bool {
+        let is_unraised = |range: &ErrorRange| {
+            matches!(range.phase, Phase::Current | Phase::SetAside)
+                && range.error.ticket() > since
+                && !range.error.is_ended()
+        };
+        self.find(is_unraised).is_some()
+    }
+
+    fn find(&self, is_wanted: impl Fn(&ErrorRange) -> bool) -> Option<Arc<StreamFailure>> {
+        if !self.has_failed() {
+            return None;
+        }
+        let log = self.log.lock();
+        log.ranges.iter().find(|range| is_wanted(range)).map(|range| Arc::clone(&range.error))
+    }
+
+    /// The errors that no call has raised, without cancellations, and the number of those that the
+    /// log has dropped.
+    pub(crate) fn unraised(&self) -> SetAside {
+        let log = self.log.lock();
+        let is_unraised = |range: &&ErrorRange| {
+            matches!(range.phase, Phase::Current | Phase::SetAside)
+                && !range.error.is_raised()
+                && !range.error.is_cancellation()
+        };
+        let errors = log.ranges.iter().filter(is_unraised).map(|range| Arc::clone(&range.error));
+        SetAside { errors: errors.collect(), num_forgotten: log.num_forgotten }
+    }
+
+    /// Makes the log retain synchronized errors until [`Failures::release_cleared`].
     pub(crate) fn retain_cleared(&self) {
         // Relaxed: a `forget` that misses this increment drops no error that the caller will read.
         // An error that the caller will read is cleared only after the caller's next step, or the
@@ -105,24 +305,45 @@ impl Failures {
             && self.has_entries.load(Ordering::SeqCst)
         {
             let forgotten = self.forget(&mut self.log.lock());
-            drop(forgotten); // without the lock, as in `clear`
+            drop(forgotten); // without the lock, as in `end_current`
         }
     }
 
-    /// Removes the cleared errors if no wait retains them. The caller drops them without the lock.
-    fn forget(&self, log: &mut Vec<ErrorRange>) -> Vec<ErrorRange> {
-        // SeqCst: read after `has_entries` was stored in `open`; partner: `release_cleared`.
-        if self.retainers.load(Ordering::SeqCst) > 0 {
-            return Vec::new();
+    /// Removes the errors that no wait, synchronise or host access needs. The caller drops them
+    /// without the lock.
+    fn forget(&self, log: &mut Log) -> Vec<Arc<StreamFailure>> {
+        let mut forgotten = Vec::new();
+        let Log { ranges, num_forgotten, without_details, .. } = log;
+        for range in surplus(ranges, Phase::SetAside) {
+            range.phase = Phase::Synchronized;
+            *num_forgotten += u64::from(!range.error.is_raised());
         }
-        let cleared = log.extract_if(.., |range| range.to_ticket != OPEN).collect();
+        surplus(ranges, Phase::Received).for_each(|range| range.phase = Phase::Synchronized);
+        // SeqCst: read after `has_entries` was stored in `open`; partner: `release_cleared`.
+        if self.retainers.load(Ordering::SeqCst) == 0 {
+            let dropped = ranges.extract_if(.., |range| range.phase == Phase::Synchronized);
+            forgotten.extend(dropped.map(|range| range.error));
+        }
+        for range in surplus(ranges, Phase::Synchronized) {
+            let error = without_details.get_or_insert_with(|| {
+                let (device, stream_id) = (range.error.device(), range.error.stream_id());
+                StreamFailure::new(device, stream_id, None, FailureCause::Forgotten)
+            });
+            forgotten.push(std::mem::replace(&mut range.error, Arc::clone(error)));
+        }
         // Relaxed: a reader of a stale `true` finds no entry under the lock. A reader of this
         // `false` has not yet seen a task of a later error retired.
-        self.has_entries.store(!log.is_empty(), Ordering::Relaxed);
-        cleared
+        self.has_entries.store(!ranges.is_empty(), Ordering::Relaxed);
+        forgotten
     }
 }
 
+/// The oldest ranges of a phase, above the maximum.
+fn surplus(ranges: &mut [ErrorRange], phase: Phase) -> impl Iterator<Item = &mut ErrorRange> {
+    let count = ranges.iter().filter(|range| range.phase == phase).count();
+    let of_phase = ranges.iter_mut().filter(move |range| range.phase == phase);
+    of_phase.take(count.saturating_sub(MAX_KEPT))
+}
 /// A handle of a stream, whose log retains cleared errors until the handle is dropped.
 pub(crate) struct RetainingStream(Arc<StreamCore>);
 
@@ -151,22 +372,38 @@ impl Drop for RetainingStream {
 mod tests {
     use super::*;
     use crate::base::device::Device;
-    use crate::base::error::FailureCause;
 
     fn error(id: u64) -> Arc<StreamFailure> {
-        StreamFailure::new(Device::cpu(0), id, None, FailureCause::Cancelled)
+        StreamFailure::new(Device::cpu(0), id, None, FailureCause::Unfinished)
     }
 
     fn id_at(failures: &Failures, ticket: u64) -> Option<u64> {
         failures.at(ticket).map(|error| error.stream_id())
     }
 
+    fn ids(errors: &[Arc<StreamFailure>]) -> Vec<u64> {
+        errors.iter().map(|error| error.stream_id()).collect()
+    }
+
+    /// Opens an error for each round, and ends it by `end` five tickets later.
+    fn fail(
+        failures: &Failures,
+        rounds: std::ops::Range<u64>,
+        end: impl Fn(u64, &Arc<StreamFailure>),
+    ) {
+        for round in rounds {
+            let error = error(round);
+            assert!(failures.open(round * 10 + 1, &error));
+            end(round * 10 + 6, &error);
+        }
+    }
+
     #[test]
-    fn an_error_extends_from_its_task_to_the_synchronise() {
+    fn error_extends_from_its_task_to_its_end() {
         let failures = Failures::new();
         failures.retain_cleared();
         assert!(failures.current().is_none());
-        failures.open(5, error(1));
+        failures.open(5, &error(1));
         assert_eq!(failures.current().map(|error| error.stream_id()), Some(1));
         failures.clear(8);
         assert!(failures.current().is_none());
@@ -177,30 +414,92 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_found_by_any_task_that_it_covers() {
+    fn error_is_found_by_any_task_that_it_covers() {
         let failures = Failures::new();
         failures.retain_cleared();
-        failures.open(5, error(1));
+        failures.open(5, &error(1));
         failures.clear(8);
-        for (first, last, is_met) in
+        for (first, last, is_covered) in
             [(0, 4, false), (0, 5, true), (5, 6, true), (6, 20, true), (7, 20, false)]
         {
-            assert_eq!(failures.within(first, last).is_some(), is_met, "{first} to {last}");
+            assert_eq!(failures.within(first, last).is_some(), is_covered, "{first} to {last}");
         }
     }
 
     #[test]
-    fn cleared_errors_are_dropped_with_the_last_retention() {
+    fn synchronized_errors_end_with_the_last_retainer() {
         let failures = Failures::new();
         failures.retain_cleared();
-        for round in 0..10 {
-            failures.open(round * 10 + 1, error(round));
-            failures.clear(round * 10 + 5);
-        }
+        fail(&failures, 0..10, |ticket, _| failures.clear(ticket));
         assert_eq!(id_at(&failures, 2), Some(0));
-        failures.open(200, error(99));
+        failures.open(200, &error(99));
         failures.release_cleared();
-        assert_eq!(failures.log.lock().len(), 1);
+        assert_eq!(failures.log.lock().ranges.len(), 1);
         assert_eq!((id_at(&failures, 2), id_at(&failures, 300)), (None, Some(99)));
+    }
+
+    #[test]
+    fn received_errors_are_bounded() {
+        let failures = Failures::new();
+        fail(&failures, 0..20, |ticket, error| assert!(failures.end_received(error, ticket)));
+        let found: Vec<_> = (0..20).filter_map(|round| id_at(&failures, round * 10 + 3)).collect();
+        assert_eq!(found, (4..20).collect::<Vec<_>>());
+        assert!(!failures.has_unraised(0));
+        failures.forget_received(0);
+        assert!(!failures.has_failed());
+    }
+
+    #[test]
+    fn set_aside_errors_are_bounded_and_counted() {
+        let failures = Failures::new();
+        fail(&failures, 0..20, |ticket, _| failures.reissue(ticket));
+        assert!(failures.has_unraised(0) && failures.current().is_none());
+        assert_eq!(failures.unraised().num_forgotten, 4);
+        let taken = failures.synchronize(100);
+        assert_eq!((ids(&taken.errors), taken.num_forgotten), ((10..20).collect(), 0));
+        let taken = failures.synchronize(0);
+        assert_eq!((ids(&taken.errors), taken.num_forgotten), ((4..10).collect(), 4));
+        assert!(!failures.has_failed());
+    }
+
+    #[test]
+    fn retained_errors_lose_their_details_and_keep_their_ranges() {
+        let failures = Failures::new();
+        failures.retain_cleared();
+        fail(&failures, 0..20, |ticket, _| failures.clear(ticket));
+        for round in 0..20 {
+            let covering = failures.at(round * 10 + 5).unwrap();
+            let is_forgotten = matches!(covering.failure(), FailureCause::Forgotten);
+            assert_eq!(is_forgotten, round < 4, "round {round}");
+            assert!(failures.at(round * 10 + 6).is_none());
+        }
+    }
+
+    #[test]
+    fn receipt_of_another_error_ends_nothing() {
+        let failures = Failures::new();
+        let (earlier, current) = (error(1), error(2));
+        failures.open(1, &earlier);
+        failures.clear(3);
+        failures.open(5, &current);
+        assert!(!failures.end_received(&earlier, 7));
+        assert!(failures.current().is_some());
+        assert!(failures.end_received(&current, 8));
+        assert!(failures.current().is_none());
+    }
+
+    #[test]
+    fn error_put_back_after_a_reissue_fails_no_task() {
+        let failures = Failures::new();
+        let earlier = error(1);
+        failures.open(5, &earlier);
+        failures.clear(6); // by a synchronise that is then given up
+        assert!(!failures.note_reissue(7));
+        assert!(!failures.open(8, &earlier));
+        assert!(failures.current().is_none() && id_at(&failures, 9).is_none());
+        assert!(failures.synchronize(7).errors.is_empty());
+        assert_eq!(ids(&failures.synchronize(0).errors), [1]);
+        // An error of a later task is the new holder's.
+        assert!(failures.open(10, &error(2)));
     }
 }

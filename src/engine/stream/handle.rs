@@ -24,8 +24,9 @@ use crate::engine::stream::interrupt::Interrupt;
 /// are cheap to clone and compare equal when they name the same stream. Get one from
 /// [`Runtime::stream`](crate::Runtime::stream).
 ///
-/// A task that fails sets the stream's *error*. The stream then skips users' later tasks, until
-/// [`Stream::synchronize`] or a device synchronise raises and clears the error.
+/// A task that fails sets the stream's *error*. The stream then skips users' later tasks, until a
+/// call receives the error: [`Stream::synchronize`], a device synchronise, a wait for a transfer
+/// that failed, or the host's access to a buffer whose last use failed.
 ///
 /// ```
 /// use accelrt::{Config, Device, Error, Runtime, StreamError};
@@ -64,11 +65,19 @@ use crate::engine::stream::interrupt::Interrupt;
 #[derive(Clone)]
 pub struct Stream {
     core: Inherited<Arc<StreamCore>>,
+    /// The last ticket before the pool issued the stream to this handle; 0 for a handle that sees
+    /// all errors of the stream.
+    since: u64,
 }
 
 impl Stream {
     pub(crate) fn from_core(core: Arc<StreamCore>) -> Self {
-        Self { core: Inherited::new(core) }
+        Self::issued_behind(0, core)
+    }
+
+    /// A handle whose holder does not see the errors of tasks up to `since`.
+    pub(crate) fn issued_behind(since: u64, core: Arc<StreamCore>) -> Self {
+        Self { core: Inherited::new(core), since }
     }
 
     #[inline]
@@ -181,7 +190,7 @@ impl Stream {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let last = self.core.pushed();
-        let is_quiet = self.core.is_quiet();
+        let is_quiet = self.core.is_quiet(self.since);
         if is_quiet {
             self.core.tell_waited(last, true, &Ok(()));
         }
@@ -218,11 +227,20 @@ impl Stream {
         self.core.progress.retired() >= self.core.pushed() && self.is_complete()
     }
 
-    /// True while the stream has an error, which the next synchronise raises. Never blocks.
+    /// The last ticket before the pool issued the stream to this handle.
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// As a synchronise of a stream for which [`Stream::is_quiet`] is true.
+    pub(crate) fn forget_received(&self) {
+        self.core.failures.forget_received(self.since);
+    }
+
+    /// True while the stream has an error, which the next synchronise raises. Never blocks. False
+    /// in a forked child, where the lock of the errors may be held by a thread of the parent.
     pub(crate) fn has_failed(&self) -> bool {
-        let failures = &self.core.failures;
-        // A forked child trusts the flag: a thread that it lacks may hold the log's lock.
-        failures.has_failed() && (fork::is_child() || failures.current().is_some())
+        !fork::is_child() && self.core.failures.has_unraised(self.since)
     }
 
     /// Blocks until everything enqueued before this call is done; this thread may execute short
@@ -260,7 +278,7 @@ impl Stream {
     }
 
     pub(crate) fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        self.core.synchronize(interrupt)
+        self.core.synchronize(self.since, interrupt)
     }
 }
 

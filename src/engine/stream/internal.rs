@@ -77,8 +77,14 @@ impl<T: Send + 'static> Command<TaskContext> for DropTask<T> {
 impl StreamCore {
     /// Pushes a marker behind all tasks, to wake a thread that waits for a task that is no marker.
     pub(super) fn push_marker(self: &Arc<Self>) {
-        let ticket = self.enqueue(Marker, Always).ticket;
+        self.push_as_marker(Marker);
+    }
+
+    /// Pushes a command that is done at once, and that does not count as work. Returns its ticket.
+    pub(super) fn push_as_marker(self: &Arc<Self>, command: impl Command<TaskContext>) -> u64 {
+        let ticket = self.enqueue(command, Always).ticket;
         self.markers.lock().add(ticket);
+        ticket
     }
 
     /// True when only markers are left in the queue. Markers do not count as work, so a thread that

@@ -13,12 +13,25 @@
 use std::mem;
 use std::sync::Arc;
 
-use crate::base::error::FailureCause;
+use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::consumer_lock::Parking;
 
 /// The outcome of the work that opens a latch.
-pub(crate) type Outcome = Result<(), FailureCause>;
+pub(crate) type Outcome = Result<(), Failed>;
+
+/// The failure of a task that another thread has finished.
+pub(crate) enum Failed {
+    Cause(FailureCause),
+    /// The stream's error, which the task's handle shares.
+    Error(Arc<StreamFailure>),
+}
+
+impl From<FailureCause> for Failed {
+    fn from(cause: FailureCause) -> Self {
+        Self::Cause(cause)
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Latch<S> {

@@ -1,7 +1,7 @@
 //! The phase of a runtime, from running to cancelled, which all its streams read.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::base::device::Device;
 use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
@@ -9,6 +9,7 @@ use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::immediate::Immediate;
+use crate::engine::stream::failures::SetAside;
 use crate::engine::stream::schedule::Scheduler;
 use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 
@@ -36,8 +37,6 @@ pub(crate) struct Lifecycle {
     pub(crate) task_reports: Immediate<TaskReport>,
     /// Errors of dropped streams that no synchronise has raised.
     unseen: Mutex<BTreeMap<Device, UnseenErrors>>,
-    /// Called with each error before it enters `unseen`, to drop everything but the error's text.
-    reduce_error: OnceLock<fn(&Arc<StreamFailure>)>,
     is_scheduled: AtomicBool,
     /// Only there while a watch of its own is.
     scheduler: Mutex<Option<Arc<dyn Scheduler>>>,
@@ -122,7 +121,6 @@ impl Lifecycle {
             retired_counters: StreamCounters::default(),
             task_reports: Immediate::new(),
             unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
-            reduce_error: OnceLock::new(),
             is_scheduled: AtomicBool::new(false),
             scheduler: Mutex::new(LockRank::Backend, None),
         })
@@ -228,27 +226,21 @@ impl Lifecycle {
         *self.scheduler.lock() = scheduler;
     }
 
-    /// Adds the counts and unseen error of a dropped stream. Returns the errors beyond the maximum.
+    /// Adds the counts and unseen errors of a dropped stream. Returns the surplus errors.
     #[must_use = "they are a user's"]
     pub(crate) fn add_dropped(
         &self,
         counts: StreamCounts,
-        unseen: Option<Arc<StreamFailure>>,
+        device: Device,
+        unraised: SetAside,
     ) -> Vec<Arc<StreamFailure>> {
         self.retired_counters.add(counts);
-        let Some(error) = unseen else { return Vec::new() };
-        if let Some(reduce_error) = self.reduce_error.get() {
-            reduce_error(&error);
+        let SetAside { errors, num_forgotten } = unraised;
+        if errors.is_empty() && num_forgotten == 0 {
+            return Vec::new();
         }
-        let (device, errors) = (error.device(), VecDeque::from([error]));
-        let later = UnseenErrors { errors, num_forgotten: 0 };
+        let later = UnseenErrors { errors: errors.into(), num_forgotten };
         self.unseen.lock().entry(device).or_default().add(later)
-    }
-
-    /// Sets the function that the drop of a stream calls with its unseen error. All callers must
-    /// pass the same function.
-    pub(crate) fn set_error_reducer(&self, reduce_error: fn(&Arc<StreamFailure>)) {
-        self.reduce_error.get_or_init(|| reduce_error);
     }
 
     /// Reads the summed counters of all dropped streams.
@@ -287,7 +279,8 @@ mod tests {
     fn add_errors(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
             let error = StreamFailure::new(device, id, None, FailureCause::Unfinished);
-            drop(lifecycle.add_dropped(StreamCounts::default(), Some(error)));
+            let errors = SetAside { errors: vec![error], num_forgotten: 0 };
+            drop(lifecycle.add_dropped(StreamCounts::default(), device, errors));
         }
     }
 
@@ -310,17 +303,5 @@ mod tests {
         assert_eq!((ids(&unseen), unseen.num_forgotten), ((27..43).collect(), 27));
         let [others] = &lifecycle.take_all_unseen()[..] else { panic!("of one device") };
         assert_eq!((ids(others), others.num_forgotten), (vec![500, 501, 502], 0));
-    }
-
-    #[test]
-    fn only_errors_added_after_the_reducer_is_set_are_reduced() {
-        let lifecycle = Lifecycle::new(1, 10);
-        add_errors(&lifecycle, Device::cpu(0), 0..1);
-        lifecycle.set_error_reducer(|error| error.set_raised());
-        lifecycle.set_error_reducer(|_| panic!("it is the same at each call"));
-        add_errors(&lifecycle, Device::cpu(0), 1..3);
-        let unseen = lifecycle.take_unseen(Device::cpu(0));
-        let reduced: Vec<bool> = unseen.errors.iter().map(|error| error.is_raised()).collect();
-        assert_eq!(reduced, [false, true, true]);
     }
 }

@@ -5,6 +5,7 @@
 //! * [`consumer_lock`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
 //!   synchronise ends an error
+//! * [`receipt`]: how a handle of one task, and a pool, end an error
 //! * [`task_future`]: the end of a task as a future
 //! * [`operation`], [`commands`], [`context`]: kinds of tasks, the commands, and the context that
 //!   each one runs with
@@ -44,6 +45,7 @@ mod loom_tests;
 pub(crate) mod marks;
 pub(crate) mod operation;
 pub(crate) mod order_watch;
+pub(crate) mod receipt;
 mod refusal;
 pub(crate) mod schedule;
 mod scheduling_hints;

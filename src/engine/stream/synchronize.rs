@@ -17,6 +17,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::enqueue::{Always, Checked};
+use crate::engine::stream::failures::SetAside;
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::operation::OperationKind;
@@ -71,8 +72,21 @@ impl Command<TaskContext> for Reopen {
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
-        context.effects().failure = Some(self.0);
+        // A call may have received the error through a handle since the synchronise cleared it.
+        if !self.0.is_ended() {
+            context.effects().failure = Some(self.0);
+        }
     }
+}
+
+/// The outcome of one round of a synchronise that executes the stream on its own thread.
+enum Helped {
+    /// The tasks are done. Contains the error that the synchronise has cleared.
+    Reached(Option<Cleared>),
+    /// The thread must leave the rest of the tasks to a worker.
+    Unreached,
+    /// The thread may go on helping.
+    Continues,
 }
 
 /// A synchronise in progress, with the ticket of its task.
@@ -82,19 +96,29 @@ pub(crate) struct Pending {
 }
 
 impl StreamCore {
-    /// Blocks until all earlier tasks are done. Then clears and raises the stream's error.
-    pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    /// Blocks until all earlier tasks are done. Then clears and raises the errors of tasks behind
+    /// the ticket `since`, from which on the stream belongs to the caller.
+    pub(crate) fn synchronize(
+        self: &Arc<Self>,
+        since: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
         self.check_wait()?;
         let until = self.pushed();
         if order_watch::is_on() {
-            return self.synchronize_told(until, interrupt);
+            return self.synchronize_told(until, since, interrupt);
         }
-        self.synchronize_up_to(until, interrupt)
+        self.synchronize_up_to(until, since, interrupt)
     }
 
     #[cold]
-    fn synchronize_told(self: &Arc<Self>, until: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let waited = self.synchronize_up_to(until, interrupt);
+    fn synchronize_told(
+        self: &Arc<Self>,
+        until: u64,
+        since: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        let waited = self.synchronize_up_to(until, since, interrupt);
         self.tell_waited(until, true, &waited);
         waited
     }
@@ -102,23 +126,56 @@ impl StreamCore {
     fn synchronize_up_to(
         self: &Arc<Self>,
         until: u64,
+        since: u64,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
-        if self.is_quiet_up_to(until) || self.synchronize_by_helping(until, interrupt)? {
+        let cleared = if self.is_passed_up_to(until) && self.failures.current().is_none() {
+            None
+        } else {
+            let Helped::Reached(cleared) = self.synchronize_by_helping(until, interrupt)? else {
+                let pending = self.begin_synchronize(!interrupt.has_limit())?;
+                let cleared = self.take_synchronized(&pending, interrupt)?;
+                return self.raise_behind(since, cleared);
+            };
+            cleared
+        };
+        if cleared.is_none() && !self.failures.has_failed() {
             return Ok(());
         }
-        let pending = self.begin_synchronize(!interrupt.has_limit())?;
-        raise_cleared(&self.take_synchronized(&pending, interrupt)?)
+        self.raise_behind(since, cleared.into_iter().collect())
     }
 
-    /// True when a synchronise would neither wait nor raise.
-    pub(crate) fn is_quiet(self: &Arc<Self>) -> bool {
-        self.is_quiet_up_to(self.pushed())
+    /// Raises the errors that a synchronise has cleared, and those of earlier holders that the pool
+    /// has set aside, as far as their tasks come behind the ticket `since`.
+    #[cold]
+    fn raise_behind(self: &Arc<Self>, since: u64, cleared: Vec<Cleared>) -> Result<()> {
+        let SetAside { errors, num_forgotten } = self.take_behind(since, cleared);
+        raise_counted(errors, num_forgotten)
+    }
+
+    /// As [`StreamCore::raise_behind`], for a caller that raises the errors. From here on no point
+    /// puts them back.
+    pub(crate) fn take_behind(self: &Arc<Self>, since: u64, cleared: Vec<Cleared>) -> SetAside {
+        let mut taken = self.failures.synchronize(since);
+        for one in cleared {
+            if one.0.ticket() > since {
+                taken.errors.push(raised(&one));
+            } else {
+                self.put_back(one); // another synchronise has ended an error of an earlier holder
+            }
+        }
+        taken
+    }
+
+    /// True when a synchronise through a handle that was issued behind the task `since` would
+    /// neither wait nor raise.
+    pub(crate) fn is_quiet(&self, since: u64) -> bool {
+        self.is_passed_up_to(self.pushed()) && !self.failures.has_unraised(since)
     }
 
     #[inline]
-    fn is_quiet_up_to(&self, ticket: u64) -> bool {
-        self.on_host && self.progress.retired() >= ticket && self.failures.current().is_none()
+    fn is_passed_up_to(&self, ticket: u64) -> bool {
+        self.on_host && self.progress.retired() >= ticket
     }
 
     /// Asks a lingering worker to leave, because this waiting thread is about to execute the
@@ -133,32 +190,31 @@ impl StreamCore {
         may_help
     }
 
-    /// Synchronises by executing the stream on this thread, without a task in the queue. Raises the
-    /// error that it clears. False when the thread must not help or leaves the stream before the
-    /// tasks up to `until` are done.
+    /// Synchronises by executing the stream on this thread, without a task in the queue. Returns
+    /// the error that it clears, unless the thread leaves before the tasks up to `until` are done.
     fn synchronize_by_helping(
         self: &Arc<Self>,
         until: u64,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Helped> {
         while !interrupt.has_limit() && self.announce_helper() {
             let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
             let stop = self.drain_helping(&mut guard, until);
             let is_reached = stop == Stop::Finished && guard.receiver.consumed() >= until;
             if is_reached && guard.context.error.is_none() {
                 self.leave_and_submit(guard, stop);
-                return Ok(true);
+                return Ok(Helped::Reached(None));
             }
             // Apart, so that the common round keeps neither an error nor the check in registers.
-            if let Some(is_over) = self.leave_unsynchronized(guard, stop, is_reached, interrupt)? {
-                return Ok(is_over);
+            match self.leave_unsynchronized(guard, stop, is_reached, interrupt)? {
+                Helped::Continues => {}
+                over => return Ok(over),
             }
         }
-        Ok(false)
+        Ok(Helped::Unreached)
     }
 
-    /// Leaves a stream that has failed, or before its tasks are done. `None` when the thread may go
-    /// on helping.
+    /// Leaves a stream that has failed, or before its tasks are done.
     #[cold]
     #[inline(never)]
     fn leave_unsynchronized(
@@ -167,14 +223,17 @@ impl StreamCore {
         stop: Stop,
         is_reached: bool,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Option<bool>> {
+    ) -> Result<Helped> {
         let next = guard.receiver.consumed() + 1;
-        let error = if is_reached { self.clear_error(next, &mut guard.context) } else { None };
+        let cleared = if is_reached { self.clear_error(next, &mut guard.context) } else { None };
         self.leave_and_submit(guard, stop);
-        if is_reached || stop != Stop::TimeIsUp {
-            return raise(error).map(|()| Some(is_reached));
+        if is_reached {
+            return Ok(Helped::Reached(cleared));
         }
-        interrupt.check_now().map(|()| None)
+        if stop != Stop::TimeIsUp {
+            return Ok(Helped::Unreached);
+        }
+        interrupt.check_now().map(|()| Helped::Continues)
     }
 
     /// Enqueues a synchronise. At the stream's task limit, a throttled call executes tasks or
@@ -247,6 +306,51 @@ impl StreamCore {
     }
 }
 
+/// Waits for streams, clears their errors and returns them. After a failed wait, puts all errors
+/// back and returns the wait's error, or its panic.
+pub(crate) fn synchronize_all(
+    streams: &[Arc<StreamCore>],
+    interrupt: &mut Interrupt<'_>,
+) -> Result<SetAside, std::thread::Result<Error>> {
+    streams.iter().try_for_each(|stream| stream.check_wait()).map_err(Ok)?;
+    let start = |stream: &Arc<StreamCore>| {
+        let is_busy = !stream.is_quiet(0);
+        is_busy.then(|| stream.begin_synchronize(!interrupt.has_limit()))
+    };
+    let begun: Vec<_> = streams.iter().map(start).collect(); // all, before the first wait
+    let (mut cleared, mut obstacle) = (Vec::new(), None);
+    for (stream, begun) in streams.iter().zip(begun) {
+        let Some(begun) = begun else { continue };
+        let finish = |pending| {
+            if obstacle.is_none() {
+                return stream.take_synchronized(&pending, interrupt);
+            }
+            stream.abandon_synchronize(&pending);
+            Ok(Vec::new())
+        };
+        match catch_panic(|| begun.and_then(finish)) {
+            Ok(Ok(own)) => cleared.extend(own.into_iter().map(|one| (stream, one))),
+            Ok(Err(other)) => obstacle = Some(Ok(other)),
+            Err(panic) => obstacle = Some(Err(panic)),
+        }
+    }
+    if let Some(obstacle) = obstacle {
+        // A wait failed, so this call fails. Puts back the errors that the call has cleared.
+        for (stream, cleared) in cleared {
+            stream.put_back(cleared);
+        }
+        return Err(obstacle);
+    }
+    let mut taken = SetAside::default();
+    for stream in streams {
+        let of_stream = stream.failures.synchronize(0);
+        taken.errors.extend(of_stream.errors);
+        taken.num_forgotten += of_stream.num_forgotten;
+    }
+    taken.errors.extend(cleared.iter().map(|(_, cleared)| raised(cleared)));
+    Ok(taken)
+}
+
 /// A synchronise as a future. Its drop abandons a synchronise that is not done.
 pub(crate) struct SynchronizeFuture(
     /// `None` for a stream without unfinished work and without an error.
@@ -255,24 +359,27 @@ pub(crate) struct SynchronizeFuture(
 
 struct Abandoning {
     task: TaskFuture,
+    /// The last ticket before the stream was issued to the caller.
+    since: u64,
     /// `None` once the errors were raised or abandoned.
     pending: Option<Pending>,
 }
 
 impl SynchronizeFuture {
     /// Fails inside of the stream's own tasks, after a shutdown and in a forked child.
-    pub(crate) fn new(stream: &Arc<StreamCore>) -> Result<Self> {
+    pub(crate) fn new(stream: &Arc<StreamCore>, since: u64) -> Result<Self> {
         stream.check_wait()?;
         // A refused query leaves it to the synchronise to raise the refusal.
         let is_done = || stream.on_host || stream.handle.query().unwrap_or(false);
         let has_work = stream.progress.retired() < stream.pushed() || !is_done();
-        if !has_work && stream.failures.current().is_none() {
+        if !has_work && !stream.failures.has_unraised(since) {
+            stream.failures.forget_received(since);
             stream.tell_waited(stream.pushed(), true, &Ok(()));
             return Ok(Self(None));
         }
         let pending = stream.begin_synchronize(false)?;
         let task = TaskFuture::new(stream, pending.ticket);
-        Ok(Self(Some(Inherited::new(Abandoning { task, pending: Some(pending) }))))
+        Ok(Self(Some(Inherited::new(Abandoning { task, since, pending: Some(pending) }))))
     }
 
     /// True when a poll is ready.
@@ -283,11 +390,12 @@ impl SynchronizeFuture {
     /// Ready when the earlier tasks are done: then raises the errors that the synchronise ended.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
         let Some(synchronize) = &mut self.0 else { return Poll::Ready(Ok(())) };
-        let Abandoning { task, pending } = &mut **synchronize;
+        let Abandoning { task, since, pending } = &mut **synchronize;
         match task.poll(waker) {
             Poll::Ready(Ok(())) => {
                 let cleared = pending.take().map(|pending| pending.point.take());
-                Poll::Ready(raise_cleared(&cleared.unwrap_or_default()))
+                let cleared = cleared.unwrap_or_default();
+                Poll::Ready(task.stream().raise_behind(*since, cleared))
             }
             not_done => not_done,
         }
@@ -313,10 +421,6 @@ pub(crate) fn raised(cleared: &Cleared) -> Arc<StreamFailure> {
     // Relaxed: the drop of `cleared` comes before the `into_inner` in `put_back`.
     cleared.1.store(true, Ordering::Relaxed);
     Arc::clone(&cleared.0)
-}
-
-fn raise_cleared(cleared: &[Cleared]) -> Result<()> {
-    raise_all(cleared.iter().map(raised).collect())
 }
 
 #[cold]

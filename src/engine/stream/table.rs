@@ -89,7 +89,8 @@ impl StreamTable {
         Ok(first)
     }
 
-    pub(crate) fn pooled_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
+    /// The next stream of a pool, and the last ticket of its earlier holders.
+    pub(crate) fn pooled_stream(&self, priority: i32) -> Result<(Arc<StreamCore>, u64)> {
         self.check_priority(priority)?;
         let (index, present) = {
             let mut streams = self.streams.lock();
@@ -99,13 +100,14 @@ impl StreamTable {
             (index, pool.streams[index].clone())
         };
         if let Some(stream) = present {
-            return Ok(stream);
+            let since = stream.reissue();
+            return Ok((stream, since));
         }
         let id = self.streams.lock().take_id();
         let new = self.create(id, priority)?;
         let mut streams = self.streams.lock();
         let first = streams.pool(priority).streams[index].get_or_insert_with(|| Arc::clone(&new));
-        Ok(Arc::clone(first)) // a stream that lost the race is dropped after the lock
+        Ok((Arc::clone(first), 0)) // a stream that lost the race is dropped after the lock
     }
 
     pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {

@@ -173,7 +173,7 @@ mod tests {
             let mut future = EventFuture::new(event.clone());
             assert!(future.poll_record(Waker::noop()).is_pending());
             assert!(future.poll_record(&Waker::from(Arc::new(Unused))).is_pending());
-            let mut future = SynchronizeFuture::new(stream.core()).unwrap();
+            let mut future = SynchronizeFuture::new(stream.core(), 0).unwrap();
             assert!(future.poll(Waker::noop()).is_pending());
         }
         assert_eq!(stream.core().waiters.count(), 0);
@@ -199,7 +199,7 @@ mod tests {
         let device = Device::new(DeviceKind::NULL, 0).unwrap();
         let stream = runtime.stream(device).unwrap();
         let event = stream.record_event().unwrap();
-        let mut future = SynchronizeFuture::new(stream.core()).unwrap();
+        let mut future = SynchronizeFuture::new(stream.core(), 0).unwrap();
         assert!(!event.is_done() && !future.is_done());
         assert!(future.poll(Waker::noop()).is_pending());
         assert!(matches!(future.poll(Waker::noop()), Poll::Ready(Ok(()))));
@@ -212,11 +212,11 @@ mod tests {
         let stream = runtime.stream(Device::cpu(0)).unwrap();
         let fail = || stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
         fail();
-        drop(SynchronizeFuture::new(stream.core()).unwrap()); // done or not: it raised nothing
+        drop(SynchronizeFuture::new(stream.core(), 0).unwrap()); // done or not: it raised nothing
         while !stream.is_done() {
             std::thread::yield_now();
         }
-        let future = SynchronizeFuture::new(stream.core()).unwrap();
+        let future = SynchronizeFuture::new(stream.core(), 0).unwrap();
         assert!(raised_by(future).contains("it fails"));
         stream.synchronize().unwrap();
     }
@@ -247,9 +247,9 @@ mod tests {
         for (is_raised, is_first) in [(true, true), (true, false), (false, true), (false, false)] {
             let fails = enqueue_gate(&stream);
             stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
-            let earlier = SynchronizeFuture::new(stream.core()).unwrap();
+            let earlier = SynchronizeFuture::new(stream.core(), 0).unwrap();
             let gate = enqueue_gate(&stream);
-            let later = SynchronizeFuture::new(stream.core()).unwrap();
+            let later = SynchronizeFuture::new(stream.core(), 0).unwrap();
             drop(fails);
             while !earlier.is_done() {
                 std::thread::yield_now();
@@ -285,7 +285,7 @@ mod tests {
         let [stream, filler] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).unwrap());
         for place in 0..SEGMENT {
             stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
-            let future = SynchronizeFuture::new(stream.core()).unwrap();
+            let future = SynchronizeFuture::new(stream.core(), 0).unwrap();
             while !future.is_done() {
                 std::thread::yield_now();
             }

@@ -6,7 +6,6 @@ use std::task::{Context, Poll, Waker};
 
 use crate::base::error::Result;
 use crate::base::fork::Inherited;
-use crate::engine::stream::synchronize::raise;
 use crate::engine::stream::task_future::TaskFuture;
 use crate::memory::buffer::{HostTransfer, Transfer};
 
@@ -44,7 +43,9 @@ impl Task {
         };
         watched.stream.lifecycle.step_for(waker);
         match task.poll(waker) {
-            Poll::Ready(Ok(())) => Poll::Ready(raise(watched.stream.failures.at(watched.ticket))),
+            Poll::Ready(Ok(())) => {
+                Poll::Ready(watched.stream.receive(watched.stream.failures.at(watched.ticket)))
+            }
             not_done => not_done,
         }
     }

@@ -10,6 +10,7 @@ use crate::base::error::{DriverError, Error, Result, StreamFailure};
 use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::base::sync::park;
+use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::order_watch::{self, Told, has_waited};
 use crate::engine::stream::synchronize::raise_all;
@@ -24,7 +25,9 @@ pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 impl Buffer {
     /// Blocks until every recorded use of the memory through any view is done; meanwhile may
     /// execute stream tasks. Fails with the failures that cover those uses, unless a synchronise
-    /// has already raised and cleared them. The call clears no failure and ignores later uses.
+    /// has already raised them. Each failure then ends for tasks that are enqueued later, but the
+    /// buffer reports it until a task has used the bytes again on that stream, a synchronise has
+    /// cleared the failure, or 16 later ones of the stream were received. Ignores later uses.
     ///
     /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.
     pub fn wait_for_host(&self) -> Result<()> {
@@ -55,11 +58,8 @@ impl Buffer {
 
     /// True when [`Buffer::wait_for_host`] would fail for a completed use. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
-        let is_failed = |point: &Use| {
-            let failures = &point.stream.failures;
-            let error = failures.at(point.last.task.ticket);
-            error.is_some_and(|error| failures.current().is_some_and(|it| Arc::ptr_eq(&it, &error)))
-        };
+        let is_failed =
+            |point: &Use| point.stream.failures.unsynchronized_at(point.last.task.ticket).is_some();
         self.allocation().uses().iter().any(|point| point.is_done() && is_failed(point))
     }
 
@@ -198,22 +198,24 @@ impl Buffer {
     }
 }
 
-/// Blocks until the uses are done. Fails with the failures that cover them.
+/// Blocks until the uses are done. Fails with the failures that cover them, and ends these.
 fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
-    let mut errors: Vec<Arc<StreamFailure>> = Vec::new();
+    let mut errors: Vec<(Arc<StreamCore>, Arc<StreamFailure>)> = Vec::new();
     for point in uses {
-        // A use that was done before this wait reports no error that a synchronise has cleared.
+        // A use that was done before this wait reports no error that a synchronise has raised.
         let was_done = point.is_done();
         let Task { ticket, is_marker } = point.last.task;
         let task = WatchedTask::new(&point.stream, ticket);
         point.stream.wait_ticket(ticket, is_marker, interrupt)?;
         let failures = &point.stream.failures;
-        let is_told = |error: &Arc<StreamFailure>| {
-            was_done && !failures.current().is_some_and(|open| Arc::ptr_eq(&open, error))
-        };
-        errors.extend(failures.at(task.ticket).filter(|error| !is_told(error)));
+        let error = if was_done { failures.unsynchronized_at(ticket) } else { failures.at(ticket) };
+        drop(task);
+        errors.extend(error.map(|error| (point.stream, error)));
     }
-    raise_all(errors)
+    for (stream, error) in &errors {
+        stream.end_received(error);
+    }
+    raise_all(errors.into_iter().map(|(_, error)| error).collect())
 }
 
 #[cfg(all(test, not(loom)))]
@@ -231,9 +233,9 @@ mod tests {
             (runtime.zeros(8, Device::cpu(0)).unwrap(), runtime.stream(Device::cpu(0)).unwrap());
         stream.enqueue(|| Err::<(), _>("broken")).unwrap();
         let skipped = buffer.fill(1, &stream).unwrap();
-        skipped.wait().unwrap_err();
+        skipped.wait().unwrap_err(); // ends the error, which the bytes still report
         assert!(buffer.has_failed());
-        stream.synchronize().unwrap_err();
+        stream.synchronize().unwrap();
         assert!(!buffer.has_failed());
         skipped.wait().unwrap_err();
     }

@@ -14,7 +14,6 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::engine::stream::synchronize::raise;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
 use crate::memory::buffer::order::{Order, enqueue, read_use, write_use};
@@ -62,8 +61,8 @@ impl WatchedTask {
         let waited = stream.wait_ticket(*ticket, true, interrupt);
         stream.tell_waited(*ticket, false, &waited);
         waited?;
-        // A cancelled task has a failure too, which `raise` reports as `ShutDown`.
-        raise(stream.failures.at(*ticket))
+        // A cancelled task has a failure too, which `receive` reports as `ShutDown`.
+        stream.receive(stream.failures.at(*ticket))
     }
 }
 
@@ -88,7 +87,8 @@ impl Transfer {
     }
 
     /// Blocks until the task is done; meanwhile may execute tasks of the stream. If the task failed
-    /// or was skipped, fails with the stream's failure, which stays uncleared. Also fails if a
+    /// or was skipped, fails with the stream's failure, which then ends for tasks that are enqueued
+    /// later; a cancellation ends only at a synchronise. Also fails if a
     /// shutdown cancelled the task and, unless the task is already done, inside a task of the
     /// stream and in a forked child. The call does not wait for later tasks, but a driver may have
     /// to finish work that was submitted in the meantime.

@@ -10,67 +10,99 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::base::blocking::{longest_park, while_blocked};
-use crate::base::error::{Error, Result, StreamError};
+use crate::base::error::{self, FailureCause, StreamFailure};
 use crate::base::fork;
 use crate::base::sync::{LockRank, Mutex, Sleeper, park};
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::Lifecycle;
+use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::receipt::skipped_by;
 use crate::python::support::awaiting::{Awaited, Awaiting};
-use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
+use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::parameters::timeout_argument;
-use crate::python::support::waiting::{scheduled, step_schedule, without_gil};
+use crate::python::support::task_exception::{HandleObjects, RaisedInTask};
+use crate::python::support::waiting::{must_not_wait, scheduled, step_schedule, without_gil};
 
-/// The outcome of a callable, and the threads and asyncio tasks that wait for it.
-enum Outcome {
+/// The progress of a callable.
+enum State {
+    /// Not over. Contains the wakers of the threads and asyncio tasks that wait.
     Pending(Vec<Waker>),
-    Returned(DeferredDrop),
-    Raised(DeferredDrop),
-    /// The stream had failed before, or was shut down.
-    NotCalled,
+    Over(Outcome),
+}
+
+/// The outcome of a callable. The handle's objects contain the value or the exception.
+#[derive(Clone)]
+enum Outcome {
+    Returned,
+    /// Contains the stream's error, which exists before the stream has failed.
+    Raised(Arc<StreamFailure>),
+    /// The stream had failed before, with this error if it is known, or was shut down.
+    NotCalled(Option<Arc<StreamFailure>>),
 }
 
 /// The outcome, as the handle and the task share it.
-pub(crate) struct Shared(Mutex<Outcome>);
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    objects: Arc<HandleObjects>,
+}
 
 /// The task's end. Its drop says that the callable was not called.
 pub(crate) struct Report(Arc<Shared>);
 
 impl Report {
     pub(crate) fn new() -> (Self, Arc<Shared>) {
-        let pending = Outcome::Pending(Vec::new());
-        let shared = Arc::new(Shared(Mutex::new(LockRank::Bindings, pending)));
+        let state = Mutex::new(LockRank::Bindings, State::Pending(Vec::new()));
+        let shared = Arc::new(Shared { state, objects: HandleObjects::new() });
         (Self(Arc::clone(&shared)), shared)
     }
 
-    /// Stores what the callable returned or raised, if the program has the handle.
-    pub(crate) fn finish(self, py: Python<'_>, outcome: &PyResult<Bound<'_, PyAny>>) {
-        if Arc::strong_count(&self.0) == 1 {
-            return;
-        }
-        self.0.set(match outcome {
-            Ok(value) => Outcome::Returned(DeferredDrop::new(vec![value.clone().unbind()])),
-            Err(error) => {
-                let raised = error.value(py).clone().into_any().unbind();
-                Outcome::Raised(DeferredDrop::new(vec![raised]))
+    /// Stores the outcome, if the program has the handle. Returns the stream's error.
+    pub(crate) fn finish(
+        self,
+        py: Python<'_>,
+        stream: &Stream,
+        outcome: PyResult<Bound<'_, PyAny>>,
+    ) -> Result<(), Arc<StreamFailure>> {
+        let error = match outcome {
+            Ok(value) => {
+                self.store(py, || vec![value.unbind()], Outcome::Returned);
+                return Ok(());
             }
-        });
+            Err(error) => error,
+        };
+        let traceback = error.traceback(py).map_or_else(|| py.None(), |it| it.into_any().unbind());
+        let exception = error.into_value(py).into_bound(py).into_any();
+        let raised = RaisedInTask::new(&exception, &self.0.objects);
+        let (device, operation) = (stream.device(), OperationKind::Deferred.name());
+        let cause = FailureCause::Returned(Box::new(raised));
+        let failure = StreamFailure::new(device, stream.id(), operation, cause);
+        let objects = || vec![exception.unbind(), traceback];
+        self.store(py, objects, Outcome::Raised(Arc::clone(&failure)));
+        Err(failure)
+    }
+
+    fn store(&self, py: Python<'_>, objects: impl FnOnce() -> Vec<Py<PyAny>>, outcome: Outcome) {
+        if Arc::strong_count(&self.0) > 1 {
+            self.0.objects.set(py, objects());
+        }
+        self.0.set(outcome);
     }
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        self.0.set(Outcome::NotCalled);
+        self.0.set(Outcome::NotCalled(skipped_by()));
     }
 }
 
 impl Shared {
     /// Stores the outcome, unless one is stored, and wakes the threads that wait for it.
     fn set(&self, outcome: Outcome) {
-        let mut state = self.0.lock();
-        if let Outcome::Pending(waiting) = &mut *state {
+        let mut state = self.state.lock();
+        if let State::Pending(waiting) = &mut *state {
             let waiting = std::mem::take(waiting);
-            *state = outcome;
+            *state = State::Over(outcome);
             drop(state);
             waiting.into_iter().for_each(Waker::wake);
         }
@@ -79,26 +111,26 @@ impl Shared {
     /// True when an outcome is stored. False in a forked child, where a thread that it lacks may
     /// hold the lock.
     fn is_done(&self) -> bool {
-        !fork::is_child() && !matches!(*self.0.lock(), Outcome::Pending(_))
+        !fork::is_child() && !matches!(*self.state.lock(), State::Pending(_))
     }
 
     /// Wakes `waker` when the outcome is stored. False when it is stored.
     fn register(&self, waker: &Waker) -> bool {
-        match &mut *self.0.lock() {
-            Outcome::Pending(waiting) => waiting.push(waker.clone()),
-            _ => return false,
+        match &mut *self.state.lock() {
+            State::Pending(waiting) => waiting.push(waker.clone()),
+            State::Over(_) => return false,
         }
         true
     }
 
     fn withdraw(&self, waker: &Waker) {
-        if let Outcome::Pending(waiting) = &mut *self.0.lock() {
+        if let State::Pending(waiting) = &mut *self.state.lock() {
             waiting.retain(|waiting| !waiting.will_wake(waker));
         }
     }
 
     /// Blocks until the outcome is stored. Executes no task meanwhile, but for a schedule.
-    fn wait(&self, stream_key: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    fn wait(&self, stream_key: u64, interrupt: &mut Interrupt<'_>) -> error::Result<()> {
         if let Some(scheduler) = scheduled().and_then(Lifecycle::scheduler) {
             return scheduler.follow(stream_key, &|| self.is_done(), interrupt);
         }
@@ -186,7 +218,7 @@ impl PyHostCall {
         &self,
         py: Python<'py>,
         timeout: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<std::result::Result<Bound<'py, PyAny>, PyErr>> {
+    ) -> PyResult<Result<Bound<'py, PyAny>, PyErr>> {
         let timeout = timeout_argument(timeout)?;
         fork::check()?;
         let is_done = || self.shared.is_done();
@@ -201,27 +233,51 @@ impl PyHostCall {
         Ok(self.outcome(py))
     }
 
-    /// What the callable returned or raised. The outcome is stored.
+    /// Returns the value, or the exception, which the caller thereby receives. The outcome is
+    /// stored.
     fn outcome<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.stream.core().tell_waited(self.ticket, false, &Ok(()));
-        let object = |kept: &DeferredDrop| kept.bind(py).next().expect("it keeps one").clone();
-        let known = match &*self.shared.0.lock() {
-            Outcome::Returned(value) => Some(Ok(object(value))),
-            Outcome::Raised(exception) => Some(Err(PyErr::from_value(object(exception)))),
-            Outcome::NotCalled | Outcome::Pending(_) => None,
+        let core = self.stream.core();
+        core.tell_waited(self.ticket, false, &Ok(()));
+        let outcome = match &*self.shared.state.lock() {
+            State::Over(outcome) => outcome.clone(),
+            State::Pending(_) => Outcome::NotCalled(None),
         };
-        known.unwrap_or_else(|| Err(self.not_called()))
+        match outcome {
+            Outcome::Returned => self.shared.objects.get(py, 0).ok_or_else(not_called),
+            Outcome::Raised(failure) => {
+                core.end_received(&failure);
+                Err(self.exception_object(py).unwrap_or_else(not_called))
+            }
+            Outcome::NotCalled(failure) => {
+                let failure = failure.or_else(|| core.failures.at(self.ticket));
+                let failure = failure.filter(|failure| !failure.is_cancellation());
+                Err(core.receive(failure).map_or_else(PyErr::from, |()| not_called()))
+            }
+        }
     }
 
-    /// The exception for a callable that was skipped: its stream's failure, while that is known.
-    fn not_called(&self) -> PyErr {
-        let failure = self.stream.core().failures.at(self.ticket);
-        match failure.filter(|failure| !failure.is_cancellation()) {
-            Some(failure) => Error::Stream(StreamError::Failed(failure)).into(),
-            None => PyRuntimeError::new_err(
-                "the callable was not called: its stream had failed before, or the runtime was \
-                 shut down",
-            ),
+    /// The exception that the callable raised, with its first traceback: each receiver that raises
+    /// the object adds frames.
+    fn exception_object(&self, py: Python<'_>) -> Option<PyErr> {
+        let objects = &self.shared.objects;
+        let (exception, traceback) = (objects.get(py, 0)?, objects.get(py, 1)?);
+        exception.setattr("__traceback__", traceback).ok()?;
+        Some(PyErr::from_value(exception))
+    }
+}
+
+/// The exception for a callable without an outcome.
+fn not_called() -> PyErr {
+    PyRuntimeError::new_err(
+        "the callable was not called: its stream had failed before, or the runtime was shut down",
+    )
+}
+
+impl Drop for PyHostCall {
+    /// Drops the value or the exception at once, except where destructors must not wait.
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.shared) == 1 && !fork::is_child() && !must_not_wait() {
+            Python::try_attach(|py| self.shared.objects.release(py));
         }
     }
 }
@@ -264,28 +320,13 @@ impl PyHostCall {
         Ok(outcome.err().map(|error| error.into_value(py).into_bound(py).into_any()))
     }
 
-    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        if fork::is_child() {
-            return Ok(()); // a leak: a thread that the child lacks may hold the lock
-        }
-        // No thread runs Python code, and so the collector, while it holds the lock.
-        match &*self.shared.0.lock() {
-            Outcome::Returned(kept) | Outcome::Raised(kept) => kept.visit(&visit),
-            Outcome::NotCalled | Outcome::Pending(_) => Ok(()),
-        }
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.shared.objects.visit(&visit)
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        if fork::is_child() {
-            return; // as in `__traverse__`
-        }
-        let mut outcome = self.shared.0.lock();
-        if let Outcome::Returned(_) | Outcome::Raised(_) = *outcome {
-            let kept = std::mem::replace(&mut *outcome, Outcome::NotCalled);
-            drop(outcome);
-            if let Outcome::Returned(kept) | Outcome::Raised(kept) = kept {
-                kept.release(py);
-            }
+        if !fork::is_child() {
+            self.shared.objects.release(py); // a leak in a child: as in `visit`
         }
     }
 

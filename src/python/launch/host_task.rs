@@ -4,13 +4,14 @@
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::mem;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::base::error::TaskError;
+use crate::base::error::StreamFailure;
 use crate::base::sync::park;
 use crate::engine::log::names::NameId;
 use crate::engine::stream::{Completion, Stream};
@@ -18,7 +19,7 @@ use crate::python::launch::host_call::{PyHostCall, Report};
 use crate::python::launch::host_threads;
 use crate::python::objects::contexts;
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
-use crate::python::support::errors::{RaisedInTask, release_frames_later, type_name, wrong_type};
+use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::waiting::{enqueue, scheduled};
 use crate::runtime::Runtime;
 
@@ -53,7 +54,6 @@ pub(crate) fn launch_host(
     let (report, shared) = Report::new();
     let task = HostTask { stream: stream.clone(), call, report, enqueued_at };
     let start = move |completion| start(task, completion);
-    stream.core().lifecycle.set_error_reducer(release_frames_later);
     let name = log_name(stream, callable);
     let ticket = enqueue(py, stream, || stream.enqueue_deferred_as(Some(name), start))?;
     Ok(PyHostCall::new(shared, stream, ticket))
@@ -91,7 +91,7 @@ fn place_of_caller(py: Python<'_>) -> PyResult<String> {
 
 impl HostTask {
     /// Makes the stream and its device current on this thread, and calls the callable.
-    pub(crate) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
+    pub(crate) fn run(self, py: Python<'_>) -> Result<(), Arc<StreamFailure>> {
         let Self { stream, call, report, enqueued_at } = self;
         stream.inside_task(|| Self::call(py, &stream, call, report, enqueued_at.as_deref()))
     }
@@ -102,7 +102,7 @@ impl HostTask {
         call: DeferredDrop,
         report: Report,
         enqueued_at: Option<&str>,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), Arc<StreamFailure>> {
         let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
             runtime.adopt_stream(Some(stream));
             let outcome = call_python(py, &call);
@@ -115,9 +115,9 @@ impl HostTask {
             // The result is ignored: the exception is raised without a note then.
             let _ = error.value(py).call_method1("add_note", (note,));
         }
-        report.finish(py, &outcome);
+        let outcome = report.finish(py, stream, outcome);
         call.release(py);
-        outcome.map(drop).map_err(|error| RaisedInTask::new(py, error).into())
+        outcome
     }
 
     pub(crate) fn release(self, py: Python<'_>) {

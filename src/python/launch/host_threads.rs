@@ -324,7 +324,7 @@ fn run_batch(py: Python<'_>, service: Service) {
                 if fork::is_child() {
                     return std::mem::forget(completion); // only the parent may use the stream
                 }
-                completion.finish(outcome);
+                completion.finish_with(outcome);
             }
             Some(Ready::Callback(callback)) => {
                 if let Some(done) = callback.poll() {

@@ -135,7 +135,9 @@ impl PyStream {
         let timeout = timeout_argument(timeout)?;
         if self.stream.is_quiet() {
             drop_parked(py);
-            return Ok(fork::check()?);
+            fork::check()?;
+            self.stream.forget_received();
+            return Ok(());
         }
         let stream = &self.stream;
         if timeout.is_none() {
@@ -153,7 +155,7 @@ impl PyStream {
     /// as `synchronize`, while the loop runs other tasks. Cancelling the asyncio task ends the wait
     /// only.
     fn __await__(&self) -> PyResult<Awaiting> {
-        Ok(Awaiting::new(SynchronizeFuture::new(self.stream.core())?))
+        Ok(Awaiting::new(SynchronizeFuture::new(self.stream.core(), self.stream.since())?))
     }
 
     /// Makes later work on this stream wait for the work before the event's latest record. Does not

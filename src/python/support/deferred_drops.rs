@@ -7,16 +7,13 @@
 //! drops parked objects.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::{fmt, mem};
 
 use crossbeam_queue::SegQueue;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::base::error::StreamFailure;
 use crate::base::fork;
-use crate::python::support::errors::release_frames;
 use crate::python::support::waiting::must_not_wait;
 
 static PARKED: SegQueue<Parked> = SegQueue::new();
@@ -30,8 +27,6 @@ thread_local! {
 pub(crate) enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
-    /// An error in which `release_frames` replaces the traceback's frames by text.
-    Error(Arc<StreamFailure>),
 }
 
 /// The lender of foreign memory. Any thread may hold the lender; `take_back` frees the memory.
@@ -74,7 +69,6 @@ pub(crate) fn drop_deferred(_py: Python<'_>) {
             match PARKED.pop() {
                 Some(Parked::Objects(objects)) => drop(objects),
                 Some(Parked::Lender(lender)) => lender.take_back(py),
-                Some(Parked::Error(error)) => release_frames(py, &error),
                 None => break,
             }
         }

@@ -19,8 +19,8 @@ use crate::engine::stream::ffi_launch::NATIVE_CALLS;
 use crate::python::launch::function::name_at;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::PyStream;
-use crate::python::support::deferred_drops::{DeferredDrop, Parked, park};
 use crate::python::support::stacks;
+use crate::python::support::task_exception::RaisedInTask;
 use crate::runtime::Runtime;
 
 pyo3::create_exception!(
@@ -49,58 +49,6 @@ pyo3::create_exception!(
 `reserved_bytes` the memory taken from the device, `limit_bytes` the most that may be taken, and
 `largest_bytes` the largest free block for such a request. An unknown size is None."
 );
-
-/// The exception that a callable raised, as its stream's error. Any thread may drop this value.
-#[derive(Debug)]
-pub(crate) struct RaisedInTask {
-    message: String,
-    exception: DeferredDrop,
-}
-
-impl RaisedInTask {
-    pub(crate) fn new(py: Python<'_>, error: PyErr) -> Self {
-        let message = error.to_string();
-        Self { message, exception: DeferredDrop::new(vec![error.into_value(py).into_any()]) }
-    }
-}
-
-/// Parks an error that the runtime retains after its stream was dropped. The next drop of parked
-/// objects calls `release_frames` for this error. Takes no GIL and does not block.
-pub(crate) fn release_frames_later(error: &Arc<StreamFailure>) {
-    if raised_in_task(error).is_some() {
-        park(Parked::Error(Arc::clone(error)));
-    }
-}
-
-/// Replaces the frames in an error's traceback by their text, unless a program has seen the error.
-pub(crate) fn release_frames(py: Python<'_>, error: &StreamFailure) {
-    if error.is_raised() {
-        return;
-    }
-    let Some(exception) = raised_in_task(error).and_then(|raised| raised.exception.bind(py).next())
-    else {
-        return;
-    };
-    let release = || py.import("accelrt._failures")?.call_method1("fade", (exception,));
-    if let Err(refusal) = release() {
-        refusal.write_unraisable(py, None); // the traceback still has its frames
-    }
-}
-
-fn raised_in_task(error: &StreamFailure) -> Option<&RaisedInTask> {
-    match error.failure() {
-        FailureCause::Returned(returned) => returned.downcast_ref(),
-        _ => None,
-    }
-}
-
-impl std::fmt::Display for RaisedInTask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for RaisedInTask {}
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
@@ -293,7 +241,7 @@ fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<(
 fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
     match error.root().failure() {
         FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
-            Some(raised) => PyErr::from_value(raised.exception.bind(py).next()?.clone()),
+            Some(raised) => raised.exception(py),
             None => PyRuntimeError::new_err(returned.to_string()),
         }),
         FailureCause::Backend(error) => Some(error.clone().into()),

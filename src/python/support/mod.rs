@@ -12,5 +12,6 @@ pub(crate) mod interpreter;
 pub(crate) mod parameters;
 pub(crate) mod reaper;
 pub(crate) mod stacks;
+pub(crate) mod task_exception;
 pub(crate) mod turns;
 pub(crate) mod waiting;

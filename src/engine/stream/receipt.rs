@@ -1,0 +1,126 @@
+//! Receipts: a call raises a stream's error to its caller, and the error ends.
+//!
+//! A synchronise ends the error at its task (`synchronize`). A handle of a task (a transfer, a
+//! callable, the host's access to a buffer) receives the error later, so the receipt enqueues a
+//! task: tasks with earlier tickets stay skipped, and later ones run. Cancellations and lost
+//! devices end only at a synchronise.
+//!
+//! A pooled stream is issued to several holders, one after the other. The errors of one holder do
+//! not fail the tasks of the next: the pool enqueues a task that sets the error aside, for a
+//! synchronise through an older handle.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::base::error::{Result, StreamFailure};
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::synchronize::raise;
+use crate::queue::{Class, Command};
+
+/// The task at which a received error ends.
+struct EndFailure(Arc<StreamFailure>);
+
+impl Command<TaskContext> for EndFailure {
+    const CLASS: Class = Class::Internal;
+    const OPERATION: OperationKind = OperationKind::Internal;
+
+    fn run(self, context: &mut TaskContext) {
+        context.is_marker = true;
+        context.effects().ended = Some(FailureEnd::Received(self.0));
+    }
+}
+
+/// The task from which on a pooled stream belongs to its next holder.
+struct Reissue;
+
+impl Command<TaskContext> for Reissue {
+    const CLASS: Class = Class::Internal;
+    const OPERATION: OperationKind = OperationKind::Internal;
+
+    fn run(self, context: &mut TaskContext) {
+        context.is_marker = true;
+        context.effects().ended = Some(FailureEnd::SetAside);
+    }
+}
+
+/// The end of a stream's error without a synchronise, as an effect of a task.
+pub(crate) enum FailureEnd {
+    /// Ends this error, if it is the stream's.
+    Received(Arc<StreamFailure>),
+    /// Ends any error.
+    SetAside,
+}
+
+thread_local! {
+    /// The error because of which this thread is dropping a task unrun.
+    static SKIPPED_BY: RefCell<Option<Arc<StreamFailure>>> = const { RefCell::new(None) };
+}
+
+/// The error because of which this thread is dropping a task unrun, for values that the task owns.
+pub(crate) fn skipped_by() -> Option<Arc<StreamFailure>> {
+    SKIPPED_BY.with_borrow(Clone::clone)
+}
+
+/// Calls `discard`, which drops a task that is skipped because of `error`.
+pub(super) fn skip_by(error: Option<&Arc<StreamFailure>>, discard: impl FnOnce()) {
+    let outer = SKIPPED_BY.replace(error.cloned());
+    discard(); // does not panic: the caller catches panics of users' values
+    drop(SKIPPED_BY.replace(outer));
+}
+
+impl StreamCore {
+    /// Raises the error of a task to a caller that holds the task's handle, and ends the error.
+    pub(crate) fn receive(self: &Arc<Self>, error: Option<Arc<StreamFailure>>) -> Result<()> {
+        if let Some(error) = &error {
+            self.end_received(error);
+        }
+        raise(error)
+    }
+
+    /// Marks an error of this stream as raised, and ends it for tasks that are enqueued later. A
+    /// second call for the same error has no effect. Does not block.
+    pub(crate) fn end_received(self: &Arc<Self>, error: &Arc<StreamFailure>) {
+        error.set_raised();
+        // After a shutdown no later task is enqueued.
+        if error.is_ended_by_receipt() && error.end() && self.lifecycle.check().is_ok() {
+            self.push_as_marker(EndFailure(Arc::clone(error)));
+        }
+    }
+
+    /// Prepares a pooled stream for its next holder. Returns the last ticket of the earlier
+    /// holders, whose errors the next one does not see.
+    pub(crate) fn reissue(self: &Arc<Self>) -> u64 {
+        let pushed = self.pushed();
+        if self.lifecycle.check().is_err() {
+            return pushed; // no later task is enqueued
+        }
+        let has_error = self.failures.note_reissue(pushed);
+        if !has_error && self.progress.retired() >= pushed {
+            return pushed;
+        }
+        // The stream has an error, or tasks that may still fail.
+        self.push_as_marker(Reissue)
+    }
+
+    /// Applies the effect of an [`EndFailure`] or a [`Reissue`] with this ticket.
+    #[cold]
+    pub(super) fn end_without_synchronize(
+        &self,
+        ended: &FailureEnd,
+        ticket: u64,
+        context: &mut TaskContext,
+    ) {
+        let is_over = match ended {
+            FailureEnd::Received(error) => self.failures.end_received(error, ticket),
+            FailureEnd::SetAside => {
+                self.failures.reissue(ticket);
+                true
+            }
+        };
+        if is_over {
+            context.error = None;
+        }
+    }
+}
