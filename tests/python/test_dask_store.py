@@ -8,7 +8,7 @@ cluster, on a device with room for three values.
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +21,8 @@ from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
 from accelrt.dask import Devices, DeviceStore
+from accelrt.dask.files import Files, SpilledFile
 from accelrt.dask.frames import STORING, OnHost, Receiving, Sent
-from accelrt.dask.store import _Files
 from accelrt.dask.worker import StreamThreadPoolExecutor, _bring_by_a_thread
 from bounded import bounded
 from dask_stores import LIMIT_S, VALUE_BYTES, fill, full, limited, made_store
@@ -91,25 +91,36 @@ def test_what_a_call_reads_stays_where_it_is_until_it_has_read_it(store: DeviceS
     assert list(store.memory) == ["x-1"]
 
 
-def test_what_comes_to_the_device_while_it_is_sent_is_sent_with_all_others(
+def test_value_read_while_sent_is_sent_and_read(
     store: DeviceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task may bring what another worker asks for: the event loop brings nothing for that."""
-    fill(store, 5)
-    read, is_first = store._read, [True]
+    """A task needs a value that is read from disk for another worker: it comes after that."""
+    fill(store, 6)
+    (key,) = store.disk
+    read, wait, has_waited = Files.read, store._settled.wait, threading.Event()
+    found = list[object]()
+    task = threading.Thread(target=lambda: found.append(store[key]), daemon=True)
 
-    def come_before(key: str) -> object:
-        if is_first and is_first.pop():
-            assert isinstance(store[key], accelrt.Buffer)
-        return read(key)
+    def read_meanwhile(files: Files, name: str, file: SpilledFile) -> object:
+        if not task.ident:
+            task.start()
+            assert has_waited.wait(LIMIT_S)
+        return read(files, name, file)
+
+    def note_wait(timeout: float | None = None) -> bool:
+        has_waited.set()
+        return wait(timeout)
 
     async def send() -> list[object]:
         return [store[key] for key in away]
 
-    monkeypatch.setattr(store, "_read", come_before)
-    away = list(store.memory)
+    monkeypatch.setattr(Files, "read", read_meanwhile)
+    monkeypatch.setattr(store._settled, "wait", note_wait)
+    away = [key, *store.memory]
     sent = asyncio.run(store.during(away, send, is_sent=True))
-    assert ([type(it) for it in sent], len(away)) == ([Sent, Sent], 2)
+    assert ([type(it) for it in sent], len(away)) == ([Sent] * 3, 3)
+    task.join(LIMIT_S)
+    assert [type(it) for it in found] == [accelrt.Buffer]
 
 
 @pytest.mark.parametrize("shape", [None, (0, 4)])
@@ -146,7 +157,7 @@ def test_many_values_that_are_used_are_looked_through_once(store: DeviceStore) -
             looks.append(None)
             return super().values()
 
-    store._on_device = Watched()
+    store._table.on_device = Watched()
     used = [accelrt.empty(16, device="cpu:1") for _ in range(100)]
     for number, value in enumerate(used):
         store[f"x-{number}"] = value
@@ -199,43 +210,28 @@ def test_what_needs_the_device_while_it_is_written_and_finds_no_room_stays(
     assert "packed" in store.disk
 
 
-def test_a_value_that_moves_is_there_all_the_time(store: DeviceStore) -> None:
-    fill(store, 1)
-    is_there: list[bool] = []
-    thread = threading.Thread(target=lambda: is_there.append("x-0" in store))
-    with store._lock:  # as what moves it has
-        value = store._on_device.pop("x-0")
-        thread.start()
-        thread.join(0.1)
-        store._on_device["x-0"] = value
-    thread.join()
-    assert is_there == [True]
-
-
-def test_a_value_that_is_replaced_or_deleted_while_it_leaves_comes_not_back(
-    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_dropped_value_that_leaves_is_discarded(
+    store: DeviceStore,
+    monkeypatch: pytest.MonkeyPatch,
+    is_replaced: bool,  # noqa: FBT001
 ) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-    put: Callable[..., None] = type(store._host).__setitem__
-
-    def slow(host: object, key: str, value: object) -> None:
-        if threading.current_thread() is thread:
-            entered.set()
-            go_on.wait(LIMIT_S)
-        put(host, key, value)
-
-    monkeypatch.setattr(type(store._host), "__setitem__", slow)
+    """The write and the delete do not wait until the value has left."""
     fill(store, 3)
-    thread = threading.Thread(target=store._spill, args=[{}], daemon=True)
-    thread.start()
-    assert entered.wait(LIMIT_S)
-    replaces = threading.Thread(target=store.__setitem__, args=("x-0", "new"), daemon=True)
-    replaces.start()
-    go_on.set()
-    for one in (thread, replaces):
-        one.join(LIMIT_SECONDS / 4)
-        assert not one.is_alive()
-    assert (store["x-0"], len(store)) == ("new", 3)
+    copy = OnHost.of
+
+    def change_before(value: accelrt.Buffer) -> OnHost:
+        if is_replaced:
+            store["x-0"] = "new"
+        else:
+            del store["x-0"]
+        return copy(value)
+
+    monkeypatch.setattr(OnHost, "of", change_before)
+    assert store._spill({}) == VALUE_BYTES
+    assert store.memory == ({"x-0": "new"} if is_replaced else {})
+    assert [store.numbers()[it] for it in ("on_device", "on_disk")] == [2, 0]
+    assert len(store) == 2 + is_replaced
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -276,7 +272,7 @@ def test_who_waits_for_a_value_that_comes_is_told(
     """Two tasks need it: one brings it, and the other one waits until it has come."""
     fill(store, 1)
     assert store._spill({}) == VALUE_BYTES
-    come, waits, wait = OnHost.on, threading.Event(), store._lock.wait
+    come, waits, wait = OnHost.on, threading.Event(), store._settled.wait
     found: list[object] = []
     second = threading.Thread(target=lambda: found.append(store["x-0"]), daemon=True)
 
@@ -290,7 +286,7 @@ def test_who_waits_for_a_value_that_comes_is_told(
         return wait(timeout)
 
     monkeypatch.setattr(OnHost, "on", come_behind)
-    monkeypatch.setattr(store._lock, "wait", told)
+    monkeypatch.setattr(store._settled, "wait", told)
     value = store["x-0"]
     second.join(LIMIT_SECONDS / 4)
     assert len(found) == 1
@@ -380,18 +376,18 @@ def test_values_of_the_host_go_to_disk_and_are_read_by_a_thread(
 ) -> None:
     """Also where no device has had them."""
     works: list[tuple[str, bool]] = []
-    owner, write, read_file = threading.get_ident(), _Files.__setitem__, _Files.__getitem__
+    owner, write, read_file = threading.get_ident(), Files.write, Files.read
 
-    def told_write(files: _Files, key: str, value: object) -> None:
+    def told_write(files: Files, *given: Any, **options: bool) -> SpilledFile:
         works.append(("write", threading.get_ident() == owner))
-        write(files, key, value)
+        return write(files, *given, **options)
 
-    def told_read(files: _Files, key: str) -> object:
+    def told_read(files: Files, key: str, file: SpilledFile) -> object:
         works.append(("read", threading.get_ident() == owner))
-        return read_file(files, key)
+        return read_file(files, key, file)
 
-    monkeypatch.setattr(_Files, "__setitem__", told_write)
-    monkeypatch.setattr(_Files, "__getitem__", told_read)
+    monkeypatch.setattr(Files, "write", told_write)
+    monkeypatch.setattr(Files, "read", told_read)
     for number in range(3):
         store[f"x-{number}"] = bytes([number]) * VALUE_BYTES
 
@@ -499,7 +495,7 @@ def test_frames_are_read_behind_the_work_that_uses_them() -> None:
 
 def test_a_disk_without_room_keeps_values_and_the_request_fails(store: DeviceStore) -> None:
     fill(store, 3)
-    vars(store._host.slow)["data"].max_weight = 1
+    store._files.max_bytes = 1
     others = [accelrt.empty(VALUE_BYTES, device="cpu:1").fill_(7) for _ in range(2)]
     fills = store.numbers()
     assert (fills["on_device"], fills["on_host"]) == (1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     _Bytes = str | int | None
-    _Numbers = Iterable[int] | None
+    _Numbers = int | Iterable[int] | None
 
 
 def _checked(size: _Bytes) -> _Bytes:
@@ -27,6 +28,33 @@ def _checked(size: _Bytes) -> _Bytes:
     raise ValueError(message)
 
 
+def _index(number: Any) -> int:
+    if isinstance(number, bool):
+        raise TypeError(number)
+    return operator.index(number)
+
+
+def _indices(kind: str, devices: _Numbers, count: int) -> list[int]:
+    """Return the numbers of devices; an integer is how many of them, from the first one."""
+    given: Any = range(count) if devices is None else devices
+    with suppress(TypeError):
+        wanted = _index(given)
+        if not 0 < wanted <= count:
+            message = f"devices={wanted}: there are {count} of {kind}"
+            raise ValueError(message)
+        given = range(wanted)
+    try:
+        indices = [_index(it) for it in given]
+    except TypeError:
+        message = f"devices={devices!r} is neither a number of devices nor a list such as [0, 2]"
+        raise ValueError(message) from None
+    missing = [index for index in indices if not 0 <= index < count]
+    if missing or not indices:
+        message = f"devices {missing}: there are {count} of {kind}, from 0"
+        raise ValueError(message)
+    return indices
+
+
 class Workers:
     """What distinguishes the workers of a kind's devices: one worker process for each."""
 
@@ -34,14 +62,12 @@ class Workers:
         self, kind: str | None, devices: _Numbers, device_memory: _Bytes, host_memory: _Bytes
     ) -> None:
         """Find the devices; `ValueError` names what is not there, or no size."""
+        if not isinstance(kind, str | None):
+            message = f"kind={kind!r} is not a name such as 'cpu'; give other numbers by devices="
+            raise TypeError(message)
         self.kind = kind or accelrt.accelerator.current_stream().device.type
         self._module = accelrt.get_device_module(self.kind)
-        count = self._module.device_count()
-        self.devices = list(range(count) if devices is None else devices)
-        missing = [index for index in self.devices if not 0 <= index < count]
-        if missing or not self.devices:
-            message = f"devices {missing}: there are {count} of {self.kind}, from 0"
-            raise ValueError(message)
+        self.devices = _indices(self.kind, devices, self._module.device_count())
         self._memory = (_checked(device_memory), _checked(host_memory))
 
     def options(self, device: int, given: dict[str, Any]) -> dict[str, Any]:
@@ -66,17 +92,17 @@ class Workers:
 class LocalCluster(distributed.LocalCluster):
     """Workers for the devices of a kind: `with LocalCluster() as cluster, Client(cluster): ...`.
 
-    `kind` is that of the accelerator unless it is named, `devices` the numbers of its devices, all
-    of them unless they are listed. `device_memory` limits what each worker takes of its device, and
-    `host_memory` what it keeps in host memory before it writes to disk; both are bytes or texts
-    such as "2GiB". Other options are those of `distributed.LocalCluster`. Each worker has the
-    resource `accelerator`, once.
+    `kind` is that of the accelerator unless it is named. `devices` is a number of devices or a list
+    of their numbers; without it, each device is used. `device_memory` limits what each worker takes
+    of its device, and `host_memory` what it keeps in host memory before it writes to disk; both are
+    bytes or texts such as "2GiB". Other options are those of `distributed.LocalCluster`. Each
+    worker has the resource `accelerator`, once.
     """
 
     def __init__(
         self,
         kind: str | None = None,
-        devices: Iterable[int] | None = None,
+        devices: int | Iterable[int] | None = None,
         *,
         device_memory: str | int | None = None,
         host_memory: str | int | None = None,
@@ -84,6 +110,9 @@ class LocalCluster(distributed.LocalCluster):
         **options: Any,
     ) -> None:
         """Start the scheduler and the workers, and wait for them."""
+        if "n_workers" in options:
+            message = "n_workers: each device has one worker; give the number of devices=..."
+            raise TypeError(message)
         self._workers = Workers(kind, devices, device_memory, host_memory)
         options["threads_per_worker"] = threads_per_worker
         super().__init__(n_workers=0, processes=True, **options)

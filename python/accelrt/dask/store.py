@@ -3,71 +3,74 @@
 There is no limit for the device: before a request of the worker fails, the allocator asks for
 memory, on the thread of the request, and the values that were not used for longest leave. Nothing
 that copies, waits for room, reads or writes a file runs on the event loop's thread.
+
+`accelrt.dask.values` describes the states of a value. This module does what the states name
+(copies, files and waits), without the lock that guards them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, defaultdict
 from collections.abc import MutableMapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from distributed.spill import AnyKeyFile, SpillBuffer
+from distributed.metrics import context_meter
+from distributed.sizeof import safe_sizeof
 from distributed.threadpoolexecutor import ThreadPoolExecutor
+from distributed.utils import RateLimiterFilter
 
 import accelrt
 from accelrt import _core
+from accelrt._failures import causes
 from accelrt._memory import ObserverHandle
 from accelrt._owned_lock import OwnedLock
 from accelrt._patience import wait_for_others
 from accelrt._unused import first_unused
+from accelrt.dask.files import Files, SpilledFile, UnwritableError
 from accelrt.dask.frames import FORMS, RECEIVING, STORING, OnHost
+from accelrt.dask.values import StoredValue, ValueState, ValueTable
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from dask.typing import Key
+    from distributed.spill import SpilledSize
+
+_logger = logging.getLogger("distributed.worker.accelrt")
+_logger.addFilter(RateLimiterFilter("cannot write"))  # a full disk refuses each value
+
+_ELSEWHERE = object()  # in place of a value that must move before it is read
 
 # What was brought for the running coroutine.
 _brought: ContextVar[Mapping[Key, object]] = ContextVar("brought", default={})  # noqa: B039
 
 
-class _Files(AnyKeyFile):
-    """The files of values, written and read in ranges that a profile shows.
+class _Failure:
+    """The error of a value that could not be brought: the call that reads it raises the error."""
 
-    What came from a device is read into pinned memory, whose pages are there, and stays in it.
-    """
-
-    def __init__(self, directory: str, away: set[Key]) -> None:
-        super().__init__(directory)
-        self._away = away
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        with record_function("write to disk"):
-            super().__setitem__(key, value)
-
-    def __getitem__(self, key: str) -> Any:
-        with record_function("read from disk"):
-            if key not in self._away:
-                return super().__getitem__(key)
-            with self.lock, Path(self.directory, self.filenames[key]).open("rb") as file:
-                pinned: Any = accelrt.empty_pinned(os.fstat(file.fileno()).st_size)
-                with self.unlock():
-                    file.readinto(pinned)
-            return memoryview(pinned)
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        for it in causes(error):
+            it.__traceback__ = None  # whose frames have values
 
 
 def _bring(keys: Iterable[Key], find: Callable[[Key], object], brought: dict[Key, object]) -> None:
-    with suppress(Exception):  # who uses the values meets it again
-        for key in keys:
-            with suppress(KeyError):  # of what was deleted meanwhile
-                brought[key] = find(key)
+    for key in keys:
+        try:
+            brought[key] = find(key)
+        except KeyError:  # deleted meanwhile
+            continue
+        except Exception as error:  # noqa: BLE001  the call that reads the value raises it
+            brought[key] = _Failure(error)
+            return
 
 
 class DeviceStore(MutableMapping["Key", object]):
@@ -93,20 +96,20 @@ class DeviceStore(MutableMapping["Key", object]):
         self.moved = Counter(
             device_to_host=0, device_to_host_bytes=0, host_to_device=0, host_to_device_bytes=0
         )
-        self._away: set[Key] = set()  # of the device's values those that the host has
-        self._host = SpillBuffer(directory, target=host_limit, max_spill=max_spill)
-        cast("Any", self._host.slow).data.d = _Files(directory, self._away)
-        self._on_device: OrderedDict[Key, Any] = OrderedDict()
-        self._leaving: set[Key] = set()
-        self._vacated = 0  # how often a value has left the host
+        self._table = ValueTable(host_limit)
+        self._files = Files(directory, None if max_spill is False else max_spill)
+        self._leaving: dict[StoredValue, Key] = {}
         self._sends: set[int] = set()  # the calls that send values
         self._arrivals: set[object] = set()  # those that have received some
-        self._coming: dict[Key, object] = {}
         self._owner = threading.get_ident()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accelrt-store")
-        # The first is held for look-ups alone, and told when a value has come or left: what copies,
-        # waits or writes runs without it. The second has files written one behind the other.
-        self._lock, self._writing = threading.Condition(), OwnedLock()
+        # The mutex guards the table, and is held for look-ups only: copies, waits and files run
+        # without it. Requests for memory wait on `_lock`, reads of a value that moves on
+        # `_settled`. The owned lock orders writes of files, one after the other.
+        mutex = threading.RLock()
+        self._lock, self._settled = threading.Condition(mutex), threading.Condition(mutex)
+        self._writing = OwnedLock()
+        self._metrics: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._module = accelrt.get_device_module(device)
         self._reclaimer = ObserverHandle(_core.add_reclaimer(self._reclaim), _core.remove_reclaimer)
 
@@ -151,73 +154,141 @@ class DeviceStore(MutableMapping["Key", object]):
         added to `refused`, and not tried again until another value has left them.
         """
         with self._lock:
-            full = {key for key, vacated in refused.items() if vacated == self._vacated}
-            key = first_unused(self._on_device, self._leaving | full)
+            full = {key for key, vacated in refused.items() if vacated == self._table.vacated}
+            key = first_unused(self._table.on_device, full.union(self._leaving.values()))
             if key is None:
                 return None
-            value = self._on_device[key]
-            self._leaving.add(key)
+            value, stored = self._table.on_device[key], self._table.values[key]
+            ticket = self._table.begin(stored, ValueState.LEAVING)
+            self._leaving[stored] = key
         has_left, nbytes = False, value.nbytes
         try:
-            with record_function("leave the device"):
+            with record_function("leave the device"), suppress(accelrt.OutOfMemoryError):
                 with self.stream:
                     host = FORMS[type(value)].of(value)
-                with self._writing:
-                    self._host[key] = host  # to disk, as far as the host is full
-                has_left = self._host.fast.total_weight <= self._host.n  # else the disk is
+                has_left = self._leave(stored, ticket, host)
         finally:
+            del value  # before a request is notified
             with self._lock:
-                self._leaving.discard(key)
-                if has_left and self._on_device.get(key) is value:
-                    del self._on_device[key]
-                    self._away.add(key)
+                if has_left:
                     self.moved.update(device_to_host=1, device_to_host_bytes=nbytes)
-                else:  # or it was deleted or replaced meanwhile
-                    self._discard(key)
-                    refused[key] = self._vacated
-                self._lock.notify_all()
+                    self._lock.notify_all()
+                else:
+                    self._table.cancel(stored, ticket)
+                    refused[key] = self._table.vacated
+                del self._leaving[stored]
         return nbytes if has_left else None
 
-    def __getitem__(self, key: Key) -> object:
-        if key in (brought := _brought.get()):
-            return brought[key]
+    def _leave(self, stored: StoredValue, ticket: int, host: OnHost) -> bool:
+        """Put a value that leaves the device on the host, or on disk; return whether it fits."""
+        weight = safe_sizeof(host)
+        with self._writing:
+            while not self._try_host(stored, ticket, host, weight):
+                if weight <= self._table.host_limit and self._evict_one() != -1:
+                    continue
+                if (file := self._write(stored, host, weight)) is None:
+                    return False
+                with self._lock:
+                    left = self._table.end(stored, ticket, ValueState.DISK, file)
+                _release(left)
+                break
+        return True
+
+    def _try_host(self, stored: StoredValue, ticket: int, host: OnHost, weight: int) -> bool:
+        """Put a value on the host if it fits; of one that was dropped there is nothing to put."""
         with self._lock:
-            self._lock.wait_for(lambda: key in self._on_device or key not in self._coming)
-            if (found := self._here(key)) is not None:
-                return found
-            if is_away := key in self._away:
-                coming = self._coming[key] = object()
-        if not is_away:
-            return self._host[key]
+            if stored.ticket == ticket:
+                if self._table.host_bytes + weight > self._table.host_limit:
+                    return False
+                stored.weight = weight
+            left = self._table.end(stored, ticket, ValueState.HOST, host)
+        _release(left)
+        return True
+
+    def _write(self, stored: StoredValue, host: object, weight: int) -> SpilledFile | None:
+        """Write a value to a file; return None, and log it, where that fails."""
+        is_pinned = isinstance(host, OnHost)
         try:
-            host = cast("OnHost", self._read(key))
-            with record_function("come to the device"), self.stream:
-                value = host.on(self.device)
-            self._module.current_stream(self.device).wait_stream(self.stream)
+            with self._metered():
+                used_bytes = self._table.spilled.disk
+                return self._files.write(host, weight, used_bytes, is_pinned=is_pinned)
+        except UnwritableError as error:
+            if not stored.is_reported:
+                stored.is_reported = True
+                _logger.warning("cannot serialize %r; it is not spilled: %s", stored.key, error)
+        except OSError as error:
+            stored.is_reported = False
+            _logger.warning("cannot write %r to disk; it is not spilled: %s", stored.key, error)
+        return None
+
+    def __getitem__(self, key: Key) -> object:
+        found = _brought.get().get(key, _ELSEWHERE)
+        if isinstance(found, _Failure):
+            raise found.error
+        return self._find(key) if found is _ELSEWHERE else found
+
+    def _find(self, key: Key, *, is_sent: bool = False) -> object:
+        """Return a value, which comes to the device unless it is sent to another worker."""
+        table = self._table
+        with self._metered(), self._lock:
+            while (found := self._find_at_once(key, is_sent=is_sent)) is _ELSEWHERE:
+                stored = table.values[key]
+                if stored.state not in {ValueState.READING, ValueState.COMING}:
+                    break
+                self._settled.wait()
+            else:
+                return found
+            is_coming = stored.is_of_device and not is_sent
+            state = ValueState.COMING if is_coming else ValueState.READING
+            ticket, read = table.begin(stored, state), stored.file
+            host = stored.find_used() if stored.host is None else stored.host
+        left: list[Any] = []
+        try:
+            if host is None:
+                with self._metered():
+                    host = self._files.read(key, cast("SpilledFile", read))
+            value = self._copy_to_device(cast("OnHost", host)) if is_coming else host
             with self._lock:
-                self.moved.update(host_to_device=1, host_to_device_bytes=host.pinned.nbytes)
-                if self._coming.get(key) is coming:  # neither deleted nor replaced meanwhile
-                    self._discard(key)
-                    self._vacated += 1
-                    self._on_device[key] = value
-                return value
+                if is_coming:
+                    self.moved.update(host_to_device=1, host_to_device_bytes=stored.weight)
+                    left = table.end(stored, ticket, ValueState.DEVICE, value, read)
+                    self._lock.notify_all()
+                elif is_sent or stored.weight > table.host_limit:
+                    stored.remember(host)
+                    left = table.cancel(stored, ticket, read)
+                else:
+                    left = table.end(stored, ticket, ValueState.HOST, value, read)
+                self._settled.notify_all()
+        except BaseException:
+            with self._lock:
+                left = table.cancel(stored, ticket, read)
+                self._settled.notify_all()
+            raise
         finally:
-            with self._lock:
-                if self._coming.get(key) is coming:
-                    del self._coming[key]
-                self._lock.notify_all()
+            _release(left)
+        if not is_coming:
+            self._evict()
+        return host.sent() if is_sent and isinstance(host, OnHost) else value
 
-    def _here(self, key: Key) -> Any:
-        """Return what is on the device. The caller holds the lock."""
-        if key in self._on_device:
-            self._on_device.move_to_end(key)
-        return self._on_device.get(key)
+    def _copy_to_device(self, host: OnHost) -> object:
+        with record_function("come to the device"), self.stream:
+            value = host.on(self.device)
+        self._module.current_stream(self.device).wait_stream(self.stream)
+        return value
 
-    def _read(self, key: Key) -> object:
-        """Return what host or disk has, where it stays."""
-        with suppress(KeyError):
-            return self._host.fast[key]
-        return self._host.slow[key]
+    def _find_at_once(self, key: Key, *, is_sent: bool) -> Any:
+        """Return a value that need not move, or `_ELSEWHERE`. The caller holds the lock."""
+        stored = self._table.values[key]
+        if stored.is_at_device():
+            self._table.note_use(stored)
+            value = self._table.on_device[key]
+            return FORMS[type(value)].sending(value) if is_sent else value
+        if stored.is_at_host() and (is_sent or not stored.is_of_device):
+            self._table.note_use(stored)
+            context_meter.digest_metric("memory-read", 1, "count")
+            context_meter.digest_metric("memory-read", stored.weight, "bytes")
+            return stored.host.sent() if isinstance(stored.host, OnHost) else stored.host
+        return _ELSEWHERE
 
     async def during(
         self, keys: Iterable[Key], call: Callable[[], Awaitable[Any]], *, is_sent: bool = False
@@ -226,12 +297,15 @@ class DeviceStore(MutableMapping["Key", object]):
 
         What is sent does not come to the device for that. What is there stays until the call ends.
         """
-        find = self._sent if is_sent else self.__getitem__
-        with self._lock:
-            brought = {key: find(key) for key in keys if key in self._on_device}
-            others = [key for key in keys if key not in brought]
-            are_here = not any(key in self._away or key in self._host.slow for key in others)
-        if not are_here:
+        keys = list(keys)
+        with self._metered(), self._lock:
+            known = [key for key in keys if key in self._table.values]
+            found = {key: self._find_at_once(key, is_sent=is_sent) for key in known}
+        brought = {key: value for key, value in found.items() if value is not _ELSEWHERE}
+        others = [key for key in known if key not in brought]
+        del found
+        if others:
+            find = partial(self._find, is_sent=is_sent)
             await asyncio.wrap_future(self._thread.submit(_bring, others, find, brought))
         token = _brought.set(brought)
         self._sends.update([id(brought)] if is_sent else [])
@@ -259,84 +333,171 @@ class DeviceStore(MutableMapping["Key", object]):
                 self._arrivals -= calls
                 calls.clear()
 
-    def _sent(self, key: Key) -> object:
-        """Return a value on its way to another worker, from wherever it is."""
-        while True:
-            with self._lock:
-                if (value := self._here(key)) is not None:
-                    return FORMS[type(value)].sending(value)
-                if key not in self:
-                    raise KeyError(key)
-            with suppress(KeyError):  # it came to the device, or was deleted, before it was read
-                value = self._read(key)
-                return value.sent() if isinstance(value, OnHost) else value
-
     def __setitem__(self, key: Key, value: Any) -> None:
         form = FORMS.get(type(value))
+        is_on_device = form is not None and form.device_of(value) == self.device
+        weight = 0 if is_on_device else safe_sizeof(value)
         with self._lock:
-            self._forget(key)
-            if form is not None and form.device_of(value) == self.device:
-                self._on_device[key] = value
+            if is_on_device:
+                left = self._table.add_to_device(key, value)
                 self._lock.notify_all()
-                return
-            self._lock.wait_for(lambda: key not in self._leaving)
-            self._host.set_noevict(key, value)
-            if isinstance(value, OnHost):
-                self._away.add(key)
-        if self._host.fast.total_weight > self._host.n:
-            self._thread.submit(self._evict)
+            else:
+                left = self._table.add_to_host(key, value, weight)
+            self._settled.notify_all()
+        _release(left)
+        if self._table.host_bytes > self._table.host_limit:
+            with suppress(RuntimeError):  # of a closed store, whose thread has ended
+                self._thread.submit(self._evict)
 
     def _evict(self) -> None:
-        with self._writing:
-            while self._host.fast.total_weight > self._host.n and self._host.evict() != -1:
-                pass
+        """Write values to disk until the host's limit holds, or no more can be written."""
+        is_above = self._table.host_bytes > self._table.host_limit
+        if is_above and not self._writing.is_mine():
+            with self._writing:
+                while self._table.host_bytes > self._table.host_limit and self._evict_one() != -1:
+                    pass
 
-    def _discard(self, key: Key) -> None:
-        """Forget what the host has of a value, without reading it."""
-        self._away.discard(key)
-        with suppress(KeyError):
-            del self._host[key]
+    def evict(self) -> int:
+        """Write the value of the host that was not used for longest to disk.
+
+        Returns its size in bytes, or -1 where none could be written.
+        """
+        with self._writing:
+            return self._evict_one()
+
+    def _evict_one(self) -> int:
+        """As `evict`. The caller holds `_writing`."""
+        tried: set[StoredValue] = set()
+        while True:
+            with self._lock:
+                stored = self._table.find_oldest_on_host(tried)
+                if stored is None:
+                    return -1
+                ticket = self._table.begin(stored, ValueState.WRITING)
+                host, weight = stored.host, stored.weight
+            tried.add(stored)
+            left: list[Any] = []
+            file = None
+            try:
+                file = self._write(stored, host, weight)
+            finally:
+                with self._lock:
+                    if file is None:
+                        self._table.cancel(stored, ticket)
+                        if stored.is_reported:
+                            self._table.postpone(stored)
+                    else:
+                        left = self._table.end(stored, ticket, ValueState.DISK, file)
+                    self._settled.notify_all()
+            del host
+            _release(left)
+            if file is not None:
+                return weight
+            if not stored.is_reported:  # the disk took nothing
+                return -1
 
     def __delitem__(self, key: Key) -> None:
         with self._lock:
-            if key not in self:
+            if key not in self._table.values:
                 raise KeyError(key)
-            self._forget(key)
-
-    def _forget(self, key: Key) -> None:
-        """Forget a value, also where it is on its way. The caller holds the lock."""
-        self._on_device.pop(key, None)
-        self._coming.pop(key, None)
-        self._discard(key)
-        self._vacated += 1
+            left = self._table.drop(key)
+            self._settled.notify_all()
+        _release(left)
 
     def __contains__(self, key: object) -> bool:
-        with self._lock:  # what moves meanwhile is in one of them
-            return key in self._on_device or key in self._host
+        with self._lock:
+            return key in self._table.values
 
     def __iter__(self) -> Iterator[Key]:
         with self._lock:
-            return iter(dict.fromkeys((*self._on_device, *self._host)))
+            return iter(list(self._table.values))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._table.values)
+
+    def pop(self, key: Key, *default: object) -> object:
+        """Delete a value and return it, or the default if there is none."""
+        while True:
+            stored = self._table.values.get(key)
+            try:
+                value = self._find(key)
+            except KeyError:
+                if default:
+                    return default[0]
+                raise
+            with self._lock:
+                if is_same := stored is not None and self._table.values.get(key) is stored:
+                    left = self._table.drop(key)
+                    self._settled.notify_all()
+            if is_same:
+                _release(left)
+                return value
+
+    def clear(self) -> None:
+        """Delete all values, without reading them from disk."""
+        for key in list(self):
+            with suppress(KeyError):
+                del self[key]
 
     def numbers(self) -> dict[str, int]:
         """Return how many values are where, and what has moved."""
+        table = self._table
         with self._lock:
-            sizes = [value.nbytes for value in self._on_device.values()]
-        return {
-            "on_device": len(sizes),
-            "on_device_bytes": sum(sizes),
-            "on_host": len(self._host.fast),
-            "on_disk": len(self._host.slow),
-            "spilled_bytes": self._host.spilled_total.disk,
-            **self.moved,
-        }
+            return {
+                "on_device": len(table.on_device),
+                "on_device_bytes": sum(value.nbytes for value in table.on_device.values()),
+                "on_host": len(table.on_host),
+                "on_disk": len(table.on_disk),
+                "spilled_bytes": table.spilled.disk,
+                **self.moved,
+            }
+
+    @contextmanager
+    def _metered(self) -> Iterator[None]:
+        """Count what is read and written, for dask's metrics."""
+
+        def count(label: Any, value: float, unit: str) -> None:
+            with self._lock:
+                self._metrics[label, unit] += value
+
+        with context_meter.add_callback(count):
+            yield
 
     # What distributed asks of a store that can spill, and what its dashboard reads, by these names.
 
-    def __getattr__(self, name: str) -> Any:  # as SpillBuffer's
-        if name in {"fast", "evict", "memory", "disk", "spilled_total", "cumulative_metrics"}:
-            return getattr(self._host, name)
-        raise AttributeError(name)
+    @property
+    def fast(self) -> bool:
+        """Whether the host has values that could be written to disk."""
+        return bool(self._table.on_host)
+
+    @property
+    def memory(self) -> dict[Key, object]:
+        """The values on the host at this moment."""
+        with self._lock:
+            return {key: stored.host for key, stored in self._table.on_host.items()}
+
+    @property
+    def disk(self) -> dict[Key, SpilledSize]:
+        """The keys of the values on disk at this moment, and their sizes."""
+        with self._lock:
+            on_disk = self._table.on_disk
+            return {key: cast("SpilledFile", it.file).size for key, it in on_disk.items()}
+
+    @property
+    def spilled_total(self) -> SpilledSize:
+        """The bytes of the values on disk: in memory before, and in files."""
+        return self._table.spilled
+
+    @property
+    def cumulative_metrics(self) -> dict[tuple[str, str], float]:
+        """What was read and written since the start."""
+        with self._lock:
+            return dict(self._metrics)
+
+
+def _release(left: list[Any]) -> None:
+    """Release what a change has left over, without the store's lock."""
+    for it in left:
+        if isinstance(it, SpilledFile):
+            it.remove()
+    left.clear()

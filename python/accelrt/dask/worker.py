@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 DEVICE, DEVICE_MEMORY = "accelrt.device", "accelrt.device-memory"
 HOST_MEMORY = "accelrt.host-memory"
 
+# A longer name of digits is no number of a worker.
+MAX_NUMBER_DIGITS = 18
+
 # What the loop is about to have executed, as a range of profiles.
 _executed = ContextVar("executed", default="task")
 
@@ -187,8 +190,11 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
 def _choose(worker: Worker) -> accelrt.device:
     kind = accelrt.accelerator.current_stream().device.type
     count, name = accelrt.accelerator.device_count(), str(worker.name)
-    index = dask.config.get(DEVICE, int(name) % count if name.isdecimal() else 0)
-    if not isinstance(index, int) or not 0 <= index < count:
+    index = dask.config.get(DEVICE, None)
+    if index is None:
+        is_number = name.isdecimal() and len(name) <= MAX_NUMBER_DIGITS
+        index = int(name) % max(count, 1) if is_number else 0
+    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
         message = f"{DEVICE}: {index!r}: there are {count} devices of {kind}, from 0"
         raise ValueError(message)
     return accelrt.device(kind, index)

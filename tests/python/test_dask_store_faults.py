@@ -1,0 +1,309 @@
+"""Disks of a dask worker that fail, and values that cannot be written.
+
+Goal: a value stays where it was or its error names it, and no other value is lost. Method: a store
+of the host's values, without a cluster, and faults at one call of the disk.
+"""
+
+import asyncio
+import errno
+import io
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import accelrt
+from accelrt.dask import DeviceStore
+from accelrt.dask.files import Files, SpilledFile
+from accelrt.dask.frames import OnHost
+from bounded import bounded
+from dask_stores import LIMIT_S, VALUE_BYTES, fill, made_store
+from kinds import KIND
+
+pytestmark = [
+    pytest.mark.skipif(KIND != "cpu", reason="the stores are of cpu devices"),
+    pytest.mark.filterwarnings("default"),  # those of other packages
+]
+
+OTHER = b"other" * 1_000
+
+
+@pytest.fixture(autouse=True)
+def bounded_test() -> Iterator[None]:
+    """Bound each test."""
+    with bounded(LIMIT_S):
+        yield
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[DeviceStore]:
+    """On a device with room for three values, and a host for two."""
+    with made_store(tmp_path) as made:
+        yield made
+
+
+def files_of(store: DeviceStore) -> list[Path]:
+    return list(Path(store._files.directory).iterdir())
+
+
+def no_room(*_given: object, **_named: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class HalfFile(io.BytesIO):
+    """Takes a part of what is written."""
+
+    def writelines(self, lines: Any) -> None:
+        self.write(bytes(next(iter(lines)))[:1])
+        no_room()
+
+
+class NotPickled:
+    """Cannot be written until `is_ready`."""
+
+    is_ready = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.is_ready:
+            raise TypeError(type(self))
+        return NotPickled, ()
+
+
+@pytest.mark.parametrize("call", ["mkstemp", "writelines"])
+def test_failed_write_keeps_value_on_host(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    store["old"], store["other"] = b"old" * 1_000, OTHER
+    with monkeypatch.context() as patch:
+        if call == "mkstemp":
+            patch.setattr(tempfile, "mkstemp", no_room)
+        else:
+            patch.setattr("builtins.open", lambda *_given: HalfFile())
+        assert store.evict() == -1
+    assert store.memory == {"old": b"old" * 1_000, "other": OTHER}
+    assert (files_of(store), store.spilled_total) == ([], (0, 0))
+    assert store.evict() == 3_000
+    assert (list(store.disk), len(files_of(store))) == (["old"], 1)
+    assert (store["old"], files_of(store)) == (b"old" * 1_000, [])
+
+
+def damage_length(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def damage_longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+def damage_header(path: Path) -> None:
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("damage", [damage_length, damage_longer, damage_header, Path.unlink])
+@pytest.mark.parametrize("is_buffer", [False, True])
+def test_damaged_file_is_named_and_alone(
+    store: DeviceStore,
+    damage: Callable[[Path], None],
+    is_buffer: bool,  # noqa: FBT001
+) -> None:
+    """The value is listed until it is deleted or replaced, and other values are what they were."""
+    if is_buffer:
+        fill(store, 1)
+        assert store._spill({}) == VALUE_BYTES
+    else:
+        store["x-0"] = bytes(1_000)
+    assert store.evict() > 0
+    store["other"] = OTHER
+    assert store.evict() > 0
+    path = Path(store._table.values["x-0"].file.path)  # type: ignore[union-attr]
+    damage(path)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=f"cannot read the value of 'x-0'.*{path}") as raised:
+            store["x-0"]
+        assert raised.value.__cause__ is not None
+    assert list(store) == ["x-0", "other"]
+    assert store["other"] == OTHER
+    store["x-0"] = "new"
+    assert (store["x-0"], files_of(store)) == ("new", [])
+
+
+def test_read_after_a_failed_read_succeeds(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 1)
+    store._spill({})
+    store.evict()
+    with monkeypatch.context() as patch:
+        patch.setattr(accelrt, "empty_pinned", no_room)
+        with pytest.raises(RuntimeError, match="No space left"):
+            store["x-0"]
+    value = store["x-0"]
+    assert isinstance(value, accelrt.Buffer)
+    assert (set(memoryview(value)), files_of(store)) == ({0}, [])
+
+
+def test_failed_copy_keeps_value_on_disk(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 1)
+    store._spill({})
+    store.evict()
+    with monkeypatch.context() as patch:
+        patch.setattr(OnHost, "on", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            store["x-0"]
+    assert (list(store.disk), len(files_of(store))) == (["x-0"], 1)
+    value = store["x-0"]
+    assert isinstance(value, accelrt.Buffer)
+    assert set(memoryview(value)) == {0}
+
+
+def test_failed_copy_keeps_value_on_device(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_value: object) -> None:
+        raise accelrt.OutOfMemoryError
+
+    fill(store, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(OnHost, "of", fail)
+        assert store._spill({}) is None
+    assert (store.numbers()["on_device"], store.memory, store._leaving) == (1, {}, {})
+    assert store._spill({}) == VALUE_BYTES
+
+
+def test_unwritable_value_blocks_no_other(store: DeviceStore) -> None:
+    """It is tried after the others from then on."""
+    store["bad"] = bad = NotPickled()
+    store["good"], store["other"] = bytes(1_000), OTHER
+    assert store.evict() > 0
+    assert list(store.disk) == ["good"]
+    assert list(store.memory) == ["other", "bad"]
+    assert store.evict() > 0
+    assert store.evict() == -1
+    assert store["bad"] is bad
+    bad.is_ready = True
+    del bad
+    assert store.evict() > 0
+    assert isinstance(store["bad"], NotPickled)
+
+
+def test_long_key_goes_to_disk(store: DeviceStore) -> None:
+    key = ("/", "x" * 5_000)
+    store[key] = OTHER
+    assert store.evict() > 0
+    assert (list(store.disk), store[key]) == ([key], OTHER)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("move", ["write", "read"])
+def test_file_of_a_dropped_value_is_removed(
+    store: DeviceStore,
+    monkeypatch: pytest.MonkeyPatch,
+    move: str,
+    is_replaced: bool,  # noqa: FBT001
+) -> None:
+    """Whoever moves the value removes its file, and gives a read what it asked for."""
+    store["x"] = OTHER
+    if move == "read":
+        store.evict()
+    work = getattr(Files, move)
+
+    def change_meanwhile(*given: Any, **named: bool) -> object:
+        done = work(*given, **named)
+        if is_replaced:
+            store["x"] = "new"
+        else:
+            del store["x"]
+        return done
+
+    monkeypatch.setattr(Files, move, change_meanwhile)
+    assert (store["x"] if move == "read" else store.evict()) in {OTHER, len(OTHER)}
+    assert store.memory == ({"x": "new"} if is_replaced else {})
+    assert (store.disk, files_of(store), store.spilled_total) == ({}, [], (0, 0))
+
+
+def test_read_takes_over_from_a_write(store: DeviceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for no disk; the file is removed."""
+    write, found = Files.write, list[object]()
+
+    def read_meanwhile(*given: Any, **named: Any) -> SpilledFile:
+        thread = threading.Thread(target=lambda: found.append(store["x-0"]), daemon=True)
+        thread.start()
+        thread.join(LIMIT_S)
+        return write(*given, **named)
+
+    fill(store, 1)
+    store._spill({})
+    monkeypatch.setattr(Files, "write", read_meanwhile)
+    assert store.evict() == VALUE_BYTES
+    assert [type(it) for it in found] == [accelrt.Buffer]
+    places = [store.numbers()[it] for it in ("on_device", "on_host", "on_disk")]
+    assert (places, files_of(store)) == ([1, 0, 0], [])
+
+
+def test_value_in_use_is_not_read_again(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that has it and the store share one copy."""
+    store["x"] = used = NotPickled()
+    used.is_ready = True
+    store.evict()
+    monkeypatch.setattr(Files, "read", no_room)
+    assert store["x"] is used
+    assert (list(store.memory), files_of(store)) == (["x"], [])
+
+
+def test_value_above_the_limit_stays_on_disk(store: DeviceStore) -> None:
+    large = bytes(2 * VALUE_BYTES + 1)
+    store["small"], store["large"] = OTHER, large
+    store._thread.submit(lambda: None).result(LIMIT_S)
+    assert (list(store.memory), list(store.disk)) == (["small"], ["large"])
+    assert store["large"] == large
+    assert (list(store.memory), list(store.disk)) == (["small"], ["large"])
+
+
+def test_failed_value_raises_in_its_call(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread has tried; the event loop reads no file."""
+    store["x"] = OTHER
+    store.evict()
+    readers = list[int]()
+
+    def fail(*_given: object) -> None:
+        readers.append(threading.get_ident())
+        raise RuntimeError(errno.EIO)
+
+    async def read() -> object:
+        return store["x"]
+
+    monkeypatch.setattr(Files, "read", fail)
+    with pytest.raises(RuntimeError, match=str(errno.EIO)):
+        asyncio.run(store.during(["x"], read))
+    assert len(readers) == 1
+    assert readers[0] != threading.get_ident()
+    assert list(store.disk) == ["x"]
+
+
+def test_closed_store_takes_values(store: DeviceStore) -> None:
+    store.close()
+    for number in range(3):
+        store[f"x-{number}"] = bytes(VALUE_BYTES)
+    assert len(store.memory) == 3
+    assert store.evict() == VALUE_BYTES
+    store.clear()
+    assert (len(store), files_of(store)) == (0, [])
+
+
+def test_taken_value_is_returned_once(store: DeviceStore) -> None:
+    store["x"] = OTHER
+    store.evict()
+    assert (store.pop("x"), files_of(store)) == (OTHER, [])
+    assert store.pop("x", None) is None
+    with pytest.raises(KeyError, match="x"):
+        store.pop("x")
