@@ -4,6 +4,7 @@ Goal: arguments that make no sense are refused at once, in words that name them.
 is started.
 """
 
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import dask.config
 import pytest
 from click.testing import CliRunner
 
+import accelrt
 from accelrt.cli import dask_worker as command_line
 from accelrt.dask import LocalCluster, store_of
 from accelrt.dask.cluster import Workers
@@ -81,11 +83,105 @@ def test_a_new_worker_has_the_device_that_has_fewest() -> None:
     assert [come() for _ in range(3)] == ["0", "0", "2"]
 
 
-def test_workers_of_other_deployers_have_the_devices_by_turns() -> None:
-    """By the numbers of their names, of which there may be more."""
-    for name, device in ((0, "cpu:0"), ("2", "cpu:2"), (4, "cpu:1"), ("tcp://somewhere", "cpu:0")):
-        worker: Any = SimpleNamespace(name=name)
-        assert str(_choose(worker)) == device
+@pytest.mark.parametrize(
+    ("devices", "indices"),
+    [
+        (None, [0, 1, 2]),
+        (1, [0]),
+        (2, [0, 1]),
+        (3, [0, 1, 2]),
+        ([2], [2]),
+        ((2, 0, 2), [2, 0, 2]),
+        (iter([1]), [1]),
+        (range(1, 3), [1, 2]),
+    ],
+)
+def test_devices_are_a_count_or_numbers(devices: Any, indices: list[int]) -> None:
+    """As in `LocalCluster("cpu", 2)`."""
+    assert Workers("cpu", devices, None, None).devices == indices
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"),
+    [
+        (0, "devices=0: there are 3 of cpu"),
+        (-1, "devices=-1: there are 3 of cpu"),
+        (4, "devices=4: there are 3 of cpu"),
+        (1 << 100, "devices=1267650600228229401496703205376: there are 3 of cpu"),
+        ([], "devices []: there are 3 of cpu, from 0"),
+        ([2, 3], "devices [3]: there are 3 of cpu, from 0"),
+        ([-1, 0], "devices [-1]: there are 3 of cpu, from 0"),
+        (True, "devices=True is neither a number of devices nor a list"),
+        ([True], "devices=[True] is neither"),
+        (2.0, "devices=2.0 is neither"),
+        ([1.0], "devices=[1.0] is neither"),
+        ("2", "devices='2' is neither"),
+        (["cpu:1"], "devices=['cpu:1'] is neither"),
+    ],
+)
+def test_wrong_devices_are_named(devices: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        LocalCluster("cpu", devices)
+
+
+def worker_named(name: object) -> Any:
+    return SimpleNamespace(name=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        (0, 0),
+        ("2", 2),
+        (3, 0),
+        (4, 1),
+        ("007", 1),
+        ("9" * 18, 0),
+        ("1" + "0" * 17, 1),
+        ("1" + "0" * 18, 0),  # no number of a worker
+        ("7" * 5_000, 0),
+        ("", 0),
+        ("-1", 0),
+        ("1.0", 0),
+        ("²", 0),
+        ("tcp://somewhere", 0),
+    ],
+)
+def test_device_follows_from_the_workers_name(name: object, index: int) -> None:
+    """By turns, as there may be more workers than devices; other names have the first one."""
+    assert _choose(worker_named(name)) == accelrt.device("cpu", index)
+    with dask.config.set({"accelrt.device": None}):
+        assert _choose(worker_named(name)) == accelrt.device("cpu", index)
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_device_setting_precedes_the_name(index: int) -> None:
+    with dask.config.set({"accelrt.device": index}):
+        assert _choose(worker_named("1")) == accelrt.device("cpu", index)
+
+
+@pytest.mark.parametrize(
+    "index", [-1, 3, 1 << 70, 0.0, 1.0, True, False, "0", "cpu:0", "", [0], b"0"]
+)
+def test_wrong_device_setting_is_named(index: object) -> None:
+    told = f"accelrt.device: {index!r}: there are 3 devices of cpu, from 0"
+    with (
+        dask.config.set({"accelrt.device": index}),
+        pytest.raises(ValueError, match=f"^{re.escape(told)}$"),
+    ):
+        _choose(worker_named("1"))
+
+
+@pytest.mark.parametrize("setting", [None, 0])
+def test_machine_without_devices_is_named(
+    monkeypatch: pytest.MonkeyPatch, setting: int | None
+) -> None:
+    monkeypatch.setattr(accelrt.accelerator, "device_count", lambda: 0)
+    with (
+        dask.config.set({"accelrt.device": setting}),
+        pytest.raises(ValueError, match="there are 0 devices of cpu"),
+    ):
+        _choose(worker_named("1"))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +191,8 @@ def test_workers_of_other_deployers_have_the_devices_by_turns() -> None:
         ({"device_memory": "much"}, "'much' is no number of bytes"),
         ({"host_memory": -1}, "-1 is no number of bytes"),
         ({"processes": False}, "argument 'processes'"),
+        ({"n_workers": 2}, "n_workers: each device has one worker; give the number of devices"),
+        ({"kind": 2}, "kind=2 is not a name such as 'cpu'"),
     ],
 )
 def test_a_cluster_that_makes_no_sense_is_refused(options: dict[str, Any], told: str) -> None:

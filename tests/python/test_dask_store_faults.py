@@ -207,7 +207,7 @@ def test_file_of_a_dropped_value_is_removed(
     move: str,
     is_replaced: bool,  # noqa: FBT001
 ) -> None:
-    """Whoever moves the value removes its file, and gives a read what it asked for."""
+    """The thread that moves the value removes its file, and its read returns the value."""
     store["x"] = OTHER
     if move == "read":
         store.evict()
@@ -258,13 +258,56 @@ def test_value_in_use_is_not_read_again(
     assert (list(store.memory), files_of(store)) == (["x"], [])
 
 
-def test_value_above_the_limit_stays_on_disk(store: DeviceStore) -> None:
-    large = bytes(2 * VALUE_BYTES + 1)
+@pytest.mark.parametrize("is_above", [False, True])
+def test_value_above_the_limit_stays_on_disk(
+    store: DeviceStore,
+    is_above: bool,  # noqa: FBT001
+) -> None:
+    """Nothing else makes room for it; what has the size of the host comes back."""
+    large = bytes(2 * VALUE_BYTES + is_above)
     store["small"], store["large"] = OTHER, large
     store._thread.submit(lambda: None).result(LIMIT_S)
+    before, after = ("small", "large") if is_above else ("large", "small")
+    assert (list(store.memory), list(store.disk)) == ([before], [after])
+    assert store["large"] == large
+    assert (list(store.memory), list(store.disk)) == ([before], [after])
+    assert store["small"] == OTHER
     assert (list(store.memory), list(store.disk)) == (["small"], ["large"])
     assert store["large"] == large
-    assert (list(store.memory), list(store.disk)) == (["small"], ["large"])
+    assert list(store.memory) == [before]
+
+
+def test_max_spill_is_reached_exactly(store: DeviceStore) -> None:
+    def write(key: str) -> int:
+        store[key] = OTHER
+        return store.evict()
+
+    write("x-0")
+    file_bytes = store.spilled_total.disk
+    store._files.max_bytes = 2 * file_bytes
+    assert (write("x-1"), store.spilled_total) == (len(OTHER), (2 * len(OTHER), 2 * file_bytes))
+    assert (write("x-2"), list(store.memory)) == (-1, ["x-2"])
+    del store["x-0"]
+    assert store.evict() == len(OTHER)
+    store._files.max_bytes = 3 * file_bytes - 1
+    assert write("x-3") == -1
+
+
+def test_metrics_count_reads_and_writes(store: DeviceStore) -> None:
+    store["x"] = OTHER
+    store.evict()
+    disk_bytes = store.spilled_total.disk
+    for _ in range(3):  # once from the disk
+        assert store["x"] == OTHER
+    found = store.cumulative_metrics
+    assert {key: value for key, value in found.items() if key[1] != "seconds"} == {
+        ("disk-write", "count"): 1,
+        ("disk-write", "bytes"): disk_bytes,
+        ("disk-read", "count"): 1,
+        ("disk-read", "bytes"): disk_bytes,
+        ("memory-read", "count"): 2,
+        ("memory-read", "bytes"): 2 * len(OTHER),
+    }
 
 
 def test_failed_value_raises_in_its_call(
