@@ -276,8 +276,12 @@ def test_what_a_task_fetches_itself_is_a_buffer_also_where_it_has_no_room(client
 def test_values_are_replicated_also_where_they_have_no_room(client: Client) -> None:
     values = [client.submit(make, number, pure=False) for number in range(6)]
     wait(values)
-    client.replicate(values, n=2)
-    assert set(map(len, client.who_has(values).values())) == {2}
+    client.amm.stop()  # which removes replicas every two seconds
+    try:
+        client.replicate(values, n=2)
+        assert set(map(len, client.who_has(values).values())) == {2}
+    finally:
+        client.amm.start()
     for worker in workers_of(client):
         sums = [client.submit(sum_of_ends, it, workers=[worker], pure=False) for it in values]
         assert [it for it, _ in gathered(client, sums)] == [2 * number for number in range(6)]

@@ -224,7 +224,10 @@ class DeviceStore(MutableMapping["Key", object]):
     def __getitem__(self, key: Key) -> object:
         found = _brought.get().get(key, _ELSEWHERE)
         if isinstance(found, _Failure):
-            raise found.error
+            try:
+                raise found.error
+            finally:
+                del found  # which the frames of the error's traceback would keep
         return self._find(key) if found is _ELSEWHERE else found
 
     def _find(self, key: Key, *, is_sent: bool = False) -> object:
@@ -463,7 +466,7 @@ class DeviceStore(MutableMapping["Key", object]):
         with context_meter.add_callback(count):
             yield
 
-    # What distributed asks of a store that can spill, and what its dashboard reads, by these names.
+    # Distributed and its dashboard read these names of stores that can spill.
 
     @property
     def fast(self) -> bool:
