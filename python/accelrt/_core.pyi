@@ -1322,8 +1322,8 @@ class VerboseParser:
     """Reads verbose lines, in the order in which they were printed."""
 
     def __new__(cls) -> Self: ...
-    def read(self, line: str) -> tuple[str, str, float, dict[str, str], str] | None:
-        """The call that a line tells of; None for other text."""
+    def read(self, line: str) -> list[tuple[str, str, float, dict[str, str], str]]:
+        """The calls of a line: several if lines ran together, and none for other text."""
 
 @final
 class VerboseScope:

@@ -3,10 +3,16 @@
 A printed line may be cut off or mixed with other text. Malformed lines are skipped.
 """
 
+import gzip
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from accelrt import _core
+
+_GZIP = b"\x1f\x8b"
+_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,36 @@ def parse(lines: Iterable[str]) -> Iterator[Record]:
     """Yield a record per call in the lines; text before a library's prefix is skipped."""
     parser = _core.VerboseParser()
     for line in lines:
-        call = parser.read(line)
-        if call is not None:
+        for call in parser.read(line):
             yield Record(*call)
+
+
+def lines_of(file: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a log in UTF-8 or UTF-16, which may be packed by gzip.
+
+    Damaged characters are replaced. Raises `OSError`, `EOFError` or `zlib.error` for a file that
+    cannot be read or unpacked to its end.
+    """
+    content = _peekable(file)
+    if content.peek(2).startswith(_GZIP):
+        content = _peekable(gzip.GzipFile(fileobj=content))
+    # Lines end where printers end them, not where the text has a form feed.
+    text = io.TextIOWrapper(content, _encoding(content), errors="replace", newline="\n")
+    try:
+        yield from text
+    finally:
+        text.detach()  # the file is the caller's to close
+
+
+def _peekable(file: BinaryIO) -> io.BufferedReader:
+    return file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
+
+
+def _encoding(file: io.BufferedReader) -> str:
+    beginning = file.peek(4)[:4]
+    for mark, encoding in _ENCODINGS:
+        if beginning.startswith(mark):
+            return encoding
+    if beginning[1:4:2] == b"\0\0":
+        return "utf-16-le"
+    return "utf-16-be" if beginning[0:4:2] == b"\0\0" else "utf-8"

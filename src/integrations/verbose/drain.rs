@@ -49,6 +49,15 @@ struct State {
     is_broken: bool,
 }
 
+impl State {
+    /// The libraries whose lines are collected.
+    fn libraries(&self) -> Vec<VerboseLibrary> {
+        let mut libraries: Vec<_> = self.collectors.iter().map(|one| one.library).collect();
+        libraries.dedup();
+        libraries
+    }
+}
+
 #[derive(Debug)]
 struct Collector {
     id: u64,
@@ -59,10 +68,10 @@ struct Collector {
 
 impl Collector {
     /// Keeps a line. False for one that this collector leaves to others.
-    fn keep(&mut self, text: &str, line: &VerboseLine) -> bool {
+    fn keep(&mut self, text: &str, line: &[VerboseLine]) -> bool {
         match &mut self.lines {
             Some(lines) => lines.push(text.to_owned()),
-            None => return *line != VerboseLine::Other,
+            None => return line.iter().any(|part| *part != VerboseLine::Other),
         }
         true
     }
@@ -80,7 +89,7 @@ impl Drain {
         loop {
             match descriptor::wait_for(&self.source, timeout_ms) {
                 PipeState::End => break self.emit_held(),
-                PipeState::Nothing => self.emit(Splitter::flush_undecided),
+                PipeState::Nothing => self.emit(|splitter, _| splitter.flush_undecided()),
                 PipeState::Bytes => self.read_available(), // another thread may have read them
             }
             timeout_ms = if self.state.lock().splitter.has_undecided() { UNDECIDED_MS } else { -1 };
@@ -104,8 +113,7 @@ impl Drain {
             let room = count.min(chunk.len());
             let Ok(read @ 1..) = descriptor::read(&self.source, &mut chunk[..room]) else { return };
             count -= read;
-            let mut libraries: Vec<_> = state.collectors.iter().map(|one| one.library).collect();
-            libraries.dedup();
+            let libraries = state.libraries();
             let pieces = state.splitter.feed(&chunk[..read], &libraries);
             self.distribute(state, pieces);
         }
@@ -143,9 +151,10 @@ impl Drain {
         self.emit(Splitter::finish);
     }
 
-    fn emit(&self, decide: fn(&mut Splitter) -> Vec<Piece>) {
+    fn emit(&self, decide: fn(&mut Splitter, &[VerboseLibrary]) -> Vec<Piece>) {
         let mut state = self.state.lock();
-        let pieces = decide(&mut state.splitter);
+        let libraries = state.libraries();
+        let pieces = decide(&mut state.splitter, &libraries);
         self.distribute(&mut state, pieces);
     }
 
@@ -167,10 +176,8 @@ impl Drain {
                         // none for profiles.
                         self.pass_on(state, &[&line[..], b"\n"].concat());
                     }
-                    if let VerboseLine::Call(record) = read
-                        && library_calls::are_wanted()
-                    {
-                        calls.push(record);
+                    if library_calls::are_wanted() {
+                        calls.extend(read.into_iter().filter_map(VerboseLine::call));
                     }
                 }
             }

@@ -3,32 +3,18 @@
 //! A library's line begins with a keyword and ends at the end of the line. It may begin inside a
 //! line of the program, because a program that buffers its output writes parts of lines. The
 //! splitter passes other text on at once, unless the text may be the beginning of a keyword.
+//!
+//! A second keyword inside a line begins another line: the writer of the first one was interrupted.
+//! The beginning of a line that was cut off like this is text.
 
 use crate::integrations::verbose::library::VerboseLibrary;
+use crate::integrations::verbose::records::{begun_keyword, first_keyword, is_of_mkl};
 
 /// A line of a library is shorter than this. Longer held output counts as text.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
-impl VerboseLibrary {
-    /// The keywords that begin the library's lines, including those of older versions of oneDNN.
-    fn keywords(self) -> &'static [&'static str] {
-        match self {
-            Self::Mkl => &["MKL_VERBOSE "],
-            Self::OneDnn => {
-                &["onednn_verbose,", "onednn_graph_verbose,", "dnnl_verbose,", "mkldnn_verbose,"]
-            }
-            Self::Accelrt => &["accelrt_verbose,"],
-        }
-    }
-
-    /// False for a line that contains the keyword but not the library's format.
-    fn may_have_printed(self, line: &[u8]) -> bool {
-        let line = String::from_utf8_lossy(line);
-        // The keywords of the other libraries end with a comma, which other text rarely has.
-        self != Self::Mkl
-            || [" CNR:", "oneMKL ", "Intel(R) "].iter().any(|part| line.contains(part))
-    }
-}
+const EVERY: [VerboseLibrary; 3] =
+    [VerboseLibrary::Mkl, VerboseLibrary::OneDnn, VerboseLibrary::Accelrt];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
@@ -80,34 +66,24 @@ impl Splitter {
     }
 
     /// Classifies all held bytes. A library's line without an end counts as a line.
-    pub(super) fn finish(&mut self) -> Vec<Piece> {
-        let mut pieces = self.flush_undecided();
-        if let Some(library) = self.inside.take() {
-            self.searched = 0;
-            let line = std::mem::take(&mut self.held);
-            self.put_line(library, line, &[], &mut pieces);
+    pub(super) fn finish(&mut self, libraries: &[VerboseLibrary]) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        while let Some(library) = self.inside {
+            self.take_line(library, self.held.len(), &mut pieces);
+            self.begin_line(libraries, &mut pieces); // a second keyword cut the line off
         }
+        pieces.extend(self.flush_undecided());
         pieces
     }
 
     /// Emits text up to the next keyword. False when more bytes are needed.
     fn begin_line(&mut self, libraries: &[VerboseLibrary], pieces: &mut Vec<Piece>) -> bool {
-        let words =
-            libraries.iter().flat_map(|one| one.keywords().iter().map(|word| (*one, *word)));
-        let places = words.clone().filter_map(|(one, word)| {
-            self.held.windows(word.len()).position(|part| part == word.as_bytes()).zip(Some(one))
-        });
-        if let Some((place, library)) = places.min_by_key(|(place, _)| *place) {
-            self.pass_on(place, pieces);
+        if let Some((start, _, library)) = first_keyword(&self.held, libraries) {
+            self.pass_on(start, pieces);
             self.inside = Some(library);
             return true;
         }
-        // Holds back the last bytes that may be the beginning of a keyword.
-        let beginning = words.flat_map(|(_, word)| {
-            (1..word.len()).filter(|length| self.held.ends_with(&word.as_bytes()[..*length]))
-        });
-        let doubtful = beginning.max().unwrap_or(0);
-        self.pass_on(self.held.len() - doubtful, pieces);
+        self.pass_on(self.held.len() - begun_keyword(&self.held, libraries), pieces);
         false
     }
 
@@ -122,28 +98,32 @@ impl Splitter {
             }
             return false;
         };
-        (self.inside, self.searched) = (None, 0);
-        let mut line: Vec<_> = self.held.drain(..=end).collect();
-        line.pop();
-        self.put_line(library, line, b"\n", pieces);
+        self.take_line(library, end, pieces);
         true
     }
 
-    /// Emits a complete line. If program text precedes the keyword and the format is not the
-    /// library's, the line counts as text.
-    fn put_line(
-        &mut self,
-        library: VerboseLibrary,
-        mut line: Vec<u8>,
-        end: &[u8],
-        pieces: &mut Vec<Piece>,
-    ) {
-        if self.is_mid_line && !library.may_have_printed(&line) {
-            line.extend_from_slice(end);
-            self.is_mid_line = end.is_empty();
-            pieces.push(Piece::Text(line));
+    /// Emits the line of which `length` bytes are held, up to a second keyword or to its end.
+    ///
+    /// The line counts as text if a second keyword cut it off, or if it follows text of the program
+    /// and does not have the library's format.
+    fn take_line(&mut self, library: VerboseLibrary, length: usize, pieces: &mut Vec<Piece>) {
+        (self.inside, self.searched) = (None, 0);
+        let line = &self.held[..length];
+        let own = first_keyword(line, &[library]).map_or(0, |(_, end, _)| end);
+        let second = first_keyword(&line[own..], &EVERY).map(|(start, ..)| own + start);
+        let line = &line[..second.unwrap_or(length)];
+        let is_line = match library {
+            // The keywords of the others end with a comma, which other text rarely has.
+            VerboseLibrary::Mkl => (!self.is_mid_line && second.is_none()) || is_of_mkl(line),
+            VerboseLibrary::OneDnn | VerboseLibrary::Accelrt => second.is_none(),
+        };
+        let has_end = second.is_none() && self.held.get(length) == Some(&b'\n');
+        let count = line.len() + usize::from(has_end);
+        if is_line {
+            pieces.push(Piece::Line(library, line.to_vec()));
+            self.held.drain(..count);
         } else {
-            pieces.push(Piece::Line(library, line));
+            self.pass_on(count, pieces);
         }
     }
 
@@ -169,7 +149,7 @@ mod tests {
         let mut splitter = Splitter::default();
         let mut pieces: Vec<_> =
             parts.iter().flat_map(|part| splitter.feed(part, libraries)).collect();
-        pieces.extend(splitter.finish());
+        pieces.extend(splitter.finish(libraries));
         assert!(splitter.held.is_empty() && !splitter.has_undecided());
         let (mut text, mut lines) = (Vec::new(), Vec::new());
         for piece in pieces {
@@ -277,7 +257,7 @@ mod tests {
         fn nothing_is_lost(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut splitter = Splitter::default();
             let mut pieces = splitter.feed(&bytes, &ALL);
-            pieces.extend(splitter.finish());
+            pieces.extend(splitter.finish(&ALL));
             let back: Vec<u8> = pieces.into_iter().flat_map(|piece| match piece {
                 Piece::Text(part) | Piece::Line(_, part) => part,
             }).collect();

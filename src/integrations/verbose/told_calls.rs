@@ -73,10 +73,8 @@ mod tests {
     /// The keys of the calls of these lines, with their beginnings and ends before now.
     fn calls(lines: &[&str], now: SystemTime) -> Vec<(String, i64, i64)> {
         let mut parser = VerboseParser::default();
-        let records = lines.iter().filter_map(|line| match parser.read(line) {
-            VerboseLine::Call(record) => Some(record),
-            _ => None,
-        });
+        let records = lines.iter().flat_map(|line| parser.read(line));
+        let records = records.filter_map(VerboseLine::call);
         let calls = of(records.collect(), now).into_iter();
         calls.map(|it| (it.key, it.age_ns + it.duration_ns, it.age_ns)).collect()
     }

@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyDict, PyString};
 use crate::base::sync::{LockRank, Mutex};
 use crate::integrations::mkl_allocator::MklAllocator;
 use crate::integrations::verbose::library::{cudnn_version as cudnn, openmp};
-use crate::integrations::verbose::records::{VerboseLine, VerboseParser};
+use crate::integrations::verbose::records::{VerboseLine, VerboseParser, VerboseRecord};
 use crate::integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer;
@@ -98,16 +98,19 @@ impl PyVerboseParser {
         Self(Mutex::new(LockRank::Bindings, VerboseParser::default()))
     }
 
-    /// The call that a line tells of; None for other text.
-    fn read<'py>(&self, line: &Bound<'py, PyString>) -> PyResult<Option<Told<'py>>> {
+    /// The calls of a line: several if lines ran together, and none for other text.
+    fn read<'py>(&self, line: &Bound<'py, PyString>) -> PyResult<Vec<Told<'py>>> {
         let text = line.to_string_lossy();
         let read = self.0.lock().read(&text);
-        let VerboseLine::Call(record) = read else { return Ok(None) };
-        let fields = PyDict::new(line.py());
-        for (name, value) in record.fields {
-            fields.set_item(name, value)?;
-        }
-        Ok(Some((record.library.name(), record.name, record.ms, fields, record.line)))
+        let calls = read.into_iter().filter_map(VerboseLine::call);
+        let call = |record: VerboseRecord| {
+            let fields = PyDict::new(line.py());
+            for (name, value) in record.fields {
+                fields.set_item(name, value)?;
+            }
+            Ok((record.library.name(), record.name, record.ms, fields, record.line))
+        };
+        calls.map(call).collect()
     }
 }
 
