@@ -1164,8 +1164,9 @@ class Recording:
     def of_snapshot(segments: list[dict[str, Any]], trace: list[dict[str, Any]]) -> Recording:
         """A recording from the segments and the trace of one device in one of torch's snapshots."""
     @staticmethod
-    def settings(text: str) -> str:
-        """The settings text of a recording, without PyTorch's keys that have no effect here."""
+    def settings(text: str) -> tuple[str, list[str]]:
+        """The settings text of a recording, without PyTorch's keys that have no effect here and without
+        unknown keys; and these unknown keys."""
     def operations(self) -> list[tuple[bool, int, int, int]]:
         """The events, as `of_operations` takes them. Size and stream of a free are 0."""
     def replay(

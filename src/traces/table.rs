@@ -12,7 +12,7 @@ use crate::traces::line::{check_header, event_at, event_of_line};
 use crate::traces::{Events, TraceError, Visitor};
 
 /// How much is read at once, and the most that one line may have.
-const PIECE_BYTES: usize = 256 << 10;
+pub(super) const PIECE_BYTES: usize = 256 << 10;
 
 /// A file of lines `t,op,id,size,stream`: `op` a allocates `size` bytes, f frees `id`.
 ///

@@ -13,6 +13,9 @@ use crate::memory::allocator::AllocatorConfig;
 use crate::memory::allocator::replay::{Accounting, Operation, replay};
 use crate::numbers::Numbers;
 use crate::seed::seed;
+use crate::traces::events::BATCH;
+use crate::traces::line::HEADER;
+use crate::traces::table::PIECE_BYTES;
 
 const PAGE_BYTES: usize = 2 * MIB;
 const POLICIES: [&str; 3] = ["policy:native", "policy:torch", "expandable_segments:True"];
@@ -122,6 +125,41 @@ fn of_two_mistakes_the_first_is_named() {
 fn a_line_without_an_end_takes_no_memory() {
     let made = Made::new("long", [&b"t,op,id,size,stream\n"[..], &vec![b'0'; 1 << 20]].concat());
     assert_eq!(made.error(), "line 2 has more than 262144 bytes");
+}
+
+#[test]
+fn lines_up_to_a_buffer_are_read() {
+    for (bytes, end, is_right) in [
+        (PIECE_BYTES - 1, "\n", true),
+        (PIECE_BYTES, "\n", true),
+        (PIECE_BYTES + 1, "\n", false),
+        (PIECE_BYTES - 1, "", true),
+        (PIECE_BYTES, "", false),
+    ] {
+        let rest = format!(",a,1,5,0{end}");
+        let line = format!("{}{rest}", "0".repeat(bytes - rest.len()));
+        let made = Made::new("full", format!("{HEADER}\n0,a,0,1,0\n{line}"));
+        if is_right {
+            let table = EventTable::open(&made.0).unwrap();
+            assert_eq!(survey(&table).unwrap().requests, 2, "{bytes}");
+        } else {
+            assert_eq!(made.error(), format!("line 3 has more than {PIECE_BYTES} bytes"));
+        }
+    }
+}
+
+#[test]
+fn mistakes_name_their_line_in_any_batch() {
+    for count in [0, 1, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH] {
+        let events: Vec<_> = (0..count).map(|id| format!("0,a,{id},1,0\n")).collect();
+        let text = format!("{HEADER}\n{}", events.concat());
+        let made = Made::new("count", &text);
+        assert_eq!(survey(&EventTable::open(&made.0).unwrap()).unwrap().requests, count);
+        for (wrong, reason) in [("x", " is 'x', not five"), ("0,f,9999,1,0", " frees id 9999,")] {
+            let error = Made::new("wrong", format!("{text}{wrong}\n0,a,9998,1,0\n")).error();
+            assert!(error.starts_with(&format!("line {}{reason}", count + 2)), "{error}");
+        }
+    }
 }
 
 #[test]

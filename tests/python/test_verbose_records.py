@@ -1,11 +1,17 @@
 """Verbose lines as records, tables and JSON: lines as printed, and lines that nobody printed.
 
-Method: lines of the versions at hand, each with what it says; and random damage to them, behind
-which a parser must neither raise nor invent.
+Method: lines of the versions at hand, each with its call; random damage to them, after which the
+parser neither raises nor invents calls; and random logs of writers that cut each other's lines.
 """
 
+import gzip
+import io
 import json
 import math
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +20,8 @@ from hypothesis import strategies as st
 
 from accelrt import cli
 from accelrt._verbose import VerboseLog
-from accelrt._verbose_records import Record, parse
-from processes import run
+from accelrt._verbose_records import Record, lines_of, parse
+from processes import LIMIT_SECONDS, run
 
 MATMUL = (
     "cpu,matmul,gemm:jit:f32,undef,src_f32::blocked:ab::f0 dst_f32::blocked:ab::f0,,,64x64:64x64"
@@ -91,6 +97,131 @@ def test_the_template_that_the_library_prints_says_what_the_parts_are(head: str)
     assert (record.name, record.ms) == ("matmul", 2.0)
     assert record.fields["novelty"] == "new"
     assert list(parse([line])) == []  # as the usual template it would be too short
+
+
+GRAPH = (
+    "convolution_post_ops,CONV_0;BINARY_1,data:NCX; filter:OIX;;,in0_f32:0:strided:undef:1x64:64s1 "
+    "out0_f32:9:strided:undef:1x64:64s1"
+)
+MKLDNN = "reorder,jit:uni,undef,in:f32_oihw out:f32_Ohwi16o,num:1,64x3x11x11"
+# Each line with the name of its call and one of its fields.
+VERSIONS = [
+    (f"mkldnn_verbose,exec,{MKLDNN},0.25", "reorder", ("problem_desc", "64x3x11x11")),
+    (f"mkldnn_verbose,create,{MKLDNN},0.25", "reorder create", ("auxiliary", "num:1")),
+    (f"mkldnn_verbose,exec,{MATMUL},0.25", "matmul", ("engine", "cpu")),
+    (f"dnnl_verbose,exec,{MATMUL},0.25", "matmul", ("problem_desc", "64x64:64x64")),
+    (
+        f"onednn_graph_verbose,exec,cpu,100006,{GRAPH},fpm:strict,dnnl_backend,0.25",
+        *("convolution_post_ops", ("backend", "dnnl_backend")),
+    ),
+    (
+        f"onednn_graph_verbose,compile:cache_miss,cpu,100006,{GRAPH},fpm:strict,dnnl_backend,0.25",
+        *("convolution_post_ops compile:cache_miss", ("fpmath_mode", "fpm:strict")),
+    ),
+    (
+        f"onednn_verbose,v1,graph,compile:cache_hit,cpu,7,{GRAPH},fpm:strict,k,dnnl_backend,0.25",
+        *("convolution_post_ops compile:cache_hit", ("implementation", "k")),
+    ),
+    (
+        f"onednn_verbose,v1,graph,exec,cpu,7,{GRAPH},fpm:strict,scratchpad:64,k,dnnl_backend,0.25",
+        *("convolution_post_ops", ("scratchpad", "64")),
+    ),
+    (
+        "onednn_verbose,v1,graph,exec,gpu,_gen_index(a),7,attrs:{axis:2},inputs:{},outputs:{},0.25",
+        *("_gen_index", ("engine", "gpu")),
+    ),
+    (
+        f"onednn_verbose,v1,ukernel,exec,cpu,brgemm,,undef,{MATMUL.split(',')[-4]},,,64x64,0.25",
+        *("brgemm", ("prop_kind", "undef")),
+    ),
+    (
+        "MKL_VERBOSE oneapi::mkl::blas::dgemm(0x7ff,ColumnMajor,2400,0,0) 250us GPU0",
+        *(
+            "oneapi::mkl::blas::dgemm",
+            ("call", "oneapi::mkl::blas::dgemm(0x7ff,ColumnMajor,2400,0,0)"),
+        ),
+    ),
+    ("accelrt_verbose,cpu,0,1,fill,4096,0.25", "fill", ("bytes", "4096")),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "field"), VERSIONS)
+def test_lines_every_version_read(line: str, name: str, field: tuple[str, str]) -> None:
+    record = one(line)
+    assert (record.name, record.ms) == (name, 0.25)
+    assert field in record.fields.items()
+
+
+COLOURS = ["\x1b[32m", "\x1b[0m", "\x1b[1;38;5;9m", "\x1b(B\x1b[m"]
+WHOLE = [*SAMPLES, *(line for line, _, _ in VERSIONS)]
+TEXTS = ["loading", "12:00:01 INFO, ", "[ 3 of 4] ", "50%", '{"log":"']
+
+
+@st.composite
+def printed(draw: st.DrawFn, depth: int = 2) -> tuple[str, list[str], list[str]]:
+    """Draw what several writers print, and the lines that were begun and those that are whole.
+
+    A writer may be interrupted inside a line by others. A terminal may wrap a line, though not
+    inside its time: the beginning of a number is a number.
+    """
+    text, begun, whole = "", [], []
+    for _ in range(draw(st.integers(0, 3))):
+        line = draw(st.sampled_from(WHOLE))
+        before = "".join(draw(st.lists(st.sampled_from([*TEXTS, *COLOURS]), max_size=2)))
+        after = "".join(draw(st.lists(st.sampled_from([" ", "\t", "\r", *COLOURS]), max_size=2)))
+        shown = before + line + after
+        begun.append(line)
+        kind = draw(st.sampled_from(["whole", "cut", "wrapped"]))
+        if kind == "cut" and depth:
+            place = draw(st.integers(0, len(shown)))
+            inner, more_begun, more_whole = draw(printed(depth - 1))
+            shown = shown[:place] + inner + shown[place:]
+            begun += more_begun
+            whole += more_whole
+        elif kind == "wrapped":
+            end = len(before) + line.rindex(") " if line.startswith("MKL") else ",")
+            place = draw(st.integers(0, end))
+            shown = shown[:place] + "\n" + shown[place:]
+        else:
+            whole.append(line)
+        text += shown + draw(st.sampled_from(["\n", "\r\n"]))
+    return text, begun, whole
+
+
+def calls_of(lines: list[str]) -> Counter[tuple[str, str, float]]:
+    return Counter((it.library, it.name, it.ms) for it in parse(lines))
+
+
+@given(printed())
+def test_lines_cut_and_mixed_invent_no_call(log: tuple[str, list[str], list[str]]) -> None:
+    text, begun, whole = log
+    found = calls_of(text.split("\n"))
+    assert found <= calls_of(begun)
+    assert calls_of(whole) <= found
+
+
+@pytest.mark.parametrize("line", SAMPLES)
+def test_line_cut_by_another_is_no_call(line: str) -> None:
+    for place in range(len(line)):
+        found = list(parse([line[:place] + SAMPLES[0]]))
+        assert found[-1].line == SAMPLES[0]
+        assert all(record.ms == one(line).ms for record in found[:-1])
+
+
+@pytest.mark.parametrize("text", ["[ OK ] a test,5", "10:00:01,345", " INFO,7", ",5"])
+def test_text_behind_time_is_no_time(text: str) -> None:
+    assert list(parse([SAMPLES[0] + text])) == []
+
+
+ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"]
+
+
+@given(printed(), st.sampled_from(ENCODINGS), st.sampled_from([bytes, gzip.compress]))
+def test_logs_same_in_every_encoding(
+    log: tuple[str, list[str], list[str]], encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    text = f"output of a program é \f\n{log[0]}"
+    assert "".join(lines_of(io.BytesIO(pack(text.encode(encoding))))) == text
 
 
 def test_a_comma_inside_of_a_part_does_not_move_the_time() -> None:
@@ -254,9 +385,30 @@ def test_the_command_makes_the_table_of_a_file(
     assert out.read_text("utf-8") == LOG.to_json()
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_command_reads_standard_input(pack: Callable[[bytes], bytes]) -> None:
+    command = [sys.executable, "-m", "accelrt", "verbose", "-"]
+    for lines, status in ((LOG.lines, 0), (["text"], 1)):
+        ended = subprocess.run(  # noqa: S603  the interpreter of this test
+            command,
+            input=pack("\n".join(lines).encode("utf-16")),
+            capture_output=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+        shown = LOG.table() if status == 0 else ""
+        assert (ended.returncode, ended.stdout.decode()) == (status, shown)
+    assert (
+        ended.stderr
+        == b"accelrt verbose: the standard input has no verbose line that tells of a call\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "content", "status", "message"),
     [
+        ("cut.gz", gzip.compress(b"text\n" * 99)[:-9], 2, "cannot read {}: it is damaged: Comp"),
+        ("bad.gz", b"\x1f\x8b text", 2, "cannot read {}: it is damaged: "),
         ("missing", None, 2, "cannot read {}: No such file or directory"),
         ("", None, 2, "cannot read {}: Is a directory"),
         ("empty", b"", 1, "{} has no verbose line that tells of a call"),
@@ -270,8 +422,10 @@ def test_a_file_that_cannot_be_used_is_one_line(
     if content is not None:
         file.write_bytes(content)
     ended = run("-m", "accelrt", "verbose", str(file))
-    expected = f"accelrt verbose: {message.format(tmp_path / name)}\n"
-    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", expected)
+    expected = f"accelrt verbose: {message.format(tmp_path / name)}"
+    assert (ended.returncode, ended.stdout) == (status, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(expected) if "damaged" in expected else line == expected
 
 
 def test_a_wrong_order_on_the_command_line_is_told_what_is_right() -> None:

@@ -13,7 +13,6 @@ from accelrt import _verbose_table
 from accelrt._verbose_records import lines_of, parse
 from accelrt.cli.outputs import file_argument, refusal
 
-
 _STANDARD_INPUT = Path("-")
 
 

@@ -10,9 +10,9 @@ use crate::base::size::MIB;
 pub(crate) const ROUNDUP_INTERVALS: usize = 16;
 /// The largest number of MiB whose bytes fit into a `usize`.
 const MAX_MIB: usize = usize::MAX / MIB;
-const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with theirs in ascending \
-    order, as [64:8,256:4,>:1]: intervals are powers of two from 1 to 65536, `>` stands last for \
-    all above, and divisions are powers of two or 0";
+const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with theirs, as \
+    [64:8,256:4,>:1]: intervals are powers of two, `>` stands for all above the interval before \
+    it, and divisions are powers of two or 0";
 
 /// The name of a policy: the rules by which an allocator chooses the bytes for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub enum PolicyName {
 /// A key that the text does not name returns to its default, with two exceptions. Under policy
 /// `torch`, [`AllocatorConfig::followed_by`] resets only some keys. A limit that was set by a call
 /// remains until a text names a limit. An invalid text changes nothing; its error names the key,
-/// the value and the allowed values. Keys come at most once, in any order. Sizes are in MiB.
+/// the value and the allowed values. Keys come in any order, and the last of equal keys counts. Sizes
+/// are in MiB.
 ///
 /// | key | value | meaning |
 /// |---|---|---|
@@ -147,7 +148,7 @@ impl AllocatorConfig {
         let mut config =
             Self { policy, ..if keeps_others { self.reset() } else { Self::default() } };
         // `large_segment_size_mb` bounds two other keys, which may come before it in the text.
-        if let Some(setting) = pairs.iter().find(|pair| pair.key == "large_segment_size_mb") {
+        if let Some(setting) = last(&pairs, "large_segment_size_mb") {
             config.large_segment_bytes = setting.mebibytes(11..=MAX_MIB)?;
             config.max_non_split_rounding_bytes = config.large_segment_bytes;
         }
@@ -211,7 +212,9 @@ impl AllocatorConfig {
             "max_non_split_rounding_mb" => {
                 self.max_non_split_rounding_bytes = setting.mebibytes(at_least_large)?;
             }
-            "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(setting)?,
+            "roundup_power2_divisions" => {
+                self.roundup_power2_divisions = divisions(setting, self.roundup_power2_divisions)?;
+            }
             "garbage_collection_threshold" => {
                 let allowed = "a number between 0 and 1, without these two";
                 let threshold = setting.decimal(allowed, |part| part > 0.0 && part < 1.0)?;
@@ -280,17 +283,21 @@ impl FromStr for AllocatorSettings {
 }
 
 /// Returns the settings text of a PyTorch snapshot without the keys in `IGNORED_KEYS`, which this
-/// runtime accepts only with `strict:False`.
+/// runtime accepts only with `strict:False`, and without the keys that it does not know. These, of
+/// other versions of PyTorch, are returned too: each may have had an effect.
 ///
 /// Fails when the text is malformed, or when `backend` is not PyTorch's `native` allocator.
-pub fn recorded_settings(text: &str) -> Result<String> {
+pub fn recorded_settings(text: &str) -> Result<(String, Vec<String>)> {
     let pairs = pairs::pairs(text)?;
     if let Some(other) = pairs.iter().find(|pair| pair.key == "backend" && pair.value != "native") {
         return Err(other.refused("native, whose decisions can be reproduced"));
     }
     let is_idle = |pair: &Setting<'_>| IGNORED_KEYS.iter().any(|(key, _)| *key == pair.key);
-    let kept = pairs.iter().filter(|pair| !is_idle(pair));
-    Ok(kept.map(|pair| format!("{}:{}", pair.key, pair.value)).collect::<Vec<_>>().join(","))
+    let is_known = |pair: &Setting<'_>| KEYS.iter().any(|(key, _)| *key == pair.key);
+    let (kept, others): (Vec<&Setting<'_>>, Vec<_>) = pairs.iter().partition(|it| is_known(it));
+    let kept: Vec<_> = kept.iter().map(|pair| format!("{}:{}", pair.key, pair.value)).collect();
+    let unknown = others.iter().filter(|pair| !is_idle(pair)).map(|pair| pair.key.to_owned());
+    Ok((kept.join(","), unknown.collect()))
 }
 
 /// All keys, each with the policy that it selects, if any.
@@ -328,18 +335,17 @@ const IGNORED_KEYS: &[(&str, &str)] = &[
 const LOCK_REASON: &str = "how the allocator locks is no choice";
 const REGISTER_REASON: &str = "pinned memory is made by the driver, not registered with it";
 
-/// Parses a text, and checks that each key is known and occurs once.
+/// Parses a text, and checks that each key is known.
 fn parse_checked(text: &str) -> Result<Vec<Setting<'_>>> {
     let pairs = pairs::pairs(text)?;
-    let strict = pairs.iter().find(|setting| setting.key == "strict");
-    let is_strict = strict.map_or(Ok(true), Setting::boolean)?;
-    for (index, setting) in pairs.iter().enumerate() {
-        check_key(*setting, is_strict)?;
-        if pairs[..index].iter().any(|earlier| earlier.key == setting.key) {
-            return Err(setting.refused("each key at most once"));
-        }
-    }
+    let is_strict = last(&pairs, "strict").map_or(Ok(true), Setting::boolean)?;
+    pairs.iter().try_for_each(|setting| check_key(*setting, is_strict))?;
     Ok(pairs)
+}
+
+/// The setting that counts of those with this key.
+fn last<'a, 'b>(pairs: &'b [Setting<'a>], key: &str) -> Option<&'b Setting<'a>> {
+    pairs.iter().rev().find(|setting| setting.key == key)
 }
 
 fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
@@ -361,8 +367,7 @@ fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
 
 /// The policy that the text names or that a key selects. Fails when these differ.
 fn policy_of(pairs: &[Setting<'_>]) -> Result<PolicyName> {
-    let named = pairs.iter().find(|setting| setting.key == "policy");
-    let mut policy = named.map(|setting| policy(*setting)).transpose()?;
+    let mut policy = last(pairs, "policy").map(|setting| policy(*setting)).transpose()?;
     for setting in pairs {
         let Some((_, Some(its))) = KEYS.iter().find(|(key, _)| *key == setting.key) else {
             continue;
@@ -387,37 +392,31 @@ fn policy(setting: Setting<'_>) -> Result<PolicyName> {
     }
 }
 
-/// Parses `roundup_power2_divisions`: one number for all intervals, or a list. The first entry of a
-/// list also applies to all smaller sizes. Intervals that the list skips are off.
-fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
+/// Parses `roundup_power2_divisions`: one number for all intervals, or a list, which changes the
+/// `divisions` of an earlier one. The first interval of a list also applies to all smaller sizes.
+fn divisions(
+    setting: Setting<'_>,
+    mut divisions: [usize; ROUNDUP_INTERVALS],
+) -> Result<[usize; ROUNDUP_INTERVALS]> {
     let refused = || setting.refused(DIVISIONS);
     if !setting.value.starts_with('[') {
         let count = pairs::digits(setting.value).filter(|count| count.is_power_of_two());
         return count.map(|count| [count; ROUNDUP_INTERVALS]).ok_or_else(refused);
     }
-    let mut divisions = [0; ROUNDUP_INTERVALS];
-    let mut last: Option<usize> = None;
-    let mut is_closed = false;
+    let mut index = 0;
+    let mut is_first = true;
     for item in setting.items(DIVISIONS)? {
-        let count = pairs::digits(item.value).ok_or_else(refused)?;
-        if is_closed || !(count == 0 || count.is_power_of_two()) {
-            return Err(refused());
-        }
+        let is_right = |count: &usize| *count == 0 || count.is_power_of_two();
+        let count = pairs::digits(item.value).filter(is_right).ok_or_else(refused)?;
         if item.key == ">" {
-            let below = last.ok_or_else(refused)?.ilog2() as usize;
-            divisions[(below + 1).min(ROUNDUP_INTERVALS)..].fill(count);
-            is_closed = true;
+            divisions[index + 1..].fill(count);
             continue;
         }
-        let is_interval = |mib: &usize| mib.is_power_of_two() && *mib <= 65_536;
-        let interval = pairs::digits(item.key).filter(is_interval).ok_or_else(refused)?;
-        let index = (interval.ilog2() as usize).min(ROUNDUP_INTERVALS - 1);
-        match last {
-            None => divisions[..=index].fill(count),
-            Some(last) if last < interval => divisions[index] = count,
-            Some(_) => return Err(refused()),
-        }
-        last = Some(interval);
+        let interval = pairs::digits(item.key).filter(|mib| mib.is_power_of_two());
+        index = (interval.ok_or_else(refused)?.ilog2() as usize).min(ROUNDUP_INTERVALS - 1);
+        let begin = if is_first { 0 } else { index };
+        divisions[begin..=index].fill(count);
+        is_first = false;
     }
     Ok(divisions)
 }

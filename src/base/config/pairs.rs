@@ -53,10 +53,15 @@ impl<'a> Setting<'a> {
         Error::Config(ConfigError::InvalidAllocatorSetting { key, value, allowed: allowed.into() })
     }
 
-    /// Splits the value `[a:b,c:d]` into pairs. The error of any other value contains `allowed`.
+    /// Splits the value `[a:b,c:d]` into pairs, which may be none; one comma may follow the last
+    /// pair. The error of any other value contains `allowed`.
     pub(super) fn items(&self, allowed: &str) -> Result<Vec<Setting<'a>>> {
         let inside = self.value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let inside = inside.ok_or_else(|| self.refused(allowed))?;
+        let inside = inside.ok_or_else(|| self.refused(allowed))?.trim();
+        if inside.is_empty() {
+            return Ok(Vec::new());
+        }
+        let inside = inside.strip_suffix(',').unwrap_or(inside);
         inside
             .split(',')
             .map(|item| {

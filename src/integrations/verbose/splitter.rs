@@ -90,16 +90,26 @@ impl Splitter {
     /// Emits a library's line up to its end. False when more bytes are needed.
     fn end_line(&mut self, library: VerboseLibrary, pieces: &mut Vec<Piece>) -> bool {
         let end = self.held[self.searched..].iter().position(|byte| *byte == b'\n');
-        let Some(end) = end.map(|end| self.searched + end) else {
-            self.searched = self.held.len();
-            if self.held.len() > LONGEST_LINE_BYTES {
-                (self.inside, self.searched) = (None, 0);
-                self.pass_on(self.held.len(), pieces);
-            }
-            return false;
-        };
-        self.take_line(library, end, pieces);
-        true
+        let length = end.map_or(self.held.len(), |end| self.searched + end);
+        if length > LONGEST_LINE_BYTES {
+            let begin = self.second_keyword(library, LONGEST_LINE_BYTES + 1);
+            (self.inside, self.searched) = (None, 0);
+            self.pass_on(begin.unwrap_or(LONGEST_LINE_BYTES + 1), pieces);
+            return true;
+        }
+        if end.is_some() {
+            self.take_line(library, length, pieces);
+        } else {
+            self.searched = length;
+        }
+        end.is_some()
+    }
+
+    /// Returns where a second keyword begins in the first `length` held bytes, which are a line.
+    fn second_keyword(&self, library: VerboseLibrary, length: usize) -> Option<usize> {
+        let line = &self.held[..length];
+        let own = first_keyword(line, &[library]).map_or(0, |(_, end, _)| end);
+        first_keyword(&line[own..], &EVERY).map(|(start, ..)| own + start)
     }
 
     /// Emits the line of which `length` bytes are held, up to a second keyword or to its end.
@@ -108,10 +118,8 @@ impl Splitter {
     /// and does not have the library's format.
     fn take_line(&mut self, library: VerboseLibrary, length: usize, pieces: &mut Vec<Piece>) {
         (self.inside, self.searched) = (None, 0);
-        let line = &self.held[..length];
-        let own = first_keyword(line, &[library]).map_or(0, |(_, end, _)| end);
-        let second = first_keyword(&line[own..], &EVERY).map(|(start, ..)| own + start);
-        let line = &line[..second.unwrap_or(length)];
+        let second = self.second_keyword(library, length);
+        let line = &self.held[..second.unwrap_or(length)];
         let is_line = match library {
             // The keywords of the others end with a comma, which other text rarely has.
             VerboseLibrary::Mkl => (!self.is_mid_line && second.is_none()) || is_of_mkl(line),
@@ -141,6 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::integrations::verbose::records::{VerboseLine, VerboseParser};
 
     const ALL: [VerboseLibrary; 2] = [VerboseLibrary::Mkl, VerboseLibrary::OneDnn];
 
@@ -180,6 +189,21 @@ mod tests {
         assert_eq!((text.as_str(), lines), ("the beginning\n", owned(&["onednn_verbose,exec,1"])));
         let (text, lines) = whole("50%MKL_VERBOSE DGEMM(1) 2ms CNR:OFF\n done\n");
         assert_eq!((text.as_str(), lines.len()), ("50% done\n", 1));
+    }
+
+    #[test]
+    fn line_cut_by_keyword_is_text() {
+        let call = "MKL_VERBOSE F(1) 2us";
+        for (output, text, lines) in [
+            ("onednn_verbose,exec,1dnnl_verbose,2\n", "onednn_verbose,exec,1", "dnnl_verbose,2"),
+            ("onednn_verbose,1accelrt_verbose,2\n", "onednn_verbose,1accelrt_verbose,2\n", ""),
+            ("MKL_VERBOSE F(1onednn_verbose,1\n", "MKL_VERBOSE F(1", "onednn_verbose,1"),
+            ("MKL_VERBOSE F(1) 2usonednn_verbose,1", "", "MKL_VERBOSE F(1) 2us|onednn_verbose,1"),
+        ] {
+            let (rest, found) = whole(output);
+            assert_eq!((rest.as_str(), found.join("|").as_str()), (text, lines), "{output}");
+        }
+        assert_eq!(whole(&format!("step: {call} GPU0\n")).1, owned(&[&format!("{call} GPU0")]));
     }
 
     #[test]
@@ -228,6 +252,22 @@ mod tests {
         assert!(pieces.iter().all(|piece| matches!(piece, Piece::Text(_))));
     }
 
+    #[test]
+    fn longest_line_same_in_any_chunks() {
+        for more in [0, 1, 2] {
+            let begin = "onednn_verbose,";
+            let line =
+                format!("{begin}{}", "x".repeat(LONGEST_LINE_BYTES - 1 + more - begin.len()));
+            let output = format!("{line}\ndnnl_verbose,1\n");
+            for size in [1 << 16, 1 << 20, output.len()] {
+                let parts: Vec<_> = output.as_bytes().chunks(size).collect();
+                let (text, lines) = split(&parts, &ALL);
+                let counts = if more < 2 { (0, 2) } else { (line.len() + 1, 1) };
+                assert_eq!((text.len(), lines.len()), counts, "{more} {size}");
+            }
+        }
+    }
+
     fn owned(lines: &[&str]) -> Vec<String> {
         lines.iter().map(|line| (*line).to_owned()).collect()
     }
@@ -238,6 +278,7 @@ mod tests {
             parts in prop::collection::vec(
                 prop::sample::select(vec![
                     "onednn_verbose,exec,1", "MKL_VERBOSE F(1) 2us CNR:OFF", "\n", "onednn_", "o",
+                    "accelrt_verbose,",
                     "MKL_VERBOSE ", "text", "dnnl_verbose,", " ", "é\u{0}",
                 ]),
                 0..30,
@@ -251,6 +292,29 @@ mod tests {
             places.sort_unstable();
             let parts: Vec<_> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
             prop_assert_eq!(split(&parts, &ALL), split(&[bytes], &ALL));
+        }
+
+        #[test]
+        fn captures_have_calls_of_their_logs(
+            parts in prop::collection::vec(
+                prop::sample::select(vec![
+                    "onednn_verbose,exec,cpu,matmul,jit,undef,src,,,64x64,0.5", "\n", "\n", "step ",
+                    "MKL_VERBOSE DGEMM(N,N) 2us CNR:OFF", "MKL_VERBOSE oneMKL 2024", "MKL_VERBOSE ",
+                    "MKL_VERBOSE oneapi::mkl::dgemm(0x7,N) 2us GPU0", "\u{1b}[0m", "dnnl_verbose,",
+                    "accelrt_verbose,cpu,0,1,fill,64,0.5", "MKL_VERBOSE DGEMM(N,", " ", "\r",
+                    "mkldnn_verbose,exec,reorder,jit,undef,src,num:1,64x64,0.5",
+                ]),
+                0..12,
+            ),
+        ) {
+            let text = parts.concat();
+            let calls = |lines: &mut dyn Iterator<Item = &str>| {
+                let mut parser = VerboseParser::default();
+                lines.flat_map(|line| parser.read(line)).filter_map(VerboseLine::call).collect()
+            };
+            let (_, lines) = split(&[text.as_bytes()], &EVERY);
+            let captured: Vec<_> = calls(&mut lines.iter().map(String::as_str));
+            prop_assert_eq!(&captured, &calls(&mut text.split('\n')), "{:?}", lines);
         }
 
         #[test]

@@ -319,12 +319,181 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{Arc, mpsc};
 
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
     use super::*;
     use crate::backend::fault::{FaultBackend, Method};
     use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
     use crate::memory::allocator::Request;
+    use crate::memory::allocator::snapshot::BlockState;
+
+    const GRANULE: usize = LEAST_BLOCK_BYTES;
+
+    /// Segments that are tiled, also such that touch. Of each the granules between it and the one
+    /// before, and its blocks: granules, whether in use, and the unrequested bytes.
+    fn snapshots() -> impl Strategy<Value = Snapshot> {
+        let spare = prop_oneof![Just(0), Just(1), 0..GRANULE];
+        let blocks = prop::collection::vec((1_usize..4, any::<bool>(), spare), 1..5);
+        prop::collection::vec((0_usize..3, blocks), 1..4).prop_map(|parts| {
+            let mut at = 0;
+            let segments = parts.into_iter().map(|(gap, blocks)| {
+                at += (gap * GRANULE) as u64;
+                let mut segment = SegmentInfo { address: at, ..Default::default() };
+                for (granules, is_active, spare) in blocks {
+                    let before = segment.blocks.last().map(|block: &BlockInfo| block.state);
+                    let is_active = is_active || before == Some(BlockState::Inactive);
+                    let state =
+                        if is_active { BlockState::Allocated } else { BlockState::Inactive };
+                    let bytes = granules * GRANULE;
+                    let requested_bytes = bytes - spare;
+                    segment.blocks.push(BlockInfo { address: at, bytes, requested_bytes, state });
+                    at += bytes as u64;
+                }
+                segment.sum_up();
+                segment
+            });
+            Snapshot { segments: segments.collect(), trace: Vec::new() }
+        })
+    }
+
+    /// Changes a segment at one of its blocks. Returns the address that the error names and what is
+    /// expected there; `None` where the change needs another block.
+    type Damage = fn(&mut SegmentInfo, usize) -> Option<(u64, &'static str)>;
+
+    const TILES: &str = "blocks that tile their segment";
+    const GRANULES: &str = "addresses and sizes that are multiples of 512";
+
+    const DAMAGES: [Damage; 9] = [
+        |segment, number| {
+            segment.blocks[number].address += GRANULE as u64;
+            Some((segment.blocks[number].address, TILES))
+        },
+        |segment, number| {
+            segment.blocks[number].bytes = 0;
+            Some((segment.blocks[number].address, TILES))
+        },
+        |segment, number| {
+            segment.blocks[number].bytes += GRANULE / 2;
+            Some((segment.blocks[number].address, GRANULES))
+        },
+        |segment, number| {
+            let block = &mut segment.blocks[number];
+            block.requested_bytes = block.bytes + 1;
+            let is_active = block.state.is_active();
+            is_active.then_some((block.address, "a block that is as large as its request"))
+        },
+        |segment, number| {
+            let block = segment.blocks[number];
+            let first = BlockInfo { bytes: GRANULE, ..block };
+            let address = block.address + GRANULE as u64;
+            let second = BlockInfo { address, bytes: block.bytes - GRANULE, ..block };
+            segment.blocks.splice(number..=number, [first, second]);
+            let is_free = !block.state.is_active() && second.bytes > 0;
+            is_free.then_some((address, "free neighbours that are one block"))
+        },
+        |segment, _| {
+            segment.total_bytes += GRANULE;
+            Some((segment.address, TILES))
+        },
+        |segment, _| {
+            segment.total_bytes -= GRANULE;
+            Some((segment.address, TILES))
+        },
+        |segment, number| {
+            segment.blocks.remove(number);
+            let behind = segment.blocks.get(number).map(|block| block.address);
+            Some((behind.unwrap_or(segment.address), TILES))
+        },
+        |segment, _| {
+            segment.blocks.clear();
+            segment.total_bytes = 0;
+            Some((segment.address, TILES))
+        },
+    ];
+
+    fn torch_allocator() -> CachingAllocator {
+        let null = NullBackend::new(NullConfig::default());
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        CachingAllocator::new(null, device, "policy:torch".parse().unwrap()).unwrap()
+    }
+
+    /// The address and the expectation of a restore's error, which must change nothing.
+    fn refused(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
+        let allocator = torch_allocator();
+        let Err(error) = allocator.restore(snapshot) else { return None };
+        assert!(allocator.snapshot().segments.is_empty(), "{error}");
+        match error {
+            Error::Memory(MemoryError::InvalidSnapshot { address, expected }) => {
+                Some((address, expected))
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn restore_loads_what_is_tiled(snapshot in snapshots()) {
+            let allocator = torch_allocator();
+            let blocks = allocator.restore(&snapshot).unwrap();
+            let restored = allocator.snapshot();
+            prop_assert_eq!(&restored.segments.len(), &snapshot.segments.len());
+            let mut active = Vec::new();
+            for (restored, recorded) in restored.segments.iter().zip(&snapshot.segments) {
+                prop_assert_eq!(&restored.blocks, &recorded.blocks);
+                let blocks = recorded.blocks.iter().filter(|block| block.state.is_active());
+                active.extend(blocks.map(|block| block.address));
+            }
+            prop_assert_eq!(blocks.iter().map(Allocated::address).collect::<Vec<_>>(), active);
+            for block in blocks {
+                allocator.free(block).unwrap();
+            }
+        }
+
+        #[test]
+        fn restore_refuses_each_contradiction(
+            snapshot in snapshots(),
+            place in any::<Index>(),
+            block in any::<Index>(),
+        ) {
+            let place = place.index(snapshot.segments.len());
+            let block = block.index(snapshot.segments[place].blocks.len());
+            for damage in DAMAGES {
+                let mut damaged = snapshot.clone();
+                let expected = damage(&mut damaged.segments[place], block);
+                prop_assert!(expected.is_none() || refused(&damaged) == expected, "{damaged:?}");
+            }
+        }
+
+        #[test]
+        fn restore_refuses_overlaps(snapshot in snapshots(), behind in any::<Index>()) {
+            let mut snapshot = snapshot;
+            let moved = behind.index(snapshot.segments.len());
+            let mut copy = snapshot.segments[moved].clone();
+            let last = copy.blocks.last().unwrap();
+            // The last granule of a segment is the first one of the copy.
+            let by = last.end() - copy.address - GRANULE as u64;
+            copy.address += by;
+            copy.blocks.iter_mut().for_each(|block| block.address += by);
+            snapshot.segments.truncate(moved + 1);
+            let expected = (copy.address, "segments that do not overlap");
+            snapshot.segments.insert(0, copy);
+            prop_assert_eq!(refused(&snapshot), Some(expected));
+        }
+    }
+
+    #[test]
+    fn restore_refuses_end_of_addresses() {
+        let address = u64::MAX - (GRANULE as u64 - 1);
+        let (bytes, state) = (GRANULE, BlockState::Allocated);
+        let block = BlockInfo { address, bytes, requested_bytes: bytes, state };
+        let mut segment = SegmentInfo { address, blocks: vec![block], ..Default::default() };
+        segment.sum_up();
+        let snapshot = Snapshot { segments: vec![segment], trace: Vec::new() };
+        assert_eq!(refused(&snapshot), Some((address, "a block that ends")));
+    }
 
     #[test]
     fn a_restore_that_another_thread_was_faster_than_changes_nothing() {

@@ -195,9 +195,10 @@ impl PyRecording {
         Ok(Self::of(snapshot(segments, trace)?))
     }
 
-    /// The settings text of a recording, without PyTorch's keys that have no effect here.
+    /// The settings text of a recording, without PyTorch's keys that have no effect here and without
+    /// unknown keys; and these unknown keys.
     #[staticmethod]
-    fn settings(text: &str) -> PyResult<String> {
+    fn settings(text: &str) -> PyResult<(String, Vec<String>)> {
         Ok(recorded_settings(text)?)
     }
 

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBool, PyDict, PyList};
 
 use crate::base::sort::sort_by_key;
 use crate::memory::allocator::PoolId;
@@ -66,17 +66,32 @@ impl<'py> Entry<'py> {
         PyValueError::new_err(format!("{}['{key}'] is {value}, not {expected}", self.place))
     }
 
+    /// As [`Entry::get`] of a number: `True` and `False` are refused.
+    fn whole<T: FromPyObjectOwned<'py>>(&self, key: &str, expected: &str) -> PyResult<T> {
+        match self.values.get_item(key)?.filter(|value| value.is_instance_of::<PyBool>()) {
+            Some(value) => Err(self.unexpected(key, &value, expected)),
+            None => self.get(key, expected),
+        }
+    }
+
     fn number(&self, key: &str) -> PyResult<u64> {
-        self.get(key, NUMBER)
+        self.whole(key, NUMBER)
     }
 
     fn bytes(&self, key: &str) -> PyResult<usize> {
-        self.get(key, "a number of bytes")
+        self.whole(key, "a number of bytes")
     }
 
+    /// The number of a stream, which some writers take for a signed word.
+    fn stream(&self) -> PyResult<u64> {
+        let of_signed = || self.whole::<i64>("stream", NUMBER).map(i64::cast_unsigned);
+        self.number("stream").or_else(|error| of_signed().map_err(|_| error))
+    }
+
+    /// The ids at `key`: a tuple, which is a list after a round trip through JSON.
     fn pool(&self, key: &str) -> PyResult<Option<PoolId>> {
-        let pair = self.optional(key, "a pair of whole numbers")?;
-        Ok(pair.map(|(first, second)| PoolId(first, second)))
+        let pair = self.optional::<[u64; 2]>(key, "a pair of whole numbers")?;
+        Ok(pair.map(|[first, second]| PoolId(first, second)))
     }
 
     fn text(&self, key: &str) -> PyResult<String> {
@@ -137,13 +152,13 @@ fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
         return Err(PyValueError::new_err(text));
     }
     Ok(SegmentInfo {
-        device_index: segment.get("device", "the index of a device")?,
+        device_index: segment.whole("device", "the index of a device")?,
         address,
         total_bytes,
         allocated_bytes: segment.bytes("allocated_size")?,
         active_bytes: segment.bytes("active_size")?,
         requested_bytes: segment.bytes("requested_size")?,
-        stream: segment.number("stream")?,
+        stream: segment.stream()?,
         class: segment.word("segment_type", CLASSES)?,
         pool,
         is_expandable: segment.optional("is_expandable", "True or False")?.unwrap_or(false),
@@ -153,7 +168,8 @@ fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
 
 /// Reads a block. The blocks of a segment are adjacent, so this block must begin at `expected`.
 fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
-    let address = block.optional("address", NUMBER)?.unwrap_or(expected); // absent in old versions
+    let has_address = block.values.contains("address")?; // absent in old versions
+    let address = if has_address { block.number("address")? } else { expected };
     let bytes = block.bytes("size")?;
     if address != expected || bytes == 0 {
         let place = &block.place;
@@ -192,7 +208,7 @@ fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntr
         address,
         pool: entry.pool("pool_id")?.unwrap_or_else(pool_of_segment),
         bytes: entry.bytes("size")?,
-        stream: entry.number("stream")?,
+        stream: entry.stream()?,
     })
 }
 

@@ -124,6 +124,7 @@ def _run_replays(given: argparse.Namespace) -> int:
     except (TraceError, ValueError) as error:
         return _refuse(str(error))
     sys.stdout.write(table.text(records, Style.of(sys.stdout)))
+    sys.stdout.write(_notes(read))
     if given.json is not None:
         given.json.write_text(table.to_json(records))
         sys.stdout.write(f"{given.json}: the table as {counted(len(records), 'record')}\n")
@@ -133,6 +134,11 @@ def _run_replays(given: argparse.Namespace) -> int:
         sys.stdout.write(f"\n{tally.text()}")
     is_right = all(map(_served_something, records)) and (tally is None or tally.agrees)
     return 0 if is_right else 1
+
+
+def _notes(read: list[traces.Trace]) -> str:
+    """Return which parts of the recordings were left out."""
+    return "".join(f"{trace.name}: {note}\n" for trace in read for note in trace.notes)
 
 
 def _plot(given: argparse.Namespace, policies: list[str]) -> int:
@@ -165,6 +171,7 @@ def _run_lab(given: argparse.Namespace) -> int:
     except (TraceError, ValueError) as error:
         return _refuse(str(error))
     sys.stdout.write(shown)
+    sys.stdout.write(_notes(read))
     if given.json is not None:
         given.json.write_text(kept)
         sys.stdout.write(f"{given.json}: the same as records\n")
@@ -228,7 +235,7 @@ def _config(given: argparse.Namespace, trace: traces.Trace) -> str:
     """Return the settings of a replay: what a check compares with had the recorded ones."""
     if given.config is not None:
         return str(given.config)
-    return _core.Recording.settings(trace.settings or "") if given.check else ""
+    return _core.Recording.settings(trace.settings or "")[0] if given.check else ""
 
 
 def _expect_snapshots(read: list[traces.Trace]) -> None:

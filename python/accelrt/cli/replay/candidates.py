@@ -63,7 +63,7 @@ def _expandable() -> Iterator[Candidate]:
 def _of_recording(recorded: str | None) -> Iterator[Candidate]:
     """Yield the settings of a snapshot, where they have any and are those of the native backend."""
     try:
-        settings = _core.Recording.settings(recorded or "")
+        settings = _core.Recording.settings(recorded or "")[0]
     except ValueError:  # cudaMallocAsync, or a text that is none
         return
     if settings:

@@ -9,6 +9,16 @@ from accelrt.cli.replay.errors import TraceError, resemblance
 
 _BEGINNING = 64
 _MOST_DROPPED = 1 << 64
+_MOST_DEVICE = 1 << 16
+_MOST_CHARACTERS = 40
+_ACTIONS = frozenset(
+    (
+        *("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free"),
+        *("segment_map", "segment_unmap", "snapshot", "oom"),
+    )
+)
+# The key of the settings' text: CUDA's, ROCm's, and that of other devices.
+_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 class _Unpickler(pickle.Unpickler):
@@ -26,6 +36,8 @@ class Device:
     index: int
     trace: list[dict[str, Any]]
     segments: list[dict[str, Any]] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+    """The number of entries by unknown action, which stand as `snapshot` in the trace."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +60,15 @@ def read(path: Path) -> Snapshot:
         raise TraceError(message)
     traces = _list("device_traces", content["device_traces"])
     devices = {
-        index: Device(index, _list(f"device_traces[{index}]", trace))
+        index: _device(index, _list(f"device_traces[{index}]", trace))
         for index, trace in enumerate(traces)
     }
     for number, segment in enumerate(_list("segments", content["segments"])):
         index = segment.get("device") if isinstance(segment, dict) else None
-        if type(index) is not int or index < 0:
+        if type(index) is not int or not 0 <= index < _MOST_DEVICE:
             message = f"segments[{number}] names no device"
             raise TraceError(message)
+        _complete(segment)
         devices.setdefault(index, Device(index, [])).segments.append(segment)
     annotations = content.get("external_annotations")
     return Snapshot(
@@ -64,6 +77,52 @@ def read(path: Path) -> Snapshot:
         annotations if isinstance(annotations, list) else [],
         _dropped(content.get("accelrt")),
     )
+
+
+def _device(index: int, trace: list[Any]) -> Device:
+    """Return a device whose entries of unknown actions change nothing, so that others keep places.
+
+    Versions of PyTorch have had actions of their own, such as `user_defined` in 2.3.
+    """
+    skipped: dict[str, int] = {}
+    for place, entry in enumerate(trace):
+        action = entry.get("action") if isinstance(entry, dict) else None
+        if isinstance(action, str) and action not in _ACTIONS:
+            skipped[action] = skipped.get(action, 0) + 1
+            times = {key: entry[key] for key in ("time_us",) if key in entry}
+            trace[place] = {"action": "snapshot", "addr": 0, "size": 0, "stream": 0, **times}
+    return Device(index, trace, skipped=skipped)
+
+
+def skipped_text(skipped: dict[str, int]) -> str:
+    """Return in words which entries were skipped.
+
+    >>> skipped_text({"user_defined": 2})
+    "skipped 2 entries of unknown actions: 'user_defined'"
+    """
+    count = sum(skipped.values())
+    names = ", ".join(ascii(action[:_MOST_CHARACTERS]) for action in sorted(skipped))
+    return f"skipped {count} {'entry' if count == 1 else 'entries'} of unknown actions: {names}"
+
+
+def _complete(segment: dict[str, Any]) -> None:
+    """Add the requested sizes that PyTorch 2.0 wrote into histories of blocks, or did not write."""
+    blocks = segment.get("blocks")
+    requested = 0
+    for block in blocks if isinstance(blocks, list) else ():
+        if not isinstance(block, dict):
+            continue
+        is_active = block.get("state") != "inactive"
+        if "requested_size" not in block and "size" in block:
+            history = block.get("history")
+            last = history[0] if isinstance(history, list) and history else None
+            known = last if is_active and isinstance(last, dict) else {}
+            block["requested_size"] = known.get("real_size", block["size"] if is_active else 0)
+            if "frames" in known:
+                block.setdefault("frames", known["frames"])
+        size = block.get("requested_size")
+        requested += size if is_active and type(size) is int else 0
+    segment.setdefault("requested_size", requested)
 
 
 def _dropped(lost: object) -> int:
@@ -99,5 +158,5 @@ def _list(name: str, value: object) -> list[Any]:
 def _settings(content: dict[str, Any]) -> str:
     """Return the text of the settings, where the version that wrote the snapshot kept it."""
     settings = content.get("allocator_settings")
-    text = settings.get("PYTORCH_CUDA_ALLOC_CONF", "") if isinstance(settings, dict) else ""
-    return text if isinstance(text, str) else ""
+    texts = (settings.get(key) for key in _SETTINGS) if isinstance(settings, dict) else ()
+    return next((text for text in texts if isinstance(text, str) and text), "")

@@ -3,6 +3,7 @@
 A table is read while it is replayed, each time from its beginning, so that it may have any size.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from accelrt import _core
 from accelrt.cli.replay import snapshots
 from accelrt.cli.replay.errors import TraceError, expect_file, naming
+from accelrt.cli.sizes import counted
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Trace:
     recording: _core.Recording
     settings: str | None = None
     """Of the allocator that a snapshot was taken of; None for a trace that has no snapshot."""
+    notes: tuple[str, ...] = ()
+    """The parts of the recording that were left out, one a line."""
 
     def failed_request(self) -> tuple[int, int] | None:
         """Return the bytes of the request that a snapshot ended with, out of memory, if it did.
@@ -64,4 +68,14 @@ def _snapshot(path: Path) -> Iterator[Trace]:
     for device in devices:
         name = path.name if len(devices) == 1 else f"{path.name}:{device.index}"
         recording = _core.Recording.of_snapshot(device.segments, device.trace)
-        yield Trace(name, recording, snapshot.settings)
+        notes = tuple(_notes(device, snapshot.settings))
+        yield Trace(name, recording, snapshot.settings, notes)
+
+
+def _notes(device: snapshots.Device, settings: str) -> Iterator[str]:
+    if device.skipped:
+        yield snapshots.skipped_text(device.skipped)
+    with contextlib.suppress(ValueError):  # it is raised where the settings are used
+        _, unknown = _core.Recording.settings(settings)
+        if unknown:
+            yield f"skipped {counted(len(unknown), 'unknown setting')}: {', '.join(unknown)}"

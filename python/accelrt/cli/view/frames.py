@@ -3,6 +3,8 @@
 from collections.abc import Hashable
 from typing import Any
 
+_MOST_LINE = 1 << 31
+
 
 class Names:
     """Values and their numbers, in order of appearance."""
@@ -49,7 +51,8 @@ class Stacks:
     def _frame(self, frame: dict[str, Any]) -> int:
         line = frame.get("line")
         where = _text(frame.get("name")), _text(frame.get("filename"))
-        return self._frames.number((*where, line if type(line) is int else 0))
+        is_line = type(line) is int and abs(line) < _MOST_LINE
+        return self._frames.number((*where, line if is_line else 0))
 
 
 def _text(value: object) -> str:

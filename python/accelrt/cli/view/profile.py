@@ -2,7 +2,8 @@
 
 The format is that of Chrome's trace viewer, which torch's profiler and ours write: `X` slices (and
 pairs of `B` and `E`), `M` names of processes and threads, `C` counters, `i` instants, `s` and `f`
-the ends of arrows. Times are in microseconds there, and in whole nanoseconds here.
+the ends of arrows. Times are in microseconds there, and in whole nanoseconds here. Records stand in
+any order. A malformed record is skipped and counted.
 """
 
 import bisect
@@ -12,8 +13,9 @@ import math
 import zlib
 from array import array
 from collections import defaultdict
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from accelrt.cli.replay.errors import TraceError, resemblance
 from accelrt.cli.view.columns import Columns
@@ -25,7 +27,12 @@ _MOST_ROWS = 32
 # What records say of themselves is taken over up to here.
 _MOST_DETAIL_BYTES = 16 << 20
 # Three centuries: more than clocks of machines show.
-_MOST_US = 1e16
+_MOST_US = 10**16
+# Of a time in microseconds as it is written: so many digits after the point are nanoseconds.
+_NS_DIGITS = 3
+# Longer numbers are none that a record needs, and Python refuses to read the longest.
+_MOST_DIGITS = 40
+_BAD = "bad records"
 _MOST_DROPPED = 1 << 64
 # Ends and starts that touch may be rounded past each other.
 _TOUCHING_NS = 1
@@ -35,6 +42,25 @@ _WAITS, _OF_THREAD, _OF_STREAM = range(3)
 _KINDS = dict.fromkeys(("wait", "host wait"), _WAITS) | dict.fromkeys(
     ("task", "kernel", "gpu_memcpy", "gpu_memset"), _OF_STREAM
 )
+
+
+class _Written(str):
+    """A number as a file spells it. A float would round times since 1970 to a quarter of a us."""
+
+    __slots__ = ()
+
+
+def _integer(text: str) -> int | _Written:
+    return int(text) if len(text) <= _MOST_DIGITS else _Written(text)
+
+
+def _parsed(raw: bytes) -> object:
+    try:
+        return json.loads(raw, parse_float=_Written)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer of thousands of digits; the default parser is faster
+        return json.loads(raw, parse_float=_Written, parse_int=_integer)
 
 
 def read(path: Path) -> tuple[list[Any], int]:
@@ -60,7 +86,7 @@ def _load(path: Path) -> object:
     try:
         if is_packed := raw.startswith(b"\x1f\x8b"):
             raw = gzip.decompress(raw)
-        return json.loads(raw)
+        return _parsed(raw)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         message = f"it is damaged: {error}"
         raise TraceError(message) from error
@@ -76,11 +102,15 @@ def view(records: list[Any]) -> tuple[dict[str, Any], Columns]:
     """Return the head and the columns of a profile."""
     reader = _Reader()
     for index, record in enumerate(records):
-        if not isinstance(record, dict):
-            message = f"traceEvents[{index}] is {shown(record)}, not an object"
-            raise TraceError(message)
-        reader.read(index, record)
+        try:
+            reader.read(index, record)
+        except _BadRecordError as error:
+            reader.skip(str(error))
     return reader.result()
+
+
+class _BadRecordError(Exception):
+    """A record that a page cannot show, and why."""
 
 
 class _Reader:
@@ -95,21 +125,31 @@ class _Reader:
         # Start, minus end, track, name, detail and kind: sorted, what holds others stands before
         # them.
         self._slices: list[tuple[int, int, int, int, int, int]] = []
-        self._opened: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+        # Of each track the times of `B` and `E`, with what `B` begins.
+        self._bounds: dict[int, list[tuple[int, tuple[int, int, int] | None]]] = defaultdict(list)
         self._arrows: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         self._arrow_ends: list[tuple[tuple[str, str], int, int]] = []
         self._counters: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
         self._instants: list[tuple[int, int, int]] = []
         self._skipped: dict[str, int] = defaultdict(int)
+        self._first_bad = ""
         self._known: dict[tuple[object, object], int] = {}
 
-    def read(self, index: int, record: dict[str, Any]) -> None:
+    def skip(self, reason: str) -> None:
+        """Count a record that is none."""
+        self._skipped[_BAD] += 1
+        self._first_bad = self._first_bad or reason
+
+    def read(self, index: int, record: object) -> None:
+        if not isinstance(record, dict):
+            message = f"traceEvents[{index}] is {shown(record)}, not an object"
+            raise _BadRecordError(message)
         if record.get("ph") == "X":
             start = _ns(index, record, "ts")
             duration = _ns(index, record, "dur") if "dur" in record else 0
             if duration < 0:
                 message = f"traceEvents[{index}]['dur'] is {shown(record['dur'])}, below 0"
-                raise TraceError(message)
+                raise _BadRecordError(message)
             self._add_slice(start, start + duration, self._track(record), record)
         else:
             self._read_other(index, record, shown(record.get("ph")))
@@ -124,8 +164,9 @@ class _Reader:
         elif phase == "C":
             self._read_counter(index, record)
         elif phase in {"i", "I"}:
+            time = _ns(index, record, "ts")
             track, name = self._track(record), self._names.number(_name(record))
-            self._instants.append((_ns(index, record, "ts"), track, name))
+            self._instants.append((time, track, name))
         else:
             self._skipped[phase] += 1
 
@@ -144,16 +185,30 @@ class _Reader:
         self._slices.append((start, -end, track, name, detail, _kind(record)))
 
     def _read_bound(self, index: int, record: dict[str, Any]) -> None:
-        track, time = self._track(record), _ns(index, record, "ts")
-        opened = self._opened[track]
+        time, track = _ns(index, record, "ts"), self._track(record)
+        begun = None
         if record["ph"] == "B":
-            name, detail = self._names.number(_name(record)), self._detail(record)
-            opened.append((time, name, detail, _kind(record)))
-        elif opened:
-            start, name, detail, kind = opened.pop()
-            self._slices.append((start, -max(start, time), track, name, detail, kind))
-        else:
-            self._skipped["E without B"] += 1
+            begun = self._names.number(_name(record)), self._detail(record), _kind(record)
+        self._bounds[track].append((time, begun))
+
+    def _pair_bounds(self) -> None:
+        """Add a slice for each `B`. Those without an `E` end with the last of the others."""
+        unended: list[tuple[int, int, tuple[int, int, int]]] = []
+        for track, bounds in self._bounds.items():
+            bounds.sort(key=lambda bound: bound[0])
+            opened: list[tuple[int, int, tuple[int, int, int]]] = []
+            for time, begun in bounds:
+                if begun is not None:
+                    opened.append((time, track, begun))
+                elif opened:
+                    start, _, ended = opened.pop()
+                    self._slices.append((start, -time, track, *ended))
+                else:
+                    self._skipped["E without B"] += 1
+            unended += opened
+        last = max((-slice_[1] for slice_ in self._slices), default=0)
+        for start, track, begun in unended:
+            self._slices.append((start, -max(start, last), track, *begun))
 
     def _read_name(self, record: dict[str, Any]) -> None:
         given = record.get("args")
@@ -164,8 +219,8 @@ class _Reader:
         if kind in {"process_name", "thread_name"}:
             self._labels[key] = shown(values.get("name", ""))
         elif kind in {"process_sort_index", "thread_sort_index"}:
-            place = values.get("sort_index")
-            if _is_number(place):
+            place = _finite(values.get("sort_index"))
+            if place is not None:
                 self._places[key] = place
 
     def _read_arrow(self, index: int, record: dict[str, Any]) -> None:
@@ -180,9 +235,10 @@ class _Reader:
         given = record.get("args")
         time = _ns(index, record, "ts")
         for key, value in (given if isinstance(given, dict) else {}).items():
-            if _is_number(value):
+            number = _finite(value)
+            if number is not None:
                 series = shown(record.get("pid")), _name(record), shown(key)
-                self._counters[series].append((time, float(value)))
+                self._counters[series].append((time, float(number)))
 
     def _detail(self, record: dict[str, Any]) -> int:
         given = record.get("args")
@@ -197,15 +253,12 @@ class _Reader:
 
     def result(self) -> tuple[dict[str, Any], Columns]:
         """Return the head and the columns; each kind of record stands by time."""
-        last = max((-slice_[1] for slice_ in self._slices), default=0)
-        for track, opened in self._opened.items():  # what did not end ends with the profile
-            for start, name, detail, kind in opened:
-                self._slices.append((start, -max(start, last), track, name, detail, kind))
+        self._pair_bounds()
         self._slices.sort()
         self._instants.sort()
         arrows = self._paired_arrows()
         for series in self._counters.values():
-            series.sort()
+            series.sort(key=lambda point: point[0])  # of equal times the last of the file counts
         firsts = [part[0][0] for part in (self._slices, self._instants) if part]
         firsts += [series[0][0] for series in self._counters.values()]
         start = min(firsts, default=0)
@@ -233,6 +286,7 @@ class _Reader:
                 for process, name, key in self._counters
             ],
             "skipped": dict(self._skipped),
+            "firstBad": self._first_bad,
             "detailsLeftOut": self._left_out,
         }
         return head, columns
@@ -303,11 +357,19 @@ class _Reader:
 def _ns(index: int, record: dict[str, Any], key: str) -> int:
     if key not in record:
         message = f"traceEvents[{index}] has no {key}"
-        raise TraceError(message)
+        raise _BadRecordError(message)
     value = record[key]
-    if not isinstance(value, int | float) or not -_MOST_US < value < _MOST_US:
-        message = f"traceEvents[{index}]['{key}'] is {shown(value)}, not a time in us"
-        raise TraceError(message)
+    if isinstance(value, _Written):
+        whole, _, fraction = value.partition(".")
+        if len(fraction) <= _NS_DIGITS and fraction.isdecimal() and len(whole) <= _MOST_DIGITS:
+            ns = int(f"{whole}{fraction.ljust(_NS_DIGITS, '0')}")
+            if abs(ns) < _MOST_US * 1000:
+                return ns
+        value = Decimal(value)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not is_number or not -_MOST_US < value < _MOST_US:
+        message = f"traceEvents[{index}]['{key}'] is {shown(record[key])}, not a time in us"
+        raise _BadRecordError(message)
     return round(value * 1000)
 
 
@@ -321,14 +383,20 @@ def _kind(record: dict[str, Any]) -> int:
     return _KINDS.get(category, _OF_THREAD) if isinstance(category, str) else _OF_THREAD
 
 
-def _is_number(value: object) -> TypeGuard[float]:
+def _finite(value: object) -> float | None:
+    """Return a number that a page can show; None for another value."""
+    if isinstance(value, _Written):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return -1e300 < value < 1e300 and math.isfinite(value)  # noqa: PLR2004  what a float can hold
+        return None
+    return value if -1e300 < value < 1e300 else None  # noqa: PLR2004  what a float can hold
 
 
 def _detail_of(value: object) -> object:
     """Return a value that a page shows; no number is one that JSON does not have."""
-    if isinstance(value, str | bool) or value is None or _is_number(value):
+    number = _finite(value)
+    if number is not None:
+        return number
+    if isinstance(value, str | bool) or value is None:
         return value
     return shown(value)

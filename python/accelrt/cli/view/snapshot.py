@@ -191,6 +191,7 @@ class _Reader:
             "segments": self._segments,
             "segmentEvents": self._segment_events,
             "shortages": self._shortages,
+            "skipped": self._device.skipped,
             "settings": snapshot.settings,
             "dropped": snapshot.dropped,
             **self._stacks.head(),
@@ -218,12 +219,15 @@ def _annotations(entries: Sequence[object], device: int, start_us: int) -> list[
     """Return the ranges that the program named: name, begin and end, in us since the start."""
     ranges: list[list[Any]] = []
     opened: dict[str, list[int]] = {}
+    marks: list[tuple[int, str, object]] = []
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("device", device) != device:
             continue
         name, time, stage = (entry.get(key) for key in ("name", "time_us", "stage"))
-        if not isinstance(name, str) or type(time) is not int or not 0 <= time < _MOST:
-            continue
+        if isinstance(name, str) and type(time) is int and 0 <= time < _MOST:
+            marks.append((time, name, stage))
+    marks.sort(key=lambda mark: mark[0])
+    for time, name, stage in marks:
         if stage == "START":
             opened.setdefault(name, []).append(time)
         elif stage == "END" and opened.get(name):

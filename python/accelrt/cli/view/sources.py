@@ -71,7 +71,8 @@ def _profile(path: Path) -> View:
     head["dropped"] = dropped
     is_empty = not (len(columns["start"]) or len(columns["instant_time"]) or head["counters"])
     if is_empty and not dropped:
-        message = "the profile is empty: no slices, no marks and no counters"
+        bad = head["firstBad"]
+        message = f"the profile is empty: no slices, no marks and no counters{bad and f'; {bad}'}"
         raise TraceError(message)
     return View("profile", path.name, head, columns)
 
@@ -100,10 +101,17 @@ def summary(view: View) -> str:
     """
     if view.kind == "profile":
         slices = counted(len(view.columns["start"]), "slice")
-        lost = view.head["dropped"]
-        return f"{slices} of {view.name}{f' ({lost} records found no room)' if lost else ''}"
+        lost, bad = view.head["dropped"], view.head["skipped"].get("bad records", 0)
+        notes = [f"{lost} records found no room"] if lost else []
+        if bad:
+            first = view.head["firstBad"]
+            notes.append(f"skipped {counted(bad, 'bad record')}, the first: {first}")
+        note = f" ({', '.join(notes)})" if notes else ""
+        return f"{slices} of {view.name}{note}"
     # Entries of a snapshot are more than the requests and frees that a replay calls events.
     count = view.head["entries"]
     if view.kind == "snapshot":
-        return f"{count} {'entry' if count == 1 else 'entries'} of {view.name}"
+        skipped = view.head["skipped"]
+        note = f" ({snapshots.skipped_text(skipped)})" if skipped else ""
+        return f"{count} {'entry' if count == 1 else 'entries'} of {view.name}{note}"
     return f"{counted(count, 'event')} of {view.name}"

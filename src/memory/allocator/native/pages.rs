@@ -70,3 +70,46 @@ impl Pages {
         self.table.len()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Goal: memory of a page is never taken before its last use. Method: a model of each page.
+        #[test]
+        fn note_use_keeps_latest_use(
+            uses in prop::collection::vec((0_usize..4, 0_usize..=4, 0_u64..4), 0..30),
+        ) {
+            let mut pages = Pages::new(1);
+            pages.grow_to(4);
+            let mut model = [0; 4];
+            for (begin, end, busy_until) in uses {
+                let range = begin.min(end)..end;
+                pages.note_use(range.clone(), busy_until);
+                for latest in &mut model[range] {
+                    *latest = busy_until.max(*latest);
+                }
+                prop_assert_eq!([0, 1, 2, 3].map(|page| pages.busy_until(page)), model);
+            }
+        }
+    }
+
+    #[test]
+    fn grow_to_keeps_pages_and_adds_unmapped() {
+        let mut pages = Pages::new(1);
+        pages.grow_to(1);
+        pages.put(0, PhysicalHandle(7));
+        for end in [1, 0, 3] {
+            pages.grow_to(end);
+            assert_eq!((pages.len(), pages.is_mapped(0)), (end.max(1), true));
+            assert!(!pages.is_mapped(end.max(1)) && !pages.is_mapped(1));
+        }
+        pages.note_use(0..1, 5);
+        assert_eq!(pages.take(0), PhysicalHandle(7));
+        pages.put(0, PhysicalHandle(8));
+        assert_eq!(pages.busy_until(0), 0, "of another page");
+    }
+}

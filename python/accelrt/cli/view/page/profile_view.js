@@ -113,7 +113,10 @@ class ProfileView {
   notes() {
     const { skipped, detailsLeftOut } = this.model.head;
     const parts = Object.entries(skipped).map(
-      ([phase, count]) => `${formatCount(count)} of phase ${phase}`,
+      ([phase, count]) =>
+        phase === "bad records"
+          ? counted(count, "bad record")
+          : `${formatCount(count)} of phase ${phase}`,
     );
     if (detailsLeftOut) parts.push(`details of ${counted(detailsLeftOut, "slice")}`);
     return parts.length ? h("p", { class: "legend" }, `Not shown: ${parts.join(", ")}.`) : null;
