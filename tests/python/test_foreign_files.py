@@ -297,12 +297,8 @@ def test_snapshots_of_older_versions_are_read(tmp_path: Path) -> None:
 def test_snapshots_through_json_are_read(tmp_path: Path) -> None:
     plain = written(tmp_path, snapshot())
     expected = operations(plain), sizes(plain)
-    (before,) = replayed.read(plain)
     path = written(tmp_path, json.loads(json.dumps(snapshot())))
     assert (operations(path), sizes(path)) == expected
-    (after,) = replayed.read(path)
-    agreements = [it.recording.check("policy:torch") for it in (before, after)]
-    assert agreements[0].addresses == agreements[1].addresses
 
 
 @pytest.mark.parametrize(
