@@ -196,6 +196,70 @@ def test_order_of_records_changes_nothing(records: list[dict[str, Any]], seed: i
         assert points == sorted(points, key=lambda point: point[0]), name
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from("sfs"), st.integers(0, 4), st.integers(0, 1)), max_size=9)
+)
+def test_arrows_begin_at_the_last_start(ends: list[tuple[str, int, int]]) -> None:
+    records = [
+        {"ph": phase, "id": key, "pid": 1, "tid": tid, "ts": time}
+        for tid, (phase, time, key) in enumerate(ends)
+    ]
+    expected, unpaired = [], 0
+    for phase, time, key in ends:
+        starts = sorted(at for begun, at, of in ends if (begun, of) == ("s", key))
+        if phase == "f" and starts:
+            begun = max((at for at in starts if at <= time), default=starts[0])
+            expected.append((begun * 1000, time * 1000))
+        unpaired += phase == "f" and not starts
+    head, columns = profile.view(records)
+    found = zip(columns["arrow_from_time"], columns["arrow_to_time"], strict=True)
+    assert sorted(found) == sorted(expected)
+    assert head["skipped"].get("f without s", 0) == unpaired
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("BBE"), st.integers(0, 1), st.integers(0, 9)), max_size=9),
+    st.none() | st.integers(0, 12),
+)
+def test_open_slices_end_with_the_profile(
+    bounds: list[tuple[str, int, int]], whole: int | None
+) -> None:
+    records: list[dict[str, Any]] = [
+        {"ph": phase, "pid": 1, "tid": tid, "ts": time, "name": f"{place}"}
+        for place, (phase, tid, time) in enumerate(bounds)
+    ]
+    slices, unopened = [], 0
+    opened: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for phase, tid, time, place in sorted(
+        ((*bound, place) for place, bound in enumerate(bounds)), key=lambda it: (it[2], it[3])
+    ):
+        if phase == "B":
+            opened[tid].append((time, f"{place}"))
+        elif opened[tid]:
+            begun, name = opened[tid].pop()
+            slices.append((begun, time, name))
+        else:
+            unopened += 1
+    if whole is not None:
+        records.append({"ph": "X", "pid": 2, "tid": 2, "ts": 0, "dur": whole, "name": "whole"})
+        slices.append((0, whole, "whole"))
+    last = max((end for _, end, _ in slices), default=0)
+    slices += [(begun, max(begun, last), name) for it in opened.values() for begun, name in it]
+    head, columns = profile.view(records)
+    found = [
+        (begin, begin + duration, name)
+        for begin, duration, _, _, name, _ in resolved(head, columns)["slices"]
+    ]
+    assert sorted(found) == sorted((1000 * a, 1000 * b, name) for a, b, name in slices)
+    assert head["skipped"].get("E without B", 0) == unopened
+
+
+@pytest.mark.parametrize("phase", ["i", "I"])
+def test_instants_of_both_spellings_are_read(phase: str) -> None:
+    record = {"ph": phase, "name": "mark", "pid": 1, "tid": 2, "ts": 4}
+    assert shown([record]) == {"instants": [(4000, ("1", "2"), "mark")]}
+
+
 def test_counters_of_one_time_keep_their_order() -> None:
     values = [5, 3, 9, 1]
     records = [{"ph": "C", "name": "c", "ts": 4, "args": {"used": value}} for value in values]
@@ -248,6 +312,60 @@ def test_unknown_actions_skipped_and_counted(
     assert (note in sources.summary(view)) == bool(places)
 
 
+ACTIONS = ("alloc", "alloc", "free_requested", "free_completed")
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2)), max_size=12))
+def test_lives_of_allocations_follow_the_trace(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[str, int]]
+) -> None:
+    trace = [{"action": it, "addr": at, "size": 8, "stream": 0} for it, at in entries]
+    count, done = len(trace), "free_completed"
+    if not any(it == done for it, _ in entries):
+        done = "free_requested"
+    lives: list[list[int]] = []
+    live: dict[int, list[int]] = {}
+    for index, (action, at) in enumerate(entries):
+        if action == "alloc":
+            if at in live:
+                live.pop(at)[2] = index
+            live[at] = [index, count, count]
+            lives.append(live[at])
+            continue
+        if at not in live:
+            live[at] = [-1, count, count]
+            lives.append(live[at])
+        if live[at][1] == count:
+            live[at][1] = index
+        if action == done:
+            live.pop(at)[2] = index
+    path = written(tmp_path_factory.getbasetemp(), {"segments": [], "device_traces": [trace]})
+    if entries:
+        (view,) = sources.read(path, None)
+        columns = (view.columns[name] for name in ("born", "asked", "died"))
+        assert sorted(zip(*columns, strict=True)) == sorted(map(tuple, lives))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), max_size=5), st.integers())
+def test_ranges_pair_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory, ranges: list[tuple[str, int]], seed: int
+) -> None:
+    marks, expected = [], []
+    clock = iter(range(5, 99))
+    for name, depth in ranges:
+        begins = [next(clock) for _ in range(depth)]
+        ends = [next(clock) for _ in range(depth)]
+        marks += [{"stage": "START", "name": name, "time_us": time} for time in begins]
+        marks += [{"stage": "END", "name": name, "time_us": time} for time in ends]
+        pairs = zip(reversed(begins), ends, strict=True)
+        expected += [[name, begin - 1, end - 1] for begin, end in pairs]
+    random.Random(seed).shuffle(marks)  # noqa: S311  an order that is to repeat
+    entry = {"action": "alloc", "addr": 512, "size": 512, "stream": 0, "time_us": 1}
+    content = {"segments": [], "device_traces": [[entry]], "external_annotations": marks}
+    (view,) = sources.read(written(tmp_path_factory.getbasetemp(), content), None)
+    assert view.head["annotations"] == expected
+
+
 def test_notes_of_replays_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = snapshot()
     content["device_traces"][0].append({"action": "melt\n"})
@@ -273,7 +391,8 @@ def older(content: dict[str, Any], *, has_history: bool) -> dict[str, Any]:
             block.pop("address", None)
             requested, frames = block.pop("requested_size", 0), block.pop("frames", [])
             if has_history and block["state"] != "inactive":
-                block["history"] = [{"addr": 1, "real_size": requested, "frames": frames}]
+                last = {"addr": 1, "real_size": requested, "frames": frames}
+                block["history"] = [last, {"addr": 1, "real_size": 7, "frames": []}]
     for trace in content["device_traces"]:
         for entry in trace:
             for key in ("time_us", "pool_id", "device", "compile_context", "user_metadata"):

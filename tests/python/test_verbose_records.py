@@ -346,6 +346,24 @@ def test_a_table_has_a_line_for_each_name_and_the_sum() -> None:
     )
 
 
+@given(printed())
+def test_rows_sum_up_calls_of_library_and_name(log: tuple[str, list[str], list[str]]) -> None:
+    lines = [*log[1], "onednn_verbose,exec,cpu,fill,jit,undef,src,,,64,0.5"]
+    expected: dict[tuple[str, str], list[float]] = {}
+    for record in parse(lines):
+        expected.setdefault((record.library, record.name), []).append(record.ms)
+    whole = sum(map(sum, expected.values()))
+    rows = [
+        (
+            *(key[0], *key[1].split(), f"{len(times)}", f"{sum(times):.3f}"),
+            *(f"{sum(times) / whole:.1%}", f"{sum(times) / len(times):.3f}", f"{max(times):.3f}"),
+        )
+        for key, times in expected.items()
+    ]
+    shown = VerboseLog(lines).table().splitlines()[3:-2]
+    assert sorted(tuple(row.split()) for row in shown) == sorted(rows)
+
+
 @pytest.mark.parametrize(
     ("order", "names"),
     [
