@@ -7,7 +7,7 @@ import gzip
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from accelrt import _core
 
@@ -55,8 +55,10 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
         text.detach()  # the file is the caller's to close
 
 
-def _peekable(file: BinaryIO) -> io.BufferedReader:
-    return file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
+def _peekable(file: BinaryIO | gzip.GzipFile) -> io.BufferedReader:
+    if isinstance(file, io.BufferedReader):
+        return file
+    return io.BufferedReader(cast("io.RawIOBase", file))
 
 
 def _encoding(file: io.BufferedReader) -> str:

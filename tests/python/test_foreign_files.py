@@ -125,7 +125,7 @@ def test_absolute_times_keep_rows_of_children(tmp_path: Path) -> None:
     ]
 
 
-BAD = [
+BAD: list[Any] = [
     *(7, None, "x", [], {"ph": "X"}, {"ph": "X", "name": "bad", "ts": None}),
     *({"ph": phase, "name": "bad", "pid": 9, "ts": "soon"} for phase in "XBECisf"),
     *({"ph": "X", "name": "bad", "ts": 1, "dur": wrong} for wrong in (-1, -0.001, "x", True)),
@@ -197,11 +197,11 @@ def test_order_of_records_changes_nothing(records: list[dict[str, Any]], seed: i
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("sfs"), st.integers(0, 4), st.integers(0, 1)), max_size=9)
+    st.lists(st.tuples(st.sampled_from("sfs"), st.integers(0, 4), st.integers(0, 2)), max_size=9)
 )
 def test_arrows_begin_at_the_last_start(ends: list[tuple[str, int, int]]) -> None:
     records = [
-        {"ph": phase, "id": key, "pid": 1, "tid": tid, "ts": time}
+        {"ph": phase, "id": key // 2, "cat": f"{key % 2}", "pid": 1, "tid": tid, "ts": time}
         for tid, (phase, time, key) in enumerate(ends)
     ]
     expected, unpaired = [], 0
@@ -252,6 +252,13 @@ def test_open_slices_end_with_the_profile(
     ]
     assert sorted(found) == sorted((1000 * a, 1000 * b, name) for a, b, name in slices)
     assert head["skipped"].get("E without B", 0) == unopened
+
+
+@pytest.mark.parametrize(("begin", "depth"), [(998, 1), (999, 0), (1000, 0), (1001, 0)])
+def test_slices_that_touch_share_a_row(begin: int, depth: int) -> None:
+    times = (0, 1000), (begin, 500)  # one nanosecond is lost where both ends are rounded
+    records = [{"ph": "X", "ts": begin / 1000, "dur": length / 1000} for begin, length in times]
+    assert [slice_[3] for slice_ in shown(records)["slices"]] == [0, depth]
 
 
 @pytest.mark.parametrize("phase", ["i", "I"])
@@ -465,6 +472,18 @@ def test_any_number_is_read_or_one_line(
         message = str(error)
         assert "\n" not in message
         assert len(message) < 500
+
+
+def test_devices_stand_by_number(tmp_path: Path) -> None:
+    content: dict[str, list[Any]] = {"segments": [], "device_traces": [[], []]}
+    for device in (5, 0, 3):
+        block = {"size": 512, "requested_size": 9 + device, "state": "active_allocated"}
+        content["segments"].append(
+            {"device": device, "stream": 0, "address": 0, "total_size": 512, "blocks": [block]}
+        )
+    views = sources.read(written(tmp_path, content), None)
+    shown = [(view.name, list(view.columns["size"])) for view in views]
+    assert shown == [(f"a.pickle:{device}", [9.0 + device]) for device in (0, 3, 5)]
 
 
 def test_device_numbers_have_a_limit(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import torch
+from torch._C import _accelerator_setAllocatorSettings as set_settings
 
 COUNT = 10_000
 INTERVALS = 16
@@ -78,18 +79,16 @@ def generated(numbers: random.Random) -> str:
 def _divisions_of_torch() -> list[int]:
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     name = "roundup_power2_divisions"
-    function = library[
-        f"_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig{len(name)}{name}Em"
-    ]
+    function = library[f"_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig{len(name)}{name}Em"]
     function.restype, function.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
     return [function(MIB << interval) for interval in range(INTERVALS)]
 
 
 def _by_torch(text: str) -> list[int] | None:
     """Return the divisions after a text; None for one that PyTorch refuses."""
-    torch._C._accelerator_setAllocatorSettings("")  # type: ignore[attr-defined]
+    set_settings("")
     try:
-        torch._C._accelerator_setAllocatorSettings(text)  # type: ignore[attr-defined]
+        set_settings(text)
     except (RuntimeError, ValueError, IndexError):
         return None
     return _divisions_of_torch()
@@ -108,7 +107,7 @@ def _by_us(text: str) -> list[int] | None:
 
 
 def _compare(seed: int) -> None:
-    numbers = random.Random(seed)
+    numbers = random.Random(seed)  # noqa: S311  texts that are to repeat
     accepted = refused = 0
     for _ in range(COUNT):
         text = generated(numbers)

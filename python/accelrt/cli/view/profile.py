@@ -370,7 +370,8 @@ def _ns(index: int, record: dict[str, Any], key: str) -> int:
     if not is_number or not -_MOST_US < value < _MOST_US:
         message = f"traceEvents[{index}]['{key}'] is {shown(record[key])}, not a time in us"
         raise _BadRecordError(message)
-    return round(value * 1000)
+    rounded: int = round(value * 1000)
+    return rounded
 
 
 def _name(record: dict[str, Any]) -> str:
