@@ -1,13 +1,15 @@
 //! Handles: numbers of slots with a generation, so that a handle of what was destroyed is an error.
 //!
-//! A handle has the place of its slot (bits 0 to 31), the kind of what it names (bits 32 to 35) and
-//! the generation of the slot (bits 36 to 62); it is never 0. Bit 63 marks the word of a vacant
-//! slot. A lookup takes no lock and writes nothing. Slots are never freed.
+//! A handle contains the place of its slot (bits 0 to 31), the tag of its noun (bits 32 to 35) and
+//! the generation of the slot (bits 36 to 62). It is never 0, and bit 63 is never set: that bit
+//! marks the word of a slot without a value. A lookup refuses numbers with bit 63 before it compares
+//! them with the slot's word, takes no lock and writes nothing. Slots are never freed.
 //!
-//! | word of a slot | value | who may write |
-//! |---|---|---|
-//! | `VACANT` and the handle that comes next | none | the thread that took the place off the vacant ones |
-//! | the handle | there | the thread whose exchange makes it vacant |
+//! | slot | word | value | written by |
+//! |---|---|---|---|
+//! | vacant | `VACANT` and the next handle | none | the thread that took the place off the vacant ones |
+//! | live | the handle | present | the thread whose exchange removes the value |
+//! | retired, after its last generation | `RETIRED` | none | no thread |
 //!
 //! A lookup reads the value by a shared reference. A program that destroys a handle on one thread
 //! while another thread's call uses it breaks the rule that docs/c.md states; the
@@ -34,7 +36,11 @@ const CHUNK_BITS: u32 = 5;
 const CHUNKS: usize = 24;
 const TAG_SHIFT: u32 = 32;
 const GENERATION: u64 = 1 << 36;
+/// Reserved: no handle contains this bit.
 const VACANT: u64 = 1 << 63;
+/// The word of a slot without a next generation. Its place is not used again, so that no handle
+/// names two values.
+const RETIRED: u64 = VACANT;
 
 /// How many vacant places a thread has for itself.
 const LOCAL_PLACES: usize = 32;
@@ -124,6 +130,17 @@ impl<T: Send + Sync> Slots<T> {
         }
     }
 
+    /// The slot that a handle of a program names. `None` for a number that is no handle: the word
+    /// of a vacant slot equals such a number.
+    #[inline(always)]
+    fn slot_of(&self, handle: u64) -> Option<&Slot<T>> {
+        if handle & VACANT != 0 {
+            return None;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "the place is the lower half")]
+        self.slot(handle as u32)
+    }
+
     /// The slot that a place names, if its chunk was made.
     #[inline(always)]
     fn slot(&self, place: u32) -> Option<&Slot<T>> {
@@ -143,9 +160,7 @@ impl<T: Send + Sync> Slots<T> {
     /// The value that a handle names.
     #[inline(always)]
     pub(super) fn get(&self, handle: u64) -> Outcome<&T> {
-        #[expect(clippy::cast_possible_truncation, reason = "the place is the lower half")]
-        let slot = self.slot(handle as u32);
-        match slot {
+        match self.slot_of(handle) {
             // Acquire: pairs with the release in `insert`.
             Some(slot) if slot.word.load(Ordering::Acquire) == handle => {
                 // SAFETY: the word is the handle, so the value was written before. It is moved out
@@ -188,14 +203,12 @@ impl<T: Send + Sync> Slots<T> {
     /// Makes a handle stale, and returns what it named.
     #[inline]
     pub(super) fn remove(&self, handle: u64) -> Outcome<T> {
-        #[expect(clippy::cast_possible_truncation, reason = "the place is the lower half")]
-        let place = handle as u32;
-        let Some(slot) = self.slot(place) else { return Err(self.stale(handle)) };
-        let vacant = VACANT | next_generation(handle);
+        let Some(slot) = self.slot_of(handle) else { return Err(self.stale(handle)) };
+        let next = next_word(handle);
         // Acquire: pairs with `insert`, whose value is moved out. Of two threads that destroy a
         // handle one exchanges the word. Relaxed: a failed exchange reads no value.
         let exchanged =
-            slot.word.compare_exchange(handle, vacant, Ordering::Acquire, Ordering::Relaxed);
+            slot.word.compare_exchange(handle, next, Ordering::Acquire, Ordering::Relaxed);
         if exchanged.is_err() {
             return Err(self.stale(handle));
         }
@@ -203,11 +216,21 @@ impl<T: Send + Sync> Slots<T> {
         let value = unsafe { slot.value.get().read() };
         // SAFETY: as above; `insert` has written it.
         let value = unsafe { value.assume_init() };
+        if next != RETIRED {
+            self.reuse(handle);
+        }
+        Ok(value)
+    }
+
+    /// Makes the place of a handle available to later values.
+    #[inline]
+    fn reuse(&self, handle: u64) {
+        #[expect(clippy::cast_possible_truncation, reason = "the place is the lower half")]
+        let place = handle as u32;
         let is_local = self.with_local(|local| local.push(place)).unwrap_or(false);
         if !is_local {
             self.give_places_back(place);
         }
-        Ok(value)
     }
 
     /// Takes places for this thread, and returns one of them.
@@ -287,8 +310,12 @@ pub(super) fn of_pointer<H>(pointer: *mut H) -> u64 {
     pointer.addr() as u64
 }
 
-/// The handle that comes next in a slot. Behind the last generation comes the first.
-fn next_generation(handle: u64) -> u64 {
-    let next = handle.wrapping_add(GENERATION) & !VACANT;
-    if next < GENERATION { next | GENERATION } else { next }
+/// The word of a slot after the value of this handle was removed.
+fn next_word(handle: u64) -> u64 {
+    let next = handle + GENERATION;
+    if next & VACANT == 0 { VACANT | next } else { RETIRED }
 }
+
+#[cfg(test)]
+#[path = "handle_tests.rs"]
+mod tests;
