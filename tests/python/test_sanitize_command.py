@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RACE = """
 def race():
     import accelrt
@@ -94,6 +96,30 @@ accelrt.accelerator.synchronize()
 def test_what_a_script_exits_with_is_shown_as_the_interpreter_shows_it(tmp_path: Path) -> None:
     ended = sanitize(tmp_path, "raise SystemExit({'a': 1})")
     assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, "{'a': 1}")
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("1 / 0", 1),
+        ("raise GeneratorExit", 1),
+        ("raise SystemExit(3)", 3),
+        ("raise SystemExit('no data')", 1),
+        ("race()\nraise SystemExit(3)", 1),
+        ("race()", 1),
+        ("raise SystemExit(0)", 0),
+        ("", 0),
+    ],
+)
+def test_sanitize_names_a_failed_script(tmp_path: Path, script: str, status: int) -> None:
+    ended = sanitize(tmp_path, script)
+    lines = [it for it in ended.stderr.splitlines() if it.startswith("accelrt sanitize: ")]
+    own = next((number for number in (1, 3) if f"({number})" in script), 1)
+    failed = f"accelrt sanitize: {tmp_path / 'script.py'} failed with exit status {own}"
+    found = "1 finding" if "race" in script else "nothing found"
+    has_failed = script not in {"race()", "raise SystemExit(0)", ""}
+    assert lines == [*[failed] * has_failed, f"accelrt sanitize: {found}"]
+    assert ended.returncode == status
 
 
 def test_an_interrupted_script_has_its_report(tmp_path: Path) -> None:

@@ -50,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the script; return 1 with findings, else the script's own status."""
+    """Run the script; return 1 with findings, else the script's own status.
+
+    A script that failed has a line of its own: with nothing found, its run was cut short.
+    """
     if (reason := _refusal(given)) is not None:
         sys.stderr.write(f"accelrt sanitize: {reason}\n")
         return 2
@@ -62,6 +65,8 @@ def run(given: argparse.Namespace) -> int:
     report = end()
     if os.getpid() != own and not report.findings:
         return status  # a process that the script has forked: the report is its parent's
+    if status:
+        sys.stderr.write(f"accelrt sanitize: {_failure(given.script, status)}\n")
     sys.stderr.write(f"accelrt sanitize: {_title(report)}\n")
     if report.findings or report.num_forgotten:
         sys.stderr.write(f"{report}\n")
@@ -89,7 +94,7 @@ def _run_script(script: Path, arguments: list[str]) -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:  # what was found until then is worth a look
         return _INTERRUPTED
-    except Exception:  # noqa: BLE001  what a script raises is shown as the interpreter shows it
+    except BaseException:  # noqa: BLE001  what a script raises is shown as the interpreter shows it
         traceback.print_exc()
         return 1
     finally:
@@ -118,6 +123,12 @@ def _wait_for_streams() -> None:
                 module.synchronize(index)
             except RuntimeError as error:  # of the script's own tasks
                 sys.stderr.write(f"{error}\n")
+
+
+def _failure(script: Path, status: int) -> str:
+    if status == _INTERRUPTED:
+        return f"{script} was interrupted"
+    return f"{script} failed with exit status {status}"
 
 
 def _title(report: Report) -> str:

@@ -54,6 +54,8 @@ function bindKeys(view) {
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target instanceof HTMLInputElement && event.target.type === "search";
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    // The keys belong to an open dialog: the browser closes it on Escape unless that is prevented.
+    if (document.querySelector("dialog[open]")) return;
     if (isTyping && event.key === "Escape") event.target.blur();
     else if (isTyping && event.key !== "Enter") return;
     if (event.key === "?") document.getElementById("help").showModal();
