@@ -155,6 +155,24 @@ def test_a_search_sums_what_it_finds_and_the_window_zooms(browser: Browser, tmp_
     assert browser.text(".found") == ""
 
 
+def test_escape_closes_a_dialog(browser: Browser, tmp_path: Path) -> None:
+    snapshot = traces.write_snapshot(tmp_path / "training.pickle", traces.training(2))
+    profile = traces.write_profile(tmp_path / "a.json", 20)
+    is_open = "document.getElementById('help').open"
+    escape = {"key": "Escape", "code": "Escape", "windowsVirtualKeyCode": 27}
+    for path in snapshot, profile:
+        browser.open(page_of(tmp_path, path))
+        for opening in "help-button", "?":
+            if opening == "?":
+                browser.call("Input.dispatchKeyEvent", type="keyDown", key="?", text="?")
+            else:
+                browser.evaluate(f"document.getElementById('{opening}').click()")
+            assert browser.evaluate(is_open)
+            browser.call("Input.dispatchKeyEvent", type="keyDown", **escape)
+            browser.settle()
+            assert not browser.evaluate(is_open)
+
+
 def test_a_snapshot_has_an_axis_of_time(browser: Browser, tmp_path: Path) -> None:
     path = traces.write_snapshot(tmp_path / "training.pickle", traces.training(2))
     browser.open(page_of(tmp_path, path))
