@@ -28,9 +28,8 @@ fn aged(slots: &Slots<u64>, handle: u64) -> u64 {
 /// Numbers next to a word: the word itself, generations up to 2 away, each flip of one bit and of
 /// two bits, each with and without the reserved bit.
 fn neighbours(word: u64) -> impl Iterator<Item = u64> {
-    let generations = (-2_i64..=2).map(move |step| {
-        word.wrapping_add_signed(step.wrapping_mul(GENERATION.cast_signed()))
-    });
+    let generations = (-2_i64..=2)
+        .map(move |step| word.wrapping_add_signed(step.wrapping_mul(GENERATION.cast_signed())));
     let flips = (0..64).flat_map(move |a| (a..64).map(move |b| word ^ 1 << a ^ 1 << b));
     let single = (0..64).map(move |bit| word ^ 1 << bit);
     let all = generations.chain(flips).chain(single);

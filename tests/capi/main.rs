@@ -6,7 +6,15 @@
 
 #[path = "../fake_opencl/library.rs"]
 mod fake_opencl;
+#[cfg(feature = "capi")]
+mod handles;
 mod library;
+#[cfg(feature = "capi")]
+#[path = "../common/numbers.rs"]
+mod numbers;
+#[cfg(feature = "capi")]
+#[path = "../common/seed.rs"]
+mod seed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
