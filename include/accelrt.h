@@ -847,10 +847,10 @@ accelrt_status accelrt_device_get_memory(accelrt_device device,
 accelrt_status accelrt_device_synchronize(accelrt_device device, int64_t timeout_ms);
 
 // Creates a stream for the caller alone. It ends when its handle was destroyed and its work is
-// done. A smaller `priority` runs first; 0 is allowed everywhere. Initialises the device.
+// done. A smaller `priority` runs first; a priority outside of the device's range becomes the
+// nearest one in it. Initialises the device.
 //
-// Fails with `ACCELRT_STATUS_NOT_FOUND`, and with `ACCELRT_STATUS_INVALID_ARGUMENT` for a priority
-// that the device does not have.
+// Fails with `ACCELRT_STATUS_NOT_FOUND`.
 accelrt_status accelrt_stream_create(accelrt_device device,
                                      int32_t priority,
                                      accelrt_stream **stream);

@@ -121,7 +121,6 @@ fn of_runtime(error: &RuntimeError) -> Status {
 
 fn of_stream(error: &StreamError) -> Status {
     let failures = match error {
-        StreamError::PriorityOutOfRange { .. } => return Status::InvalidArgument,
         StreamError::NotFound { .. } => return Status::NotFound,
         StreamError::WaitInsideTask { .. } => return Status::WouldDeadlock,
         StreamError::Failed(failure) => std::slice::from_ref(failure),

@@ -63,10 +63,10 @@ fn write(to: &mut MaybeUninit<*mut CStream>, stream: Stream) -> Outcome {
 }
 
 /// Creates a stream for the caller alone. It ends when its handle was destroyed and its work is
-/// done. A smaller `priority` runs first; 0 is allowed everywhere. Initialises the device.
+/// done. A smaller `priority` runs first; a priority outside of the device's range becomes the
+/// nearest one in it. Initialises the device.
 ///
-/// Fails with `ACCELRT_STATUS_NOT_FOUND`, and with `ACCELRT_STATUS_INVALID_ARGUMENT` for a priority
-/// that the device does not have.
+/// Fails with `ACCELRT_STATUS_NOT_FOUND`.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_stream_create(
     device: CDevice,

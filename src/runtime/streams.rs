@@ -35,8 +35,8 @@ impl Runtime {
         self.stream_with_priority(device, 0)
     }
 
-    /// As [`Runtime::stream`], with a priority; a smaller number runs first. Fails when the
-    /// priority is outside of [`Runtime::priority_range`].
+    /// As [`Runtime::stream`], with a priority; a smaller number runs first. A priority outside of
+    /// [`Runtime::priority_range`] becomes the nearest one in it.
     pub fn stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
     }
@@ -62,7 +62,7 @@ impl Runtime {
     }
 
     /// As [`Runtime::pooled_stream`], from the pool of streams with this priority; a smaller number
-    /// runs first. Fails when the priority is out of range.
+    /// runs first. A priority out of range becomes the nearest one in it.
     pub fn pooled_stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
         let (stream, since) = self.table(device)?.pooled_stream(priority)?;
         Ok(Stream::issued_behind(since, stream))

@@ -67,7 +67,12 @@ void a_stream_has_one_handle_which_counts(void)
         OK(accelrt_stream_destroy(own)); /* created, found, current, retained */
     FAILS(accelrt_stream_destroy(own), STALE_HANDLE, "destroyed");
     FAILS(accelrt_stream_find(cpu, info.id, &found), NOT_FOUND, "no stream with id");
-    FAILS(accelrt_stream_create(cpu, 9, &own), INVALID_ARGUMENT, "Priority 9");
+    for (int priority = -9; priority <= 9; priority += 9) {
+        OK(accelrt_stream_create(cpu, priority, &own));
+        OK(accelrt_stream_get_info(own, &info));
+        ASSERT(info.priority == (priority > 0) - (priority < 0)); /* the nearest one */
+        OK(accelrt_stream_destroy(own));
+    }
 
     OK(accelrt_stream_get_default(cpu, &own));
     ASSERT(own == previous);

@@ -83,22 +83,20 @@ fn the_33rd_caller_of_the_pool_consumes_the_error_of_the_first() {
 }
 
 #[test]
-fn priorities_are_minus_one_to_one_and_others_are_refused() {
+fn priorities_out_of_range_are_clamped() {
     let runtime = workers(1);
     let range = runtime.priority_range(CPU).unwrap();
     assert_eq!((range.least, range.greatest), (1, -1));
     assert_eq!(stream(&runtime).priority_range(), range);
-    for priority in [-2, 2] {
-        for refused in [
-            runtime.pooled_stream_with_priority(CPU, priority).unwrap_err(),
-            runtime.stream_with_priority(CPU, priority).unwrap_err(),
-        ] {
-            assert!(
-                matches!(refused, Error::Stream(StreamError::PriorityOutOfRange { .. })),
-                "{refused}"
-            );
-        }
+    for (priority, nearest) in [(-2, -1), (2, 1), (i32::MIN, -1), (i32::MAX, 1), (-1, -1), (0, 0)] {
+        let dedicated = runtime.stream_with_priority(CPU, priority).unwrap();
+        let pooled = runtime.pooled_stream_with_priority(CPU, priority).unwrap();
+        assert_eq!([dedicated.priority(), pooled.priority()], [nearest; 2], "{priority}");
     }
+    // One pool serves a priority and those that are clamped to it.
+    let taken = |priority| runtime.pooled_stream_with_priority(CPU, priority).unwrap().id();
+    let ids: Vec<_> = (0..40).map(|number| taken(1 + number % 7)).collect();
+    assert_eq!(ids[..8], ids[32..]);
 }
 
 #[test]

@@ -42,13 +42,12 @@ fn what_is_not_there_cannot_be_done_or_is_a_mistake_is_told_apart() {
     let stream = runtime.stream(device).unwrap();
     let buffer = runtime.empty(8, device).unwrap();
     buffer.release().unwrap();
-    let outcomes: [(Result<()>, ErrorKind); 7] = [
+    let outcomes: [(Result<()>, ErrorKind); 6] = [
         (runtime.empty(1 << 30, device).map(drop), ErrorKind::OutOfMemory),
         (runtime.stream(Device::cpu(7)).map(drop), ErrorKind::NotFound),
         (runtime.stream_by_id(CPU, 99).map(drop), ErrorKind::NotFound),
         (stream.enqueue(|| ()), ErrorKind::Unsupported),
         (buffer.address().map(drop), ErrorKind::Invalid),
-        (runtime.stream_with_priority(CPU, 99).map(drop), ErrorKind::Invalid),
         ("cuda:x".parse::<Device>().map(drop), ErrorKind::Invalid),
     ];
     for (outcome, expected) in outcomes {

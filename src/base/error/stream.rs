@@ -22,19 +22,6 @@ pub enum StreamError {
         /// the newest errors of streams that were dropped before a synchronise raised them.
         num_forgotten: u64,
     },
-    /// A request for a stream with a priority that the device does not have.
-    #[error(
-        "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to \
-         {least} (last)"
-    )]
-    PriorityOutOfRange {
-        device: Device,
-        priority: i64,
-        /// The lowest urgency: the largest number.
-        least: i32,
-        /// The highest urgency: the smallest number.
-        greatest: i32,
-    },
     /// An id that this device never issued, or of a dedicated stream without handles and tasks.
     #[error(
         "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and \

@@ -91,7 +91,7 @@ impl StreamTable {
 
     /// The next stream of a pool, and the last ticket of its earlier holders.
     pub(crate) fn pooled_stream(&self, priority: i32) -> Result<(Arc<StreamCore>, u64)> {
-        self.check_priority(priority)?;
+        let priority = self.nearest_priority(priority);
         let (index, present) = {
             let mut streams = self.streams.lock();
             let pool = streams.pool(priority);
@@ -111,7 +111,7 @@ impl StreamTable {
     }
 
     pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
-        self.check_priority(priority)?;
+        let priority = self.nearest_priority(priority);
         self.lifecycle.check()?;
         let handle = OwnedStream::create(&self.backend, self.device.index(), priority)?;
         Ok(self.dedicate(handle, priority))
@@ -185,14 +185,10 @@ impl StreamTable {
         StreamCore::new(identity, backend, handle, lifecycle)
     }
 
-    fn check_priority(&self, priority: i32) -> Result<()> {
+    /// The nearest priority that the device supports.
+    fn nearest_priority(&self, priority: i32) -> i32 {
         let range = self.backend.priority_range(self.device.index());
-        if range.contains(priority) {
-            return Ok(());
-        }
-        let (device, least, greatest) = (self.device, range.least, range.greatest);
-        let priority = priority.into();
-        Err(Error::Stream(StreamError::PriorityOutOfRange { device, priority, least, greatest }))
+        priority.clamp(range.greatest, range.least)
     }
 }
 

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{DriverError, Error, StreamError};
+use crate::base::error::{DriverError, Error};
 use crate::base::fork;
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
@@ -31,6 +31,8 @@ use crate::runtime::Runtime;
 /// stream is this thread's current stream, and its device is the current device.
 ///
 /// `await stream` waits in asyncio, as `synchronize` does. In asyncio a `with` belongs to the task.
+///
+/// A smaller `priority` runs first; one outside of `priority_range` becomes the nearest one in it.
 ///
 /// A process that takes more than 32 streams of a device and a priority gets earlier ones again.
 /// Users of the same stream share its task order and its errors; the first `synchronize` raises and
@@ -264,12 +266,8 @@ fn new_stream(mut given: NamedArguments<'_>) -> PyResult<Stream> {
     given.end()?;
     let runtime = Runtime::global()?;
     let device = device_or_default(&runtime, device.as_ref())?;
-    let Ok(priority) = i32::try_from(priority) else {
-        let range = runtime.priority_range(device)?;
-        let (least, greatest) = (range.least, range.greatest);
-        let refused = StreamError::PriorityOutOfRange { device, priority, least, greatest };
-        return Err(Error::Stream(refused).into());
-    };
+    let limit = if priority < 0 { i32::MIN } else { i32::MAX };
+    let priority = i32::try_from(priority).unwrap_or(limit);
     Ok(if is_dedicated {
         runtime.stream_with_priority(device, priority)?
     } else {

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTimeoutError, PyTypeErro
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::base::error::StreamError::{Failed, PriorityOutOfRange, SeveralFailed};
+use crate::base::error::StreamError::{Failed, SeveralFailed};
 use crate::base::error::{
     DriverError, Error, EventError, FailureCause, GeneratorError, MemoryError, ProgramError,
     RuntimeError, StreamFailure,
@@ -59,7 +59,6 @@ impl From<Error> for PyErr {
                 GeneratorError::InvalidOffset { .. } | GeneratorError::FillAlignment { .. },
             )
             | Error::Event(EventError::WithoutTiming | EventError::NotRecorded)
-            | Error::Stream(PriorityOutOfRange { .. })
             | Error::Program(ProgramError::LaunchSize { .. } | ProgramError::NoSuchKernel { .. })
             | Error::Memory(
                 MemoryError::RangeOutside { .. }
