@@ -37,8 +37,9 @@ impl RawView {
 
     /// True when the views have bytes in common and one of them is written.
     fn conflicts(&self, other: &Self) -> bool {
-        let is_before = |one: &Self, other: &Self| one.address + one.bytes as u64 <= other.address;
-        (self.writes || other.writes) && !is_before(self, other) && !is_before(other, self)
+        let end = |view: &Self| view.address + view.bytes as u64;
+        let common = self.address.max(other.address)..end(self).min(end(other));
+        (self.writes || other.writes) && !common.is_empty()
     }
 
     /// The first element, and how many there are.

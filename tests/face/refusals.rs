@@ -43,6 +43,22 @@ fn views_that_overlap_are_refused_where_the_task_writes_one() {
 }
 
 #[test]
+fn an_empty_view_overlaps_no_view() {
+    let runtime = workers(1);
+    let [stream] = streams(&runtime);
+    let all = typed(&runtime, &[0_u64; 10]);
+    for place in 0..=10 {
+        let empty = all.slice(place..place).unwrap();
+        for other in [&all, &empty] {
+            stream.enqueue_with((other.reads(), empty.writes()), |_| ()).unwrap();
+            stream.enqueue_with((empty.writes(), other.writes()), |_| ()).unwrap();
+            stream.enqueue_with((other.writes(), empty.reads()), |_| ()).unwrap();
+        }
+    }
+    stream.synchronize().unwrap();
+}
+
+#[test]
 fn a_view_that_is_no_whole_number_of_aligned_elements_is_refused() {
     let runtime = workers(1);
     let buffer = runtime.zeros(64, CPU).unwrap();

@@ -31,14 +31,18 @@ pub(super) struct AccessedBytes {
     pub(super) writes: bool,
 }
 
+/// True when the ranges have a byte in common. An empty range has none.
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start.max(other.start) < one.end.min(other.end)
+}
+
 impl AccessedBytes {
     /// Stands for unknown accesses: covers all bytes and counts as a write.
     pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
 
-    /// True when the byte ranges overlap and at least one of the two tasks writes.
+    /// True when the byte ranges have a byte in common and at least one of the two tasks writes.
     pub(super) fn conflicts(&self, other: &Self) -> bool {
-        let (own, bytes) = (&self.bytes, &other.bytes);
-        (self.writes || other.writes) && bytes.start < own.end && own.start < bytes.end
+        (self.writes || other.writes) && overlap(&self.bytes, &other.bytes)
     }
 }
 
@@ -61,6 +65,8 @@ impl LastTasks {
         let Range { start, end } = self.bytes;
         self.bytes = if self.task.ticket <= done {
             bytes.clone()
+        } else if bytes.is_empty() {
+            start..end
         } else {
             start.min(bytes.start)..end.max(bytes.end)
         };
@@ -74,7 +80,7 @@ impl LastTasks {
     /// other bytes, because one range covers the bytes of all unfinished tasks.
     pub(super) fn conflict(&self, accessed: &AccessedBytes) -> Task {
         let AccessedBytes { bytes, writes } = accessed;
-        if bytes.start >= self.bytes.end || self.bytes.start >= bytes.end {
+        if !overlap(bytes, &self.bytes) {
             return Task::default();
         }
         if *writes { self.task } else { self.write }

@@ -86,6 +86,22 @@ fn a_marked_use_conflicts_by_its_bytes_and_its_access() {
 }
 
 #[test]
+fn an_empty_use_conflicts_with_no_bytes() {
+    let runtime = runtime();
+    let (stream, fresh) = (stream(&runtime), buffer(&runtime));
+    for (ticket, range) in [(5, 0..10), (6, 50..50)] {
+        let view = fresh.slice(range).unwrap();
+        fresh.access().unwrap().record_use(stream.core(), Task::marker(ticket), &view, Some(true));
+    }
+    let uses = fresh.allocation().uses();
+    for (bytes, ticket) in [(5..5, 0), (20..30, 0), (10..64, 0), (9..10, 6)] {
+        let accessed = AccessedBytes { bytes: bytes.clone(), writes: true };
+        assert_eq!(uses[0].last.conflict(&accessed).ticket, ticket, "{bytes:?}");
+        assert_eq!(accessed.conflicts(&AccessedBytes::UNKNOWN), !bytes.is_empty(), "{bytes:?}");
+    }
+}
+
+#[test]
 fn recording_a_use_takes_no_more_steps_among_2000_streams_than_among_10() {
     let steps_among = |count: usize| {
         let runtime = runtime();

@@ -229,7 +229,10 @@ impl Detector {
     ) -> Option<NewAccess> {
         let (_, life) = self.lives.range(..=address).next_back()?;
         let offset = usize::try_from(address - life.address).ok()?;
-        if offset >= life.bytes || given.iter().any(|used| used.address == life.address) {
+        if offset >= life.bytes
+            || bytes == Some(0)
+            || given.iter().any(|used| used.address == life.address)
+        {
             return None;
         }
         // An address alone may lead anywhere in the allocation.

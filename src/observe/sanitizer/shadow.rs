@@ -52,7 +52,8 @@ impl ShadowUse {
     /// True when both use a byte and one may write it.
     pub(super) fn conflicts(&self, other: &Self) -> bool {
         let (own, others) = (&self.range, &other.range);
-        own.start < others.end && others.start < own.end && (self.may_write() || other.may_write())
+        own.start.max(others.start) < own.end.min(others.end)
+            && (self.may_write() || other.may_write())
     }
 
     /// True when whatever would find the other, earlier use unordered finds this one too.

@@ -105,10 +105,11 @@ impl ForeignMemory {
         Self::new(address, bytes, false, Box::new(words))
     }
 
+    /// True when the ranges have a byte in common. An empty range has none.
     pub(crate) fn overlaps(&self, address: u64, bytes: usize) -> bool {
         let own = self.address.addr() as u64;
-        own < address.saturating_add(bytes as u64)
-            && address < own.saturating_add(self.bytes as u64)
+        let end = address.saturating_add(bytes as u64);
+        own.max(address) < own.saturating_add(self.bytes as u64).min(end)
     }
 }
 
