@@ -104,11 +104,14 @@ def set_rng_state(new_state: _State) -> None:
 def manual_seed(seed: int) -> _core.Generator:
     """Seed the default generators of all devices of all kinds; return that of `cpu`.
 
-    Initialises no device and queries no driver.
+    Initialises no device and queries no driver. A forked child skips the default generators, which
+    it cannot use, and gets a new generator for the cpu with this seed.
 
     >>> import accelrt
     >>> accelrt.manual_seed(7).initial_seed()
     7
     """
-    _core.manual_seed(seed)
+    made = _core.manual_seed(seed)
+    if made is not None:
+        return made
     return _core.default_generator("cpu", _core.current_device("cpu"))

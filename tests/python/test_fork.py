@@ -250,6 +250,43 @@ WORK = [
 ]
 
 
+def test_manual_seed_in_a_child_skips_devices() -> None:
+    program = """
+        import os, threading, warnings
+        import accelrt
+
+        warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
+        accelrt.manual_seed(1)
+        accelrt.zeros(8).stream.synchronize()
+        expected = accelrt.Generator("cpu").manual_seed(5).random_raw(3)
+        ends = threading.Event()
+
+        def seed_on():
+            while not ends.is_set():
+                accelrt.manual_seed(2)
+
+        thread = threading.Thread(target=seed_on)
+        thread.start()
+        for number in range(50):  # a lock that the thread holds is held in the child
+            child = os.fork()
+            if child == 0:
+                made = accelrt.manual_seed(5)
+                assert (made.initial_seed(), made.random_raw(3)) == (5, expected)
+                assert accelrt.seed() != accelrt.seed()
+                try:
+                    accelrt.cpu.default_generator()
+                except RuntimeError:
+                    os._exit(0)
+                os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        ends.set()
+        thread.join()
+        assert accelrt.manual_seed(3).initial_seed() == accelrt.initial_seed() == 3
+        print("done")
+    """
+    assert output_of(program) == "done\n"
+
+
 def test_work_in_the_child_of_a_busy_parent_raises_and_the_parent_goes_on() -> None:
     calls = ", ".join(f"lambda: {work}" for work in WORK)
     answers = in_busy_child(f"*(outcome(call) for call in [{calls}]), sep=chr(10)").splitlines()

@@ -17,8 +17,8 @@ use crate::compute::generator::values::{Block, Values};
 /// threads. Handles are cheap to clone, and clones share one state. Any thread may use a handle at
 /// any time, because each call takes a separate part of the sequence.
 ///
-/// Created by [`Runtime::generator`](crate::Runtime::generator). Methods that return a
-/// `Result` fail in a forked child whose parent had initialised the runtime.
+/// Created by [`Runtime::generator`](crate::Runtime::generator). If a process that had initialised
+/// the runtime forks, methods that return a `Result` fail in the child for generators of the parent.
 ///
 /// ```
 /// use accelrt::{Config, Device, FloatType, Runtime};
@@ -66,6 +66,8 @@ struct Core {
     device: Device,
     state: SpinMutex<State>,
     caches: Arc<FillCaches>,
+    /// The process that created the generator.
+    process: u32,
 }
 
 impl Generator {
@@ -74,7 +76,8 @@ impl Generator {
     }
 
     pub(super) fn at(device: Device, caches: Arc<FillCaches>, state: State) -> Self {
-        let core = Core { device, state: SpinMutex::new(state), caches };
+        let (state, process) = (SpinMutex::new(state), std::process::id());
+        let core = Core { device, state, caches, process };
         Self { core: Inherited::new(Arc::new(core)) }
     }
 
@@ -178,7 +181,10 @@ impl Generator {
     }
 
     fn with_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> Result<R> {
-        fork::check()?; // in a forked child, the lock may be held for ever
+        // A thread that a forked child lacks may hold the lock of an inherited generator.
+        if fork::is_child() && self.core.process != std::process::id() {
+            fork::check()?;
+        }
         Ok(change(&mut self.core.state.lock()))
     }
 }

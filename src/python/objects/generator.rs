@@ -5,8 +5,9 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyMemoryView, PyTuple};
 
-use crate::base::device::DeviceKind;
+use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
+use crate::base::fork;
 use crate::compute::generator::{FloatType, Generator, RawType};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::Buffer;
@@ -266,10 +267,18 @@ pub(crate) fn default_generator(kind: &str, index: i64) -> PyResult<PyGenerator>
     Ok(PyGenerator { generator })
 }
 
-/// Seeds the default generators of all devices. Initialises no device.
+/// Seeds the default generators of all devices. Initialises no device. A forked child skips them,
+/// because threads that it lacks may hold their locks, and returns a new generator with the seed.
 #[pyfunction]
-pub(crate) fn manual_seed(seed: &Bound<'_, PyAny>) -> PyResult<()> {
-    Ok(Runtime::global()?.manual_seed(seed_argument(seed)?)?)
+pub(crate) fn manual_seed(seed: &Bound<'_, PyAny>) -> PyResult<Option<PyGenerator>> {
+    let (runtime, seed) = (Runtime::global()?, seed_argument(seed)?);
+    if !fork::is_child() {
+        runtime.manual_seed(seed)?;
+        return Ok(None);
+    }
+    let generator = runtime.generator(Device::cpu(0))?;
+    generator.manual_seed(seed)?;
+    Ok(Some(PyGenerator { generator }))
 }
 
 /// Seeds the default generators of all devices of a kind. Initialises no device.
