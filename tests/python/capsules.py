@@ -83,6 +83,22 @@ def name(of: Any) -> Any:
     return get(of)
 
 
+class Lent:
+    """An exporter of one tensor, without a version."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Export a tensor, which the caller keeps."""
+        self._tensor = tensor
+
+    def __dlpack__(self) -> Any:
+        """Return a capsule over the tensor."""
+        return capsule(self._tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return the device of the tensor."""
+        return (self._tensor.device_type, self._tensor.device_id)
+
+
 class OldStyle:
     """An exporter from before the versions."""
 

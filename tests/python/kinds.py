@@ -30,6 +30,11 @@ def default_stream(index: int) -> accelrt.Stream:
     return accelrt.Stream(0, index, TYPE)
 
 
+def bytes_of(view: accelrt.View) -> bytes:
+    """Return the bytes of a view."""
+    return content(accelrt.empty(view.nbytes, device=view.device).copy_(view))
+
+
 def content(buffer: accelrt.Buffer) -> bytes:
     """Return the bytes of a buffer, brought by a copy: the host may not reach them."""
     target = bytearray(buffer.nbytes)

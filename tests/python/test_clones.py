@@ -1,13 +1,15 @@
 """Buffers that are cloned, copied deeply, and freed by `with`."""
 
 import copy
+import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 import accelrt as _accelrt
 from gates import Gate
-from kinds import KIND, content, host_cores
+from kinds import KIND, bytes_of, content, host_cores
 
 accelrt: Any = _accelrt  # what a clone is of is looked at
 
@@ -83,6 +85,47 @@ def test_what_is_copied_deeply_together_is_one_copy() -> None:
     assert first is second
     assert first is not buffer
     assert content(first) == b"\1" * 8
+
+
+@pytest.mark.parametrize("of_others", [False, True])
+def test_view_copies_have_their_own_memory(of_others: bool) -> None:  # noqa: FBT001
+    given = bytes(range(24))
+    view = accelrt.empty(24).copy_(given).view("int32", (2, 3))
+    if of_others:
+        view = accelrt.as_buffer(np.frombuffer(given, "int32").reshape(2, 3).copy())
+    first, second = copy.deepcopy([view, view])
+    shared = copy.copy(view)
+    assert first is second
+    for other in first, shared:
+        assert (other.dtype, other.shape, other.device) == ("int32", (2, 3), view.device)
+    view.fill_(-1)
+    accelrt.accelerator.synchronize()
+    assert bytes_of(first) == given
+    assert bytes_of(shared) == b"\xff" * 24
+    first.fill_(1)  # also of memory that is read-only elsewhere
+    assert accelrt.Buffer is not type(copy.deepcopy(view[1:]))
+    assert copy.deepcopy(view[1:]).shape == (1, 3)
+    empty = copy.deepcopy(accelrt.empty(0).view("int8", (0, 4)))
+    assert (empty.shape, empty.nbytes) == ((0, 4), 0)
+
+
+def test_copy_of_a_buffer_shares_its_memory() -> None:
+    buffer = accelrt.zeros(8)
+    shared = copy.copy(buffer)
+    assert shared is not buffer
+    shared.fill_(3)
+    assert content(buffer) == b"\3" * 8
+    assert buffer._version == shared._version == 1
+    view = buffer.view("uint8")
+    copy.deepcopy(view).fill_(4)
+    copy.copy(view).fill_(5)
+    assert (content(buffer), buffer._version) == (b"\5" * 8, 2)
+
+
+def test_memory_cannot_be_pickled() -> None:
+    for memory in accelrt.zeros(8), accelrt.zeros(8).view("int8"):
+        with pytest.raises(TypeError, match=f"cannot pickle 'accelrt.{type(memory).__name__}'"):
+            pickle.dumps(memory)
 
 
 def test_with_frees_the_memory_at_its_end() -> None:

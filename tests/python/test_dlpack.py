@@ -15,7 +15,7 @@ import accelrt as _accelrt
 import capsules
 from capsules import IS_COPIED, READ_ONLY, NewMajor, OldStyle, Tensor, versioned
 from gates import Gate
-from kinds import host_cores
+from kinds import bytes_of, content, host_cores
 
 accelrt: Any = _accelrt  # arguments of wrong types are tried
 
@@ -269,6 +269,104 @@ def test_a_stride_that_no_element_is_reached_by_may_be_anything() -> None:
     with pytest.raises(BufferError, match=r"shape \[2, 4, 1\] is not contiguous"):
         accelrt.from_dlpack(capsules.capsule(tensor), copy=False)
     accelrt.zeros(1)  # any call gives back what was parked, which reads the tensor
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"byte_offset": 2**64 - 8}, "leads out of the address space"),
+        ({"byte_offset": 2**64 - 1}, "leads out of the address space"),
+        ({"data": 2**64 - 16}, "leads out of the address space"),
+        ({"data": 8, "strides": (-4, 1)}, "leads out of the address space"),
+        ({"data": 2**64 - 64, "strides": (2**40, 1)}, "leads out of the address space"),
+        ({"strides": (2**60, 1)}, "strides out of range"),
+        ({"strides": (2**62, 1)}, "strides out of range"),
+        ({"data": None}, "the address is null"),
+        ({"data": None, "byte_offset": 64}, "the address is null"),
+        ({"shape": (2, -3)}, "a negative extent"),
+        ({"shape": (2**40, 2**40)}, "is too large"),
+        ({"shape": None}, "the shape is missing"),
+        ({"dimensions": -1}, "negative dimensions"),
+        ({"dimensions": 65}, "at most 64 dimensions, not 65"),
+        ({"dimensions": 2**31 - 1}, "at most 64 dimensions"),
+        ({"lanes": 4}, "4 lanes"),
+    ],
+)
+def test_capsule_out_of_range_is_refused(changed: dict[str, Any], told: str) -> None:
+    values = np.arange(6, dtype="int64")
+    tensor = Tensor(values.ctypes.data, 1, 0, 2, 0, 64, 1, (ctypes.c_int64 * 2)(2, 3))
+    for field, value in changed.items():
+        is_extents = field in {"shape", "strides"} and value is not None
+        setattr(tensor, field, (ctypes.c_int64 * 2)(*value) if is_extents else value)
+    capsule = capsules.capsule(tensor)
+    for copied in None, True, False:
+        with pytest.raises(BufferError, match=told):
+            accelrt.from_dlpack(capsule, copy=copied)
+    assert capsules.name(capsule) == b"dltensor"  # its maker frees it
+
+
+@pytest.mark.parametrize(
+    ("code", "bits", "align"), [(0, 64, 8), (2, 32, 4), (5, 64, 4), (5, 128, 8)]
+)
+def test_misaligned_memory_is_refused(code: int, bits: int, align: int) -> None:
+    values = np.arange(64, dtype="uint8")
+    item_bytes = bits // 8
+    extents = (ctypes.c_int64 * 1)(2)
+    for offset in range(17):
+        tensor = Tensor(values.ctypes.data, 1, 0, 1, code, bits, 1, extents, None, offset)
+        capsule = capsules.capsule(tensor)
+        expected = values[offset : offset + 2 * item_bytes].tobytes()
+        if offset % align:
+            with pytest.raises(BufferError, match=f"is aligned to {align} bytes: copy=True copies"):
+                accelrt.from_dlpack(capsule)
+            copied = accelrt.from_dlpack(capsule, copy=True)
+            assert bytes_of(copied) == expected
+        else:
+            assert bytes_of(accelrt.from_dlpack(capsule)) == expected
+    # A copy uses the bytes only.
+    tensor = Tensor(values.ctypes.data, 1, 0, 1, code, bits, 1, extents, None, 1)
+    buffer = accelrt.empty(2 * item_bytes).copy_(capsules.Lent(tensor))
+    assert content(buffer) == values[1 : 1 + 2 * item_bytes].tobytes()
+    accelrt.zeros(1)  # any call gives back what was parked, which reads the tensor
+
+
+def test_misaligned_array_is_refused() -> None:
+    values = np.frombuffer(bytes(32), "int32", count=4, offset=1)
+    with pytest.raises(BufferError, match="int32 is aligned to 4 bytes"):
+        accelrt.as_buffer(values)
+    assert content(accelrt.empty(16).copy_(values)) == bytes(16)
+    assert accelrt.as_buffer(values.view("uint8")).shape == (16,)
+
+
+@pytest.mark.parametrize("order", ["", "<", ">", "=", "|"])
+def test_dtype_spellings_are_numpys(order: str) -> None:
+    sizes = [f"{kind}{size}" for kind in "biufcmSUVO" for size in ("", 0, 1, 2, 3, 4, 8, 16, 32)]
+    names = [*np.sctypeDict, *np.typecodes["All"], *DTYPES, *sizes]
+    names += ["int", "float", "complex", "F4", "", "4", "int128", "bfloat", "x4"]
+    for name in sorted({f"{order}{name}" for name in names if isinstance(name, str)}):
+        try:
+            dtype = np.dtype(name)
+        except (TypeError, DeprecationWarning):
+            dtype = None
+        spelled = [name] if dtype is None else [name, dtype, dtype.type]
+        for spelling in spelled:
+            is_known = dtype is not None and dtype.name in DTYPES
+            if is_known and (dtype.isnative or spelling is dtype.type):
+                assert accelrt.zeros(32).view(spelling).dtype == dtype.name, spelling
+            else:
+                told = "have this machine's byte order" if is_known else "be one of|byte order"
+                with pytest.raises(TypeError, match=told):
+                    accelrt.zeros(32).view(spelling)
+
+
+def test_dtypes_may_be_pythons_classes() -> None:
+    named = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+    for given, name in named.items():
+        assert accelrt.zeros(16).view(given).dtype == name
+    assert accelrt.Generator().fill_uniform_(accelrt.empty(16), "<f4") is not None
+    for wrong in (str, bytes, object, list):
+        with pytest.raises(TypeError, match="dtype must be one of"):
+            accelrt.zeros(16).view(wrong)
 
 
 @pytest.mark.parametrize("major", [0, 2])

@@ -50,6 +50,23 @@ pub(crate) struct PyBuffer {
     pub(crate) current: BufferState,
 }
 
+impl PyBuffer {
+    /// A copy in new memory of the same kind, as a task of the current stream.
+    pub(crate) fn cloned(py: Python<'_>, source: &Buffer) -> PyResult<Self> {
+        source.address()?; // fails after a release, before the allocation
+        let origin = if source.is_pinned() {
+            Runtime::pinned_origin
+        } else if source.is_shared() {
+            Runtime::shared_origin
+        } else {
+            Runtime::origin
+        };
+        let copy = allocate(py, source.nbytes(), source.device(), origin)?;
+        copy_between_buffers(py, &copy, source)?;
+        Ok(Self { current: BufferState::in_mode(copy) })
+    }
+}
+
 #[pymethods]
 impl PyBuffer {
     /// Size in bytes.
@@ -174,18 +191,12 @@ impl PyBuffer {
     /// >>> bytes(accelrt.empty(2).fill_(7).clone())
     /// b'\x07\x07'
     fn clone(&self, py: Python<'_>) -> PyResult<Self> {
-        let source = self.current.buffer(py);
-        source.address()?; // fails after a release, before the allocation
-        let origin = if source.is_pinned() {
-            Runtime::pinned_origin
-        } else if source.is_shared() {
-            Runtime::shared_origin
-        } else {
-            Runtime::origin
-        };
-        let copy = allocate(py, source.nbytes(), source.device(), origin)?;
-        copy_between_buffers(py, &copy, &source)?;
-        Ok(Self { current: BufferState::in_mode(copy) })
+        Self::cloned(py, &self.current.buffer(py))
+    }
+
+    /// Another object for the same memory, as `buffer[:]`.
+    fn __copy__(&self, py: Python<'_>) -> Self {
+        Self { current: self.current.view(py, self.current.buffer(py)) }
     }
 
     /// As `clone`: the copies of buffers that share memory do not share it.
@@ -230,8 +241,9 @@ impl PyBuffer {
         Ok(self.current.buffer(py).record_use(&stream.get().stream)?)
     }
 
-    /// A typed view, which keeps the memory alive. `dtype` is a NumPy dtype or its name. Without
-    /// `shape` the view has one dimension; an extent of -1 is computed from the other extents.
+    /// A typed view, which keeps the memory alive. `dtype` is read as `numpy.dtype` reads it: a
+    /// dtype, a scalar type, or a text such as "float32" or "<f4". Without `shape` the view has one
+    /// dimension; an extent of -1 is computed from the other extents.
     #[pyo3(signature = (dtype, shape=None))]
     fn view(
         slf: &Bound<'_, Self>,

@@ -15,7 +15,7 @@ use crate::python::memory::element::Element;
 use crate::python::memory::exposure::strides_of;
 use crate::python::memory::foreign_memory::ForeignMemory;
 use crate::python::memory::strided::{Strided, gather_words};
-use crate::python::memory::view::PyView;
+use crate::python::memory::view::{PyView, misaligned};
 use crate::python::support::deferred_drops::Lender;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::Flag;
@@ -27,11 +27,14 @@ pub(crate) struct ImportOptions {
     pub(crate) is_read_only: Option<bool>,
     /// `None` copies only memory that is not contiguous.
     pub(crate) copy: Option<bool>,
+    /// The caller uses no elements, so that any address is allowed.
+    pub(crate) only_bytes: bool,
 }
 
 /// A typed view of the memory of an object with DLPack, or of a DLPack capsule. `BufferError` for
-/// memory of devices other than cpu and xpu, and for element types that views do not support; a
-/// refused capsule remains usable.
+/// memory of devices other than cpu and xpu, for element types that views do not support, and for
+/// memory that is not aligned for its element type, unless it is copied; a refused capsule remains
+/// usable.
 ///
 /// `copy=None` copies only memory that is not contiguous, which fails on xpu; True copies always,
 /// False never. With `readonly=None`, a copy is writable, and other views follow the producer's
@@ -50,7 +53,7 @@ pub(crate) fn from_dlpack(
 ) -> PyResult<PyView> {
     let is_read_only = readonly.map(|flag| flag.get("readonly")).transpose()?;
     let copy = copy.map(|flag| flag.get("copy")).transpose()?;
-    import_from(x, ImportOptions { is_read_only, copy })
+    import_from(x, ImportOptions { is_read_only, copy, only_bytes: false })
 }
 
 pub(crate) fn import_from(x: &Bound<'_, PyAny>, options: ImportOptions) -> PyResult<PyView> {
@@ -129,7 +132,7 @@ fn view<M: CapsuleStructure>(
     options: ImportOptions,
 ) -> PyResult<PyView> {
     let py = capsule.py();
-    let TensorDescription { element, shape, strides, bytes, device } = describe(tensor)?;
+    let TensorDescription { element, shape, strides, address, bytes, device } = describe(tensor)?;
     let (is_dense, is_host) = (strides.is_none(), device.kind() == DeviceKind::CPU);
     let is_copied = options.copy == Some(true) || !is_dense;
     if options.copy == Some(false) && is_copied {
@@ -145,8 +148,11 @@ fn view<M: CapsuleStructure>(
         return Err(PyBufferError::new_err(text));
     }
     let is_read_only = options.is_read_only.unwrap_or(!is_copied && producers_flag.unwrap_or(true));
-    let offset = usize::try_from(tensor.byte_offset).unwrap_or(0);
-    let address = tensor.data.cast::<u8>().wrapping_add(offset);
+    let is_aligned = bytes == 0 || element.may_begin_at(address.addr() as u64);
+    if !is_aligned && !is_copied && !options.only_bytes {
+        let text = misaligned("the memory", address.addr() as u64, element);
+        return Err(PyBufferError::new_err(format!("{text}: copy=True copies it")));
+    }
     if is_copied && is_host {
         let strides = strides.unwrap_or_else(|| strides_of(&shape, element.item_bytes));
         let elements = Strided::new(address, element.item_bytes, &shape, &strides);
@@ -175,6 +181,8 @@ struct TensorDescription {
     shape: Vec<usize>,
     /// Counted in bytes; `None` for contiguous elements.
     strides: Option<Vec<isize>>,
+    /// That of the first element, which need not be the lowest one.
+    address: *mut u8,
     bytes: usize,
     device: Device,
 }
@@ -188,6 +196,9 @@ fn describe(tensor: &Tensor) -> PyResult<TensorDescription> {
         refusal(&format!("{given} are none of {}", Element::names()))
     })?;
     let count = usize::try_from(tensor.dimensions).map_err(|_| refusal("negative dimensions"))?;
+    if count > ffi::PyBUF_MAX_NDIM {
+        return Err(refusal(&format!("a shape has at most 64 dimensions, not {count}")));
+    }
     let extents = read(tensor.shape, count).ok_or_else(|| refusal("the shape is missing"))?;
     let shape: Result<Vec<usize>, _> = extents.iter().map(|it| usize::try_from(*it)).collect();
     let shape = shape.map_err(|_| refusal(&format!("a negative extent: {extents:?}")))?;
@@ -205,7 +216,38 @@ fn describe(tensor: &Tensor) -> PyResult<TensorDescription> {
         let all: Option<Vec<isize>> = strides.iter().map(in_bytes).collect();
         all.ok_or_else(|| refusal(&format!("strides out of range: {strides:?}")))
     });
-    Ok(TensorDescription { element, shape, strides: strides.transpose()?, bytes, device })
+    let strides = strides.transpose()?;
+    let address = first_address(tensor, &shape, strides.as_deref(), element.item_bytes, bytes);
+    let address = address.ok_or_else(|| {
+        let (offset, first) = (tensor.byte_offset, tensor.data.addr());
+        refusal(&format!("byte_offset {offset} from {first:#x} leads out of the address space"))
+    })?;
+    Ok(TensorDescription { element, shape, strides, address, bytes, device })
+}
+
+/// The address of the first element. `None` if some element lies outside of the address space.
+fn first_address(
+    tensor: &Tensor,
+    shape: &[usize],
+    strides: Option<&[isize]>,
+    item_bytes: usize,
+    bytes: usize,
+) -> Option<*mut u8> {
+    let offset = usize::try_from(tensor.byte_offset).ok()?;
+    let first = tensor.data.addr().checked_add(offset)?;
+    // The distances of the first byte of all elements and of the last one.
+    let (mut lowest, mut highest) = (0_i128, bytes.saturating_sub(1) as i128);
+    if let Some(strides) = strides.filter(|_| bytes > 0) {
+        highest = item_bytes as i128 - 1;
+        for (extent, stride) in shape.iter().zip(strides) {
+            let reach = (*extent as i128 - 1) * *stride as i128;
+            lowest += reach.min(0);
+            highest += reach.max(0);
+        }
+    }
+    let is_inside = |distance: i128| usize::try_from(first as i128 + distance).is_ok();
+    let is_whole = is_inside(lowest) && is_inside(highest);
+    is_whole.then(|| tensor.data.cast::<u8>().wrapping_add(offset))
 }
 
 /// True for contiguous elements in C order. Ignores strides of dimensions with one element.

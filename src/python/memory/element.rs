@@ -60,8 +60,36 @@ const ELEMENTS: [Element; 20] = [
 
 pub(crate) const BYTE: Element = element("uint8", 'u', "B", 1, 1);
 
+/// NumPy's other names of types, and those of Python's classes, on 64-bit Unix systems.
+const ALIASES: [(&str, &str); 23] = [
+    ("bool_", "bool"),
+    ("byte", "int8"),
+    ("ubyte", "uint8"),
+    ("short", "int16"),
+    ("ushort", "uint16"),
+    ("intc", "int32"),
+    ("uintc", "uint32"),
+    ("int", "int64"),
+    ("int_", "int64"),
+    ("intp", "int64"),
+    ("long", "int64"),
+    ("longlong", "int64"),
+    ("uint", "uint64"),
+    ("uintp", "uint64"),
+    ("ulong", "uint64"),
+    ("ulonglong", "uint64"),
+    ("half", "float16"),
+    ("single", "float32"),
+    ("float", "float64"),
+    ("double", "float64"),
+    ("csingle", "complex64"),
+    ("complex", "complex128"),
+    ("cdouble", "complex128"),
+];
+
 impl Element {
-    /// Reads an element type from its name in NumPy, a dtype or a scalar class.
+    /// Reads an element type as NumPy does, from a dtype, a scalar class, a class of Python, or a
+    /// text such as "float32", "f4" or "<f4". `TypeError` for other types and byte orders.
     pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let name = if let Ok(name) = object.cast::<PyString>() {
             name.to_string()
@@ -72,14 +100,64 @@ impl Element {
             let name = object.getattr("name").map_err(|_| expected())?;
             let is_native = object.getattr("isnative").and_then(|native| native.extract());
             if !is_native.unwrap_or(true) {
-                return Err(PyTypeError::new_err("dtype must have this machine's byte order"));
+                return Err(wrong_order(&object.str()?.to_string()));
             }
             name.extract::<String>().map_err(|_| expected())?
         };
-        let found = ELEMENTS.iter().find(|element| element.name == name);
-        found.copied().ok_or_else(|| {
-            PyTypeError::new_err(format!("dtype must be one of {}, not {name}", Self::names()))
-        })
+        Self::of_name(&name)
+    }
+
+    fn of_name(name: &str) -> PyResult<Self> {
+        let orders = ['<', '>', '=', '|'];
+        let code = name.strip_prefix(orders).unwrap_or(name);
+        let found = Self::of_code(code).or_else(|| {
+            // NumPy allows a byte order only before a code: no name has one.
+            let full = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |it| it.1);
+            ELEMENTS.iter().find(|element| element.name == full).copied()
+        });
+        let other = if cfg!(target_endian = "little") { '>' } else { '<' };
+        match found {
+            Some(element) if element.item_bytes > 1 && name.starts_with(other) => {
+                Err(wrong_order(name))
+            }
+            Some(element) => Ok(element),
+            None => {
+                let text = format!("dtype must be one of {}, not {name}", Self::names());
+                Err(PyTypeError::new_err(text))
+            }
+        }
+    }
+
+    /// The element type of a code of NumPy: a letter of the buffer protocol, or a kind and a size
+    /// in bytes.
+    fn of_code(code: &str) -> Option<Self> {
+        let letters = match code {
+            "l" | "n" | "p" => "q",
+            "L" | "N" | "P" => "Q",
+            "F" => "Zf",
+            "D" => "Zd",
+            _ if code.len() == 1 => code,
+            _ => "",
+        };
+        let by_letter = |it: &&Self| it.kind != UNNAMED && it.format == letters;
+        if let Some(element) = ELEMENTS.iter().find(by_letter) {
+            return Some(*element);
+        }
+        let digits = code.strip_prefix(['b', 'i', 'u', 'f', 'c'])?;
+        let is_number = digits.chars().all(|digit| digit.is_ascii_digit());
+        let item_bytes: usize = digits.parse().ok().filter(|_| is_number)?;
+        let is_it = |it: &&Self| code.starts_with(it.kind) && it.item_bytes == item_bytes;
+        ELEMENTS.iter().find(is_it).copied()
+    }
+
+    /// The alignment of an element in bytes, as C has it.
+    pub(crate) fn align_bytes(self) -> usize {
+        if self.kind == 'c' { self.item_bytes / 2 } else { self.item_bytes }
+    }
+
+    /// Whether elements may begin at an address.
+    pub(crate) fn may_begin_at(self, address: u64) -> bool {
+        address.is_multiple_of(self.align_bytes() as u64)
     }
 
     pub(crate) fn names() -> String {
@@ -157,4 +235,8 @@ impl Element {
         };
         format!("{order}{}{}", self.kind, self.item_bytes)
     }
+}
+
+fn wrong_order(given: &str) -> PyErr {
+    PyTypeError::new_err(format!("dtype must have this machine's byte order, not {given}"))
 }

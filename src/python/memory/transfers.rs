@@ -239,7 +239,7 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
     if object.hasattr("__dlpack__")? {
         // A write must reach the object's own memory, so read-only memory and copies are refused.
         let refused = is_written.then_some(false);
-        let options = ImportOptions { is_read_only: refused, copy: refused };
+        let options = ImportOptions { is_read_only: refused, copy: refused, only_bytes: true };
         let view = Bound::new(object.py(), import_from(object, options)?)?;
         if let Some(memory) = ForeignMemory::of_exporter(what, view.as_any(), is_written)? {
             return Ok(memory);

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
-use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -57,12 +57,9 @@ impl PyView {
         let element = Element::extract(dtype)?;
         let buffer = owner.get().current.buffer(owner.py());
         let (name, item_bytes, bytes) = (element.name, element.item_bytes, buffer.nbytes());
-        if !buffer.address()?.is_multiple_of(item_bytes.min(8) as u64) {
-            let (address, align_bytes) = (buffer.address()?, item_bytes.min(8));
-            let text = format!(
-                "the buffer begins at {address:#x}, and {name} is aligned to {align_bytes} bytes"
-            );
-            return Err(PyValueError::new_err(text));
+        let address = buffer.address()?;
+        if !element.may_begin_at(address) {
+            return Err(PyValueError::new_err(misaligned("the buffer", address, element)));
         }
         let shape = match shape {
             Some(shape) => shape::read(shape)?,
@@ -273,6 +270,27 @@ impl PyView {
         first.ok_or_else(|| PyTypeError::new_err("a view without dimensions has no length"))
     }
 
+    /// Another view of the same memory.
+    fn __copy__(&self, py: Python<'_>) -> Self {
+        let memory = ViewMemory::clone(&self.memory);
+        let owner = self.owner.as_ref().map(|owner| owner.clone_ref(py));
+        Self { owner, ..Self::new(memory, self.element, self.shape.clone()) }
+    }
+
+    /// A view of a copy in new memory: that of `Buffer.clone` for a buffer's memory. Memory of
+    /// another library is copied to its device, which waits for the copy.
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let ViewMemory::Ours(buffer) = &*self.memory else { return self.copied(py) };
+        let copy = Py::new(py, PyBuffer::cloned(py, buffer)?)?;
+        let memory = ViewMemory::Ours(copy.get().current.buffer(py));
+        Ok(Self { owner: Some(copy), ..Self::new(memory, self.element, self.shape.clone()) })
+    }
+
+    #[expect(clippy::unused_self, reason = "the protocol's signature")]
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("cannot pickle 'accelrt.View' object"))
+    }
+
     /// # Safety
     /// Called only by the interpreter, with a structure to fill.
     unsafe fn __getbuffer__(
@@ -303,9 +321,15 @@ impl PyView {
     }
 }
 
+pub(crate) fn misaligned(what: &str, address: u64, element: Element) -> String {
+    let (name, align_bytes) = (element.name, element.align_bytes());
+    format!("{what} begins at {address:#x}, and {name} is aligned to {align_bytes} bytes")
+}
+
 /// A typed view of the bytes of an object with the buffer protocol, without a copy. The view has
 /// bytes as elements when it cannot have the object's element type. Raises the object's own error
-/// for memory that is not contiguous.
+/// for memory that is not contiguous, and `BufferError` for memory that is not aligned for its
+/// element type.
 ///
 /// >>> import accelrt, array
 /// >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))
@@ -328,5 +352,9 @@ pub(crate) fn as_buffer(obj: &Bound<'_, PyAny>) -> PyResult<PyView> {
     };
     let known = known.map(|element| (element, shape));
     let (element, shape) = known.unwrap_or_else(|| (BYTE, vec![memory.bytes]));
+    let address = memory.address.addr() as u64;
+    if memory.bytes > 0 && !element.may_begin_at(address) {
+        return Err(PyBufferError::new_err(misaligned("the memory of obj", address, element)));
+    }
     Ok(PyView::foreign(memory, element, shape))
 }
