@@ -3,7 +3,6 @@
 
 import builtins
 import os
-import sys
 from asyncio import Future as _Future
 from collections.abc import Callable, Sequence
 from collections.abc import Generator as _Generator
@@ -19,6 +18,8 @@ from typing import (
     SupportsIndex,
     TypeAlias,
     TypeVar,
+    TypeVarTuple,
+    Unpack,
     final,
     overload,
 )
@@ -161,6 +162,7 @@ _DeviceArgument: TypeAlias = device | str | int | None
 _Filled = TypeVar("_Filled", Buffer, View)
 
 _Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
 
 class _HasAddress(Protocol):
     def data_ptr(self) -> int: ...
@@ -387,7 +389,9 @@ class Stream:
         >>> text.value
         b'xxx'
         """
-    def launch_host(self, callable: Callable[..., _Result], *args: object) -> HostCall[_Result]:
+    def launch_host(
+        self, callable: Callable[[Unpack[_Arguments]], _Result], *args: *_Arguments
+    ) -> HostCall[_Result]:
         """Enqueues a call of a Python callable. Blocks only as `launch`.
 
         A thread of a pool calls `callable` in stream order, with this stream and its device as the
@@ -708,6 +712,8 @@ class Buffer:
         >>> bytes(accelrt.empty(2).fill_(7).clone())
         b'\x07\x07'
         """
+    def __copy__(self) -> Buffer:
+        """Another object for the same memory, as `buffer[:]`."""
     def __deepcopy__(self, memo: object, /) -> Buffer:
         """As `clone`: the copies of buffers that share memory do not share it."""
     def __enter__(self) -> Self:
@@ -759,9 +765,9 @@ class Buffer:
         """The device's type and index in DLPack."""
     def __len__(self) -> int: ...
     def __getitem__(self, key: slice, /) -> Buffer: ...
-    if sys.version_info >= (3, 12):
-        def __buffer__(self, flags: int, /) -> memoryview: ...
-        def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+    # As in typeshed: the protocol has methods from 3.12 on, and types of bytes have them always.
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
 
 @final
 class View:
@@ -838,9 +844,15 @@ class View:
         """
     def __len__(self) -> int: ...
     def __getitem__(self, key: slice, /) -> View: ...
-    if sys.version_info >= (3, 12):
-        def __buffer__(self, flags: int, /) -> memoryview: ...
-        def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+    def __copy__(self) -> View:
+        """Another view of the same memory."""
+    def __deepcopy__(self, memo: object, /) -> View:
+        """A view of a copy in new memory: that of `Buffer.clone` for a buffer's memory. Memory of
+        another library is copied to its device, which waits for the copy.
+        """
+    # As in typeshed: the protocol has methods from 3.12 on, and types of bytes have them always.
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
 
 @final
 class Marked:
@@ -1064,7 +1076,7 @@ def reset_peak_memory_stats(kind: str, index: int) -> None:
 def reset_accumulated_memory_stats(kind: str, index: int) -> None:
     """Resets every sum and count of a device to zero, also for memory shared with the host."""
 
-def manual_seed(seed: int) -> None:
+def manual_seed(seed: int) -> Generator | None:
     """Seeds the default generators of all devices. Initialises no device."""
 
 def manual_seed_all(kind: str, seed: int) -> None:
